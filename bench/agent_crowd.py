@@ -176,7 +176,7 @@ class Agent:
             barrier=self.barrier,
             log=silent,
             act=self.act,
-            may_be_given_up=lambda: self.reporter.may_be_given_up,
+            may_outlive_pod=lambda: self.reporter.may_outlive_pod,
         )
         try:
             async with aio.supervise() as tasks:
@@ -193,7 +193,7 @@ class Agent:
                 self.reporter.report(epoch)
             case Lift(epoch):
                 lifted = partial(self.crowd.count, "lifted", epoch)
-                self.reporter.once_member(epoch, lifted)
+                self.reporter.when_confirmed(epoch, lifted)
             case Restart():
                 self.fail()
             case Foreign():

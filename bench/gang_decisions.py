@@ -21,9 +21,9 @@ from typing import TypeVar
 from jobsetpy.app.garbage import young_only
 from jobsetpy.coscheduler._capacity import STEPS
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom, Placement
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeRoom
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
-from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import Action, Bind, Lift, SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
@@ -58,7 +58,7 @@ def nodes_of(capacity: Capacity, number: int) -> None:
 
 def shape(cpu: int, pool: int | None = None) -> Shape:
     """A pod's."""
-    placement = Placement(() if pool is None else (("pool", f"p{pool}"),))
+    placement = NodeConstraints(() if pool is None else (("pool", f"p{pool}"),))
     return Shape((("cpu", cpu * MILLI), ("pods", MILLI)), placement, preempts=False)
 
 
@@ -100,7 +100,7 @@ class Decisions:
     def __init__(self, waiting: int) -> None:
         self.timed, self.actions = Timed(), [0, 0]
         self.capacity = Capacity(STEPS)
-        self.planner = GangPlanner(room=self.capacity)
+        self.planner = GangScheduler(room=self.capacity)
         nodes_of(self.capacity, 5000)
         self.planner.pause()
         for at in range(waiting):

@@ -31,12 +31,12 @@ from jobsetpy.reconcilers.coscheduling.plan import (
 )
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochMemory,
+    EpochState,
     ObservedEpochs,
     plan_epochs,
 )
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.plan import JobsMemory, Moment
+from jobsetpy.reconcilers.rules.plan import JobsMemory, Now
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.plan import (
     GroupMemory,
@@ -50,7 +50,7 @@ Steps = tuple[str, Callable[[], float]]
 AIM_MS = 100.0
 STATES = ("new", "running", "failed", "first failed", "successful", "suspended")
 FEATURES = Features()
-NOW = Moment(datetime(2026, 1, 1, tzinfo=UTC), 1000.0)
+NOW = Now(datetime(2026, 1, 1, tzinfo=UTC), 1000.0)
 
 
 def admitted(operation: str, jobset: hostile.Json, old: hostile.Json | None = None) -> list[Steps]:
@@ -128,7 +128,7 @@ def other_plans(jobset: hostile.Json) -> Iterator[Steps]:
     )
     yield "plan of group", timed(lambda: plan_startup_group(group, GroupMemory(), NOW))
     epochs = ObservedEpochs(jobset=seen.jobset)
-    yield "plan of epochs", timed(lambda: plan_epochs(epochs, EpochMemory(), NOW))
+    yield "plan of epochs", timed(lambda: plan_epochs(epochs, EpochState(), NOW))
 
 
 def timed(call: Callable[[], object]) -> Callable[[], float]:

@@ -34,9 +34,9 @@ asyncio.run(main())
 """
 CLIENT = """
 import asyncio, time
-from jobsetpy.client import HttpRequest, SlimTransport
+from jobsetpy.client import HttpRequest, H11Transport
 async def main():
-    transport = SlimTransport("http://10.123.0.1:8080")
+    transport = H11Transport("http://10.123.0.1:8080")
     request = HttpRequest(method="GET", path="/watch", timeout_s=600)
     begin = 0.0
     try:

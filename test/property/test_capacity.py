@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
 from jobsetpy.coscheduler.gang_scheduler.node_rules import (
+    NodeConstraints,
     NodeRoom,
-    Placement,
     Requirement,
     Taint,
     Term,
@@ -29,7 +29,7 @@ nodes = st.builds(
 shapes = st.builds(
     lambda cpu, memory, selector, tolerations, terms, priority, preempts: Shape(
         tuple((name, n) for name, n in (("cpu", cpu), ("memory", memory)) if n),
-        Placement(selector, tolerations, terms),
+        NodeConstraints(selector, tolerations, terms),
         priority,
         preempts,
     ),

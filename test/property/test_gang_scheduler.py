@@ -8,7 +8,7 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
     Lift,
@@ -27,7 +27,7 @@ class World:
     """Some room, a scheduler that takes pods one by one, and whoever carries out the actions."""
 
     def __init__(self, room, groups, *, limits=None, gated=True):
-        self.planner = GangPlanner(limits or Limits())
+        self.planner = GangScheduler(limits or Limits())
         self.room = room
         self.now = 0.0
         self.pods = {}  # uid → SeenPod
@@ -114,7 +114,7 @@ class World:
             del self.tickets[uid]
             self.reserved.discard(uid)
             self.retry[uid] = self.now + 1
-        self.planner = GangPlanner()
+        self.planner = GangScheduler()
         for uid, pod in self.pods.items():
             member = attrs.evolve(pod.member, bound=states[uid] in RUNNING)
             gated = states[uid] is PodState.GATED

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom, Placement
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeRoom
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
-from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
     Lift,
@@ -56,7 +56,7 @@ class Life:
     def begin(self):
         """A coscheduler that knows the nodes."""
         self.capacity = Capacity()
-        self.planner = GangPlanner(self.limits, room=self.capacity)
+        self.planner = GangScheduler(self.limits, room=self.capacity)
         for name, pool in self.pool.items():
             self.capacity.node(name, NodeRoom({"cpu": 4 * MILLI}, {"pool": pool}))
 
@@ -85,7 +85,7 @@ class Life:
         self.unbound[group], self.members[group] = set(uids), uids
         selector = (("pool", pool),) if pool else ()
         requests = (("cpu", cpu * MILLI),)
-        shape = Shape(requests, Placement(selector), priority=priority, preempts=False)
+        shape = Shape(requests, NodeConstraints(selector), priority=priority, preempts=False)
         for uid in uids:
             member = Member(uid=uid, created=float(self.now), min_available=pods, priority=priority)
             self.pods[uid] = (group, cpu, pool)

@@ -15,12 +15,12 @@ from jobsetpy.reconcilers.restart_in_place.decision import expected_pods
 from jobsetpy.reconcilers.restart_in_place.epoch_charges import account, record_of
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochMemory,
+    EpochState,
     ObservedEpochs,
     plan_epochs,
 )
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 SIZE = 3
@@ -73,7 +73,7 @@ class Manager:
         self.job = job
         self.ledger = EpochLedger()
         self.ledger.job_changed(None, job)
-        self.memory = EpochMemory()
+        self.memory = EpochState()
         self.pods = {}
         self.clock = clock
 
@@ -110,7 +110,7 @@ class Manager:
             job_of=lambda _pod: self.job,
             members=lambda: ([self.job], list(self.pods.values())),
         )
-        return plan_epochs(observed, self.memory, Moment(self.clock.now(), self.clock.monotonic()))
+        return plan_epochs(observed, self.memory, Now(self.clock.now(), self.clock.monotonic()))
 
     def note(self, status):
         """An epoch is seen or written."""

@@ -23,7 +23,7 @@ from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
-from jobsetpy.reconcilers.coscheduling.backends import CoschedulerSight, PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import CoschedulerStatus, SchedulerFields
 from jobsetpy.reconcilers.placement import admission as pod_placement
 from jobsetpy.reconcilers.placement.admission import PodPlace, base_name
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
@@ -37,7 +37,7 @@ from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.reconcilers.rules.json_tree import Json, child, text
-from jobsetpy.reconcilers.startup_groups.injection import Barrier, add_barrier
+from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier, add_barrier
 from jobsetpy.reconcilers.validation.create import (
     Claim,
     LookupFailed,
@@ -246,14 +246,14 @@ class PodHandlers:
         pods: Store[ChildPod],
         nodes: Store[LabelledNode],
         jobs: Store[Job] | None = None,
-        barrier: Barrier | None = None,
+        barrier: GroupBarrier | None = None,
         limit_ranges: Store[LimitRange] | None = None,
-        marks: PodMarkers | None = None,
-        coscheduler: CoschedulerSight | None = None,
+        marks: SchedulerFields | None = None,
+        coscheduler: CoschedulerStatus | None = None,
     ) -> None:
-        self._barrier = barrier or Barrier()
+        self._barrier = barrier or GroupBarrier()
         self._limit_ranges = limit_ranges
-        self._asked = marks or PodMarkers()
+        self._asked = marks or SchedulerFields()
         self._coscheduler = coscheduler
         self._pods = pods
         self._nodes = nodes
@@ -298,7 +298,7 @@ class PodHandlers:
         return review.forbidden(refusal) if refusal else ALLOWED
 
     @property
-    def _marks(self) -> PodMarkers:
+    def _marks(self) -> SchedulerFields:
         return self._asked if self._coscheduler is None else self._coscheduler.marks
 
     def _leaders(self, namespace: str) -> pod_placement.LeaderLookup:

@@ -8,7 +8,7 @@ from functools import partial
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.coscheduling.backends import CoschedulerSight, PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import CoschedulerStatus, SchedulerFields
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.serving.namespace import own_namespace
@@ -48,8 +48,8 @@ class WebhookSettings(WebhookServerSettings):
     injected_requests: Mapping[str, str] = attrs.field(factory=dict)
     injected_limits: Mapping[str, str] = attrs.field(factory=dict)
     pull_secret: str = ""
-    marks: PodMarkers = attrs.field(factory=PodMarkers)
-    coscheduler: CoschedulerSight | None = None
+    marks: SchedulerFields = attrs.field(factory=SchedulerFields)
+    coscheduler: CoschedulerStatus | None = None
 
     @property
     def injected(self) -> ContainerDefaults:

@@ -12,7 +12,7 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.manager import WebhookServer
 from jobsetpy.reconcilers.placement.admission import LEADER_INDEX
-from jobsetpy.reconcilers.startup_groups.injection import Barrier
+from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from jobsetpy.serving.webhook_certificates import certificate_manager
 
 
@@ -45,7 +45,7 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
             pods=pods.store,
             nodes=nodes.store,
             jobs=jobs.store if settings.gate_followers else None,
-            barrier=Barrier(
+            barrier=GroupBarrier(
                 shell_image=settings.group_image,
                 agent_image=settings.group_agent_image,
                 settings=settings.injected,

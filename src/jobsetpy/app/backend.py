@@ -17,7 +17,7 @@ from jobsetpy.reconcilers.coscheduling.backends import (
     COSCHEDULER,
     LABELS,
     PODGROUP,
-    PodMarkers,
+    SchedulerFields,
 )
 from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.coscheduling.pod_groups import API_VERSION
@@ -43,7 +43,7 @@ class Backend:
         coscheduler: what is seen of a coscheduler, where one is looked for.
     """
 
-    marks: PodMarkers = attrs.field(factory=PodMarkers)
+    marks: SchedulerFields = attrs.field(factory=SchedulerFields)
     not_served: str = ""
     coscheduler: CoschedulerWatch | None = None
 
@@ -76,7 +76,7 @@ class Backend:
         return attrs.evolve(self, coscheduler=watch)
 
 
-async def choose_backend(client: Client, marks: PodMarkers) -> Backend:
+async def choose_backend(client: Client, marks: SchedulerFields) -> Backend:
     """The backend that was asked for; labels alone where the API server lacks what it needs.
 
     It is asked once, when a manager starts: turning the API on takes a restart of the API server

@@ -126,13 +126,13 @@ def _manager(options: argparse.Namespace) -> int:
     from jobsetpy.app.backend import choose_backend
     from jobsetpy.app.config import configuration as file
     from jobsetpy.app.config import settings
-    from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
+    from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 
     configuration, manager_settings = process.configured(options, settings.MANAGER)
     file.log(configuration)
 
     async def setup(manager: Manager) -> None:
-        backend = await choose_backend(manager.replica_client, configuration.make(PodMarkers))
+        backend = await choose_backend(manager.replica_client, configuration.make(SchedulerFields))
         backend = await backend.watched(manager, configuration.features)
         wiring.add_jobset_controllers(manager, configuration, backend)
         if configuration["--webhooks"]:

@@ -158,7 +158,7 @@ def add_jobset_controllers(
     events_per_s = job_settings.agent_events_per_s / configuration["shards.count"]
     jobs_reconciler.setup(manager, attrs.evolve(job_settings, agent_events_per_s=events_per_s))
     startup_groups_reconciler.setup(
-        manager, make(startup_groups_reconciler.LeaderPodsSettings, features=features)
+        manager, make(startup_groups_reconciler.StartupGroupsSettings, features=features)
     )
     if features.coscheduling:
         coscheduling_reconciler.setup(
@@ -173,7 +173,7 @@ def add_jobset_controllers(
         )
     if features.in_place_restart:
         restart_in_place_reconciler.setup(
-            manager, make(restart_in_place_reconciler.PodEpochsSettings, backoff=backoff)
+            manager, make(restart_in_place_reconciler.RestartInPlaceSettings, backoff=backoff)
         )
         leaving_pods.setup(manager)
     lost_nodes_reconciler.setup(manager, lost)

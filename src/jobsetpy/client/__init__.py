@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from jobsetpy.client._aiohttp import KubernetesAsyncioTransport
+    from jobsetpy.client._aiohttp import AiohttpTransport
     from jobsetpy.client._client import Client
     from jobsetpy.client._connect import connect
     from jobsetpy.client._errors import error_from_response, error_from_status
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from jobsetpy.client._models import Page, decoder_of
     from jobsetpy.client._ratelimit import RateLimiter
     from jobsetpy.client._send import RequestObserver
-    from jobsetpy.client._slim import SlimTransport
+    from jobsetpy.client._slim import H11Transport
     from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
     from jobsetpy.client._write_log import Writes, noted_writes
 
 __all__ = [
+    "AiohttpTransport",
     "ByteStream",
     "Client",
+    "H11Transport",
     "HttpRequest",
     "HttpResponse",
-    "KubernetesAsyncioTransport",
     "Page",
     "RateLimiter",
     "RequestObserver",
-    "SlimTransport",
     "Transport",
     "WatchFrame",
     "WatchStream",
@@ -50,7 +50,7 @@ __all__ = [
 
 
 _HOMES: Final = {
-    "_aiohttp": ("KubernetesAsyncioTransport",),
+    "_aiohttp": ("AiohttpTransport",),
     "_client": ("Client",),
     "_connect": ("connect",),
     "_errors": ("error_from_response", "error_from_status"),
@@ -60,7 +60,7 @@ _HOMES: Final = {
     "_write_log": ("Writes", "noted_writes"),
     "_ratelimit": ("RateLimiter",),
     "_send": ("RequestObserver",),
-    "_slim": ("SlimTransport",),
+    "_slim": ("H11Transport",),
     "_transport": ("ByteStream", "HttpRequest", "HttpResponse", "Transport"),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}

@@ -60,7 +60,7 @@ _READ_BUFFER = 2**18
 _LARGE_BODY = 2**20
 
 
-class KubernetesAsyncioTransport:
+class AiohttpTransport:
     """HTTP/1.1 on aiohttp with kubernetes_asyncio's configuration.
 
     Requests share a pool of keep-alive connections; streams have connections of their own, so
@@ -108,7 +108,7 @@ class KubernetesAsyncioTransport:
         *,
         context: str | None = None,
         user_agent: str = USER_AGENT,
-    ) -> KubernetesAsyncioTransport:
+    ) -> AiohttpTransport:
         """Log in as a kubeconfig file says.
 
         Token files are read again as they change; exec plugins and OpenID are run again when
@@ -137,7 +137,7 @@ class KubernetesAsyncioTransport:
         ca_file: str | None = None,
         environ: Mapping[str, str] | None = None,
         user_agent: str = USER_AGENT,
-    ) -> KubernetesAsyncioTransport:
+    ) -> AiohttpTransport:
         """Log in with the Pod's service account.
 
         The token file is read again every minute, and at once after a 401.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from jobsetpy.client._aiohttp import KubernetesAsyncioTransport
+from jobsetpy.client._aiohttp import AiohttpTransport
 from jobsetpy.client._client import Client
 from jobsetpy.client._http import USER_AGENT
 from jobsetpy.client._ratelimit import RateLimiter
@@ -59,18 +59,14 @@ def _home_kubeconfig(environ: Mapping[str, str]) -> Path | None:
 
 async def _transport(
     kubeconfig: str | None, context: str | None, user_agent: str, environ: Mapping[str, str]
-) -> KubernetesAsyncioTransport:
+) -> AiohttpTransport:
     path = kubeconfig or environ.get("KUBECONFIG")
     if path:
-        return await KubernetesAsyncioTransport.from_kubeconfig(
-            path, context=context, user_agent=user_agent
-        )
+        return await AiohttpTransport.from_kubeconfig(path, context=context, user_agent=user_agent)
     if context is None and environ.get("KUBERNETES_SERVICE_HOST"):
-        return KubernetesAsyncioTransport.in_cluster(environ=environ, user_agent=user_agent)
+        return AiohttpTransport.in_cluster(environ=environ, user_agent=user_agent)
     home = _home_kubeconfig(environ)
     if home is not None:
-        return await KubernetesAsyncioTransport.from_kubeconfig(
-            home, context=context, user_agent=user_agent
-        )
+        return await AiohttpTransport.from_kubeconfig(home, context=context, user_agent=user_agent)
     msg = "no cluster: no kubeconfig given, $KUBECONFIG unset, not in a Pod, no ~/.kube/config"
     raise ConnectFailedError(msg)

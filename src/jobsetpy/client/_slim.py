@@ -4,7 +4,7 @@ A restarted worker group waits for its agents, so their start-up time is part of
 asyncio, ssl and h11 instead of aiohttp and kubernetes_asyncio save several hundred milliseconds
 of CPU time and half of the memory.
 
-Not supported, and meant for ``KubernetesAsyncioTransport``: HTTP proxies (environment variables
+Not supported, and meant for ``AiohttpTransport``: HTTP proxies (environment variables
 are ignored), kubeconfig files, exec plugins, compressed answers.
 """
 
@@ -45,7 +45,7 @@ MAX_CONNECTIONS = 32
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
-class SlimTransport:
+class H11Transport:
     """HTTP/1.1 on asyncio and h11 with a bearer token.
 
     Requests share a few kept connections; each stream has its own. TLS certificates are always
@@ -106,7 +106,7 @@ class SlimTransport:
         host: str | None = None,
         port: int | str | None = None,
         user_agent: str = USER_AGENT,
-    ) -> SlimTransport:
+    ) -> H11Transport:
         """The API server of the cluster this Pod runs in, as its service account.
 
         Args:

@@ -22,8 +22,8 @@ from jobsetpy.coscheduler._pods import (
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
 from jobsetpy.coscheduler.gang_scheduler.node_rules import (
     UNSCHEDULABLE_TAINT,
+    NodeConstraints,
     NodeRoom,
-    Placement,
     Requirement,
     Taint,
     Term,
@@ -240,8 +240,8 @@ def _shape(
 @lru_cache(maxsize=4096)
 def _placement(
     selector: Pairs, tolerations: tuple[tuple[str, str, str, str], ...], terms: RawTerms | None
-) -> Placement:
-    return Placement(
+) -> NodeConstraints:
+    return NodeConstraints(
         selector,
         tuple(Toleration(*each) for each in tolerations),
         None

@@ -26,7 +26,7 @@ from jobsetpy.coscheduler._pods import GroupPod, Preemptor, attempt_of, new_fail
 from jobsetpy.coscheduler._report import Events, Reporter
 from jobsetpy.coscheduler._settings import MAX_HELD
 from jobsetpy.coscheduler._writes import BindRequest, Writes
-from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Bind,
@@ -127,7 +127,7 @@ class Engine:
         self._grew_at: float | None = None
         limits = attrs.evolve(limits or Limits(), held=max_held)
         room = None if self._capacity is None else self._capacity.room
-        self._planner = GangPlanner(limits, observer=self._report, room=room)
+        self._planner = GangScheduler(limits, observer=self._report, room=room)
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
         self._nodes: NodeRegistry | None = None
@@ -152,7 +152,7 @@ class Engine:
         self.knows.set()
 
     @property
-    def planner(self) -> GangPlanner:
+    def planner(self) -> GangScheduler:
         """The planner, for tests and metrics."""
         return self._planner
 

@@ -92,11 +92,11 @@ def contexts(options: Options, environ: Mapping[str, str]) -> list[str]:
 
 
 def _inside(options: Options) -> Target:
-    from jobsetpy.client import SlimTransport
+    from jobsetpy.client import H11Transport
 
     file = SERVICE_ACCOUNT / "namespace"
     own = file.read_text().strip() if file.is_file() else "default"
-    transport = SlimTransport.in_cluster()
+    transport = H11Transport.in_cluster()
     return Target(transport, "https://kubernetes.default", options.namespace or own)
 
 
@@ -173,7 +173,7 @@ def _part(config: Mapping[str, Any], kind: str, part: str, name: str | None) -> 
 def _transport(
     server: str, cluster: Mapping[str, Any], user: Mapping[str, Any], options: Options
 ) -> Transport:
-    from jobsetpy.client import SlimTransport
+    from jobsetpy.client import H11Transport
 
     for key, where in (("proxy-url", cluster), ("auth-provider", user), ("username", user)):
         if where.get(key):
@@ -185,7 +185,7 @@ def _transport(
         user = {"token": options.token}
     if "exec" in user:
         user = {**user, **_run_plugin(user["exec"], server, cluster)}
-    return SlimTransport(
+    return H11Transport(
         server.rstrip("/"),
         tls=_tls(cluster, user) if server.startswith("https:") else None,
         token=user.get("token"),

@@ -27,7 +27,7 @@ from jobsetpy.kubectl.objects import typed
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochMemory,
+    EpochState,
     ObservedEpochs,
     plan_epochs,
 )
@@ -173,7 +173,7 @@ class Simulation:
         self._failures: dict[str, int] = {}
         self._ledger = EpochLedger()
         self._jobs_memory = p.JobsMemory()
-        self._epochs_memory = EpochMemory()
+        self._epochs_memory = EpochState()
         self._surroundings: set[str] = set()
         self.log: list[tuple[float, str]] = []
 
@@ -308,8 +308,8 @@ class Simulation:
         self.log.append((self._now, line))
 
     @property
-    def _moment(self) -> p.Moment:
-        return p.Moment(START + timedelta(seconds=self._now), self._now)
+    def _moment(self) -> p.Now:
+        return p.Now(START + timedelta(seconds=self._now), self._now)
 
     def _text_now(self) -> str:
         return seconds_text(self._moment.wall)
@@ -369,7 +369,7 @@ class Simulation:
             backoff=RestartBackoff(),
         )
         plan = plan_epochs(observed, self._epochs_memory, self._moment)
-        self._epochs_memory = plan.memory or EpochMemory()
+        self._epochs_memory = plan.memory or EpochState()
         self._store(plan)
         if plan.judged:
             self._ledger.forget_notes(group, notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobsetpy.client import Client, SlimTransport
+from jobsetpy.client import Client, H11Transport
 from jobsetpy.testing.apiserver._requests import Request
 from jobsetpy.testing.apiserver._world import World
 
@@ -19,7 +19,7 @@ def make_client(url: str, **settings: Any) -> Client:
     """
     names = {"ca_file", "cadata", "token", "token_file", "server_hostname"}
     transport_settings = {name: settings.pop(name) for name in names & settings.keys()}
-    return Client(SlimTransport(url, **transport_settings), **settings)
+    return Client(H11Transport(url, **transport_settings), **settings)
 
 
 class RecordingClient(Client):

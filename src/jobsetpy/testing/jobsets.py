@@ -189,9 +189,9 @@ class ModelCluster:
         )
 
     @property
-    def now(self) -> p.Moment:
+    def now(self) -> p.Now:
         """The model's time; its monotonic clock stands still."""
-        return p.Moment(self.clock, 0.0)
+        return p.Now(self.clock, 0.0)
 
     def plan(self) -> p.JobsPlan:
         """The plan for the present state, by a reconciler that remembers nothing."""

@@ -24,7 +24,7 @@ from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers.coscheduling.backends import GATE, PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
 from support.cluster.account import manager_kubeconfig
 from support.cluster.install import (
     CONFIG,
@@ -78,7 +78,7 @@ class Site:
         """A manager in this process; with settings for webhooks, it serves them as well."""
         own = await connect(kubeconfig=str(self.kubeconfig), qps=0)
         manager = Manager(own)
-        marks = PodMarkers(backend=backend, member_resource=member_resource)
+        marks = SchedulerFields(backend=backend, member_resource=member_resource)
         add_jobset_controllers(manager, backend=Backend(marks))
         if webhooks:
             admission.setup(manager, admission.WebhookSettings(marks=marks, **webhooks))

@@ -17,7 +17,7 @@ from typing import Any
 
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.core import Pod
-from jobsetpy.client import Client, HttpRequest, KubernetesAsyncioTransport
+from jobsetpy.client import AiohttpTransport, Client, HttpRequest
 from jobsetpy.errors import NotFoundError, TransportError
 from support import patience
 from support.cluster.install import SYSTEM
@@ -146,7 +146,7 @@ class WebhookCalls:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Call within the block, not behind a client: no call is made twice."""
-        transport = await KubernetesAsyncioTransport.from_kubeconfig(self._kubeconfig)
+        transport = await AiohttpTransport.from_kubeconfig(self._kubeconfig)
         ending = asyncio.Event()
 
         async def loop() -> None:
@@ -164,7 +164,7 @@ class WebhookCalls:
         finally:
             await transport.aclose()
 
-    async def _call(self, transport: KubernetesAsyncioTransport) -> None:
+    async def _call(self, transport: AiohttpTransport) -> None:
         began = time.time()
         request = HttpRequest(
             method="POST",

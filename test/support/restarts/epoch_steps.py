@@ -36,14 +36,14 @@ from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
 from jobsetpy.reconcilers.restart_in_place.failures import (
     Cause,
     Failure,
-    Sign,
+    FailureSignal,
     SyncedMark,
     sign_of,
 )
-from jobsetpy.reconcilers.restart_in_place.plan import EpochMemory
+from jobsetpy.reconcilers.restart_in_place.plan import EpochState
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
-    PodEpochsReconciler,
-    PodEpochsSettings,
+    RestartInPlaceReconciler,
+    RestartInPlaceSettings,
 )
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
@@ -54,7 +54,7 @@ KEY = ObjectKey("default", "test-js")
 RULES = [
     {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}},
 ]
-UNCOUNTED = {Sign.REQUESTED, Sign.POD_LEAVING}
+UNCOUNTED = {FailureSignal.REQUESTED, FailureSignal.POD_LEAVING}
 OLD, MARK, NEW = 10, 15, 20
 """ResourceVersions of pods: before and after the synced epoch was seen, and in between."""
 
@@ -263,9 +263,9 @@ class _Manager:
         pods = store_of(
             ChildPod, [pod for pod in self.pods if pod is not None], indexes=[PODS_OF_JOBSET]
         )
-        self.reconciler = PodEpochsReconciler(
+        self.reconciler = RestartInPlaceReconciler(
             caches_of(server, self.clock, jobsets=jobsets, jobs=jobs, pods=pods),
-            PodEpochsSettings(),
+            RestartInPlaceSettings(),
         )
         self.ledger = self.reconciler.ledger
         self.ledger.job_changed(None, job_of(size))
@@ -283,9 +283,9 @@ class _Manager:
         group.failures = list(self.failures)
         cause = None
         if view.cause:
-            sign = Sign(view.cause[1])
+            sign = FailureSignal(view.cause[1])
             cause = Cause(view.cause[0], sign, "p", counted=sign not in UNCOUNTED)
-        self.reconciler._memories.keep(KEY, EpochMemory(uid="js-uid", cause=cause))
+        self.reconciler._memories.keep(KEY, EpochState(uid="js-uid", cause=cause))
 
     def view(
         self,

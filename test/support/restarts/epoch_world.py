@@ -38,8 +38,8 @@ from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.restart_in_place.decision import expected_pods
 from jobsetpy.reconcilers.restart_in_place.epoch_charges import account
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
-    PodEpochsReconciler,
-    PodEpochsSettings,
+    RestartInPlaceReconciler,
+    RestartInPlaceSettings,
 )
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff, recorded
@@ -846,7 +846,7 @@ class Manager:
         self.wrote_jobset = self.wrote_jobs = 0
         jobs, pods = self.jobs.store, self.pods.store
         caches = caches_of(world, self.clock, jobsets=self.jobsets.store, jobs=jobs, pods=pods)
-        self.epochs = PodEpochsReconciler(caches, PodEpochsSettings())
+        self.epochs = RestartInPlaceReconciler(caches, RestartInPlaceSettings())
         self.own = self.epochs.expectations.handler(enqueue_self)
         for name, data in world.jobs.items():
             self._take_job(name, decoded(Job, data))
@@ -923,7 +923,7 @@ class Manager:
                 backoff=RestartBackoff(),
             ),
             p.JobsMemory(uid=jobset.metadata.uid, pause=self.pause),
-            p.Moment(self.clock.now(), self.clock.monotonic()),
+            p.Now(self.clock.now(), self.clock.monotonic()),
         )
         self.pause = None if plan.memory is None else plan.memory.pause
         self.asked_jobs = False

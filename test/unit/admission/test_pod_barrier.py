@@ -7,7 +7,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.informers import StoreWriter
-from jobsetpy.reconcilers.startup_groups.injection import Barrier
+from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import json_patch
 
@@ -42,7 +42,7 @@ async def test_a_leader_gets_its_place_and_the_barrier():
         keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: "rack",
         keys.COMPLETION_INDEX_ANNOTATION: "0",
     }
-    made = await mutated(pod(**annotations), Barrier(shell_image="s"))
+    made = await mutated(pod(**annotations), GroupBarrier(shell_image="s"))
 
     assert made["spec"]["affinity"]
     assert [each["image"] for each in made["spec"]["initContainers"]] == ["s"]

@@ -12,7 +12,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.informers import StoreWriter
-from jobsetpy.reconcilers.coscheduling.backends import GATE, PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
 from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import json_patch
 
@@ -44,7 +44,7 @@ def request(labels, annotations=None, **spec):
 
 @pytest.mark.parametrize(
     ("marks", "gates"),
-    [(PodMarkers(backend="coscheduler"), [GATE]), (PodMarkers(), None), (None, None)],
+    [(SchedulerFields(backend="coscheduler"), [GATE]), (SchedulerFields(), None), (None, None)],
 )
 async def test_pods_of_groups_are_gated(marks, gates):
     """With the coscheduler in charge, and otherwise not."""
@@ -60,7 +60,9 @@ async def test_the_barrier_of_group_scheduling_comes_beside_the_gate():
         {keys.GROUP_ATTEMPT: "1", keys.GROUP_SIZE: "2"},
         containers=[{"name": "c"}],
     )
-    answer = await serving(PodMarkers(backend="coscheduler", member_resource=True)).mutate(asked)
+    answer = await serving(SchedulerFields(backend="coscheduler", member_resource=True)).mutate(
+        asked
+    )
     spec = json_patch(asked.object, answer.patch)["spec"]
     assert spec["schedulingGates"] == [GATE]
     assert spec["initContainers"][0]["name"] == keys.GROUP_INIT_CONTAINER
@@ -69,7 +71,7 @@ async def test_the_barrier_of_group_scheduling_comes_beside_the_gate():
 
 
 @pytest.mark.parametrize(
-    ("marks", "refused"), [(PodMarkers(backend="coscheduler"), True), (None, False)]
+    ("marks", "refused"), [(SchedulerFields(backend="coscheduler"), True), (None, False)]
 )
 async def test_a_minimum_that_is_none_is_refused(marks, refused):
     """With the coscheduler in charge; another plugin may read it in its own way."""
@@ -137,11 +139,11 @@ async def test_pods_are_not_gated_when_the_queue_is_empty(empty, spec, gates, an
     """Unless gates of others hold them back; the member resource is added in any case."""
 
     class Status:
-        marks = PodMarkers(backend="coscheduler", member_resource=True)
+        marks = SchedulerFields(backend="coscheduler", member_resource=True)
         queue_is_empty = empty
 
     asked = request({NAME: "g", MIN: "2"}, annotations, containers=[{"name": "c"}], **spec)
-    answer = await serving(PodMarkers(), coscheduler=Status()).mutate(asked)
+    answer = await serving(SchedulerFields(), coscheduler=Status()).mutate(asked)
     found = json_patch(asked.object, answer.patch)["spec"]
     assert found.get("schedulingGates", []) == gates
     assert found["containers"][0]["resources"]["requests"] == {keys.POD_GROUP_MEMBER_RESOURCE: "1"}

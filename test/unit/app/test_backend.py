@@ -13,7 +13,7 @@ from jobsetpy.app.config import flags as f
 from jobsetpy.app.config.settings import MANAGER
 from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing import RecordingClient, VirtualClock, World
 
@@ -32,21 +32,21 @@ def read(tmp_path, text, *flags):
 @pytest.mark.parametrize(
     ("text", "flags", "wanted"),
     [
-        ("", [], PodMarkers()),
-        ("coscheduling: {backend: podgroup}", [], PodMarkers(backend="podgroup")),
-        ('coscheduling: {schedulerName: ""}', [], PodMarkers()),
+        ("", [], SchedulerFields()),
+        ("coscheduling: {backend: podgroup}", [], SchedulerFields(backend="podgroup")),
+        ('coscheduling: {schedulerName: ""}', [], SchedulerFields()),
         (
             "coscheduling: {backend: podgroup, schedulerName: gangs, memberResource: true}",
             ["--coscheduling-backend=coscheduler", "--coscheduling-member-resource=false"],
-            PodMarkers(backend="coscheduler", scheduler_name="gangs"),
+            SchedulerFields(backend="coscheduler", scheduler_name="gangs"),
         ),
-        ("", ["--coscheduling-scheduler-name=gangs"], PodMarkers(scheduler_name="gangs")),
-        ("", ["--coscheduling-member-resource"], PodMarkers(member_resource=True)),
+        ("", ["--coscheduling-scheduler-name=gangs"], SchedulerFields(scheduler_name="gangs")),
+        ("", ["--coscheduling-member-resource"], SchedulerFields(member_resource=True)),
     ],
 )
 def test_file_and_flags(tmp_path, text, flags, wanted):
     """A flag that is given wins over the file."""
-    assert read(tmp_path, text, *flags).make(PodMarkers) == wanted
+    assert read(tmp_path, text, *flags).make(SchedulerFields) == wanted
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,11 @@ async def test_the_backend_is_what_the_cluster_has(kinds, wanted, chosen):
     world = World()
     for kind in kinds:
         world.register(kind)
-    asked = PodMarkers(backend=wanted, scheduler_name="gangs", member_resource=True)
+    asked = SchedulerFields(backend=wanted, scheduler_name="gangs", member_resource=True)
     backend = await choose_backend(RecordingClient(world, qps=0), asked)
-    assert backend.marks == PodMarkers(backend=chosen, scheduler_name="gangs", member_resource=True)
+    assert backend.marks == SchedulerFields(
+        backend=chosen, scheduler_name="gangs", member_resource=True
+    )
     assert ("does not serve it" in backend.not_served) == (chosen != wanted)
 
 
@@ -128,7 +130,9 @@ async def test_a_refused_question_is_told():
     """A manager without the right to ask labels pods, and says what was answered."""
     world = World()
     world.faults.status(403)
-    backend = await choose_backend(RecordingClient(world, qps=0), PodMarkers(backend="podgroup"))
+    backend = await choose_backend(
+        RecordingClient(world, qps=0), SchedulerFields(backend="podgroup")
+    )
     assert backend.marks.backend == "labels"
     assert "could not be found out" in backend.not_served
 
@@ -149,6 +153,6 @@ async def test_a_coscheduler_is_looked_for_at_a_bad_moment(fail, seen, told):
     world = World(clock=VirtualClock())
     fail(world.faults)
     manager = Manager(RecordingClient(world, qps=0), clock=VirtualClock())
-    backend = await Backend(PodMarkers(backend="auto")).watched(manager, Features())
+    backend = await Backend(SchedulerFields(backend="auto")).watched(manager, Features())
     assert (backend.coscheduler is not None) == seen
     assert told in backend.not_served

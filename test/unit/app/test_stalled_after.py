@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.app.config import flags
 from jobsetpy.app.config.configuration import parse, validate
 from jobsetpy.app.config.settings import MANAGER
-from jobsetpy.reconcilers.restart_in_place.reconciler import PodEpochsSettings
+from jobsetpy.reconcilers.restart_in_place.reconciler import RestartInPlaceSettings
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
@@ -39,7 +39,7 @@ def test_where_it_comes_from(tmp_path, text, arguments, expected):
     """A minute, or what the file says, or what the flag says."""
     configuration = effective(tmp_path, text, *arguments)
 
-    assert expected == configuration.make(PodEpochsSettings).stalled_after_s
+    assert expected == configuration.make(RestartInPlaceSettings).stalled_after_s
 
 
 @pytest.mark.parametrize("text", ["0s", "soon"])

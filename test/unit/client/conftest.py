@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from kubernetes_asyncio.client import Configuration
 
-from jobsetpy.client import HttpResponse, KubernetesAsyncioTransport, SlimTransport
+from jobsetpy.client import AiohttpTransport, H11Transport, HttpResponse
 from jobsetpy.errors import ApiTimeoutError
 
 
@@ -188,7 +188,7 @@ def other_authority(tmp_path_factory):
 
 def slim_transport(url, *, ca=None, token=None, token_file=None):
     """The agent's transport."""
-    return SlimTransport(
+    return H11Transport(
         url,
         ca_file=str(ca) if ca else None,
         token=token,
@@ -216,8 +216,8 @@ def aiohttp_transport(url, *, ca=None, token=None, token_file=None):
     if token:
         configuration.api_key["BearerToken"] = f"Bearer {token}"
     if token_file:
-        return KubernetesAsyncioTransport(_FileLogin(configuration, token_file))
-    return KubernetesAsyncioTransport(configuration)
+        return AiohttpTransport(_FileLogin(configuration, token_file))
+    return AiohttpTransport(configuration)
 
 
 @pytest.fixture(params=[slim_transport, aiohttp_transport], ids=["slim", "aiohttp"])

@@ -8,10 +8,10 @@ from kubernetes_asyncio.client import Configuration
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
 from jobsetpy.client import (
+    AiohttpTransport,
     Client,
+    H11Transport,
     HttpRequest,
-    KubernetesAsyncioTransport,
-    SlimTransport,
     WriteFence,
     _slim,
 )
@@ -89,11 +89,11 @@ async def test_a_write_is_not_repeated_after_the_fence_closed(client):
         await fenced.merge_patch(Pod, "default", "p", {})
 
 
-def aiohttp_transport(url: str) -> KubernetesAsyncioTransport:
-    return KubernetesAsyncioTransport(Configuration(host=url), max_connections=1)
+def aiohttp_transport(url: str) -> AiohttpTransport:
+    return AiohttpTransport(Configuration(host=url), max_connections=1)
 
 
-@pytest.mark.parametrize("make_transport", [aiohttp_transport, SlimTransport])
+@pytest.mark.parametrize("make_transport", [aiohttp_transport, H11Transport])
 async def test_a_write_that_waited_for_a_connection_looks_again(make_transport, monkeypatch):
     """All connections are in use until after the fence closed: what waited is not sent."""
     monkeypatch.setattr(_slim, "MAX_CONNECTIONS", 1)
@@ -122,7 +122,7 @@ async def test_a_request_that_carries_a_closed_fence_is_refused_by_every_transpo
         request = HttpRequest(method="GET", path="/readyz", fence=WriteFence(loop_time))
         for transport in (
             aiohttp_transport(server.url),
-            SlimTransport(server.url),
+            H11Transport(server.url),
             server.transport(),
         ):
             with pytest.raises(LeadershipLostError):
@@ -139,7 +139,7 @@ async def test_an_unpooled_client_waits_for_nobody():
     """With all connections hanging and the limit used up, it is answered at once."""
     async with FakeApiServer() as server:
         server.create("pods", make_pod("p").build())
-        transport = KubernetesAsyncioTransport(Configuration(host=server.url), max_connections=1)
+        transport = AiohttpTransport(Configuration(host=server.url), max_connections=1)
         client = Client(transport, qps=0.001, burst=1)
         unpooled = client.unpooled()
         server.faults.latency(patience.scaled(30), verb="get", name="hangs")

@@ -14,7 +14,7 @@ from kubernetes_asyncio.client import Configuration
 
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
-from jobsetpy.client import Client, KubernetesAsyncioTransport, SlimTransport, WriteFence
+from jobsetpy.client import AiohttpTransport, Client, H11Transport, WriteFence
 from jobsetpy.client._connection import PEER_TIMEOUT_S
 from jobsetpy.client._fence import AbortOnFailure
 from jobsetpy.errors import TransportError
@@ -57,8 +57,8 @@ async def slow_network(port: int):
         yield listening.getsockname()[1], gate, ended
 
 
-def aiohttp_transport(url: str) -> KubernetesAsyncioTransport:
-    return KubernetesAsyncioTransport(Configuration(host=url))
+def aiohttp_transport(url: str) -> AiohttpTransport:
+    return AiohttpTransport(Configuration(host=url))
 
 
 async def deliver_late(make_transport, size: int) -> tuple[str, bool, bool]:
@@ -110,7 +110,7 @@ async def test_what_nobody_confirms_is_discarded_by_the_kernel():
 async def test_connections_of_other_writes_are_left_as_they_are():
     """Only a write behind a fence changes what the end of its connection means."""
     async with FakeApiServer() as server:
-        transport = SlimTransport(server.url)
+        transport = H11Transport(server.url)
         client = Client(transport)
         fence = WriteFence(aio.steady, grace_s=5.0)
         fence.open_until(aio.steady() + 60)
@@ -126,7 +126,7 @@ async def test_connections_of_other_writes_are_left_as_they_are():
 
 @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("size", [30_000, 3_000_000])
-@pytest.mark.parametrize("transport", [aiohttp_transport, SlimTransport], ids=["aiohttp", "slim"])
+@pytest.mark.parametrize("transport", [aiohttp_transport, H11Transport], ids=["aiohttp", "slim"])
 def test_nothing_is_delivered_after_the_fence_closed(factory, size, transport):
     """Neither from the system's buffers nor from the process's, whatever the loop or transport."""
     with asyncio.Runner(loop_factory=factory) as runner:

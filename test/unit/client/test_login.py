@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from jobsetpy.client import Client, HttpRequest, KubernetesAsyncioTransport, _aiohttp, connect
+from jobsetpy.client import AiohttpTransport, Client, HttpRequest, _aiohttp, connect
 from jobsetpy.errors import ConnectFailedError, UnauthorizedError
 from support import patience
 
@@ -91,7 +91,7 @@ async def test_requests_refused_together_log_in_once(http_server, tmp_path):
     """A rotated token does not start a login for each request that was under way with it."""
     async with http_server.running():
         path = kubeconfig(tmp_path, http_server.url, {"token": "one"})
-        transport = await KubernetesAsyncioTransport.from_kubeconfig(path)
+        transport = await AiohttpTransport.from_kubeconfig(path)
         client = Client(transport)
         await client.raw(GET)
         kubeconfig(tmp_path, http_server.url, {"token": "two"})
@@ -236,7 +236,7 @@ async def test_verification_is_on_unless_said_otherwise(
     }
     async with http_server.running(context=certificates.server_context("other")):
         path = kubeconfig(tmp_path, http_server.url, {"token": "t"}, **cluster)
-        transport = await KubernetesAsyncioTransport.from_kubeconfig(path)
+        transport = await AiohttpTransport.from_kubeconfig(path)
         if works:
             await transport.request(GET)
         else:
@@ -259,7 +259,7 @@ async def test_a_service_account(http_server, certificates, tmp_path):
 
     async with http_server.running(context=certificates.server_context()):
         port = http_server.url.rpartition(":")[2]
-        transport = KubernetesAsyncioTransport.in_cluster(
+        transport = AiohttpTransport.in_cluster(
             token_file=str(file),
             ca_file=str(certificates.ca),
             environ={"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
@@ -298,13 +298,13 @@ async def test_a_pod_without_files(certificates, tmp_path):
     """A missing token or authority is found at the start."""
     environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
     with pytest.raises(ConnectFailedError, match="service account"):
-        KubernetesAsyncioTransport.in_cluster(
+        AiohttpTransport.in_cluster(
             token_file=str(tmp_path / "none"), ca_file=str(certificates.ca), environ=environ
         )
     (tmp_path / "token").write_text("t")
     (tmp_path / "bad").write_text("no certificate")
     with pytest.raises(ConnectFailedError, match="TLS files"):
-        KubernetesAsyncioTransport.in_cluster(
+        AiohttpTransport.in_cluster(
             token_file=str(tmp_path / "token"), ca_file=str(tmp_path / "bad"), environ=environ
         )
 
@@ -315,7 +315,7 @@ async def test_a_service_account_between_two_tokens(http_server, certificates, t
     file.write_text("one")
     async with http_server.running(context=certificates.server_context()):
         port = http_server.url.rpartition(":")[2]
-        transport = KubernetesAsyncioTransport.in_cluster(
+        transport = AiohttpTransport.in_cluster(
             token_file=str(file),
             ca_file=str(certificates.ca),
             environ={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port},

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from jobsetpy.client import HttpRequest, SlimTransport, _slim
+from jobsetpy.client import H11Transport, HttpRequest, _slim
 from jobsetpy.errors import ConnectFailedError
 from support import patience
 
@@ -17,7 +17,7 @@ async def test_the_token_file_is_looked_at_again(http_server, tmp_path, monkeypa
     file = tmp_path / "token"
     file.write_text("old")
     async with http_server.running():
-        transport = SlimTransport(http_server.url, token_file=str(file))
+        transport = H11Transport(http_server.url, token_file=str(file))
         await transport.request(GET)
         file.write_text("newer")
         await transport.request(GET)
@@ -39,7 +39,7 @@ async def test_a_swapped_link_is_a_change(http_server, tmp_path, monkeypatch):
     link = tmp_path / "data"
     link.symlink_to("one")
     async with http_server.running():
-        transport = SlimTransport(http_server.url, token_file=str(link / "token"))
+        transport = H11Transport(http_server.url, token_file=str(link / "token"))
         await transport.request(GET)
         (tmp_path / "new").symlink_to("two")
         (tmp_path / "new").replace(link)
@@ -56,7 +56,7 @@ async def test_a_token_file_that_vanishes_keeps_the_token(http_server, tmp_path,
     file = tmp_path / "token"
     file.write_text("t")
     async with http_server.running():
-        transport = SlimTransport(http_server.url, token_file=str(file))
+        transport = H11Transport(http_server.url, token_file=str(file))
         await transport.request(GET)
         file.unlink()
         await transport.request(GET)
@@ -72,7 +72,7 @@ async def test_a_renewed_authority_is_trusted(http_server, certificates, other_a
     ca = tmp_path / "ca.crt"
     shutil.copy(certificates.ca, ca)
     async with http_server.running(context=other_authority.server_context()):
-        transport = SlimTransport(http_server.url, ca_file=str(ca))
+        transport = H11Transport(http_server.url, ca_file=str(ca))
         with pytest.raises(ConnectFailedError):
             await transport.request(GET)
         shutil.copy(other_authority.ca, ca)
@@ -83,7 +83,7 @@ async def test_a_renewed_authority_is_trusted(http_server, certificates, other_a
 async def test_an_authority_can_be_given_as_text(http_server, certificates):
     """No file is needed."""
     async with http_server.running(context=certificates.server_context()):
-        transport = SlimTransport(http_server.url, cadata=certificates.ca.read_text())
+        transport = H11Transport(http_server.url, cadata=certificates.ca.read_text())
         assert (await transport.request(GET)).status == 200
         await transport.aclose()
 
@@ -91,7 +91,7 @@ async def test_an_authority_can_be_given_as_text(http_server, certificates):
 async def test_another_name_can_be_expected(http_server, certificates):
     """The certificate's name may differ from the address, if one says so."""
     async with http_server.running(context=certificates.server_context("other")):
-        transport = SlimTransport(
+        transport = H11Transport(
             http_server.url, ca_file=str(certificates.ca), server_hostname="api.example"
         )
         assert (await transport.request(GET)).status == 200
@@ -101,7 +101,7 @@ async def test_another_name_can_be_expected(http_server, certificates):
 async def test_a_missing_authority_file_is_a_failed_connection(http_server, certificates, tmp_path):
     """It may appear later; nothing was sent."""
     async with http_server.running(context=certificates.server_context()):
-        transport = SlimTransport(http_server.url, ca_file=str(tmp_path / "none"))
+        transport = H11Transport(http_server.url, ca_file=str(tmp_path / "none"))
         with pytest.raises(ConnectFailedError):
             await transport.request(GET)
         await transport.aclose()
@@ -118,7 +118,7 @@ async def test_few_idle_connections_are_kept(http_server):
 
     http_server.handler = handler
     async with http_server.running():
-        transport = SlimTransport(http_server.url)
+        transport = H11Transport(http_server.url)
         async with asyncio.TaskGroup() as group:
             for _ in range(10):
                 group.create_task(transport.request(GET))
@@ -133,7 +133,7 @@ async def test_few_idle_connections_are_kept(http_server):
 async def test_old_idle_connections_are_not_used(http_server, monkeypatch):
     """Rather a new connection than one that the server is about to close."""
     async with http_server.running():
-        transport = SlimTransport(http_server.url)
+        transport = H11Transport(http_server.url)
         await transport.request(GET)
         monkeypatch.setattr(_slim, "KEEPALIVE_S", 0.0)
         await transport.request(GET)
@@ -154,7 +154,7 @@ async def test_an_answer_that_nobody_asked_for_spoils_the_connection(http_server
 
     http_server.handler = handler
     async with http_server.running():
-        transport = SlimTransport(http_server.url)
+        transport = H11Transport(http_server.url)
         await transport.request(GET)
         (wire,) = transport._idle
         go.set()
@@ -178,7 +178,7 @@ async def test_a_read_is_repeated_once_on_a_fresh_connection(http_server):
 
     http_server.handler = handler
     async with http_server.running():
-        transport = SlimTransport(http_server.url)
+        transport = H11Transport(http_server.url)
         await transport.request(GET)
         assert (await transport.request(GET)).body == b"ok"
         await transport.aclose()
@@ -196,7 +196,7 @@ async def test_closing_ends_open_streams(http_server):
 
     http_server.handler = handler
     async with http_server.running():
-        transport = SlimTransport(http_server.url)
+        transport = H11Transport(http_server.url)
         async with transport.stream(GET) as stream:
             await stream.read()
             await transport.aclose()
@@ -219,16 +219,16 @@ def test_in_cluster_settings(environ, expected, monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_PORT", raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    transport = SlimTransport.in_cluster()
+    transport = H11Transport.in_cluster()
 
     assert transport._origin.authority == expected
     assert transport._origin.tls
     assert transport._token_file.path == _slim.TOKEN_FILE
-    assert SlimTransport.in_cluster(host="h", port=1)._origin.authority == "h:1"
+    assert H11Transport.in_cluster(host="h", port=1)._origin.authority == "h:1"
 
 
 def test_outside_of_a_cluster(monkeypatch):
     """The missing variable is named."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ConnectFailedError, match="KUBERNETES_SERVICE_HOST"):
-        SlimTransport.in_cluster()
+        H11Transport.in_cluster()

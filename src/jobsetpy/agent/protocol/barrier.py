@@ -138,7 +138,7 @@ class Barrier:
             return [Lift(self._epoch)]
         return []
 
-    def expel(self) -> list[Action]:
+    def pod_replaced(self) -> list[Action]:
         """The pod is presumed gone, whatever the JobSet's state: the run is over.
 
         That is not certain, so the worker gets its stop signal and its grace period.

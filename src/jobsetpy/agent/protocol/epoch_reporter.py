@@ -109,7 +109,7 @@ class EpochReporter:
         return self._stored
 
     @property
-    def may_be_given_up(self) -> bool:
+    def may_outlive_pod(self) -> bool:
         """Whether the own pod is given up when its node is unreachable for a while."""
         return bool(self._deadline)
 
@@ -135,7 +135,7 @@ class EpochReporter:
             self._lift = None
             self._wake.set()
 
-    def once_member(self, epoch: int, lift: Callable[[], None]) -> None:
+    def when_confirmed(self, epoch: int, lift: Callable[[], None]) -> None:
         """Call ``lift`` when it is sure that the own pod is there, at ``epoch``, and stays.
 
         In most cases that is immediately: the controller has just seen the annotation, and its
@@ -154,7 +154,7 @@ class EpochReporter:
         lift = self._lift
         if lift is None or self._leaving or self._stored < self._wanted:
             return
-        if self.may_be_given_up and self._asked_at < self._lift_at:
+        if self.may_outlive_pod and self._asked_at < self._lift_at:
             age = asyncio.get_running_loop().time() - self._asked_at
             if age > FRESH_S:
                 return

@@ -13,7 +13,7 @@ from jobsetpy.agent.protocol.barrier import Action, Barrier
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import Settings
 from jobsetpy.agent.protocol.wire_types import JobSet
-from jobsetpy.client import Client, SlimTransport
+from jobsetpy.client import Client, H11Transport
 from jobsetpy.errors import ForbiddenError, UnauthorizedError
 from jobsetpy.informers._events import (
     Applied,
@@ -44,7 +44,7 @@ workers of the cluster."""
 def connect(settings: Settings) -> Client:
     """A client of the pod's own service account; nothing is sent yet."""
     folder = settings.service_account_dir
-    transport = SlimTransport.in_cluster(
+    transport = H11Transport.in_cluster(
         token_file=f"{folder}/token",
         ca_file=f"{folder}/ca.crt",
         host=settings.api_host,
@@ -62,7 +62,7 @@ class Follower:
         barrier: is shown each state of the JobSet.
         log: what goes wrong.
         act: carries out the barrier's actions; synchronous.
-        may_be_given_up: whether the pod may be deleted while the agent lives on. Its token, which
+        may_outlive_pod: whether the pod may be deleted while the agent lives on. Its token, which
             is bound to it, is then refused, and nothing else can be known of the JobSet.
     """
 
@@ -74,9 +74,9 @@ class Follower:
         barrier: Barrier,
         log: Log,
         act: Callable[[Action], None],
-        may_be_given_up: Callable[[], bool],
+        may_outlive_pod: Callable[[], bool],
     ) -> None:
-        self._may_be_given_up = may_be_given_up
+        self._may_be_given_up = may_outlive_pod
         self._barrier = barrier
         self._log = log
         self._act = act
@@ -132,7 +132,7 @@ class Follower:
         """The token has been refused for a while."""
         if not self._may_be_given_up():
             return
-        actions = self._barrier.expel()
+        actions = self._barrier.pod_replaced()
         if actions:
             self._log(
                 "the token is refused: the pod is presumed deleted, and its worker is stopped",

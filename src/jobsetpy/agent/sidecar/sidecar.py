@@ -83,7 +83,7 @@ class Agent:
             barrier=self._barrier,
             log=log,
             act=self._do,
-            may_be_given_up=lambda: self._reporter.may_be_given_up,
+            may_outlive_pod=lambda: self._reporter.may_outlive_pod,
         )
         self._restart: asyncio.Future[int] | None = None
 
@@ -98,7 +98,7 @@ class Agent:
             Exception: a defect, while the worker cannot run yet.
         """
         try:
-            return await self._live()
+            return await self._serve()
         except Exception as error:
             if not self._opened:
                 raise
@@ -108,7 +108,7 @@ class Agent:
             self._log("failed", level="error", error=repr(error), exit_code=code)
             return code
 
-    async def _live(self) -> int:
+    async def _serve(self) -> int:
         settings = self._settings
         self._restart = asyncio.get_running_loop().create_future()
         async with supervise() as tasks:
@@ -157,7 +157,7 @@ class Agent:
                     self._note(self._arrival, epoch)
                 self._reporter.report(epoch)
             case Lift(epoch):
-                self._reporter.once_member(epoch, partial(self._lift, epoch))
+                self._reporter.when_confirmed(epoch, partial(self._lift, epoch))
             case Restart(epoch, deprecated, _):
                 code = self._settings.exit_code
                 self._log("epoch deprecated", epoch=epoch, deprecated=deprecated, exit_code=code)

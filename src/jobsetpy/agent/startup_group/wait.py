@@ -42,7 +42,7 @@ from jobsetpy.api.group_signal import (
     progress_of,
     timed_out_message,
 )
-from jobsetpy.client import Client, SlimTransport
+from jobsetpy.client import Client, H11Transport
 from jobsetpy.errors import ForbiddenError, TransportError
 from jobsetpy.informers._events import Applied, Listed, WatchEvent
 from jobsetpy.informers._observer import NullObserver
@@ -274,7 +274,7 @@ def connect(settings: Settings) -> Client | None:
     if not settings.api_host or not Path(folder, "token").exists():
         return None
     try:
-        transport = SlimTransport.in_cluster(
+        transport = H11Transport.in_cluster(
             token_file=f"{folder}/token",
             ca_file=f"{folder}/ca.crt",
             host=settings.api_host,

@@ -450,7 +450,7 @@ def _descendants(parents: Mapping[int, int], root: int = 0) -> list[int]:
     return found[1:]
 
 
-def become(command: Sequence[str], environ: Mapping[bytes, bytes]) -> OSError:
+def exec_command(command: Sequence[str], environ: Mapping[bytes, bytes]) -> OSError:
     """Replace this process by a command, which finds signals as the container's first program does.
 
     Returns:

@@ -38,7 +38,7 @@ from jobsetpy.agent.protocol.settings import (
 from jobsetpy.agent.protocol.signals import leave_on_signals
 from jobsetpy.agent.supervisor.processes import (
     Processes,
-    become,
+    exec_command,
     exit_code_of,
     original_environ,
 )
@@ -129,8 +129,8 @@ class Supervisor:
             client,
             barrier=self._barrier,
             log=log,
-            act=self._obey,
-            may_be_given_up=lambda: self._reporter.may_be_given_up,
+            act=self._apply_action,
+            may_outlive_pod=lambda: self._reporter.may_outlive_pod,
         )
         self._worker = Worker(rules)
         self._progress = Progress(progress, log=log, on_hung=self._hung)
@@ -161,11 +161,11 @@ class Supervisor:
             tasks.start(self._follower.run(), name="watch")
             tasks.start(self._reporter.run(), name="report")
             if self._group is not None:
-                tasks.start(self._gather(self._group), name="group")
+                tasks.start(self._wait_for_group(self._group), name="group")
             self._log("started", pod=self._settings.pod_name, jobset=self._settings.jobset_name)
             return await self._end
 
-    async def _gather(self, group: GroupWait) -> None:
+    async def _wait_for_group(self, group: GroupWait) -> None:
         """Wait for the group to start, once; the epoch's barrier may have lifted before."""
         code = await group.run()
         if code:
@@ -174,7 +174,7 @@ class Supervisor:
         self._group = None
         if self._lifted:
             # It may have waited for long: the pod may be gone by now.
-            self._reporter.once_member(self._lifted, partial(self._lift, self._lifted))
+            self._reporter.when_confirmed(self._lifted, partial(self._lift, self._lifted))
 
     def _lift(self, epoch: int) -> None:
         self._log("barrier lifted", epoch=epoch)
@@ -182,14 +182,14 @@ class Supervisor:
         if self._group is None:
             self._do(self._worker.lifted(epoch))
 
-    def _obey(self, action: Action) -> None:
+    def _apply_action(self, action: Action) -> None:
         """Carry out what the barrier says."""
         match action:
             case PatchEpoch(epoch):
                 self._log("joining", epoch=epoch)
                 self._reporter.report(epoch, self._last_run())
             case Lift(epoch):
-                self._reporter.once_member(epoch, partial(self._lift, epoch))
+                self._reporter.when_confirmed(epoch, partial(self._lift, epoch))
             case Restart(epoch, deprecated, replaced):
                 self._lifted = 0
                 if replaced:
@@ -232,7 +232,7 @@ class Supervisor:
                     self._processes.kill_all()
                 case JoinNext():
                     for step in self._barrier.next_round():
-                        self._obey(step)
+                        self._apply_action(step)
                 case End(code):
                     self._disarm()
                     self._log("ending", exit_code=code)
@@ -426,7 +426,7 @@ def _hold(command: Sequence[str], environ: Mapping[str, str], *, log: Log, start
     code = startup_group_wait.wait(startup_group_wait.load(environ), log=log, start=start)
     if code:
         return code
-    error = become(command, workers_environ(original_environ()))
+    error = exec_command(command, workers_environ(original_environ()))
     log("the command cannot be run", level="error", command=command[0], error=str(error))
     return exit_code_of(error)
 

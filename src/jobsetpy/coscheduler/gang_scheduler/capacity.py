@@ -26,7 +26,7 @@ from jobsetpy.coscheduler.gang_scheduler.node_index import (
     Survey,
     Totals,
 )
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom, Placement
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeRoom
 from jobsetpy.coscheduler.gang_scheduler.requests import Amounts
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
@@ -38,7 +38,7 @@ _REMEMBERED: Final = 1000
 
 _UNBOUNDED: Final = 1 << 60
 
-ANYWHERE: Final = Placement()
+ANYWHERE: Final = NodeConstraints()
 """Of a pod that says nothing of nodes."""
 
 
@@ -54,7 +54,7 @@ class Shape:
     """
 
     requests: Amounts
-    placement: Placement = ANYWHERE
+    placement: NodeConstraints = ANYWHERE
     priority: int = 0
     preempts: bool = True
 
@@ -98,9 +98,9 @@ class Capacity:
         self._unplaced: dict[PodGroupKey, Counter[Shape]] = {}
         self._shapes: dict[PodGroupKey, Counter[Shape]] = {}
         self._reserved: dict[PodGroupKey, set[str]] = {}
-        self._admissions: dict[Placement, Admission] = {}
+        self._admissions: dict[NodeConstraints, Admission] = {}
         self._places: dict[tuple[Shape, float], Places] = {}
-        self._totals: dict[tuple[frozenset[Placement], float], Totals] = {}
+        self._totals: dict[tuple[frozenset[NodeConstraints], float], Totals] = {}
         self._pending: dict[Survey, None] = {}
         self._growth = 0
         self._released = 0
@@ -245,7 +245,7 @@ class Capacity:
         """
         if level is None:
             level = max(shape.level for shape in shapes)
-        kinds: dict[Placement, Counter[Shape]] = {}
+        kinds: dict[NodeConstraints, Counter[Shape]] = {}
         for shape, count in shapes.items():
             kinds.setdefault(shape.placement, Counter())[shape] = count
         others = shapes.total()
@@ -285,7 +285,7 @@ class Capacity:
         self._pending[survey] = None
         return False
 
-    def _admission(self, placement: Placement) -> Admission:
+    def _admission(self, placement: NodeConstraints) -> Admission:
         found = self._admissions.pop(placement, None)
         if found is None:
             found = Admission(self._numbers, self._changed_themselves, placement)
@@ -299,7 +299,7 @@ class Capacity:
             found = Places(self._numbers, self._changed, admission, level, asked)
         return _keep(self._places, (shape, level), found)
 
-    def _totals_of(self, placements: frozenset[Placement], level: float) -> Totals:
+    def _totals_of(self, placements: frozenset[NodeConstraints], level: float) -> Totals:
         found = self._totals.pop((placements, level), None)
         if found is None:
             admissions = [self._admission(each) for each in placements]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom, Placement
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeRoom
 
 _MANY: Final = 1_000_000_000
 """More pods than fit on any node."""
@@ -156,7 +156,7 @@ class Admission(Survey):
         placement: of the pod.
     """
 
-    def __init__(self, nodes: list[Node | None], log: Log, placement: Placement) -> None:
+    def __init__(self, nodes: list[Node | None], log: Log, placement: NodeConstraints) -> None:
         super().__init__(nodes, log)
         self._placement = placement
         self.flags = bytearray()

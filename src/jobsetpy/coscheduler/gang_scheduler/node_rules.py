@@ -113,7 +113,7 @@ class Term:
 
 
 @attrs.frozen(slots=True, cache_hash=True)
-class Placement:
+class NodeConstraints:
     """What of a pod decides which nodes let it in, however full they are.
 
     Args:
@@ -159,7 +159,7 @@ class NodeRoom:
     taints: tuple[Taint, ...] = ()
     name: str = ""
 
-    def admits(self, placement: Placement) -> bool:
+    def admits(self, placement: NodeConstraints) -> bool:
         """Whether labels and taints let such a pod in."""
         labels = self.labels
         for key, value in placement.selector:

@@ -2,7 +2,7 @@
 
 What happens goes in (pods seen and gone, binds asked for, members the scheduler found no node for,
 results, time); what is to be done comes out as a list of actions. A process around it holds the
-requests, writes to the API server, and calls :meth:`GangPlanner.tick` by :meth:`next_wake`.
+requests, writes to the API server, and calls :meth:`GangScheduler.tick` by :meth:`next_wake`.
 
 * **One group settles at a time.** The scheduler queues pods by when it first saw them, so the order
   among groups comes from here: the next group is lifted when each lifted pod of the one before has
@@ -87,7 +87,7 @@ def _queue_key(group: TrackedGang) -> plugin.QueueKey:
     return plugin.queue_key(group.info())
 
 
-class GangPlanner:
+class GangScheduler:
     """All groups of a cluster. ``now`` is a monotonic time in seconds everywhere."""
 
     def __init__(

@@ -215,8 +215,8 @@ class Preemption:
 class Room(Protocol):
     """Knows how much room there is.
 
-    An answer of ``None`` is one that takes longer: :meth:`GangPlanner.room_grew` is called when it
-    is known.
+    An answer of ``None`` is one that takes longer: :meth:`GangScheduler.room_grew` is called when
+    it is known.
     """
 
     def fits(self, group: PodGroupKey, wanted: int) -> bool | None:

@@ -15,7 +15,7 @@ from typing import Final
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.coscheduling.backends import (
     GATE,
-    PodMarkers,
+    SchedulerFields,
     chooses_no_scheduler,
     resources_of_member,
 )
@@ -41,7 +41,7 @@ def is_member(pod: Json) -> bool:
 
 def add_marks(
     pod: Json,
-    marks: PodMarkers,
+    marks: SchedulerFields,
     *,
     before: Patch | None = None,
     queue_is_empty: bool = False,

@@ -30,7 +30,7 @@ GATE: Final = {"name": keys.COSCHEDULING_GATE}
 
 
 @attrs.frozen(kw_only=True)
-class PodMarkers:
+class SchedulerFields:
     """What pods of groups are given.
 
     Args:
@@ -53,7 +53,7 @@ class PodMarkers:
         """Whether pods are born with the gate, unless there is nobody to wait for."""
         return self.backend == COSCHEDULER
 
-    def resolved(self, state: QueueState | None) -> PodMarkers:
+    def resolved(self, state: QueueState | None) -> SchedulerFields:
         """The marks of the coscheduler that tells this; of none if ``None``.
 
         What it says of its scheduler counts where nothing else was said.
@@ -70,11 +70,11 @@ class PodMarkers:
         )
 
 
-class CoschedulerSight(Protocol):
+class CoschedulerStatus(Protocol):
     """What is seen of a coscheduler."""
 
     @property
-    def marks(self) -> PodMarkers:
+    def marks(self) -> SchedulerFields:
         """What pods of groups are given now."""
         ...
 
@@ -84,7 +84,7 @@ class CoschedulerSight(Protocol):
         ...
 
 
-def job_annotations(marks: PodMarkers) -> dict[str, str]:
+def job_annotations(marks: SchedulerFields) -> dict[str, str]:
     """What Jobs and pods of groups are told of the backend."""
     if marks.backend in {AUTO, LABELS}:
         return {}
@@ -93,7 +93,7 @@ def job_annotations(marks: PodMarkers) -> dict[str, str]:
 
 def marked(
     pod_spec: Mapping[str, Any],
-    marks: PodMarkers,
+    marks: SchedulerFields,
     pod_group: str,
     *,
     gate: bool = True,

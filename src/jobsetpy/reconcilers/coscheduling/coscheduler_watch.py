@@ -15,7 +15,7 @@ from jobsetpy.aio import Clock
 from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
 from jobsetpy.reconcilers.coscheduling import status as told
-from jobsetpy.reconcilers.coscheduling.backends import AUTO, PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import AUTO, SchedulerFields
 from jobsetpy.reconcilers.coscheduling.queue_state import QueueState, queue_state
 
 SILENT_S: Final = 60.0
@@ -31,7 +31,7 @@ class CoschedulerWatch:
         marks: what pods of groups are given, as far as the manager was told.
     """
 
-    def __init__(self, manager: rt.Manager, namespace: str, marks: PodMarkers) -> None:
+    def __init__(self, manager: rt.Manager, namespace: str, marks: SchedulerFields) -> None:
         self.leases: rt.SharedInformer[Lease] = manager.informer(
             Lease, namespace=namespace, field_selector=f"metadata.name={keys.COSCHEDULER_LEASE}"
         )
@@ -43,7 +43,7 @@ class CoschedulerWatch:
         self._heard: float | None = None
 
     @property
-    def marks(self) -> PodMarkers:
+    def marks(self) -> SchedulerFields:
         """What pods of groups are given now."""
         return self._asked.resolved(self._state)
 

@@ -47,7 +47,7 @@ from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.buckets import sort_jobs
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, Plan
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_change
 
 
@@ -212,7 +212,7 @@ def _progress(job: Job | None) -> object:
 # -- the plan -------------------------------------------------------------------------------------
 
 
-def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Moment) -> CoschedulingPlan:
+def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> CoschedulingPlan:
     """Mend what is wrong with the pods of a JobSet's gangs, and tell where the gangs stand."""
     jobset = observed.jobset
     if jobset is None or jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
@@ -343,7 +343,7 @@ def _removals(observed: ObservedGangs) -> tuple[tuple[Action, ...], ...]:
 
 
 def _tell(
-    observed: ObservedGangs, jobset: JobSet, memory: GangMemory, now: Moment, *, mended: int
+    observed: ObservedGangs, jobset: JobSet, memory: GangMemory, now: Now, *, mended: int
 ) -> CoschedulingPlan:
     """Tell that all gangs are bound; or where they stand, after pauses that grow."""
     summary = f"mended labels of {mended}" if mended else ""

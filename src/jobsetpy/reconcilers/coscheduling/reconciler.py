@@ -21,7 +21,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import NotFoundError
-from jobsetpy.reconcilers.coscheduling.backends import PODGROUP, PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import PODGROUP, SchedulerFields
 from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.coscheduling.gates import take_gate_off
 from jobsetpy.reconcilers.coscheduling.plan import (
@@ -47,7 +47,7 @@ from jobsetpy.reconcilers.coscheduling.pod_groups import ReplaceObject
 from jobsetpy.reconcilers.coscheduling.tally import (
     GangCounts,
     GangKey,
-    PodState,
+    GangPodState,
     changed_gangs,
     gang_state,
 )
@@ -85,7 +85,7 @@ class CoschedulingSettings:
     features: Features = attrs.field(factory=Features)
     workers: int = 4
     parallel_writes: int = 16
-    marks: PodMarkers = attrs.field(factory=PodMarkers)
+    marks: SchedulerFields = attrs.field(factory=SchedulerFields)
     coscheduler: CoschedulerWatch | None = None
     not_served: str = ""
 
@@ -97,7 +97,7 @@ def _jobset_of_open_pod(pod: ChildPod) -> Iterable[str]:
     return (f"{meta.namespace}/{meta.labels.jobset_name}",)
 
 
-GANGS: rt.Tally[ChildPod, GangKey, PodState] = rt.Tally("gangs", gang_state)
+GANGS: rt.Tally[ChildPod, GangKey, GangPodState] = rt.Tally("gangs", gang_state)
 """How many pods of each gang are in which state."""
 
 OPEN_PODS: rt.Index[ChildPod] = rt.Index("openGangPods", _jobset_of_open_pod)

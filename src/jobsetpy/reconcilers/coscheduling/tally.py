@@ -26,7 +26,7 @@ class GangKey(NamedTuple):
     name: str
 
 
-class PodState(NamedTuple):
+class GangPodState(NamedTuple):
     """What counts of a pod: whether it has a node, why it has none, and its priority."""
 
     bound: bool
@@ -53,7 +53,7 @@ class GangCounts:
     priorities: Mapping[int, int] = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, states: Mapping[PodState, int]) -> GangCounts:
+    def of(cls, states: Mapping[GangPodState, int]) -> GangCounts:
         """The counts of a gang, by how many of its pods are in each state; O(states)."""
         priorities: dict[int, int] = {}
         for state, number in states.items():
@@ -68,14 +68,14 @@ class GangCounts:
         )
 
 
-def gang_state(pod: ChildPod) -> tuple[GangKey, PodState] | None:
+def gang_state(pod: ChildPod) -> tuple[GangKey, GangPodState] | None:
     """The gang that a pod counts for, and as what; ``None`` if it counts for none."""
     meta = pod.metadata
     if not meta.labels.pod_group or not pod.live:
         return None
     gang = GangKey(ObjectKey(meta.namespace, meta.labels.jobset_name), meta.labels.pod_group)
     bound = bool(pod.spec.node_name)
-    return gang, PodState(bound, "" if bound else pod.status.waiting, pod.spec.priority)
+    return gang, GangPodState(bound, "" if bound else pod.status.waiting, pod.spec.priority)
 
 
 def changed_gangs(old: ChildPod | None, new: ChildPod | None) -> set[GangKey]:

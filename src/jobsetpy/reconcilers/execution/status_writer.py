@@ -22,7 +22,7 @@ from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.history import Over
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, StatusChange
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, StatusChange
 from jobsetpy.reconcilers.rules.summary import state
 
 _KINDS: Final[Mapping[str, execution_metrics.RestartKind]] = {
@@ -35,9 +35,9 @@ TRIES: Final = 5
 """How often one reconcile decides, if the JobSet changes each time before the write."""
 
 
-def moment(clock: Clock) -> Moment:
+def moment(clock: Clock) -> Now:
     """Now, for a plan."""
-    return Moment(clock.now(), clock.monotonic())
+    return Now(clock.now(), clock.monotonic())
 
 
 class StatusWriter:

@@ -66,10 +66,10 @@ _NO_SCHEDULE_TOLERATION: Final = {
     "effect": "NoSchedule",
 }
 
-_NO_MARKS: Final = backends.PodMarkers()
+_NO_MARKS: Final = backends.SchedulerFields()
 
 
-class Blueprint:
+class JobTemplateBuilder:
     """Makes the Jobs of one ReplicatedJob.
 
     Args:
@@ -98,7 +98,7 @@ class Blueprint:
         group_replicas: int,
         own_attempts: OwnAttempts | None,
         pod_groups: coscheduling_groups.Gangs | None = None,
-        marks: backends.PodMarkers = _NO_MARKS,
+        marks: backends.SchedulerFields = _NO_MARKS,
         lost_node_deadline_s: float = 0.0,
         group_annotations: Mapping[str, str] | None = None,
         claims: Mapping[str, int] | None = None,
@@ -255,14 +255,14 @@ class Blueprint:
         }
 
 
-class _Blueprints(Mapping[str, Blueprint]):
+class _Blueprints(Mapping[str, JobTemplateBuilder]):
     """Blueprints that are made when they are asked for: a plan needs those of missing Jobs."""
 
-    def __init__(self, makers: Mapping[str, Callable[[], Blueprint]]) -> None:
+    def __init__(self, makers: Mapping[str, Callable[[], JobTemplateBuilder]]) -> None:
         self._makers = makers
-        self._made: dict[str, Blueprint] = {}
+        self._made: dict[str, JobTemplateBuilder] = {}
 
-    def __getitem__(self, name: str) -> Blueprint:
+    def __getitem__(self, name: str) -> JobTemplateBuilder:
         if name not in self._made:
             self._made[name] = self._makers[name]()
         return self._made[name]
@@ -277,9 +277,9 @@ class _Blueprints(Mapping[str, Blueprint]):
 def blueprints(
     jobset: JobSet,
     features: Features,
-    marks: backends.PodMarkers = _NO_MARKS,
+    marks: backends.SchedulerFields = _NO_MARKS,
     lost_node_deadline_s: float = 0.0,
-) -> Mapping[str, Blueprint]:
+) -> Mapping[str, JobTemplateBuilder]:
     """Return a blueprint for each ReplicatedJob, by name and in the order of the spec.
 
     Args:
@@ -298,12 +298,12 @@ def blueprints(
     pod_groups = coscheduling_groups.gangs_of(jobset) if features.coscheduling else None
     claims = template_places(jobset)
     in_startup_group = group_scheduling.job_annotations(jobset)
-    out: dict[str, Callable[[], Blueprint]] = {}
+    out: dict[str, Callable[[], JobTemplateBuilder]] = {}
     before = 0
     before_in_group = dict.fromkeys(in_group, 0)
     for item in replicated_jobs:
         out[item.name] = partial(
-            Blueprint,
+            JobTemplateBuilder,
             jobset,
             item,
             first_global=before,

@@ -26,8 +26,8 @@ from jobsetpy.api.jobset import (
 )
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
-from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
-from jobsetpy.reconcilers.jobs.child_jobs import Blueprint, blueprints
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
+from jobsetpy.reconcilers.jobs.child_jobs import JobTemplateBuilder, blueprints
 from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.counters import (
     all_jobs_ready,
@@ -87,7 +87,7 @@ from jobsetpy.reconcilers.rules.plan import (
     EmitEvent,
     JobsMemory,
     JobsPlan,
-    Moment,
+    Now,
     StatusChange,
 )
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
@@ -133,7 +133,7 @@ class ObservedJobSet:
     features: Features = attrs.field(factory=Features)
     config_maps: AbstractSet[str] = frozenset()
     group_rbac: bool = False
-    marks: PodMarkers = attrs.field(factory=PodMarkers)
+    marks: SchedulerFields = attrs.field(factory=SchedulerFields)
     queue_is_empty: bool = False
     pace: CounterPace = attrs.field(factory=CounterPace)
     lost_node_deadline_s: float = 0.0
@@ -141,7 +141,7 @@ class ObservedJobSet:
     lost: bool = False
 
 
-def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
+def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Now) -> JobsPlan:
     """Decide everything one reconcile does.
 
     The same input gives the same plan, whatever the order of Jobs; carrying a plan out and
@@ -165,7 +165,7 @@ def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Moment) -> Jobs
     return _JobsPlanner(observed, jobset, memory, now).plan()
 
 
-def _leave_alone(jobset: JobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
+def _leave_alone(jobset: JobSet, memory: JobsMemory, now: Now) -> JobsPlan:
     notices: tuple[EmitEvent, ...] = ()
     count = jobs_of(jobset)
     if count > MAX_JOBS and is_left_to_us(jobset):
@@ -186,7 +186,7 @@ class _JobsPlanner:
     """The state of one decision."""
 
     def __init__(
-        self, observed: ObservedJobSet, jobset: JobSet, memory: JobsMemory, now: Moment
+        self, observed: ObservedJobSet, jobset: JobSet, memory: JobsMemory, now: Now
     ) -> None:
         self.observed = observed
         self.jobset = jobset
@@ -492,7 +492,7 @@ class _JobsPlanner:
         blocked = blocked or bool(
             self.recreation.held
         )  # pods without what they need would only fail
-        plans: Mapping[str, Blueprint] | None = None
+        plans: Mapping[str, JobTemplateBuilder] | None = None
         room = CREATED_AT_ONCE
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
@@ -540,7 +540,7 @@ class _JobsPlanner:
         wait_s = self.restart_pace.wait_s(self.jobset.status.restart_pacing)
         return wait_s if wait_s > SOON_S else 0.0
 
-    def _needs_gate(self, plan: Blueprint) -> bool:
+    def _needs_gate(self, plan: JobTemplateBuilder) -> bool:
         """Whether pods of gangs get the coscheduler's gate.
 
         Pods that others hold back by gates of their own, by a suspension or until nodes are

@@ -20,7 +20,7 @@ from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import ConflictError, TerminalError
-from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.caches import CHILD_SELECTOR, SharedCaches
@@ -75,7 +75,7 @@ class JobsSettings:
     own_writes_ttl_s: float = 30.0
     cooldown_factor: float = 8.0
     group_rbac: bool = False
-    marks: PodMarkers = attrs.field(factory=PodMarkers)
+    marks: SchedulerFields = attrs.field(factory=SchedulerFields)
     coscheduler: CoschedulerWatch | None = None
     lost_node_deadline_s: float = 0.0
     backoff: RestartBackoff = attrs.field(factory=RestartBackoff)

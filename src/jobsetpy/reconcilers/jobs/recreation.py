@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from jobsetpy.reconcilers.rules.plan import JobsMemory, Moment
+from jobsetpy.reconcilers.rules.plan import JobsMemory, Now
 
 SOON_S: Final = 0.001
 """Waits shorter than this are over: timers are not that exact, and would only be set again."""
@@ -36,7 +36,7 @@ class Recreation:
         confirm: whether some are created; the JobSet has to be read before.
     """
 
-    def __init__(self, memory: JobsMemory, now: Moment) -> None:
+    def __init__(self, memory: JobsMemory, now: Now) -> None:
         self._memory = memory
         self._now = now.monotonic
         self.wait_s = 0.0

@@ -23,7 +23,7 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.jobs.counters import lacks_pods
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.membership import is_ours
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, Plan, StatusChange
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import condition_json
 
 GRACE_S: Final = 10.0
@@ -81,7 +81,7 @@ class RefusalPlan(Plan[RefusalMemory]):
     look_at: Job | None = None
 
 
-def plan_refusals(observed: ObservedRefusals, memory: RefusalMemory, now: Moment) -> RefusalPlan:
+def plan_refusals(observed: ObservedRefusals, memory: RefusalMemory, now: Now) -> RefusalPlan:
     """Decide what is said of pods that are refused."""
     jobset = observed.jobset
     if (
@@ -132,11 +132,11 @@ def _name(job: Job) -> str:
     return job.metadata.name
 
 
-def _again(memory: RefusalMemory, now: Moment) -> Result:
+def _again(memory: RefusalMemory, now: Now) -> Result:
     return Result.requeue_after(memory.not_before - now.monotonic)
 
 
-def _change(jobset: JobSet, wanted: cond.DesiredCondition, now: Moment) -> StatusChange | None:
+def _change(jobset: JobSet, wanted: cond.DesiredCondition, now: Now) -> StatusChange | None:
     conditions = cond.updated(jobset.status.conditions, wanted, now.wall)
     if conditions is None:
         return None

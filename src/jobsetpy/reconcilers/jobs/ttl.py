@@ -7,10 +7,10 @@ from datetime import timedelta
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.rules.conditions import finished
 from jobsetpy.reconcilers.rules.pinned_time import PinnedTime, pin
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 
 
-def deletion_time(jobset: JobSet, known: PinnedTime | None, now: Moment) -> PinnedTime | None:
+def deletion_time(jobset: JobSet, known: PinnedTime | None, now: Now) -> PinnedTime | None:
     """Time at which the JobSet has to be deleted.
 
     ``None`` if it has no ``ttlSecondsAfterFinished``, is not finished, or does not say since when

@@ -28,7 +28,7 @@ from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of
 from jobsetpy.reconcilers.rules.conditions import WARNING
 from jobsetpy.reconcilers.rules.pinned_time import PinnedTime, pin
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, Plan
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan
 
 LEAVING_S: Final = 10.0
 """A pod is being deleted for so long at least before it is given up, however short its grace is.
@@ -120,7 +120,7 @@ class LostNodePlan(Plan[None]):
     due: Mapping[str, PinnedTime] = attrs.field(factory=dict)
 
 
-def plan_lost_node(observed: ObservedNode, now: Moment) -> LostNodePlan:
+def plan_lost_node(observed: ObservedNode, now: Now) -> LostNodePlan:
     """Plan one reconcile of a node; O(pods that are being deleted on it)."""
     since = observed.unreachable_since
     if since is None:
@@ -168,7 +168,7 @@ def is_leaving(pod: ChildPod) -> bool:
 
 
 def _due_at(
-    each: LeavingPod, since: datetime, default_s: float, known: PinnedTime | None, now: Moment
+    each: LeavingPod, since: datetime, default_s: float, known: PinnedTime | None, now: Now
 ) -> PinnedTime | None:
     """When a pod is given up; ``None`` if it never is."""
     deadline_s = deadline_of(each.jobset.metadata.annotations, default_s)

@@ -24,7 +24,7 @@ from jobsetpy.reconcilers.placement.followers import (
     plan_followers,
 )
 from jobsetpy.reconcilers.rules.conditions import WARNING
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, Plan
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan
 
 
 @attrs.frozen(kw_only=True)
@@ -124,9 +124,7 @@ class PlacementPlan(Plan[PlacementMemory]):
     placements: tuple[Placement, ...] = ()
 
 
-def plan_placement(
-    observed: ObservedPlacement, memory: PlacementMemory, now: Moment
-) -> PlacementPlan:
+def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: Now) -> PlacementPlan:
     """Release, and if need be evict, the followers of one Job."""
     shown = {p.uid: p.version for each in observed.incarnations for p in each.pods}
     # Without writes that the cache shows by now.

@@ -42,7 +42,7 @@ def with_attempts(status: JobSetStatus) -> JobSetStatus:
     )
 
 
-def taken_over(jobset: JobSet, pods: Histogram) -> JobSetStatus | None:
+def adopt_go_controller_state(jobset: JobSet, pods: Histogram) -> JobSetStatus | None:
     """The status of a JobSet whose epochs and attempts differ, with both as the newer ones say.
 
     So it is after the Go project's controller has had the JobSet. O(1).
@@ -72,7 +72,7 @@ def taken_over(jobset: JobSet, pods: Histogram) -> JobSetStatus | None:
     return new
 
 
-def is_bypassed(jobset: JobSet, pods: Histogram) -> bool:
+def managed_by_go_controller(jobset: JobSet, pods: Histogram) -> bool:
     """Whether the agents let their workers run without a barrier, as the JobSet tells them.
 
     Only agents of the Go project do; where others have reported, the annotation says nothing.

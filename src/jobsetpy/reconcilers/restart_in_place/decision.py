@@ -30,7 +30,7 @@ from jobsetpy.reconcilers.restart_in_place.barrier_state import (
 )
 from jobsetpy.reconcilers.restart_in_place.containers import charged_containers
 from jobsetpy.reconcilers.restart_in_place.epoch_charges import (
-    Account,
+    EpochCharge,
     account,
     on_crash,
     on_deprecate,
@@ -38,7 +38,7 @@ from jobsetpy.reconcilers.restart_in_place.epoch_charges import (
     record_of,
     renewed,
 )
-from jobsetpy.reconcilers.restart_in_place.failures import Cause, Sign
+from jobsetpy.reconcilers.restart_in_place.failures import Cause, FailureSignal
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.actions import FAIL_JOB
@@ -288,7 +288,7 @@ def decide_epochs(
     return NOTHING
 
 
-def _stuck(jobset: JobSet, charged: Account, pods: Histogram) -> EpochDecision | None:
+def _stuck(jobset: JobSet, charged: EpochCharge, pods: Histogram) -> EpochDecision | None:
     """The end of a JobSet whose restarts, so many in a row, have led to no new step."""
     allowed = max_without_progress(jobset)
     record = with_progress(jobset, record_of(jobset), charged, pods)
@@ -303,7 +303,7 @@ def _stuck(jobset: JobSet, charged: Account, pods: Histogram) -> EpochDecision |
 
 
 def with_progress(
-    jobset: JobSet, record: InPlaceRestartStatus, charged: Account, pods: Histogram
+    jobset: JobSet, record: InPlaceRestartStatus, charged: EpochCharge, pods: Histogram
 ) -> InPlaceRestartStatus:
     """The record to store with an epoch that is about to be synced, with its pods' progress.
 
@@ -332,7 +332,7 @@ def max_without_progress(jobset: JobSet) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
 
 
-def _begun(jobset: JobSet, charged: Account, pace: Pace) -> RestartPacing | None:
+def _begun(jobset: JobSet, charged: EpochCharge, pace: Pace) -> RestartPacing | None:
     """How the restart that opens an epoch is delayed, which may be written down or not yet."""
     status = jobset.status
     if charged.renewed or status.synced_epoch == 0:
@@ -342,7 +342,7 @@ def _begun(jobset: JobSet, charged: Account, pace: Pace) -> RestartPacing | None
     return status.restart_pacing if restarts_in_place(status) else pace.begin(status)
 
 
-def members_lost(missing: str) -> cond.DesiredCondition:
+def missing_pods_failure(missing: str) -> cond.DesiredCondition:
     """The end of a JobSet that lacks pods and has no restarts left to go on with others."""
     return cond.failed(keys.REACHED_MAX_RESTARTS_REASON, f"{_OVER_BUDGET.message}: {missing}")
 
@@ -361,7 +361,7 @@ _OVER_BUDGET: Final = cond.failed(
 )
 
 
-def lacks_members(jobset: JobSet, pods: Histogram) -> bool:
+def has_missing_pods(jobset: JobSet, pods: Histogram) -> bool:
     """Whether workers run without all of their group, though nobody asked for another group."""
     if is_waiting(jobset.status, pods.epochs):
         return False
@@ -370,7 +370,7 @@ def lacks_members(jobset: JobSet, pods: Histogram) -> bool:
     return present < expected - pods.succeeded and not renewed(jobset, expected)
 
 
-def left_over(jobset: JobSet) -> tuple[cond.DesiredCondition, ...]:
+def conditions_to_clear(jobset: JobSet) -> tuple[cond.DesiredCondition, ...]:
     """What is no longer true of a JobSet that does not take part any more, or only now ends."""
     conditions = jobset.status.conditions
     end = cond.finished(conditions)
@@ -460,7 +460,7 @@ def _over_budget(pace: Pace) -> cond.DesiredCondition:
 
 def _deprecate(
     jobset: JobSet,
-    charged: Account,
+    charged: EpochCharge,
     deprecated: int,
     pods: Histogram,
     cause: Cause | None,
@@ -480,7 +480,7 @@ def _deprecate(
         elif charged.renewed == "remade" and cause is not None:
             message = f"{cause}: restarting in place from epoch {deprecated} to {new}, not counted"
             events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),)
-            if cause.sign is Sign.POD_LEAVING:
+            if cause.sign is FailureSignal.POD_LEAVING:
                 events += _leave_often(jobset.status.restart_history, pace)
         renewed = charged.renewed if events else ""
         return EpochDecision(
@@ -520,7 +520,7 @@ def _deprecate(
 
 def _asked(cause: Cause | None, events: tuple[EmitEvent, ...]) -> tuple[cond.DesiredCondition, ...]:
     """What is shown of a restart of the whole group that somebody has asked for."""
-    if cause is None or cause.sign not in {Sign.REQUESTED, Sign.POD_LEAVING}:
+    if cause is None or cause.sign not in {FailureSignal.REQUESTED, FailureSignal.POD_LEAVING}:
         return ()
     kind = keys.RESTARTING_IN_PLACE_CONDITION
     return tuple(
@@ -565,7 +565,7 @@ def _remembered(
 
 def _sync(
     jobset: JobSet,
-    charged: Account,
+    charged: EpochCharge,
     expected: int,
     pods: Histogram,
     begun: RestartPacing | None,

@@ -51,7 +51,7 @@ def record_of(jobset: JobSet) -> InPlaceRestartStatus:
 
 
 @attrs.frozen
-class Account:
+class EpochCharge:
     """What a new epoch of a JobSet stands for.
 
     Args:
@@ -73,7 +73,7 @@ class Account:
         return self.epoch > 1 and (not self.renewed or self.kept)
 
 
-def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False) -> Account:
+def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False) -> EpochCharge:
     """Charge the newest epoch.
 
     Args:
@@ -98,7 +98,7 @@ def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False)
     if cause and not kept and record.last_uncounted_epoch != newest:
         uncounted += 1
     spent = restart_budget.in_place(newest, uncounted) + restart_budget.recreations(status)
-    return Account(newest, cause, spent, kept)
+    return EpochCharge(newest, cause, spent, kept)
 
 
 def renewed(jobset: JobSet, expected: int) -> str:
@@ -139,14 +139,16 @@ def on_take_over(
     recreated = status.restarts - record.all_jobs_restarts_at_sync
     recreated += _job_restarts(jobset) - record.job_restarts_at_sync
     uncounted = min(record.uncounted_epochs + max(0, recreated), newest - 1)
-    charged = Account(synced, "", 0)
+    charged = EpochCharge(synced, "", 0)
     record = evolve(record, uncounted_epochs=uncounted, container_restarts=container_restarts)
     return on_sync(
         evolve(jobset, status=evolve(status, in_place_restart=record)), charged, expected
     )
 
 
-def on_deprecate(jobset: JobSet, charged: Account, container_restarts: int) -> InPlaceRestartStatus:
+def on_deprecate(
+    jobset: JobSet, charged: EpochCharge, container_restarts: int
+) -> InPlaceRestartStatus:
     """The record to store with ``deprecatedEpoch``.
 
     Args:
@@ -178,7 +180,7 @@ def on_crash(
     )
 
 
-def on_sync(jobset: JobSet, charged: Account, expected: int) -> InPlaceRestartStatus:
+def on_sync(jobset: JobSet, charged: EpochCharge, expected: int) -> InPlaceRestartStatus:
     """The record to store with ``syncedEpoch``: the group as it is now.
 
     Args:
@@ -208,7 +210,7 @@ def requested(jobset: JobSet) -> str:
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}"
 
 
-def _charge(jobset: JobSet, charged: Account) -> InPlaceRestartStatus:
+def _charge(jobset: JobSet, charged: EpochCharge) -> InPlaceRestartStatus:
     record = record_of(jobset)
     uncounted = charged.renewed and not charged.kept
     if uncounted and record.last_uncounted_epoch != charged.epoch:

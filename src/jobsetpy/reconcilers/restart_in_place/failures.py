@@ -43,7 +43,7 @@ _ENDING: Final = frozenset({"FailureTarget", "SuccessCriteriaMet"})
 """Job conditions after which the Job controller removes what is left of the pods."""
 
 
-class Sign(enum.Enum):
+class FailureSignal(enum.Enum):
     """What may have happened to a pod."""
 
     CONTAINER_FAILED = "container_failed"
@@ -57,16 +57,16 @@ class Sign(enum.Enum):
     WORKER_HUNG = "worker_hung"
 
 
-_REASONS: Final[Mapping[Sign | None, str]] = {
-    Sign.CONTAINER_FAILED: keys.CONTAINER_FAILED_REASON,
-    Sign.POD_FAILED: keys.POD_FAILED_REASON,
-    Sign.POD_DELETED: keys.POD_DELETED_REASON,
-    Sign.PODS_MISSING: keys.PODS_MISSING_REASON,
-    Sign.POD_LEAVING: keys.POD_LEAVING_REASON,
-    Sign.NODE_LOST: keys.NODE_LOST_REASON,
-    Sign.REQUESTED: keys.RESTART_REQUESTED_REASON,
-    Sign.WORKER_FAILED: keys.WORKER_FAILED_REASON,
-    Sign.WORKER_HUNG: keys.WORKER_HUNG_REASON,
+_REASONS: Final[Mapping[FailureSignal | None, str]] = {
+    FailureSignal.CONTAINER_FAILED: keys.CONTAINER_FAILED_REASON,
+    FailureSignal.POD_FAILED: keys.POD_FAILED_REASON,
+    FailureSignal.POD_DELETED: keys.POD_DELETED_REASON,
+    FailureSignal.PODS_MISSING: keys.PODS_MISSING_REASON,
+    FailureSignal.POD_LEAVING: keys.POD_LEAVING_REASON,
+    FailureSignal.NODE_LOST: keys.NODE_LOST_REASON,
+    FailureSignal.REQUESTED: keys.RESTART_REQUESTED_REASON,
+    FailureSignal.WORKER_FAILED: keys.WORKER_FAILED_REASON,
+    FailureSignal.WORKER_HUNG: keys.WORKER_HUNG_REASON,
     None: keys.JOB_REMADE_REASON,
 }
 
@@ -87,7 +87,7 @@ class Cause:
     """
 
     epoch: int
-    sign: Sign | None
+    sign: FailureSignal | None
     name: str
     container: FailedContainer | None = None
     reason: str = ""
@@ -103,19 +103,19 @@ class Cause:
         """Half a sentence."""
         if self.sign is None:
             return f"job {self.name!r} is made anew"
-        if self.sign is Sign.POD_DELETED:
+        if self.sign is FailureSignal.POD_DELETED:
             return f"pod {self.name!r} is being deleted"
-        if self.sign is Sign.PODS_MISSING:
+        if self.sign is FailureSignal.PODS_MISSING:
             return self.reason
-        if self.sign is Sign.REQUESTED:
+        if self.sign is FailureSignal.REQUESTED:
             return "a restart is asked for"
-        if self.sign is Sign.POD_LEAVING:
+        if self.sign is FailureSignal.POD_LEAVING:
             return f"pod {self.name!r} is asked to leave its node ({self.reason})"
-        if self.sign is Sign.NODE_LOST:
+        if self.sign is FailureSignal.NODE_LOST:
             return f"pod {self.name!r} is evicted from node {self.node!r}, which is not ready"
-        if self.sign is Sign.WORKER_HUNG:
+        if self.sign is FailureSignal.WORKER_HUNG:
             return f"pod {self.name!r}: {self.reason}"
-        if self.sign is Sign.WORKER_FAILED:
+        if self.sign is FailureSignal.WORKER_FAILED:
             code = 0 if self.container is None else self.container.exit_code
             killed = f" ({name})" if (name := signal_name(code)) else ""
             said = f": {self.reason}" if self.reason else ""
@@ -125,7 +125,7 @@ class Cause:
             one = self.container
             why = f" ({one.reason})" if one.reason else ""
             exited = f"container {one.name!r} exited with {one.exit_code}{why}"
-        if self.sign is Sign.CONTAINER_FAILED:
+        if self.sign is FailureSignal.CONTAINER_FAILED:
             return f"pod {self.name!r}, {exited}"
         details = ", ".join(filter(None, (self.reason, exited)))
         return f"pod {self.name!r} failed" + (f" ({details})" if details else "")
@@ -136,10 +136,12 @@ def reported_cause(report: ReportedEnd) -> Cause:
     epoch, end = report.epoch - 1, report.end
     if end.kind == EXIT_CODE:
         container = FailedContainer(exit_code=end.number)
-        return Cause(epoch, Sign.WORKER_FAILED, report.pod, container, end.text, node=report.node)
+        return Cause(
+            epoch, FailureSignal.WORKER_FAILED, report.pod, container, end.text, node=report.node
+        )
     where = "" if report.step < 0 else f" at step {report.step}"
     reason = f"no progress for {end.number} s{where}"
-    return Cause(epoch, Sign.WORKER_HUNG, report.pod, reason=reason, node=report.node)
+    return Cause(epoch, FailureSignal.WORKER_HUNG, report.pod, reason=reason, node=report.node)
 
 
 @attrs.frozen(eq=False)
@@ -154,7 +156,7 @@ class Failure:
         at: when it was seen, on the monotonic clock.
     """
 
-    sign: Sign
+    sign: FailureSignal
     epoch: int
     old: ChildPod
     new: ChildPod | None
@@ -193,7 +195,7 @@ class SyncedMark:
         return now - self.at >= STATUS_LAG_S or version > self.version
 
 
-def sign_of(old: ChildPod, new: ChildPod | None) -> Sign | None:
+def sign_of(old: ChildPod, new: ChildPod | None) -> FailureSignal | None:
     """What a pod's change may mean; O(1) and cheap, since it is asked for every change.
 
     Args:
@@ -208,20 +210,20 @@ def sign_of(old: ChildPod, new: ChildPod | None) -> Sign | None:
     ):
         return None
     if new is None:
-        return Sign.POD_DELETED
+        return FailureSignal.POD_DELETED
     if new.status.leaving and not before.leaving:
-        return Sign.POD_LEAVING
+        return FailureSignal.POD_LEAVING
     if new.metadata.annotations.report != old.metadata.annotations.report:
         return None  # the agent was faster
     after = new.status
     if after.phase == "Failed":
-        return Sign.POD_FAILED
+        return FailureSignal.POD_FAILED
     if after.phase == "Succeeded":
         return None
     if new.metadata.deletion_timestamp is not None:
-        return Sign.POD_DELETED
+        return FailureSignal.POD_DELETED
     if after.failed and before.running and _newly_failed(old, new) is not None:
-        return Sign.CONTAINER_FAILED
+        return FailureSignal.CONTAINER_FAILED
     return None
 
 
@@ -242,7 +244,7 @@ def judge(
         return None
     pod = child(child(template, "template"), "spec")
     name, node = old.metadata.name, old.spec.node_name
-    if sign is Sign.CONTAINER_FAILED:
+    if sign is FailureSignal.CONTAINER_FAILED:
         assert new is not None
         failed = _newly_failed(old, new)
         if failed is None or not _ends_the_epoch(pod, failed):
@@ -253,12 +255,12 @@ def judge(
     known = new.status.failed if new is not None else ()
     if fails_the_job(template, known) or may_fail_by_condition(template):
         return None
-    if sign is Sign.POD_LEAVING:
+    if sign is FailureSignal.POD_LEAVING:
         assert new is not None
         reason = new.status.leaving
         if reason == keys.TAINT_EVICTION_REASON and not node_ready(node):
             # Its taints are those of a failure, not of maintenance.
-            return Cause(epoch, Sign.NODE_LOST, name, reason=reason, node=node)
+            return Cause(epoch, FailureSignal.NODE_LOST, name, reason=reason, node=node)
         return Cause(epoch, sign, name, reason=reason, counted=False, node=node)
     return Cause(
         epoch,

@@ -29,7 +29,7 @@ from jobsetpy.reconcilers.restart_in_place.decision import (
 from jobsetpy.reconcilers.restart_in_place.epoch_charges import NO_RECORD
 from jobsetpy.reconcilers.restart_in_place.failures import (
     Failure,
-    Sign,
+    FailureSignal,
     SyncedMark,
     sign_of,
 )
@@ -61,7 +61,7 @@ MAX_FAILURES: Final = 16
 
 
 @attrs.frozen
-class Notes:
+class Observations:
     """Events of an attempt's pods since its epochs were last decided on.
 
     Args:
@@ -428,7 +428,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         epoch = parse_report(reported.report, reported.is_attempt)
         if epoch <= attempt.deprecated:
             return None  # it is over, whatever becomes of its pods
-        if sign is Sign.CONTAINER_FAILED and not attempt.mark.shows_run(
+        if sign is FailureSignal.CONTAINER_FAILED and not attempt.mark.shows_run(
             epoch, version_number(old.metadata.resource_version), now
         ):
             return None
@@ -460,13 +460,13 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             self._attempts[changed].note_epochs(now)
         return changed or remade
 
-    def notes(self, group: AttemptKey) -> Notes:
+    def notes(self, group: AttemptKey) -> Observations:
         """Return the notes of an attempt, as they are now."""
         known = self._attempts.get(group)
         if known is None:
-            return Notes()
+            return Observations()
         failures = tuple(known.failures)
-        return Notes(
+        return Observations(
             failures,
             known.remade,
             known.invalid_seen,
@@ -478,7 +478,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             known.from_start,
         )
 
-    def forget_notes(self, group: AttemptKey, notes: Notes) -> None:
+    def forget_notes(self, group: AttemptKey, notes: Observations) -> None:
         """Drop notes that have been judged, but for those newer than the synced epoch."""
         known = self._attempts.get(group)
         if known is None:

@@ -23,9 +23,9 @@ from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.restart_in_place import pod_backoff
 from jobsetpy.reconcilers.restart_in_place import restart_history as epoch_history
 from jobsetpy.reconcilers.restart_in_place.attempts import (
-    is_bypassed,
+    adopt_go_controller_state,
+    managed_by_go_controller,
     reports_attempts,
-    taken_over,
     with_attempts,
 )
 from jobsetpy.reconcilers.restart_in_place.barrier_report import (
@@ -41,11 +41,11 @@ from jobsetpy.reconcilers.restart_in_place.decision import (
     EpochDecision,
     Histogram,
     InvalidEpoch,
+    conditions_to_clear,
     decide_epochs,
     group_size,
-    lacks_members,
-    left_over,
-    members_lost,
+    has_missing_pods,
+    missing_pods_failure,
     needs_decision,
     takes_part,
 )
@@ -56,18 +56,18 @@ from jobsetpy.reconcilers.restart_in_place.epoch_charges import (
 from jobsetpy.reconcilers.restart_in_place.failures import (
     Cause,
     Failure,
-    Sign,
+    FailureSignal,
     judge,
     reported_cause,
 )
-from jobsetpy.reconcilers.restart_in_place.ledger import Notes
+from jobsetpy.reconcilers.restart_in_place.ledger import Observations
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.failure_policy import delay_recreation
 from jobsetpy.reconcilers.rules.membership import is_ours
 from jobsetpy.reconcilers.rules.pinned_time import PinnedTime
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, Plan, StatusChange
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 
 RECREATE: Final = "Recreate"
@@ -111,7 +111,7 @@ class ObservedEpochs:
     jobset: JobSet | None
     pods: Histogram = attrs.field(factory=Histogram)
     invalid: Mapping[str, InvalidEpoch] = attrs.field(factory=dict)
-    notes: Notes = attrs.field(factory=Notes)
+    notes: Observations = attrs.field(factory=Observations)
     job_of: Callable[[ChildPod], Job | None] = lambda _pod: None
     node_ready: Callable[[str], bool] = lambda _name: True
     failed_at: Callable[[Job], float | None] = lambda _job: None
@@ -123,7 +123,7 @@ class ObservedEpochs:
 
 
 @attrs.frozen(kw_only=True)
-class EpochMemory:
+class EpochState:
     """What is remembered of a JobSet; a new manager goes on without it.
 
     Lost with it are at most an early detection, a measurement and the time a barrier has been
@@ -133,7 +133,7 @@ class EpochMemory:
         uid: of the JobSet.
         left: it was suspended at the last plan: what was noted since then are no failures.
         told: unusable annotations that an event has told of.
-        invalid: ``Notes.invalid`` by then.
+        invalid: ``Observations.invalid`` by then.
         cause: the failure that ended the latest epoch to end early.
         began: first sign of the restart that is measured.
         deprecated: its old epoch, 0 if no restart is measured.
@@ -173,7 +173,7 @@ class EpochMemory:
 
 
 @attrs.frozen(kw_only=True)
-class Measures:
+class RestartMetrics:
     """What to count once the status is stored.
 
     Args:
@@ -198,7 +198,7 @@ class Measures:
 
 
 @attrs.frozen(kw_only=True)
-class EpochPlan(Plan[EpochMemory]):
+class EpochPlan(Plan[EpochState]):
     """What one reconcile does.
 
     Args:
@@ -207,7 +207,7 @@ class EpochPlan(Plan[EpochMemory]):
     """
 
     judged: bool = False
-    measures: Measures = Measures()
+    measures: RestartMetrics = RestartMetrics()
 
     def stored(self, now: float) -> EpochPlan:
         """The plan once its status is stored, at a time on the monotonic clock."""
@@ -218,15 +218,15 @@ class EpochPlan(Plan[EpochMemory]):
         return attrs.evolve(self, memory=attrs.evolve(self.memory, lifted=lifted))
 
 
-def needs_plan(jobset: JobSet, pods: Histogram, notes: Notes, memory: EpochMemory) -> bool:
+def needs_plan(jobset: JobSet, pods: Histogram, notes: Observations, memory: EpochState) -> bool:
     """Whether the epochs of a JobSet need a plan; O(1), asked at each event of a pod or Job.
 
     The JobSet's own events cause plans too, so what cannot be known here yet is seen then.
     """
-    if not takes_part(jobset) or is_bypassed(jobset, pods):
+    if not takes_part(jobset) or managed_by_go_controller(jobset, pods):
         return False
     status = jobset.status
-    if taken_over(jobset, pods) is not None:
+    if adopt_go_controller_state(jobset, pods) is not None:
         return True
     if status.synced_epoch > status.deprecated_epoch and (
         notes.remade or (notes.failures and notes.failures[0].epoch == status.synced_epoch)
@@ -234,13 +234,13 @@ def needs_plan(jobset: JobSet, pods: Histogram, notes: Notes, memory: EpochMemor
         return True
     if notes.invalid != memory.invalid:
         return True
-    lacking = lacks_members(jobset, pods)
+    lacking = has_missing_pods(jobset, pods)
     if lacking is not (memory.lacking_since is not None):
         return True
     return needs_decision(jobset, pods, memory.cause)
 
 
-def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> EpochPlan:
+def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
     """Plan one reconcile.
 
     Args:
@@ -253,12 +253,12 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
         return EpochPlan()
     uid = jobset.metadata.uid
     if memory.uid != uid:
-        memory = EpochMemory(uid=uid)
-    part = takes_part(jobset) and not is_bypassed(jobset, observed.pods)
+        memory = EpochState(uid=uid)
+    part = takes_part(jobset) and not managed_by_go_controller(jobset, observed.pods)
     if part and observed.wait_s > 0:
         wait = timedelta(seconds=observed.wait_s)
         return EpochPlan(memory=memory, result=Result.requeue_after(wait))
-    status = taken_over(jobset, observed.pods)
+    status = adopt_go_controller_state(jobset, observed.pods)
     if status is not None:
         draft = StatusDraft(jobset.status, now.wall)
         draft.status = status
@@ -281,7 +281,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
         invalid=observed.notes.invalid,
         pause=pace.pause,
     )
-    if not lacks_members(jobset, observed.pods):
+    if not has_missing_pods(jobset, observed.pods):
         memory = attrs.evolve(memory, lacking_since=None)
     if _is_recreated(jobset, decision, observed.pods):
         plan = _recreate(jobset, observed, decision, memory, pace, now)
@@ -296,14 +296,14 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
     return attrs.evolve(plan, notices=notices, judged=True)
 
 
-def _pace(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> Pace:
+def _pace(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> Pace:
     """The JobSet's pace, with what this manager has measured itself."""
     pace = Pace.of(jobset, now.wall, observed.backoff).paused(jobset.status, memory.pause, now)
     ran_s = now.monotonic - memory.ran_from if memory.ran_from else None
     return attrs.evolve(pace, ran_s=ran_s)
 
 
-def _find_cause(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory) -> Cause | None:
+def _find_cause(jobset: JobSet, observed: ObservedEpochs, memory: EpochState) -> Cause | None:
     """The failure that ended the synced epoch, if one was seen and none was before."""
     epoch, notes = jobset.status.synced_epoch, observed.notes
     if memory.left or epoch <= jobset.status.deprecated_epoch:
@@ -321,10 +321,10 @@ def _asked(jobset: JobSet) -> Cause | None:
     asked = requested(jobset)
     if not asked or asked == record_of(jobset).served_request:
         return None
-    return Cause(jobset.status.synced_epoch, Sign.REQUESTED, "", counted=False)
+    return Cause(jobset.status.synced_epoch, FailureSignal.REQUESTED, "", counted=False)
 
 
-def _told(notes: Notes, opened: int) -> Cause | None:
+def _told(notes: Observations, opened: int) -> Cause | None:
     """The cause by what the failed pod's agent has reported with the epoch that it opens."""
     report = notes.reported
     return None if report is None or report.epoch != opened else reported_cause(report)
@@ -337,13 +337,13 @@ def _judged(jobset: JobSet, observed: ObservedEpochs, failure: Failure) -> Cause
     return None if job is None else judge(jobset, job, failure, observed.node_ready)
 
 
-def _leave(jobset: JobSet, now: Moment) -> EpochPlan:
+def _leave(jobset: JobSet, now: Now) -> EpochPlan:
     """Take back what is not true of a JobSet any more that was suspended or has ended."""
-    memory = EpochMemory(uid=jobset.metadata.uid, left=True) if _may_resume(jobset) else None
+    memory = EpochState(uid=jobset.metadata.uid, left=True) if _may_resume(jobset) else None
     if jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
         return EpochPlan(memory=memory, judged=True)
     draft = StatusDraft(jobset.status, now.wall)
-    changed = [draft.set(wanted, announce=False) for wanted in left_over(jobset)]
+    changed = [draft.set(wanted, announce=False) for wanted in conditions_to_clear(jobset)]
     if not any(changed):
         return EpochPlan(memory=memory, judged=True)
     return EpochPlan(
@@ -374,9 +374,9 @@ def _recreate(
     jobset: JobSet,
     observed: ObservedEpochs,
     decision: EpochDecision,
-    memory: EpochMemory,
+    memory: EpochState,
     pace: Pace,
-    now: Moment,
+    now: Now,
 ) -> EpochPlan:
     """Have all Jobs recreated: the pods that have succeeded do not restart in place."""
     epoch, count = (decision.deprecated or 0) + 1, observed.pods.succeeded
@@ -410,8 +410,8 @@ def _change(
     jobset: JobSet,
     observed: ObservedEpochs,
     decision: EpochDecision,
-    memory: EpochMemory,
-    now: Moment,
+    memory: EpochState,
+    now: Now,
 ) -> EpochPlan:
     before = memory
     memory, measures = _measure(jobset, observed, decision, memory, now)
@@ -437,15 +437,15 @@ def _status(
     jobset: JobSet,
     observed: ObservedEpochs,
     decision: EpochDecision,
-    memory: EpochMemory,
-    measures: Measures,
-    now: Moment,
+    memory: EpochState,
+    measures: RestartMetrics,
+    now: Now,
 ) -> StatusChange:
     draft = StatusDraft(jobset.status, now.wall)
     _remember(draft, observed, decision, memory, measures, now)
     if decision.failed is not None:
         draft.fail(decision.failed.reason, decision.failed.message)
-    ended = left_over(evolve(jobset, status=draft.status))
+    ended = conditions_to_clear(evolve(jobset, status=draft.status))
     for wanted in (*decision.conditions, *ended):
         draft.set(wanted, announce=False)
     changes: dict[str, Any] = {
@@ -465,9 +465,9 @@ def _remember(
     draft: StatusDraft,
     observed: ObservedEpochs,
     decision: EpochDecision,
-    memory: EpochMemory,
-    measures: Measures,
-    now: Moment,
+    memory: EpochState,
+    measures: RestartMetrics,
+    now: Now,
 ) -> None:
     """Write the history of restarts."""
     notes = observed.notes
@@ -496,16 +496,16 @@ def _measure(
     jobset: JobSet,
     observed: ObservedEpochs,
     decision: EpochDecision,
-    memory: EpochMemory,
-    now: Moment,
-) -> tuple[EpochMemory, Measures]:
+    memory: EpochState,
+    now: Now,
+) -> tuple[EpochState, RestartMetrics]:
     """The next memory, and what to count."""
     notes, at = observed.notes, now.monotonic
     none = attrs.evolve(memory, deprecated=0, held_since=0.0)
     if decision.deprecated is not None:
         memory = attrs.evolve(none, waiting_since=at, look_at=at + observed.stalled_after_s)
         if not decision.restart:
-            return memory, Measures()
+            return memory, RestartMetrics()
         cause = memory.cause
         if cause is not None and (cause.epoch != decision.deprecated or cause.sign is None):
             cause = None
@@ -513,18 +513,20 @@ def _measure(
         if cause is not None:
             began = min([began, *(one.at for one in notes.failures)])
         memory = attrs.evolve(memory, began=began, deprecated=decision.deprecated, deprecated_at=at)
-        return memory, Measures(began=True, cause=cause, since={"detect": began})
+        return memory, RestartMetrics(began=True, cause=cause, since={"detect": began})
     if decision.synced is None:
-        return none if decision.failed is not None else memory, Measures()
+        return none if decision.failed is not None else memory, RestartMetrics()
     done = attrs.evolve(none, waiting_since=None, stall_told=0, missing=0, stalled=False)
     if not decision.restart:
-        return done, Measures()
+        return done, RestartMetrics()
     if not memory.deprecated:
         # All pods came at once, or another manager saw the restart begin.
         at_once = jobset.status.deprecated_epoch < decision.synced - 1
         since = notes.opened[1]
         cause = _told(notes, decision.synced)
-        return done, Measures(began=at_once, cause=cause, since={"lift": at}, restart_since=since)
+        return done, RestartMetrics(
+            began=at_once, cause=cause, since={"lift": at}, restart_since=since
+        )
     phases: dict[Phase, float] = {}
     if notes.single[0] > memory.deprecated:
         followed = max(notes.single[1], memory.deprecated_at)
@@ -532,12 +534,12 @@ def _measure(
         phases = {"deprecate": followed - memory.deprecated_at, "gather": came - followed}
     if memory.held_since:
         phases["wait"] = at - memory.held_since
-    return done, Measures(phases=phases, since={"lift": at}, restart_since=memory.began)
+    return done, RestartMetrics(phases=phases, since={"lift": at}, restart_since=memory.began)
 
 
 def _with_steps(
-    jobset: JobSet, observed: ObservedEpochs, decision: EpochDecision, measures: Measures
-) -> Measures:
+    jobset: JobSet, observed: ObservedEpochs, decision: EpochDecision, measures: RestartMetrics
+) -> RestartMetrics:
     """What an epoch's pods have said of the run before, if that had followed a restart."""
     first, synced = observed.notes.first, decision.synced
     if first is None or synced is None or first[0] != synced or synced <= 2:
@@ -554,8 +556,8 @@ def _with_steps(
 
 
 def _with_run(
-    observed: ObservedEpochs, decision: EpochDecision, memory: EpochMemory, now: Moment
-) -> EpochMemory:
+    observed: ObservedEpochs, decision: EpochDecision, memory: EpochState, now: Now
+) -> EpochState:
     """The memory with the end of the run, at the first sign of it."""
     at = now.monotonic
     epoch = decision.synced if decision.deprecated is None else decision.deprecated + 1
@@ -572,8 +574,8 @@ def _spent(
     jobset: JobSet,
     observed: ObservedEpochs,
     decision: EpochDecision,
-    memory: EpochMemory,
-    now: Moment,
+    memory: EpochState,
+    now: Now,
 ) -> dict[Use, float]:
     """What the time of the run before a barrier that lifts went into, as its pods have told."""
     first, told = observed.notes.first, observed.pods.progress
@@ -608,7 +610,7 @@ def _summary(decision: EpochDecision) -> str:
 # ---- barriers that stay closed -------------------------------------------------------------------
 
 
-def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> EpochPlan:
+def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
     """The barrier is closed, and nothing is to be decided: see for how long that has been."""
     pods, at = observed.pods, now.monotonic
     expected = group_size(jobset, pods) - pods.succeeded
@@ -628,7 +630,7 @@ def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mo
 
 
 def _hold(
-    jobset: JobSet, observed: ObservedEpochs, wait_s: float, memory: EpochMemory, now: Moment
+    jobset: JobSet, observed: ObservedEpochs, wait_s: float, memory: EpochState, now: Now
 ) -> EpochPlan:
     """All pods are there; the back-off after restarts in quick succession is not over."""
     at = now.monotonic
@@ -645,7 +647,7 @@ def _hold(
     return EpochPlan(memory=memory, status=change, result=wait)
 
 
-def _not_stalled(jobset: JobSet, reason: str, now: Moment) -> StatusChange | None:
+def _not_stalled(jobset: JobSet, reason: str, now: Now) -> StatusChange | None:
     """Take the condition back, if it says otherwise."""
     kind = keys.BARRIER_STALLED_CONDITION
     if not cond.is_true(jobset.status.conditions, kind):
@@ -655,16 +657,16 @@ def _not_stalled(jobset: JobSet, reason: str, now: Moment) -> StatusChange | Non
     return draft.change()
 
 
-def _at_rest(memory: EpochMemory) -> EpochMemory:
+def _at_rest(memory: EpochState) -> EpochState:
     return attrs.evolve(
         memory, deprecated=0, waiting_since=None, stall_told=0, missing=0, stalled=False
     )
 
 
-def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> EpochPlan:
+def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
     """Workers run, and nothing is to be decided: see whether all are there."""
     at, grace = now.monotonic, observed.missing_after_s
-    if not lacks_members(jobset, observed.pods):
+    if not has_missing_pods(jobset, observed.pods):
         return _complete(jobset, memory, now)
     if memory.lacking_since is None:
         memory = attrs.evolve(_at_rest(memory), lacking_since=at, look_at=at + grace)
@@ -682,7 +684,7 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mom
         memory = attrs.evolve(memory, look_at=at + pause)
         return EpochPlan(memory=memory, result=Result.requeue_after(timedelta(seconds=pause)))
     epoch = jobset.status.synced_epoch
-    cause = Cause(epoch, Sign.PODS_MISSING, "", reason=found.message)
+    cause = Cause(epoch, FailureSignal.PODS_MISSING, "", reason=found.message)
     pace = _pace(jobset, observed, memory, now)
     decision = decide_epochs(jobset, observed.pods, cause, pace)
     if not decision.empty:
@@ -692,7 +694,7 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mom
     patience = grace + observed.stalled_after_s
     if lacking_s >= patience:
         found = absentees(jobset, jobs, pods, f"for more than {patience:g} s", delay)
-        failed = EpochDecision(failed=members_lost(found.message))
+        failed = EpochDecision(failed=missing_pods_failure(found.message))
         return _change(jobset, observed, failed, memory, now)
     since = f"since {seconds_text(now.wall - timedelta(seconds=lacking_s))}"
     who = absentees(jobset, jobs, pods, since, delay).message
@@ -710,15 +712,15 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mom
     return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait))
 
 
-def _complete(jobset: JobSet, memory: EpochMemory, now: Moment) -> EpochPlan:
+def _complete(jobset: JobSet, memory: EpochState, now: Now) -> EpochPlan:
     """Workers run, and all are there, or will be: nothing is stalled."""
     change = _not_stalled(jobset, keys.BARRIER_LIFTED_REASON, now)
     return EpochPlan(memory=_at_rest(memory), status=change)
 
 
 def _look(
-    jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, epoch: int, now: Moment
-) -> tuple[EpochMemory, StatusChange | None]:
+    jobset: JobSet, observed: ObservedEpochs, memory: EpochState, epoch: int, now: Now
+) -> tuple[EpochState, StatusChange | None]:
     """See who holds the barrier, and say so, if that is not said already."""
     at = now.monotonic
     members, after_s = observed.members(), observed.stalled_after_s
@@ -736,13 +738,13 @@ def _look(
     )
 
 
-def _delay(observed: ObservedEpochs, now: Moment) -> Delay:
+def _delay(observed: ObservedEpochs, now: Now) -> Delay:
     return lambda job: pod_backoff.explain(job, observed.failed_at(job), now)
 
 
 def _tell_stalled(
-    jobset: JobSet, memory: EpochMemory, epoch: int, now: Moment, *, reason: str, message: str
-) -> tuple[EpochMemory, StatusChange | None]:
+    jobset: JobSet, memory: EpochState, epoch: int, now: Now, *, reason: str, message: str
+) -> tuple[EpochState, StatusChange | None]:
     """Set the condition if it is not so already, with one event per epoch."""
     draft = StatusDraft(jobset.status, now.wall)
     kind = keys.BARRIER_STALLED_CONDITION
@@ -754,7 +756,7 @@ def _tell_stalled(
     return memory, draft.change()
 
 
-def _invalid_notices(observed: ObservedEpochs, memory: EpochMemory) -> tuple[EmitEvent, ...]:
+def _invalid_notices(observed: ObservedEpochs, memory: EpochState) -> tuple[EmitEvent, ...]:
     """One Warning for each pod and unusable value."""
     return tuple(
         EmitEvent(

@@ -16,7 +16,7 @@ from jobsetpy.api.timestamps import seconds_text
 
 if TYPE_CHECKING:  # commands of the plugin import this and have to start soon
     from jobsetpy.api.batch import Job
-    from jobsetpy.reconcilers.rules.plan import Moment
+    from jobsetpy.reconcilers.rules.plan import Now
 
 FIRST_S: Final = 10.0
 MAX_S: Final = 600.0
@@ -37,7 +37,7 @@ def failures_of(job: Job) -> int:
     return job.status.failed + len(job.status.uncounted_terminated_pods.failed)
 
 
-def explain(job: Job, failed_at: float | None, now: Moment) -> str:
+def explain(job: Job, failed_at: float | None, now: Now) -> str:
     """Return what the Job controller waits for before it replaces a pod; "" if for nothing.
 
     Args:

@@ -34,22 +34,22 @@ from jobsetpy.reconcilers.execution.status_writer import (
 )
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochMemory,
     EpochPlan,
-    Measures,
+    EpochState,
     ObservedEpochs,
+    RestartMetrics,
     needs_plan,
     plan_epochs,
 )
 from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 
-_NOTHING: Final = EpochMemory()
+_NOTHING: Final = EpochState()
 
 
 @attrs.frozen(kw_only=True)
-class PodEpochsSettings:
+class RestartInPlaceSettings:
     """How the pod epochs reconciler works.
 
     Args:
@@ -69,7 +69,7 @@ class PodEpochsSettings:
     own_writes_ttl_s: float = 30.0
 
 
-class PodEpochsReconciler:
+class RestartInPlaceReconciler:
     """Reconciles the epochs of one JobSet.
 
     Args:
@@ -81,7 +81,7 @@ class PodEpochsReconciler:
         expectations: own status writes.
     """
 
-    def __init__(self, caches: SharedCaches, settings: PodEpochsSettings) -> None:
+    def __init__(self, caches: SharedCaches, settings: RestartInPlaceSettings) -> None:
         self._clock = caches.manager.clock
         self._jobsets = caches.jobsets.store
         self._jobs = caches.jobs.store
@@ -137,7 +137,7 @@ class PodEpochsReconciler:
     @decide_again_on_conflict
     async def reconcile(self, request: rt.Request) -> rt.Result:
         """Write the epochs of one JobSet if the counts ask for others."""
-        now = Moment(self._clock.now(), self._clock.monotonic())
+        now = Now(self._clock.now(), self._clock.monotonic())
         observed = self._observe(request.key)
         plan = plan_epochs(observed, self._memories.of(request.key), now)
         await self._execute(request.key, observed, plan)
@@ -190,7 +190,7 @@ class PodEpochsReconciler:
         window_s = Pace.of(jobset, self._clock.now(), self._settings.backoff).window_s
         self.ledger.note_status(group, status, known, self._clock.monotonic(), window_s)
 
-    def _keep(self, key: rt.ObjectKey, memory: EpochMemory | None) -> None:
+    def _keep(self, key: rt.ObjectKey, memory: EpochState | None) -> None:
         old, new = self._memories.of(key), memory or _NOTHING
         self._memories.keep(key, memory)
         if (old.missing, old.stalled) != (new.missing, new.stalled):
@@ -220,7 +220,7 @@ class PodEpochsReconciler:
         ]
 
 
-def _count(measures: Measures, now: float) -> None:
+def _count(measures: RestartMetrics, now: float) -> None:
     """Count what a write that is stored now began or ended."""
     if measures.began:
         cause = measures.cause
@@ -243,16 +243,16 @@ def _count(measures: Measures, now: float) -> None:
         execution_metrics.in_place_restart_ended(now - measures.restart_since)
 
 
-def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.Controller:
+def setup(manager: rt.Manager, settings: RestartInPlaceSettings | None = None) -> rt.Controller:
     """Wire the pod epochs reconciler: its caches and controller.
 
     Args:
         manager: not started yet.
         settings: see there.
     """
-    settings = settings or PodEpochsSettings()
+    settings = settings or RestartInPlaceSettings()
     caches = SharedCaches(manager)
-    reconciler = PodEpochsReconciler(caches, settings)
+    reconciler = RestartInPlaceReconciler(caches, settings)
     return caches.controller(
         "pod-epochs",
         reconciler,

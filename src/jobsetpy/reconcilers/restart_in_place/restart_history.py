@@ -8,10 +8,10 @@ from typing import Any
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import RestartCause, RestartRecord
-from jobsetpy.reconcilers.restart_in_place.failures import Cause, Sign
-from jobsetpy.reconcilers.restart_in_place.ledger import Notes
+from jobsetpy.reconcilers.restart_in_place.failures import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.ledger import Observations
 from jobsetpy.reconcilers.rules import history
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 
 
@@ -20,7 +20,7 @@ def begin(
     epoch: int,
     why: RestartCause,
     began: float,
-    now: Moment,
+    now: Now,
     *,
     counted: bool,
 ) -> None:
@@ -52,7 +52,7 @@ def begin(
     )
 
 
-def end(draft: StatusDraft, epoch: int, notes: Notes, phases: Mapping[Any, float]) -> None:
+def end(draft: StatusDraft, epoch: int, notes: Observations, phases: Mapping[Any, float]) -> None:
     """A barrier lifts: whatever restart was under way is over.
 
     Args:
@@ -72,7 +72,7 @@ def end(draft: StatusDraft, epoch: int, notes: Notes, phases: Mapping[Any, float
     draft.end_restart(**details)
 
 
-def cause_of(cause: Cause | None, notes: Notes, epoch: int) -> RestartCause:
+def cause_of(cause: Cause | None, notes: Observations, epoch: int) -> RestartCause:
     """Why an epoch is opened.
 
     Args:
@@ -92,7 +92,7 @@ def cause_of(cause: Cause | None, notes: Notes, epoch: int) -> RestartCause:
     texts = [cause.reason, "" if container is None else container.reason]
     return RestartCause(
         reason=cause.condition_reason,
-        pod="" if cause.sign is Sign.PODS_MISSING else cause.name,
+        pod="" if cause.sign is FailureSignal.PODS_MISSING else cause.name,
         node=cause.node,
         container="" if container is None else container.name,
         exit_code=None if container is None else container.exit_code,

@@ -26,7 +26,7 @@ from jobsetpy.api.durations import in_words, parse_duration
 from jobsetpy.api.jobset import JobSet, JobSetStatus, RestartPacing
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.pinned_time import CLOCK_SKEW_S, PinnedTime, pin
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 
 MAX_IN_WINDOW: Final = 100
 """``maxRestarts`` within a window is at most this: each restart that counts is remembered."""
@@ -96,7 +96,7 @@ class Pace:
         window_s = None if window is None else _seconds(window)
         return cls(now, attrs.evolve(defaults, **given), window_s or 0.0)
 
-    def paused(self, status: JobSetStatus, known: PinnedTime | None, now: Moment) -> Pace:
+    def paused(self, status: JobSetStatus, known: PinnedTime | None, now: Now) -> Pace:
         """Return the pace with the stored pause on the monotonic clock.
 
         Args:

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 
 CLOCK_SKEW_S: Final = 60.0
 """Maximum difference between the managers' clocks, in seconds. A past event whose time lies further
@@ -31,12 +31,12 @@ class PinnedTime:
     at: datetime
     monotonic: float
 
-    def left_s(self, now: Moment) -> float:
+    def left_s(self, now: Now) -> float:
         """Seconds until then; 0 if it has come."""
         return max(0.0, self.monotonic - now.monotonic)
 
 
-def pin(known: PinnedTime | None, at: datetime, now: Moment, *, longest_s: float) -> PinnedTime:
+def pin(known: PinnedTime | None, at: datetime, now: Now, *, longest_s: float) -> PinnedTime:
     """Return the monotonic time for a stored time.
 
     Args:

@@ -26,7 +26,7 @@ M = TypeVar("M")
 
 
 @attrs.frozen
-class Moment:
+class Now:
     """When a plan is made, on two clocks.
 
     Args:

@@ -23,7 +23,7 @@ from jobsetpy.api.meta import Condition
 from jobsetpy.api.timestamps import millis_text, seconds_text
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, StatusChange
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, StatusChange
 
 
 class StatusDraft:
@@ -144,7 +144,7 @@ class StatusDraft:
         )
 
 
-def condition_change(jobset: JobSet, wanted: cond.DesiredCondition, now: Moment) -> StatusChange:
+def condition_change(jobset: JobSet, wanted: cond.DesiredCondition, now: Now) -> StatusChange:
     """The change that makes one condition hold; without a patch if it does already."""
     draft = StatusDraft(jobset.status, now.wall)
     draft.set(wanted)

@@ -77,7 +77,7 @@ _HOLD: Final = {"MODE": "hold", "AGENT_LOG": "problems"}
 
 
 @attrs.frozen(kw_only=True)
-class Barrier:
+class GroupBarrier:
     """What waits.
 
     Args:
@@ -92,7 +92,7 @@ class Barrier:
     settings: ContainerDefaults = attrs.field(factory=ContainerDefaults)
 
 
-def add_barrier(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json] = ()) -> Patch:
+def add_barrier(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json] = ()) -> Patch:
     """A JSON patch that makes a new pod wait for its group; empty if the pod is of none.
 
     The container comes last of the ordinary init containers, and before sidecars that follow it:
@@ -124,7 +124,7 @@ def add_barrier(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json] = ()) 
     return patch + _added(spec, "volumes", [v for v in volumes if v["name"] not in there], None)
 
 
-def _can_hold(spec: Json, barrier: Barrier) -> bool:
+def _can_hold(spec: Json, barrier: GroupBarrier) -> bool:
     """Whether the agent can be the first program of each container, and hear of the group there."""
     if not barrier.agent_image or spec.get("automountServiceAccountToken") is False:
         return False
@@ -170,7 +170,7 @@ def _variables(container: Json) -> set[str]:
 
 
 def _held_from_within(
-    pod: Json, barrier: Barrier, limit_ranges: Sequence[Json], volumes: list[dict[str, Any]]
+    pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json], volumes: list[dict[str, Any]]
 ) -> Patch:
     """Put the agent in front of each container's command; one that has an agent has it wait.
 
@@ -239,7 +239,7 @@ def _added(spec: Json, name: str, values: list[Any], at: int | None) -> Patch:
     return [{"op": "add", "path": f"/spec/{name}/{where}", "value": value} for value in values]
 
 
-def _container(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json]) -> dict[str, Any]:
+def _container(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json]) -> dict[str, Any]:
     spec = child(pod, "spec")
     out: dict[str, Any] = {
         "name": keys.GROUP_INIT_CONTAINER,
@@ -259,7 +259,7 @@ def _container(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json]) -> dic
     return out | _resources(pod, barrier, limit_ranges)
 
 
-def _resources(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json]) -> dict[str, Any]:
+def _resources(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json]) -> dict[str, Any]:
     settings = barrier.settings.with_annotations(child(pod, "metadata", "annotations"))
     return resources_for(child(pod, "spec"), settings, limit_ranges)
 

@@ -32,7 +32,7 @@ from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import AttemptKey, is_ours
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, Plan, StatusChange
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import condition_change
 from jobsetpy.reconcilers.startup_groups import release as decision
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
@@ -160,9 +160,7 @@ def is_leader(pod: ChildPod) -> bool:
     return annotations.completion_index in {None, "0"}
 
 
-def plan_startup_group(
-    observed: ObservedGroup, memory: GroupMemory, now: Moment
-) -> StartupGroupPlan:
+def plan_startup_group(observed: ObservedGroup, memory: GroupMemory, now: Now) -> StartupGroupPlan:
     """Release the group if all its pods have started; else tell how far it is."""
     jobset, config_map = observed.jobset, observed.config_map
     if jobset is None or jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
@@ -203,7 +201,7 @@ def lifted(jobset: JobSet, config_map: ConfigMap | None) -> int:
 
 
 def _recall(
-    observed: ObservedGroup, jobset: JobSet, newest: int, memory: GroupMemory, now: Moment
+    observed: ObservedGroup, jobset: JobSet, newest: int, memory: GroupMemory, now: Now
 ) -> GroupMemory:
     """The memory of the newest attempt, with what the ConfigMap says by now."""
     meta, config_map = jobset.metadata, observed.config_map
@@ -228,14 +226,14 @@ def _release(observed: ObservedGroup, jobset: JobSet) -> int:
     return decision.released_attempt(jobset, observed.jobs(), observed.ledger, observed.features)
 
 
-def _completed(jobset: JobSet, memory: GroupMemory, now: Moment) -> StatusChange | None:
+def _completed(jobset: JobSet, memory: GroupMemory, now: Now) -> StatusChange | None:
     if jobset.spec.group_scheduling_config is None:
         return None
     return condition_change(jobset, decision.completed(memory.size), now)
 
 
 def _wait(
-    observed: ObservedGroup, jobset: JobSet, memory: GroupMemory, started: int, now: Moment
+    observed: ObservedGroup, jobset: JobSet, memory: GroupMemory, started: int, now: Now
 ) -> StartupGroupPlan:
     """Tell how far the group is, and look again when there is more to tell."""
     elapsed = now.monotonic - memory.began
@@ -291,6 +289,6 @@ def _foreign(config_map: ConfigMap) -> tuple[EmitEvent, ...]:
     return (EmitEvent(cond.WARNING, keys.GROUP_FOREIGN_REASON, message),)
 
 
-def _progress(jobset: JobSet, memory: GroupMemory, started: int, now: Moment) -> str:
+def _progress(jobset: JobSet, memory: GroupMemory, started: int, now: Now) -> str:
     progress = Progress(started, memory.size, seconds_text(now.wall))
     return waiting_value(jobset.metadata.uid, memory.attempt, progress)

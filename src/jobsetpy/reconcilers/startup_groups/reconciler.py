@@ -47,7 +47,7 @@ from jobsetpy.reconcilers.startup_groups.plan import (
 
 
 @attrs.frozen(kw_only=True)
-class LeaderPodsSettings:
+class StartupGroupsSettings:
     """How the leader pods reconciler works.
 
     Args:
@@ -59,7 +59,7 @@ class LeaderPodsSettings:
     workers: int = 8
 
 
-class LeaderPodsReconciler:
+class StartupGroupsReconciler:
     """Releases the startup groups of JobSets.
 
     Args:
@@ -67,7 +67,7 @@ class LeaderPodsReconciler:
         settings: see there.
     """
 
-    def __init__(self, caches: SharedCaches, settings: LeaderPodsSettings) -> None:
+    def __init__(self, caches: SharedCaches, settings: StartupGroupsSettings) -> None:
         self._client = caches.manager.client
         self._clock = caches.manager.clock
         self._jobsets = caches.jobsets.store
@@ -189,16 +189,16 @@ def _uses_groups(event: rt.Event[JobSet]) -> bool:
     )
 
 
-def setup(manager: rt.Manager, settings: LeaderPodsSettings | None = None) -> rt.Controller:
+def setup(manager: rt.Manager, settings: StartupGroupsSettings | None = None) -> rt.Controller:
     """Wire the leader pods reconciler: its caches, ledger and controller.
 
     Args:
         manager: not started yet.
         settings: see there.
     """
-    settings = settings or LeaderPodsSettings()
+    settings = settings or StartupGroupsSettings()
     caches = SharedCaches(manager)
-    reconciler = LeaderPodsReconciler(caches, settings)
+    reconciler = StartupGroupsReconciler(caches, settings)
     return caches.controller(
         "leader-pods",
         reconciler,

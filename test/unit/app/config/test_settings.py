@@ -21,10 +21,10 @@ from jobsetpy.app.config.settings import (
     Configuration,
 )
 from jobsetpy.manager import ManagerSettings
-from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
 from jobsetpy.reconcilers.lost_nodes.reconciler import LostNodesSettings
-from jobsetpy.reconcilers.restart_in_place.reconciler import PodEpochsSettings
+from jobsetpy.reconcilers.restart_in_place.reconciler import RestartInPlaceSettings
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
 from jobsetpy.reconcilers.rules.features import gate_names
 
@@ -124,7 +124,7 @@ def reached(tmp_path, values):
         "shards": wiring.shards(made, elected=True),
         "election": election_settings(made, namespace_file=tmp_path / "namespace"),
         "jobs": made.make(JobsSettings, features=made.features),
-        "epochs": made.make(PodEpochsSettings),
+        "epochs": made.make(RestartInPlaceSettings),
         "lost nodes": made.make(LostNodesSettings),
         "webhooks": wiring.webhook_settings(made),
         "metrics TLS": (
@@ -132,7 +132,7 @@ def reached(tmp_path, values):
             [cipher["name"] for cipher in tls.policy.new_context().get_ciphers()],
             str(getattr(tls.source, "folder", "")),
         ),
-        "backend": made.make(PodMarkers),
+        "backend": made.make(SchedulerFields),
         "restarts": made.make(RestartBackoff),
         "coscheduler": wiring.coscheduler_settings(read(COSCHEDULER)),
     }

@@ -12,8 +12,8 @@ from jobsetpy.coscheduler.gang_scheduler.node_rules import (
     MAX_REQUIREMENTS,
     MAX_TOLERATIONS,
     UNSCHEDULABLE_TAINT,
+    NodeConstraints,
     NodeRoom,
-    Placement,
     Requirement,
     Taint,
     Term,
@@ -162,11 +162,11 @@ def test_room_of_lower_priorities_can_be_had(priority, preempts, fits):
 @pytest.mark.parametrize(
     ("node", "placement", "fits"),
     [
-        (room(1), Placement((("pool", "a"),)), False),
-        (room(1, labels={"pool": "a"}), Placement((("pool", "a"),)), True),
-        (room(1, taints=(Taint("t", "v", "NoSchedule"),)), Placement(), False),
-        (room(1, taints=(Taint("t", "v", "PreferNoSchedule"),)), Placement(), True),
-        (room(1, taints=(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"),)), Placement(), False),
+        (room(1), NodeConstraints((("pool", "a"),)), False),
+        (room(1, labels={"pool": "a"}), NodeConstraints((("pool", "a"),)), True),
+        (room(1, taints=(Taint("t", "v", "NoSchedule"),)), NodeConstraints(), False),
+        (room(1, taints=(Taint("t", "v", "PreferNoSchedule"),)), NodeConstraints(), True),
+        (room(1, taints=(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"),)), NodeConstraints(), False),
     ],
 )
 def test_labels_and_taints_keep_pods_away(node, placement, fits):
@@ -191,7 +191,7 @@ def test_labels_and_taints_keep_pods_away(node, placement, fits):
 )
 def test_tolerations(toleration, tolerates):
     """An operator that is not known here may be satisfied."""
-    pod = Shape((("cpu", 1000),), Placement(tolerations=(toleration,)))
+    pod = Shape((("cpu", 1000),), NodeConstraints(tolerations=(toleration,)))
     node = room(1, taints=(Taint("t", "v", "NoSchedule"),))
     assert capacity(node, waiting=[pod]).fits(KEY, 1) is tolerates
 
@@ -259,7 +259,7 @@ def test_groups_compete_if_they_may_be_on_the_same_node():
     other = PodGroupKey("ns", "other")
     made = capacity(room(4, labels={"pool": "a"}), room(4, labels={"pool": "b"}), waiting=[CPU])
     assert not made.compete(KEY, other)
-    in_a, in_b = (Shape(CPU.requests, Placement((("pool", pool),))) for pool in "ab")
+    in_a, in_b = (Shape(CPU.requests, NodeConstraints((("pool", pool),))) for pool in "ab")
     made.pod("x", in_a, node="", group=other)
     assert made.compete(KEY, other)
     assert made.compete(other, KEY)
@@ -331,7 +331,7 @@ def term(*labels, fields=()):
 def test_required_node_affinity(terms, admits):
     """As the scheduler's filter reads it: one of the terms, and all that it asks for."""
     node = NodeRoom({"cpu": 1000}, {ZONE: "a", "gen": "7"}, (), "n0")
-    pod = Shape((("cpu", 1000),), Placement(terms=terms))
+    pod = Shape((("cpu", 1000),), NodeConstraints(terms=terms))
     assert capacity(node, waiting=[pod]).fits(KEY, 1) is admits
 
 
@@ -339,7 +339,7 @@ def test_pods_of_two_pools_need_the_room_of_each():
     """What is free in one pool is of no use to pods of the other."""
     a, b = (room(4, labels={"pool": pool}) for pool in "ab")
     kinds = [
-        Shape((("cpu", amount * 1000),), Placement((("pool", pool),)))
+        Shape((("cpu", amount * 1000),), NodeConstraints((("pool", pool),)))
         for pool in "ab"
         for amount in (2, 3)
     ]
@@ -352,7 +352,7 @@ def test_pods_of_two_pools_need_the_room_of_each():
 def test_what_others_would_give_up_helps_in_its_own_pool_only():
     """Room that is reserved on nodes that do not let a pod in is none for it."""
     a, b = (room(1, labels={"pool": pool}) for pool in "ab")
-    made = capacity(a, b, waiting=[Shape(CPU.requests, Placement((("pool", "a"),)))])
+    made = capacity(a, b, waiting=[Shape(CPU.requests, NodeConstraints((("pool", "a"),)))])
     others = [PodGroupKey("ns", name) for name in ("in-a", "in-b")]
     for at, other in enumerate(others):
         made.pod(other.name, CPU, node="", group=other)
@@ -367,31 +367,31 @@ def test_what_others_would_give_up_helps_in_its_own_pool_only():
 def test_a_pod_with_too_many_requirements_counts_as_let_in():
     """The scheduler decides then: to check 20,000 terms for each node would hold the loop."""
     nowhere = tuple(Term((Requirement("pool", "In", (f"p{at}",)),)) for at in range(20_000))
-    wanted = Placement(terms=nowhere)
+    wanted = NodeConstraints(terms=nowhere)
     nodes = [NodeRoom({}, {"pool": "a"}, name=f"n{at}") for at in range(500)]
     began = time.thread_time()
 
     assert {node.admits(wanted) for node in nodes} == {True}
     assert time.thread_time() - began < 0.1
-    assert not nodes[0].admits(Placement(terms=nowhere[: MAX_REQUIREMENTS // 2]))
+    assert not nodes[0].admits(NodeConstraints(terms=nowhere[: MAX_REQUIREMENTS // 2]))
 
 
 def test_a_pod_with_too_many_tolerations_counts_as_tolerating():
     """As with its node affinity."""
     others = tuple(Toleration(f"t{at}", "Exists") for at in range(20_000))
-    wanted = Placement(tolerations=others)
+    wanted = NodeConstraints(tolerations=others)
     nodes = [NodeRoom({}, {}, (Taint("t", "v", "NoSchedule"),))] * 500
     began = time.thread_time()
 
     assert {node.admits(wanted) for node in nodes} == {True}
     assert time.thread_time() - began < 0.1
-    assert not nodes[0].admits(Placement(tolerations=others[:MAX_TOLERATIONS]))
+    assert not nodes[0].admits(NodeConstraints(tolerations=others[:MAX_TOLERATIONS]))
 
 
 def test_a_requirement_with_many_values_is_looked_up():
     """A list of hosts is what users write: it is checked, whatever its length."""
     hosts = tuple(f"h{at}" for at in range(50_000))
-    wanted = Placement(terms=(Term((Requirement("host", "In", hosts),)),))
+    wanted = NodeConstraints(terms=(Term((Requirement("host", "In", hosts),)),))
     nodes = [NodeRoom({}, {"host": f"h{at * 200}"}) for at in range(251)]
     began = time.thread_time()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
     Lift,
@@ -29,7 +29,7 @@ def seen(
 
 def lifted(*pods, limits=None):
     """A planner to which pods without a gate were shown."""
-    planner = GangPlanner(limits)
+    planner = GangScheduler(limits)
     for uid in pods:
         planner.seen(seen(uid, uid[0], gated=False, created=float(ord(uid[0]))), 0.0)
     return planner
@@ -42,14 +42,14 @@ def short(actions):
 
 def test_the_member_that_completes_a_group_has_it_lifted():
     """At once, without any timer (the proposal's second known limitation)."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     assert planner.seen(seen("a"), 0.0) == []
     assert short(planner.seen(seen("b"), 9.0)) == [("Lift", "a"), ("Lift", "b")]
 
 
 def test_the_next_group_waits_until_the_one_before_has_settled():
     """Settled: each pod found a node, found none, or is gone."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     for uid in ("a1", "a2", "a3"):
         planner.seen(seen(uid, "a", minimum=3), 0.0)
     for uid in ("b1", "b2"):
@@ -62,7 +62,7 @@ def test_the_next_group_waits_until_the_one_before_has_settled():
 
 def test_a_group_that_does_not_settle_is_passed_after_a_while():
     """The scheduler may never say anything of a pod."""
-    planner = GangPlanner(Limits(settle_s=5, settle_per_pod_s=0))
+    planner = GangScheduler(Limits(settle_s=5, settle_per_pod_s=0))
     for group in "ab":
         for index in "12":
             planner.seen(seen(f"{group}{index}", group), 0.0)
@@ -172,7 +172,7 @@ def test_a_lower_minimum_releases_what_is_held():
 
 def test_replacements_pass_a_complete_group():
     """Those that run count."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     for uid in ("a1", "a2"):
         planner.seen(seen(uid, "a", gated=False, bound=True, minimum=3), 0.0)
     actions = planner.seen(seen("a3", "a", minimum=3), 1.0)
@@ -182,7 +182,7 @@ def test_replacements_pass_a_complete_group():
 
 def test_what_is_unknown_is_looked_up():
     """A cache may lag behind; a pod without a group is not ours to hold."""
-    assert GangPlanner().bind_asked(7, "x", 0.0) == [LookUp(7, "x")]
+    assert GangScheduler().bind_asked(7, "x", 0.0) == [LookUp(7, "x")]
 
 
 def test_a_second_request_takes_the_place_of_the_first():
@@ -205,14 +205,14 @@ def test_a_cancelled_request_counts_no_longer():
 
 def test_a_gate_that_stays_is_tried_again():
     """The patch failed."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     planner.seen(seen("a", minimum=1), 0.0)
     assert short(planner.lift_failed("a", 1.0)) == [("Lift", "a")]
 
 
 def test_only_so_many_incomplete_groups_are_lifted():
     """Lifting cannot be undone."""
-    planner = GangPlanner(Limits(in_flight=1))
+    planner = GangScheduler(Limits(in_flight=1))
     for group in "ab":
         for index in "12":
             planner.seen(seen(f"{group}{index}", group), 0.0)
@@ -249,7 +249,7 @@ def test_preemption_refuses_groups_in_place_of_deleting_their_pods(victims, kept
 
 def test_members_that_come_without_a_gate_wait_for_the_others():
     """Their binds are held while the group grows, not refused: the last one releases all."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     for at, uid in enumerate(("a1", "a2")):
         planner.seen(seen(uid, "a", minimum=3, gated=False), float(at))
         assert planner.bind_asked(at, uid, float(at)) == []
@@ -260,7 +260,7 @@ def test_members_that_come_without_a_gate_wait_for_the_others():
 
 def test_a_group_that_stops_growing_gives_its_room_back():
     """After a short while without a new member; then binds are refused until one comes."""
-    planner = GangPlanner(Limits(gather_s=3))
+    planner = GangScheduler(Limits(gather_s=3))
     planner.seen(seen("a1", "a", minimum=3, gated=False), 0.0)
     planner.bind_asked(1, "a1", 1.0)
     planner.seen(seen("a2", "a", minimum=3, gated=False), 2.0)
@@ -275,7 +275,7 @@ def test_a_group_that_stops_growing_gives_its_room_back():
 
 def test_a_group_does_not_gather_for_ever():
     """However new pods trickle in, the group's timeout ends it, and then it has to be complete."""
-    planner = GangPlanner(Limits(gather_s=3, permit_s=10, permit_per_pod_s=0))
+    planner = GangScheduler(Limits(gather_s=3, permit_s=10, permit_per_pod_s=0))
     planner.seen(seen("a0", "a", minimum=100, gated=False), 0.0)
     assert planner.bind_asked(1, "a0", 0.0) == []
     for at in range(1, 10):
@@ -287,7 +287,7 @@ def test_a_group_does_not_gather_for_ever():
 
 def test_a_group_that_loses_a_member_while_it_gathers_gives_up():
     """It will not be complete: those who made its pods have changed their mind."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     for uid in ("a1", "a2"):
         planner.seen(seen(uid, "a", minimum=3, gated=False), 0.0)
     planner.bind_asked(1, "a1", 0.1)
@@ -296,7 +296,7 @@ def test_a_group_that_loses_a_member_while_it_gathers_gives_up():
 
 def test_queue_is_empty_while_gangs_are_placed():
     """Those that come and find nodes wait for nobody; gated and refused ones do."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     assert planner.queue_is_empty()
     for uid in ("a1", "a2"):
         planner.seen(seen(uid, "a", minimum=2, gated=False), 0.0)
@@ -314,7 +314,7 @@ def test_queue_is_empty_while_gangs_are_placed():
 
 def test_a_part_without_gates_does_not_have_the_rest_lifted_first():
     """Whoever leaves out one gate would else be ahead of all that wait."""
-    planner = GangPlanner(Limits(in_flight=1))
+    planner = GangScheduler(Limits(in_flight=1))
     for uid in ("a1", "a2"):
         planner.seen(seen(uid, "a", created=1.0), 0.0)
     for uid in ("b1", "b2"):
@@ -344,7 +344,7 @@ class NoRoom:
 
 def test_a_group_that_is_to_have_room_made_is_tried_without():
     """Where it was asked for; others stay behind their gates, which can be told."""
-    planner = GangPlanner(Limits(), room=NoRoom())
+    planner = GangScheduler(Limits(), room=NoRoom())
     for uid in ("a1", "a2"):
         assert planner.seen(seen(uid, "a"), 0.0) == []
     assert planner.lacks_room(PodGroupKey("ns", "a"))
@@ -357,7 +357,7 @@ def test_a_group_that_is_to_have_room_made_is_tried_without():
 
 def test_groups_tried_for_an_autoscaler_take_no_places_of_others():
     """They have a bound of their own."""
-    planner = GangPlanner(Limits(in_flight=1, stuck=2, settle_s=1, settle_per_pod_s=0))
+    planner = GangScheduler(Limits(in_flight=1, stuck=2, settle_s=1, settle_per_pod_s=0))
     lifted_ = []
     for at, group in enumerate("abc"):
         for nth in "12":

@@ -6,13 +6,13 @@ import pytest
 
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
 from jobsetpy.coscheduler.gang_scheduler.node_rules import (
+    NodeConstraints,
     NodeRoom,
-    Placement,
     Requirement,
     Term,
 )
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
-from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import Limits, NoObserver, SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
@@ -37,14 +37,14 @@ class Rig:
 
     def __init__(self, limits=None, **pools):
         self.capacity, self.told = Capacity(), Told()
-        self.planner = GangPlanner(limits, observer=self.told, room=self.capacity)
+        self.planner = GangScheduler(limits, observer=self.told, room=self.capacity)
         for pool, cpu in pools.items():
             self.capacity.node(pool, NodeRoom({"cpu": cpu * MILLI}, {"pool": pool}))
         self.shapes, self.tickets = {}, 0
 
     def group(self, name, size, *, pool="", gated=True, minimum=0, created=0.0, terms=None):
         """A group of pods of one CPU."""
-        placement = Placement((("pool", pool),) if pool else (), (), terms)
+        placement = NodeConstraints((("pool", pool),) if pool else (), (), terms)
         actions = []
         for at in range(size):
             uid = f"{name}{at}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
     Cause,
@@ -87,7 +87,7 @@ def shown(planner, *uids, **marks):
 def test_groups_are_lifted_when_there_may_be_room_for_them():
     """A younger one that fits passes an older one that does not."""
     room = Room(b=2)
-    planner = GangPlanner(room=room)
+    planner = GangScheduler(room=room)
     assert short(shown(planner, "a1", "a2", "b1", "b2")) == [("Lift", "b1"), ("Lift", "b2")]
     planner.bind_asked(1, "b1", 1.0)
     planner.bind_asked(2, "b2", 1.0)
@@ -100,7 +100,7 @@ def test_groups_are_lifted_when_there_may_be_room_for_them():
 
 def failed_group(room):
     """A group that was lifted, held one bind, and backs off since the time 1."""
-    planner = GangPlanner(Limits(permit_s=1, permit_per_pod_s=0), room=room)
+    planner = GangScheduler(Limits(permit_s=1, permit_per_pod_s=0), room=room)
     shown(planner, "a1", "a2")
     planner.bind_asked(1, "a1", 0.0)
     assert short(planner.tick(1.0)) == [("Refuse", "a1")]
@@ -152,7 +152,7 @@ def test_reservations_that_others_gave_up_end_a_back_off():
 )
 def test_nothing_is_deleted_for_a_group_in_vain(pods, room, outcome):
     """A regular pod may preempt; a member only if its group can be complete."""
-    planner = GangPlanner(room=Room(a=room))
+    planner = GangScheduler(room=Room(a=room))
     shown(planner, *pods, gated=False)
     victims = {"n": ["x"]}
     expected = outcome and Preemption(outcome, victims if outcome == "allowed" else {}, [])
@@ -161,7 +161,7 @@ def test_nothing_is_deleted_for_a_group_in_vain(pods, room, outcome):
 
 def test_a_replacement_in_a_complete_group_may_preempt():
     """What it lacks is one pod, not a group."""
-    planner = GangPlanner(room=Room())
+    planner = GangScheduler(room=Room())
     shown(planner, "a1", "a2", gated=False, bound=True)
     shown(planner, "a3", gated=False)
     answer = planner.preempt({"n": ["x"]}, 1.0, preemptor="a3")
@@ -170,7 +170,7 @@ def test_a_replacement_in_a_complete_group_may_preempt():
 
 def test_pods_whose_binds_were_just_refused_are_spared():
     """The scheduler takes notice of that one by one; there is nothing left to refuse."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     shown(planner, "a1", "a2", "a3", minimum=3, gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.bind_asked(2, "a2", 0.0)
@@ -183,7 +183,7 @@ def test_pods_whose_binds_were_just_refused_are_spared():
 @pytest.mark.parametrize("promised_first", [True, False])
 def test_a_promise_shortens_the_timeout(promised_first):
     """The scheduler may have forgotten the pod; the group's refusal has it look again."""
-    planner = GangPlanner(Limits(promise_s=5))
+    planner = GangScheduler(Limits(promise_s=5))
     shown(planner, "a1", "a2", gated=False)
     if promised_first:
         planner.promised("a2", 1.0)
@@ -204,7 +204,7 @@ def test_a_promise_shortens_the_timeout(promised_first):
 
 def two_late_groups():
     """Two groups that hold a bind each; the older one runs out of time, and the other has a turn."""
-    planner = GangPlanner(Limits(permit_s=10, permit_per_pod_s=0))
+    planner = GangScheduler(Limits(permit_s=10, permit_per_pod_s=0))
     shown(planner, "a1", "a2", "b1", "b2", gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.bind_asked(2, "b1", 5.0)
@@ -256,7 +256,7 @@ def test_a_turn_ends_when_its_group_gives_up(how):
 
 def test_those_that_failed_before_give_up_what_they_hold():
     """When it is the turn of one that has not."""
-    planner = GangPlanner(Limits(permit_s=10, permit_per_pod_s=0, first_backoff_s=1))
+    planner = GangScheduler(Limits(permit_s=10, permit_per_pod_s=0, first_backoff_s=1))
     shown(planner, "a1", "a2", "b1", "b2", gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.tick(10.0)  # b's turn, which it does not use
@@ -271,7 +271,7 @@ def test_those_that_failed_before_give_up_what_they_hold():
 
 def test_a_group_alone_has_no_turn():
     """There is nobody in its way."""
-    planner = GangPlanner(Limits(permit_s=10, permit_per_pod_s=0))
+    planner = GangScheduler(Limits(permit_s=10, permit_per_pod_s=0))
     shown(planner, "a1", "a2", gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.tick(10.0)
@@ -284,7 +284,7 @@ def test_a_group_alone_has_no_turn():
 
 def test_nothing_is_decided_before_all_is_seen():
     """The order of groups is known then."""
-    planner = GangPlanner(Limits(in_flight=1))
+    planner = GangScheduler(Limits(in_flight=1))
     planner.pause()
     assert shown(planner, "b1", "b2", "a1", "a2") == []
     assert short(planner.resume(1.0)) == [("Lift", "a1"), ("Lift", "a2")]
@@ -295,7 +295,7 @@ def test_nothing_is_decided_before_all_is_seen():
 
 def test_events_about_pods_that_are_not_known():
     """They are late, and change nothing."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     assert planner.gone("x", 0.0) == []
     assert planner.lift_failed("x", 0.0) == []
     assert planner.unschedulable("x", 0.0) == []
@@ -312,14 +312,14 @@ def test_events_about_pods_that_are_not_known():
 )
 def test_binds_that_make_no_sense_are_refused(marks, state):
     """Behind a gate, or with a node already."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     shown(planner, "a1", **marks)
     assert planner.bind_asked(1, "a1", 0.0) == [Refuse(1, "a1", f"the pod is {state}")]
 
 
 def test_a_pod_that_has_got_a_node_elsewhere_is_bound():
     """Its held bind is refused, and it counts for its group."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     shown(planner, "a1", "a2", gated=False)
     planner.bind_asked(1, "a1", 0.0)
     actions = planner.seen(seen("a1", gated=False, bound=True), 1.0)
@@ -330,7 +330,7 @@ def test_a_pod_that_has_got_a_node_elsewhere_is_bound():
 
 def test_a_pod_that_somebody_else_lifts():
     """It is no longer behind the gate; a group that is and stays too small is refused."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     shown(planner, "a1")
     shown(planner, "a1", gated=False)
     assert planner.states() == {"a1": PodState.LIFTED}
@@ -339,7 +339,7 @@ def test_a_pod_that_somebody_else_lifts():
 
 def test_a_gate_that_failed_after_the_pod_was_tried_is_off():
     """The error came after the deed."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     shown(planner, "a1", "a2")
     planner.bind_asked(1, "a1", 0.0)
     assert planner.lift_failed("a1", 1.0) == []
@@ -348,7 +348,7 @@ def test_a_gate_that_failed_after_the_pod_was_tried_is_off():
 
 def test_a_group_whose_lifting_failed_waits_while_it_backs_off():
     """Its pods are lifted again when that is over."""
-    planner = GangPlanner(Limits(permit_s=1, permit_per_pod_s=0))
+    planner = GangScheduler(Limits(permit_s=1, permit_per_pod_s=0))
     shown(planner, "a1", "a2", "a3", "a4", minimum=4)
     planner.bind_asked(1, "a1", 0.0)
     planner.tick(1.0)
@@ -359,7 +359,7 @@ def test_a_group_whose_lifting_failed_waits_while_it_backs_off():
 
 def test_a_complete_group_needs_no_timeouts():
     """What is more than the minimum and finds no node harms nobody."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     shown(planner, "a1", "a2", "a3", gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.bind_asked(2, "a2", 0.0)
@@ -375,7 +375,7 @@ def test_a_complete_group_needs_no_timeouts():
 def test_the_observer_is_told_of_each_decision():
     """Lifted, refused with its cause, released, forgotten."""
     told = Told()
-    planner = GangPlanner(observer=told)
+    planner = GangScheduler(observer=told)
     shown(planner, "a1", "a2")
     planner.unschedulable("a2", 0.0)
     planner.tick(5.0)
@@ -391,7 +391,7 @@ def test_the_observer_is_told_of_each_decision():
 def test_an_observer_that_wants_to_know_nothing():
     """It can be told everything."""
     nobody = NoObserver()
-    planner = GangPlanner(observer=nobody)
+    planner = GangScheduler(observer=nobody)
     shown(planner, "a1", "a2")
     planner.bind_asked(1, "a1", 0.0)
     planner.unschedulable("a2", 0.0)
@@ -404,14 +404,14 @@ def test_an_observer_that_wants_to_know_nothing():
 
 def test_a_group_that_goes_while_it_settles():
     """The next one need not wait for it."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     assert short(shown(planner, "a1", "b1", minimum=1)) == [("Lift", "a1")]
     assert short(planner.gone("a1", 1.0)) == [("Lift", "b1")]
 
 
 def test_a_census_names_every_stage():
     """However many groups there are, it takes as long."""
-    planner = GangPlanner(Limits(in_flight=2))
+    planner = GangScheduler(Limits(in_flight=2))
     shown(planner, "a1", "a2", gated=False, bound=True)  # bound
     shown(planner, "b1", "b2", gated=False)
     planner.bind_asked(1, "b1", 0.0)  # holding
@@ -426,7 +426,7 @@ def test_a_census_names_every_stage():
 
 def test_pods_that_disagree():
     """In minimum or priority; what counts is said."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     shown(planner, "a1", minimum=2, prio=1)
     shown(planner, "a2", minimum=3, prio=2)
     assert planner.disagreements(A) == [
@@ -445,7 +445,7 @@ def test_equal_texts_have_equal_hashes():
 def old_and_young():
     """Two groups of which only the younger one has room, when the older has waited for a minute."""
     room = Room()
-    planner = GangPlanner(Limits(in_flight=1), room=room)
+    planner = GangScheduler(Limits(in_flight=1), room=room)
     for uid in ("a0", "a1", "b0", "b1"):
         planner.seen(seen(uid), 0.0)
     assert planner.next_wake(0.0) == 60.0
@@ -488,7 +488,7 @@ def test_a_group_whose_room_is_there_takes_what_is_reserved():
 def test_a_group_that_was_refused_leaves_reserved_room():
     """Its gates are off, so its binds are refused instead."""
     room = Room(b=2)
-    planner = GangPlanner(Limits(), room=room)
+    planner = GangScheduler(Limits(), room=room)
     for uid in ("b0", "b1"):
         planner.seen(seen(uid), 0.0)
     planner.bind_asked(1, "b0", 0.0)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
-from jobsetpy.reconcilers.coscheduling.backends import GATE, PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
 from jobsetpy.testing import json_patch
 
-ON = PodMarkers(backend="coscheduler")
-FULL = PodMarkers(backend="coscheduler", scheduler_name="gangs", member_resource=True)
+ON = SchedulerFields(backend="coscheduler")
+FULL = SchedulerFields(backend="coscheduler", scheduler_name="gangs", member_resource=True)
 NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
 OTHER = {"name": "example.com/quota"}
 MEMBER = keys.POD_GROUP_MEMBER_RESOURCE
@@ -57,7 +57,7 @@ def test_a_gate_that_is_put_on_at_the_same_time_stays():
 @pytest.mark.parametrize("backend", ["labels", "podgroup"])
 def test_other_backends_add_nothing(backend):
     """Their pods are made by the manager, or need nothing."""
-    marks = PodMarkers(backend=backend, scheduler_name="gangs", member_resource=True)
+    marks = SchedulerFields(backend=backend, scheduler_name="gangs", member_resource=True)
     assert add_marks(pod(), marks) == []
 
 
@@ -98,7 +98,7 @@ GATES = st.lists(st.sampled_from([OTHER, GATE]), max_size=2, unique_by=lambda ga
     gates=st.none() | GATES,
     scheduler=st.none() | st.sampled_from(["", "default-scheduler", "own"]),
     resources=st.none() | st.fixed_dictionaries({}, optional={"limits": st.just({"cpu": "1"})}),
-    marks=st.sampled_from([ON, FULL, PodMarkers()]),
+    marks=st.sampled_from([ON, FULL, SchedulerFields()]),
 )
 def test_added_twice_is_added_once(labels, gates, scheduler, resources, marks):
     """The patch applies to what it was made for, and the second one is empty."""

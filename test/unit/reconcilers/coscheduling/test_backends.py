@@ -7,7 +7,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.coscheduling.backends import GATE, PodMarkers, marked
+from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields, marked
 from jobsetpy.reconcilers.coscheduling.gangs import gangs_of
 from jobsetpy.reconcilers.coscheduling.pod_groups import (
     counts,
@@ -20,7 +20,7 @@ from jobsetpy.reconcilers.jobs.child_jobs import blueprints
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
-COSCHEDULER, PODGROUP = PodMarkers(backend="coscheduler"), PodMarkers(backend="podgroup")
+COSCHEDULER, PODGROUP = SchedulerFields(backend="coscheduler"), SchedulerFields(backend="podgroup")
 OTHER = {"name": "example.com/quota"}
 MEMBER = keys.POD_GROUP_MEMBER_RESOURCE
 NOTE = keys.COSCHEDULING_BACKEND_ANNOTATION
@@ -39,25 +39,29 @@ def make(*jobs, scope="JobSet", targets=None, restarts=0):
 @pytest.mark.parametrize(
     ("spec", "marks", "added"),
     [
-        ({}, PodMarkers(), {}),
-        ({"schedulerName": "x"}, PodMarkers(scheduler_name="second", member_resource=True), {}),
+        ({}, SchedulerFields(), {}),
+        (
+            {"schedulerName": "x"},
+            SchedulerFields(scheduler_name="second", member_resource=True),
+            {},
+        ),
         ({}, COSCHEDULER, {"schedulingGates": [GATE]}),
         ({"schedulingGates": [OTHER]}, COSCHEDULER, {"schedulingGates": [OTHER, GATE]}),
         ({"schedulingGates": [GATE, OTHER]}, COSCHEDULER, {}),
         ({"nodeName": "n"}, COSCHEDULER, {}),
         (
             {"schedulingGates": [GATE]},
-            PodMarkers(backend="coscheduler", scheduler_name="second"),
+            SchedulerFields(backend="coscheduler", scheduler_name="second"),
             {"schedulerName": "second"},
         ),
         (
             {"schedulingGates": [GATE], "schedulerName": "default-scheduler"},
-            PodMarkers(backend="coscheduler", scheduler_name="second"),
+            SchedulerFields(backend="coscheduler", scheduler_name="second"),
             {"schedulerName": "second"},
         ),
         (
             {"schedulingGates": [GATE], "schedulerName": "own"},
-            PodMarkers(backend="coscheduler", scheduler_name="second"),
+            SchedulerFields(backend="coscheduler", scheduler_name="second"),
             {},
         ),
         ({}, PODGROUP, {"schedulingGroup": {"podGroupName": "g-0"}}),
@@ -75,7 +79,9 @@ def test_one_container_asks_for_the_member_resource(resources):
     """Once for each pod, requested and limited, beside what the container asks for."""
     first = {"name": "a"} | ({} if resources is None else {"resources": resources})
     spec = {"containers": [first, {"name": "b"}]}
-    found = marked(spec, PodMarkers(backend="coscheduler", member_resource=True), "")["containers"]
+    found = marked(spec, SchedulerFields(backend="coscheduler", member_resource=True), "")[
+        "containers"
+    ]
     assert found[0]["resources"]["requests"] == {
         **(resources or {}).get("requests", {}),
         MEMBER: "1",
@@ -103,7 +109,7 @@ def test_jobs_of_targets_are_made_for_the_backend():
 
 def test_labels_alone_leave_no_trace_of_a_backend():
     """As it was before there were others."""
-    ((meta, template),) = bodies(make(), PodMarkers())
+    ((meta, template),) = bodies(make(), SchedulerFields())
     assert NOTE not in meta["annotations"] | template["metadata"]["annotations"]
     assert template["metadata"]["labels"][keys.POD_GROUP_MIN_AVAILABLE] == "6"
 

@@ -8,7 +8,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.coscheduling.backends import GATE, PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
 from jobsetpy.reconcilers.coscheduling.coscheduler_watch import SILENT_S
 from jobsetpy.reconcilers.coscheduling.queue_state import QueueState
 from jobsetpy.testing import make_pod
@@ -16,7 +16,7 @@ from jobsetpy.testing.jobsets import jobset_json, replicated_job
 
 pytestmark = pytest.mark.looptime
 
-AUTO = PodMarkers()
+AUTO = SchedulerFields()
 LASTS_S = 15
 NOT_SERVED = keys.COSCHEDULING_NOT_SERVED_CONDITION
 OTHERS = {"name": "example.com/quota"}
@@ -136,7 +136,7 @@ async def test_pods_are_gated_when_others_hold_them_back(rig, given):
 
 async def test_all_pods_are_gated_where_that_is_asked_for(rig):
     """For groups that are to come strictly one after the other."""
-    async with rig.manager(looks_for=PodMarkers(always_gate=True)):
+    async with rig.manager(looks_for=SchedulerFields(always_gate=True)):
         tell(rig)
         await rig.settle(1)
         begin(rig)
@@ -185,7 +185,7 @@ async def test_a_coscheduler_that_is_removed_leaves_no_pod_behind_its_gate(rig):
 
 async def test_a_coscheduler_that_is_silent_is_told_of(rig):
     """Groups wait behind their gates for it; nothing is taken off."""
-    async with rig.manager(looks_for=PodMarkers(backend="coscheduler")):
+    async with rig.manager(looks_for=SchedulerFields(backend="coscheduler")):
         begin(rig)
         await rig.settle(SILENT_S * 2 + 5)
         assert gates(rig) == [[GATE], [GATE]]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
-from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.coscheduling.gangs import (
     LABELS,
     Gang,
@@ -102,14 +102,14 @@ def test_each_attempt_has_groups_of_its_own(scope):
 
 def test_a_restart_starts_no_part_of_the_group():
     """1,000 pods that are deleted slowly do not count for those that come in their place."""
-    planner = GangPlanner()
+    planner = GangScheduler()
     old, new = (
         decoded(JobSet, make("JobSet", replicated_job("w", 1000), restarts=n)) for n in (0, 1)
     )
     before, after = (
         PodGroupKey("default", plan.body(0)["spec"]["template"]["metadata"]["labels"][NAME])
         for jobset in (old, new)
-        for plan in blueprints(jobset, Features(), PodMarkers(backend="coscheduler")).values()
+        for plan in blueprints(jobset, Features(), SchedulerFields(backend="coscheduler")).values()
     )
 
     def show(key, index, *, bound):

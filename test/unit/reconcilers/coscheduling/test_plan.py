@@ -30,7 +30,7 @@ from jobsetpy.reconcilers.coscheduling.tally import (
     gang_state,
 )
 from jobsetpy.reconcilers.rules.conditions import WARNING
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.testing.jobsets import (
     EPOCH_START,
     ModelCluster,
@@ -107,7 +107,7 @@ class Gangs:
 
     def look(self, at=0.0, **changed):
         """The plan at a time in seconds, carried out but for the writes of pods."""
-        now = Moment(EPOCH_START + timedelta(seconds=at), 100.0 + at)
+        now = Now(EPOCH_START + timedelta(seconds=at), 100.0 + at)
         plan = plan_coscheduling(attrs.evolve(self.observe(), **changed), self.memory, now)
         if plan.status is not None and plan.status.patch:
             self.cluster.object = merge(self.cluster.object, {"status": plan.status.patch})

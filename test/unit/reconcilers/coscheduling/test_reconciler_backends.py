@@ -7,14 +7,14 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import POD_GROUP_FINALIZER, SchedulingPodGroup, SchedulingWorkload
-from jobsetpy.reconcilers.coscheduling.backends import GATE, PodMarkers
+from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
 from jobsetpy.reconcilers.coscheduling.reconciler import CoschedulingSettings
 from jobsetpy.testing import make_pod
 from jobsetpy.testing.jobsets import jobset_json, replicated_job
 
 pytestmark = pytest.mark.looptime
 
-PODGROUP, COSCHEDULER = PodMarkers(backend="podgroup"), PodMarkers(backend="coscheduler")
+PODGROUP, COSCHEDULER = SchedulerFields(backend="podgroup"), SchedulerFields(backend="coscheduler")
 POD_GROUPS, WORKLOADS = SchedulingPodGroup, SchedulingWorkload
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
 OTHER = {"name": "example.com/quota"}
@@ -221,7 +221,7 @@ async def test_pods_wait_for_the_coscheduler_only_while_it_is_in_charge(rig):
         assert gates(rig) == [[GATE]] * 4
         assert "gates" in rig.jobset()["status"]["conditions"][0]["message"]
     rig.world.patch("pods", first, {"spec": {"schedulingGates": [OTHER, GATE]}})
-    async with manager(rig, PodMarkers()):
+    async with manager(rig, SchedulerFields()):
         await rig.settle(2)
         assert sorted(map(str, gates(rig))) == sorted(map(str, [[OTHER], None, None, None]))
         # Templates of running Jobs stay as they are, so it goes on.
@@ -254,7 +254,7 @@ async def test_a_job_that_is_resumed_keeps_its_gate(rig):
 
 async def test_gates_that_others_put_on_labelled_pods_stay(rig):
     """With labels alone, whoever gates pods by admission also takes the gates off."""
-    async with manager(rig, PodMarkers()):
+    async with manager(rig, SchedulerFields()):
         begin(rig)
         await rig.settle(1)
         names = make_gated_pods(rig)
@@ -266,7 +266,7 @@ async def test_gates_that_others_put_on_labelled_pods_stay(rig):
 
 async def test_jobsets_are_told_when_groups_are_not_served(rig):
     """Once for each that asks."""
-    async with manager(rig, PodMarkers(), not_served="nobody serves them"):
+    async with manager(rig, SchedulerFields(), not_served="nobody serves them"):
         begin(rig)
         await rig.settle(1)
         rig.touch()

@@ -10,7 +10,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
-from jobsetpy.reconcilers.rules.plan import JobsMemory, JobsPlan, Moment
+from jobsetpy.reconcilers.rules.plan import JobsMemory, JobsPlan, Now
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
 A = "test-js-replicated-job-a-0"
@@ -28,7 +28,7 @@ def cluster():
 def plan(cluster, memory, at=100.0, **observed):
     """A plan at a time of the monotonic clock; counters are paced by 0.2 s."""
     seen = attrs.evolve(cluster.observe(), pace=CounterPace(every_s=0.2), **observed)
-    return plan_jobs(seen, memory, Moment(cluster.clock, at))
+    return plan_jobs(seen, memory, Now(cluster.clock, at))
 
 
 def test_a_jobset_that_is_gone_is_forgotten(cluster):
@@ -120,7 +120,7 @@ class Group:
     def look(self):
         """One reconcile."""
         seen = attrs.evolve(self.cluster.observe(), pace=self.pace)
-        made = plan_jobs(seen, self.memory, Moment(self.cluster.clock, self.at))
+        made = plan_jobs(seen, self.memory, Now(self.cluster.clock, self.at))
         self.memory = made.memory
         if not made.empty:
             self.told.append(self.at)

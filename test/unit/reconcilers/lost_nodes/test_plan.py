@@ -23,13 +23,13 @@ from jobsetpy.reconcilers.lost_nodes.plan import (
     plan_lost_node,
 )
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
 from jobsetpy.reconcilers.validation.warnings import warnings
 from jobsetpy.testing.jobsets import EPOCH_START, decoded, jobset_json, replicated_job
 
-NOW = Moment(EPOCH_START, 0.0)
+NOW = Now(EPOCH_START, 0.0)
 UNREACHABLE, NOT_READY = keys.NODE_UNREACHABLE_TAINT, keys.NODE_NOT_READY_TAINT
 
 
@@ -269,8 +269,8 @@ def test_a_pod_is_given_up_in_time_when_the_wall_clock_is_set(hours):
     first = plan(pod, since=20)
     assert first.result.delay == timedelta(seconds=10)
     wall = NOW.wall + timedelta(hours=hours)
-    again = plan(pod, since=20, due=first.due, now=Moment(wall, 9.0))
-    last = plan(pod, since=20, due=again.due, now=Moment(wall, 10.0))
+    again = plan(pod, since=20, due=first.due, now=Now(wall, 9.0))
+    last = plan(pod, since=20, due=again.due, now=Now(wall, 10.0))
 
     assert (names(again), again.result.delay) == ([], timedelta(seconds=1))
     assert names(last) == ["p"]

@@ -18,12 +18,12 @@ from jobsetpy.reconcilers.placement.plan import (
     placed_pod,
     plan_placement,
 )
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.testing.jobsets import EPOCH_START, decoded
 
 RACK = "rack"
 NODES = {"a1": {RACK: "a"}, "b1": {RACK: "b"}, "bare": {"x": "y"}}
-NOW = Moment(EPOCH_START, 100.0)
+NOW = Now(EPOCH_START, 100.0)
 AGAIN = timedelta(seconds=30)
 
 

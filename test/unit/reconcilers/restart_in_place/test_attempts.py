@@ -12,8 +12,8 @@ from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.restart_in_place.attempts import (
-    is_bypassed,
-    taken_over,
+    adopt_go_controller_state,
+    managed_by_go_controller,
     with_attempts,
 )
 from jobsetpy.reconcilers.restart_in_place.barrier_report import laggards
@@ -25,18 +25,18 @@ from jobsetpy.reconcilers.restart_in_place.decision import (
 )
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochMemory,
+    EpochState,
     ObservedEpochs,
     needs_plan,
     plan_epochs,
 )
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.reconcilers.rules.status_draft import status_patch
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
-NOW = Moment(datetime(2026, 1, 1, tzinfo=UTC), 0.0)
+NOW = Now(datetime(2026, 1, 1, tzinfo=UTC), 0.0)
 SUSPENDED = {"type": "Suspended", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
@@ -63,7 +63,7 @@ def pods(epochs, **more):
 
 
 def planned(of, counts, memory=None, **more):
-    return plan_epochs(ObservedEpochs(jobset=of, pods=counts, **more), memory or EpochMemory(), NOW)
+    return plan_epochs(ObservedEpochs(jobset=of, pods=counts, **more), memory or EpochState(), NOW)
 
 
 def after(of, plan):
@@ -179,13 +179,13 @@ class TestTakingOver:
         """A stored JobSet goes on at the attempt where it was, by one write."""
         of = jobset(max_restarts=9, **stored)
         counts = pods({epochs[0]: 4})
-        assert needs_plan(of, counts, ObservedEpochs(jobset=of).notes, EpochMemory())
+        assert needs_plan(of, counts, ObservedEpochs(jobset=of).notes, EpochState())
         plan = planned(of, counts)
         status = plan.status.status
         assert epochs == (status.synced_epoch, status.deprecated_epoch)
         assert {"syncedEpoch", "inPlaceRestart"} <= set(plan.status.patch)
         assert () == plan.status.events
-        assert None is taken_over(after(of, plan), counts)
+        assert None is adopt_go_controller_state(after(of, plan), counts)
 
     def test_nothing_restarts_and_nothing_ends(self):
         """A group that runs goes on to run, however many restarts it has had."""
@@ -251,7 +251,7 @@ class TestTakingOver:
     )
     def test_who_is_left_alone(self, of):
         """Nothing is written where there is nothing to go on with."""
-        assert None is taken_over(of, Histogram({1: 4}))
+        assert None is adopt_go_controller_state(of, Histogram({1: 4}))
 
 
 class TestOneLife:
@@ -289,10 +289,10 @@ class TestBypass:
             (jobset(metadata=self.ON), Histogram()),
             (jobset(1, 0, syncedEpoch=2, deprecatedEpoch=1, metadata=self.ON), pods({2: 3})),
         ):
-            assert is_bypassed(of, counts)
-            plan = planned(of, counts, EpochMemory(uid=of.metadata.uid, waiting_since=-1e6))
+            assert managed_by_go_controller(of, counts)
+            plan = planned(of, counts, EpochState(uid=of.metadata.uid, waiting_since=-1e6))
             assert (None, None) == (plan.status, plan.result.delay)
-            assert not needs_plan(of, counts, ObservedEpochs(jobset=of).notes, EpochMemory())
+            assert not needs_plan(of, counts, ObservedEpochs(jobset=of).notes, EpochState())
 
     def test_our_agents_do_not_know_it(self):
         """Where they report, their barrier is lifted as ever."""
@@ -318,7 +318,7 @@ def test_a_stalled_start_is_explained():
     of = jobset()
     counts = pods({1: 3})
     memory = planned(of, counts).memory
-    late = Moment(NOW.wall + timedelta(seconds=61), 61.0)
+    late = Now(NOW.wall + timedelta(seconds=61), 61.0)
     plan = plan_epochs(ObservedEpochs(jobset=of, pods=counts), memory, late)
     (condition,) = plan.status.status.conditions
     assert keys.BARRIER_STALLED_CONDITION == condition.type

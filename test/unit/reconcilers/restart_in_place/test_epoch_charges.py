@@ -16,7 +16,7 @@ from jobsetpy.reconcilers.restart_in_place.decision import (
     needs_decision,
 )
 from jobsetpy.reconcilers.restart_in_place.epoch_charges import account
-from jobsetpy.reconcilers.restart_in_place.failures import Cause, Sign
+from jobsetpy.reconcilers.restart_in_place.failures import Cause, FailureSignal
 from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
@@ -228,7 +228,7 @@ def test_what_is_told_of_a_resize():
     assert ((), False) == (decision.conditions, decision.restart)
 
 
-CAUSE = Cause(1, Sign.POD_FAILED, "p")
+CAUSE = Cause(1, FailureSignal.POD_FAILED, "p")
 
 
 class TestEarly:

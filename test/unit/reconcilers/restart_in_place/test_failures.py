@@ -10,7 +10,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.restart_in_place.failures import (
     Cause,
     Failure,
-    Sign,
+    FailureSignal,
     judge,
     sign_of,
 )
@@ -56,7 +56,7 @@ UP = container(running=True)
 DOWN = container(exit_code=7)
 
 SIGNS = {
-    "a worker fails": (pod(UP), pod(DOWN), Sign.CONTAINER_FAILED),
+    "a worker fails": (pod(UP), pod(DOWN), FailureSignal.CONTAINER_FAILED),
     "a worker is done": (pod(UP), pod(container(exit_code=0)), None),
     "a worker is stopped by a restart that is known": (
         pod(UP),
@@ -68,20 +68,20 @@ SIGNS = {
     "another one runs on": (
         pod(UP, container("b", running=True)),
         pod(UP, container("b", exit_code=1)),
-        Sign.CONTAINER_FAILED,
+        FailureSignal.CONTAINER_FAILED,
     ),
     "the one that failed before is no news": (
         pod(DOWN, container("b", running=True)),
         pod(DOWN, container("b", running=True)),
         None,
     ),
-    "the pod fails": (pod(UP), pod(DOWN, phase="Failed"), Sign.POD_FAILED),
-    "the pod fails without a word": (pod(UP), pod(phase="Failed"), Sign.POD_FAILED),
+    "the pod fails": (pod(UP), pod(DOWN, phase="Failed"), FailureSignal.POD_FAILED),
+    "the pod fails without a word": (pod(UP), pod(phase="Failed"), FailureSignal.POD_FAILED),
     "the pod had failed before": (pod(phase="Failed"), pod(phase="Failed"), None),
     "the pod succeeds": (pod(UP), pod(container(exit_code=0), phase="Succeeded"), None),
     "one of two succeeds, the other failed": (pod(UP), pod(DOWN, phase="Succeeded"), None),
-    "the pod is being deleted": (pod(UP), pod(UP, deleting=True), Sign.POD_DELETED),
-    "the pod is gone": (pod(UP), None, Sign.POD_DELETED),
+    "the pod is being deleted": (pod(UP), pod(UP, deleting=True), FailureSignal.POD_DELETED),
+    "the pod is gone": (pod(UP), None, FailureSignal.POD_DELETED),
     "the failed pod is gone": (pod(phase="Failed"), None, None),
     "the succeeded pod is gone": (pod(phase="Succeeded"), None, None),
     "the pod that was being deleted is gone": (pod(UP, deleting=True), None, None),
@@ -282,7 +282,7 @@ def test_what_people_are_told():
     assert "job 'j' is made anew" == str(remade)
     assert keys.JOB_REMADE_REASON == remade.condition_reason
 
-    everything = [Cause(1, sign, "x").condition_reason for sign in (*Sign, None)]
+    everything = [Cause(1, sign, "x").condition_reason for sign in (*FailureSignal, None)]
     assert len(set(everything)) == len(everything)
 
 

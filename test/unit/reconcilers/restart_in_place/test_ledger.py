@@ -12,7 +12,7 @@ from jobsetpy.api.jobset import ChildPod, InPlaceRestartStatus, JobSetStatus
 from jobsetpy.reconcilers.restart_in_place.ledger import (
     MAX_FAILURES,
     EpochLedger,
-    Notes,
+    Observations,
 )
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded
@@ -550,7 +550,7 @@ class TestNotes:
         before, after = pod(epoch=1, owner="other"), pod(epoch=1, owner="other", phase="Failed")
 
         assert book.pod_changed(before, after) is None
-        assert Notes() == book.notes(AttemptKey("ns", "other", "o", 0))
+        assert Observations() == book.notes(AttemptKey("ns", "other", "o", 0))
 
     def test_a_job_that_is_made_anew(self):
         """Its name is noted when it begins to go, if it was asked for."""

@@ -15,17 +15,17 @@ from jobsetpy.reconcilers.restart_in_place.decision import Histogram, InvalidEpo
 from jobsetpy.reconcilers.restart_in_place.failures import (
     STATUS_LAG_S,
     Failure,
-    Sign,
+    FailureSignal,
     SyncedMark,
 )
-from jobsetpy.reconcilers.restart_in_place.ledger import Notes
+from jobsetpy.reconcilers.restart_in_place.ledger import Observations
 from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochMemory,
+    EpochState,
     ObservedEpochs,
     needs_plan,
     plan_epochs,
 )
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -79,24 +79,24 @@ def failure(code=7, *, epoch=1, at=0.0, name="p"):
     """A worker's end."""
     end = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": None}}
     before, after = pod(name, epoch), pod(name, epoch, end)
-    return Failure(Sign.CONTAINER_FAILED, epoch, before, after, at)
+    return Failure(FailureSignal.CONTAINER_FAILED, epoch, before, after, at)
 
 
 def gone(*, epoch=1, at=0.0):
     """A pod's end."""
-    return Failure(Sign.POD_DELETED, epoch, pod(epoch=epoch), None, at)
+    return Failure(FailureSignal.POD_DELETED, epoch, pod(epoch=epoch), None, at)
 
 
 def at(seconds):
     """So long after the start."""
-    return Moment(START + timedelta(seconds=seconds), seconds)
+    return Now(START + timedelta(seconds=seconds), seconds)
 
 
 def observed(of, epochs, *, notes=None, pods=(), **more):
     """A JobSet with so many pods at each epoch."""
     more = {"job_of": lambda _pod: job(), "members": lambda: ([job()], list(pods)), **more}
     counts = Histogram(epochs) if isinstance(epochs, dict) else epochs
-    return ObservedEpochs(jobset=of, pods=counts, notes=notes or Notes(), **more)
+    return ObservedEpochs(jobset=of, pods=counts, notes=notes or Observations(), **more)
 
 
 def stored(of, plan):
@@ -113,23 +113,25 @@ def condition(plan, kind):
 class TestWhoIsPlannedFor:
     def test_a_jobset_that_is_gone(self):
         """Nothing is done, and nothing remembered."""
-        plan = plan_epochs(ObservedEpochs(jobset=None), EpochMemory(uid="x"), at(0))
+        plan = plan_epochs(ObservedEpochs(jobset=None), EpochState(uid="x"), at(0))
 
         assert (None, None, None) == (plan.memory, plan.status, plan.result.delay)
 
     def test_another_jobset_of_the_name(self):
         """What is remembered of the one before does not count."""
         told = frozenset({InvalidEpoch("p", "p", "x")})
-        memory = EpochMemory(uid="other", told=told, waiting_since=0.0)
+        memory = EpochState(uid="other", told=told, waiting_since=0.0)
         plan = plan_epochs(observed(jobset(), {1: 4}), memory, at(100))
 
-        assert EpochMemory(uid="js-uid") == plan.memory
+        assert EpochState(uid="js-uid") == plan.memory
 
     def test_own_writes_are_waited_for(self):
         """Nothing is decided, and nothing that was noted is lost."""
-        memory = EpochMemory(uid="js-uid", waiting_since=1.0)
+        memory = EpochState(uid="js-uid", waiting_since=1.0)
         plan = plan_epochs(
-            observed(jobset(), {1: 3, 2: 1}, notes=Notes((failure(),)), wait_s=2.5), memory, at(9)
+            observed(jobset(), {1: 3, 2: 1}, notes=Observations((failure(),)), wait_s=2.5),
+            memory,
+            at(9),
         )
 
         assert (None, memory, False) == (plan.status, plan.memory, plan.judged)
@@ -148,7 +150,7 @@ class TestWhoIsPlannedFor:
             spec = {"managedBy": "example.com/other"}
         plan = plan_epochs(
             observed(jobset(status={"conditions": conditions}, **spec), {1: 4}),
-            EpochMemory(uid="js-uid"),
+            EpochState(uid="js-uid"),
             at(0),
         )
 
@@ -164,8 +166,8 @@ class TestWhoIsPlannedFor:
 class TestCause:
     def test_a_failure_deprecates_the_epoch(self):
         """The first one that counts is the cause; the others of the epoch belong to it."""
-        notes = Notes((failure(at=3.0), failure(9, at=4.0)))
-        plan = plan_epochs(observed(jobset(), {1: 4}, notes=notes), EpochMemory(), at(5))
+        notes = Observations((failure(at=3.0), failure(9, at=4.0)))
+        plan = plan_epochs(observed(jobset(), {1: 4}, notes=notes), EpochState(), at(5))
 
         assert 1 == plan.status.patch["deprecatedEpoch"]
         assert [
@@ -183,21 +185,21 @@ class TestCause:
 
     def test_a_failure_that_proves_nothing_is_passed_over(self):
         """The next one may be the cause."""
-        notes = Notes((failure(0), failure(1)))
-        plan = plan_epochs(observed(jobset(), {1: 4}, notes=notes), EpochMemory(), at(5))
+        notes = Observations((failure(0), failure(1)))
+        plan = plan_epochs(observed(jobset(), {1: 4}, notes=notes), EpochState(), at(5))
 
         assert 1 == plan.memory.cause.container.exit_code
 
     @pytest.mark.parametrize(
         ("of", "notes", "more"),
         [
-            (jobset(2, 1), Notes((failure(epoch=1),)), {}),
-            (jobset(1, 1), Notes((failure(),)), {}),
-            (jobset(max_restarts=0), Notes((failure(),)), {}),
-            (jobset(), Notes((failure(),)), {"job_of": lambda _pod: None}),
+            (jobset(2, 1), Observations((failure(epoch=1),)), {}),
+            (jobset(1, 1), Observations((failure(),)), {}),
+            (jobset(max_restarts=0), Observations((failure(),)), {}),
+            (jobset(), Observations((failure(),)), {"job_of": lambda _pod: None}),
             (
                 jobset(),
-                Notes((gone(),)),
+                Observations((gone(),)),
                 {"job_of": lambda _: job(conditions=[{"type": "Complete", "status": "True"}])},
             ),
         ],
@@ -212,17 +214,17 @@ class TestCause:
     def test_what_is_no_cause(self, of, notes, more):
         """Nothing is written, and the failure is not looked at again."""
         epoch = of.status.synced_epoch
-        plan = plan_epochs(observed(of, {epoch: 4}, notes=notes, **more), EpochMemory(), at(5))
+        plan = plan_epochs(observed(of, {epoch: 4}, notes=notes, **more), EpochState(), at(5))
 
         assert (None, None, True) == (plan.status, plan.memory.cause, plan.judged)
 
     def test_once_per_epoch(self):
         """An epoch that has ended early does not end again."""
         first = plan_epochs(
-            observed(jobset(), {1: 4}, notes=Notes((failure(),))), EpochMemory(), at(5)
+            observed(jobset(), {1: 4}, notes=Observations((failure(),))), EpochState(), at(5)
         )
         again = plan_epochs(
-            observed(jobset(), {1: 4}, notes=Notes((failure(9),))), first.memory, at(6)
+            observed(jobset(), {1: 4}, notes=Observations((failure(9),))), first.memory, at(6)
         )
 
         assert 7 == again.memory.cause.container.exit_code
@@ -230,7 +232,9 @@ class TestCause:
     def test_a_job_that_is_made_anew(self):
         """Its restart is not counted."""
         of = jobset(max_restarts=0)
-        plan = plan_epochs(observed(of, {1: 4}, notes=Notes(remade="j")), EpochMemory(), at(5))
+        plan = plan_epochs(
+            observed(of, {1: 4}, notes=Observations(remade="j")), EpochState(), at(5)
+        )
 
         assert 1 == plan.status.patch["deprecatedEpoch"]
         assert 1 == plan.status.status.in_place_restart.uncounted_epochs
@@ -238,9 +242,9 @@ class TestCause:
 
     def test_pods_that_go_with_a_suspension_are_no_failures(self):
         """What was noted while the JobSet was suspended does not count when it is resumed."""
-        away = plan_epochs(observed(jobset(suspend=True), {1: 4}), EpochMemory(), at(0))
+        away = plan_epochs(observed(jobset(suspend=True), {1: 4}), EpochState(), at(0))
         back = plan_epochs(
-            observed(jobset(), Histogram({}), notes=Notes((gone(),))), away.memory, at(9)
+            observed(jobset(), Histogram({}), notes=Observations((gone(),))), away.memory, at(9)
         )
 
         assert away.memory.left
@@ -267,7 +271,7 @@ def test_of_which_run_a_status_is(epoch, version, now, expected):
 class TestStalls:
     def looks(self, until, pods):
         """When the pods of a barrier that stays closed are looked at, over so many seconds."""
-        of, now, memory, seen = jobset(1, 1), 0.0, EpochMemory(), []
+        of, now, memory, seen = jobset(1, 1), 0.0, EpochState(), []
 
         def members():
             seen.append(now)
@@ -290,7 +294,7 @@ class TestStalls:
         """Both name who holds it; the event comes once per epoch, the condition keeps up."""
         of, pods = jobset(1, 1), [pod("a", 1)]
         view = observed(of, {1: 1, 2: 3}, pods=[*pods, *(pod(f"b{i}", 2) for i in range(3))])
-        first = plan_epochs(view, EpochMemory(), at(0))
+        first = plan_epochs(view, EpochState(), at(0))
         told = plan_epochs(view, first.memory, at(60))
         later = plan_epochs(
             attrs.evolve(view, jobset=stored(of, told), members=lambda: ([job()], [])),
@@ -310,7 +314,7 @@ class TestStalls:
 
     def test_a_barrier_that_opens_is_forgotten(self):
         """When all have come, the time starts anew."""
-        memory = EpochMemory(
+        memory = EpochState(
             uid="js-uid", waiting_since=0.0, look_at=9.0, stall_told=2, missing=1, stalled=True
         )
         plan = plan_epochs(observed(jobset(1, 1), {2: 4}), memory, at(100))
@@ -329,7 +333,7 @@ class TestMissingMembers:
 
     def follow(self, of, epochs, until, jobs=None):
         """Plan whenever it is time; when and what was done."""
-        now, memory, seen = 0.0, EpochMemory(), []
+        now, memory, seen = 0.0, EpochState(), []
         while now <= until:
             view = observed(of, epochs, members=lambda: (jobs or [job()], []))
             plan = plan_epochs(view, memory, at(now))
@@ -383,11 +387,11 @@ class TestMissingMembers:
 
     def test_it_is_asked_for_once(self):
         """When it begins, and when it is over; in between a timer sees to it."""
-        counts, known = Histogram({1: 3}), EpochMemory(lacking_since=1.0)
+        counts, known = Histogram({1: 3}), EpochState(lacking_since=1.0)
 
-        assert needs_plan(jobset(), counts, Notes(), EpochMemory())
-        assert not needs_plan(jobset(), counts, Notes(), known)
-        assert needs_plan(jobset(), Histogram({1: 4}), Notes(), known)
+        assert needs_plan(jobset(), counts, Observations(), EpochState())
+        assert not needs_plan(jobset(), counts, Observations(), known)
+        assert needs_plan(jobset(), Histogram({1: 4}), Observations(), known)
 
 
 class TestMeasures:
@@ -395,10 +399,12 @@ class TestMeasures:
         """Each phase once: when it is over."""
         of = jobset()
         began = plan_epochs(
-            observed(of, {1: 3, 2: 1}, notes=Notes(opened=(2, 4.0))), EpochMemory(), at(5)
+            observed(of, {1: 3, 2: 1}, notes=Observations(opened=(2, 4.0))), EpochState(), at(5)
         )
         ended = plan_epochs(
-            observed(stored(of, began), {2: 4}, notes=Notes(opened=(2, 4.0), single=(2, 7.0))),
+            observed(
+                stored(of, began), {2: 4}, notes=Observations(opened=(2, 4.0), single=(2, 7.0))
+            ),
             began.memory,
             at(10),
         )
@@ -416,7 +422,7 @@ class TestMeasures:
     def test_all_pods_come_at_once(self):
         """The restart is counted when it ends; nothing of it was to be seen before."""
         plan = plan_epochs(
-            observed(jobset(), {2: 4}, notes=Notes(opened=(2, 4.0))), EpochMemory(), at(5)
+            observed(jobset(), {2: 4}, notes=Observations(opened=(2, 4.0))), EpochState(), at(5)
         )
 
         assert plan.measures.began
@@ -425,13 +431,13 @@ class TestMeasures:
 
     def test_a_restart_that_another_manager_began(self):
         """It was counted then."""
-        plan = plan_epochs(observed(jobset(1, 1), {2: 4}), EpochMemory(), at(5))
+        plan = plan_epochs(observed(jobset(1, 1), {2: 4}), EpochState(), at(5))
 
         assert not plan.measures.began
 
     def test_the_first_start_is_no_restart(self):
         """Nothing is counted."""
-        plan = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochMemory(), at(5))
+        plan = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
 
         assert (False, {}, None) == (
             plan.measures.began,
@@ -443,11 +449,11 @@ class TestMeasures:
 class TestHistory:
     def test_a_restart_by_a_failure_that_was_seen(self):
         """Cause and detection come with the first write, phases and the last pod with the second."""
-        notes = Notes((failure(137, at=4.0),))
+        notes = Observations((failure(137, at=4.0),))
         of = jobset()
-        began = plan_epochs(observed(of, {1: 4}, notes=notes), EpochMemory(), at(5))
+        began = plan_epochs(observed(of, {1: 4}, notes=notes), EpochState(), at(5))
         (begun,) = began.status.status.restart_history
-        notes = Notes(opened=(2, 6.0), single=(2, 7.0), latest=(2, "q", "n2"))
+        notes = Observations(opened=(2, 6.0), single=(2, 7.0), latest=(2, "q", "n2"))
         ended = plan_epochs(observed(stored(of, began), {2: 4}, notes=notes), began.memory, at(10))
         (done,) = ended.status.status.restart_history
 
@@ -480,7 +486,7 @@ class TestHistory:
     def test_the_lift_is_told_with_the_next_write(self):
         """Its end is known only once the write is done that ends it."""
         of = jobset()
-        began = plan_epochs(observed(of, {1: 3, 2: 1}), EpochMemory(), at(5))
+        began = plan_epochs(observed(of, {1: 3, 2: 1}), EpochState(), at(5))
         of = stored(of, began)
         ended = plan_epochs(observed(of, {2: 4}), began.memory, at(10)).stored(10.25)
         of = stored(of, ended)
@@ -490,8 +496,8 @@ class TestHistory:
 
     def test_a_restart_that_a_pod_opened(self):
         """Without a failure that was seen, the first pod at the new epoch is named."""
-        notes = Notes(opened=(2, 4.0), opener=(2, "p", "n1"))
-        plan = plan_epochs(observed(jobset(), {1: 3, 2: 1}, notes=notes), EpochMemory(), at(5))
+        notes = Observations(opened=(2, 4.0), opener=(2, "p", "n1"))
+        plan = plan_epochs(observed(jobset(), {1: 3, 2: 1}, notes=notes), EpochState(), at(5))
 
         assert RestartCause(reason="PodRestarted", pod="p", node="n1") == (
             plan.status.status.restart_history[-1].cause
@@ -499,8 +505,8 @@ class TestHistory:
 
     def test_all_pods_come_at_once(self):
         """The restart is remembered by the one write there is."""
-        notes = Notes(opened=(2, 4.0), opener=(2, "p", "n1"), latest=(2, "q", "n2"))
-        plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochMemory(), at(5))
+        notes = Observations(opened=(2, 4.0), opener=(2, "p", "n1"), latest=(2, "q", "n2"))
+        plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochState(), at(5))
         (one,) = plan.status.status.restart_history
 
         assert ("Completed", "p", "q", 1000) == (
@@ -513,8 +519,8 @@ class TestHistory:
     def test_another_manager_ends_it(self):
         """What it did not see itself, it reckons by the clock on the wall."""
         of = jobset()
-        began = plan_epochs(observed(of, {1: 3, 2: 1}), EpochMemory(), at(5))
-        ended = plan_epochs(observed(stored(of, began), {2: 4}), EpochMemory(), at(9))
+        began = plan_epochs(observed(of, {1: 3, 2: 1}), EpochState(), at(5))
+        ended = plan_epochs(observed(stored(of, began), {2: 4}), EpochState(), at(9))
         (one,) = ended.status.status.restart_history
 
         assert (4000, None, "Completed") == (
@@ -526,7 +532,7 @@ class TestHistory:
     def test_a_job_made_anew_by_hand(self):
         """It is remembered, and not counted."""
         plan = plan_epochs(
-            observed(jobset(), {1: 3}, notes=Notes(remade="j")), EpochMemory(), at(5)
+            observed(jobset(), {1: 3}, notes=Observations(remade="j")), EpochState(), at(5)
         )
         (one,) = plan.status.status.restart_history
 
@@ -539,7 +545,7 @@ class TestHistory:
 
     def test_a_gathering_of_new_pods_is_no_restart(self):
         """Neither the first start nor what comes of recreated Jobs is one more."""
-        first = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochMemory(), at(5))
+        first = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
 
         assert () == first.status.status.restart_history
 
@@ -548,9 +554,9 @@ class TestUnusableAnnotations:
     def test_each_is_told_once(self):
         """One Warning for each pod and value, as long as it is there."""
         one, two = InvalidEpoch("a", "a", "x"), InvalidEpoch("b", "b", "y" * 50)
-        view = observed(jobset(), {1: 2}, invalid={"a": one}, notes=Notes(invalid=1))
-        first = plan_epochs(view, EpochMemory(), at(0))
-        both = attrs.evolve(view, invalid={"a": one, "b": two}, notes=Notes(invalid=2))
+        view = observed(jobset(), {1: 2}, invalid={"a": one}, notes=Observations(invalid=1))
+        first = plan_epochs(view, EpochState(), at(0))
+        both = attrs.evolve(view, invalid={"a": one, "b": two}, notes=Observations(invalid=2))
         second = plan_epochs(both, first.memory, at(1))
         none = plan_epochs(attrs.evolve(view, invalid={}), second.memory, at(2))
         again = plan_epochs(view, none.memory, at(3))
@@ -567,15 +573,15 @@ class TestUnusableAnnotations:
 @pytest.mark.parametrize(
     ("of", "epochs", "notes", "memory", "expected"),
     [
-        (jobset(), {1: 4}, Notes(), EpochMemory(), False),
-        (jobset(), {1: 3, 2: 1}, Notes(), EpochMemory(), True),
-        (jobset(), {1: 4}, Notes((failure(),)), EpochMemory(), True),
-        (jobset(1, 1), {1: 4}, Notes((failure(),)), EpochMemory(), False),
-        (jobset(2, 1), {2: 4}, Notes((failure(),)), EpochMemory(), False),
-        (jobset(), {1: 4}, Notes(remade="j"), EpochMemory(), True),
-        (jobset(), {1: 4}, Notes(invalid=1), EpochMemory(), True),
-        (jobset(), {1: 4}, Notes(invalid=1), EpochMemory(invalid=1), False),
-        (jobset(suspend=True), {1: 3, 2: 1}, Notes(), EpochMemory(), False),
+        (jobset(), {1: 4}, Observations(), EpochState(), False),
+        (jobset(), {1: 3, 2: 1}, Observations(), EpochState(), True),
+        (jobset(), {1: 4}, Observations((failure(),)), EpochState(), True),
+        (jobset(1, 1), {1: 4}, Observations((failure(),)), EpochState(), False),
+        (jobset(2, 1), {2: 4}, Observations((failure(),)), EpochState(), False),
+        (jobset(), {1: 4}, Observations(remade="j"), EpochState(), True),
+        (jobset(), {1: 4}, Observations(invalid=1), EpochState(), True),
+        (jobset(), {1: 4}, Observations(invalid=1), EpochState(invalid=1), False),
+        (jobset(suspend=True), {1: 3, 2: 1}, Observations(), EpochState(), False),
     ],
     ids=[
         *("at rest", "a new epoch", "a failure", "a failure that is known", "an old failure"),
@@ -598,7 +604,7 @@ class TestMembersThatHaveSucceeded:
         if choice is not None:
             annotations = {keys.AFTER_SUCCESS_ANNOTATION: choice}
             of = evolve(of, metadata=evolve(of.metadata, annotations=annotations))
-        return plan_epochs(observed(of, counts), EpochMemory(uid="js-uid"), at(0))
+        return plan_epochs(observed(of, counts), EpochState(uid="js-uid"), at(0))
 
     def test_others_restart_in_place_unless_the_user_chooses_otherwise(self):
         """The condition says that the pod that has succeeded does not come along."""

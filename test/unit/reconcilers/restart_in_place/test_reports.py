@@ -14,13 +14,13 @@ from jobsetpy.reconcilers.restart_in_place.decision import Histogram
 from jobsetpy.reconcilers.restart_in_place.epoch_charges import LONGEST_REQUEST
 from jobsetpy.reconcilers.restart_in_place.failures import (
     Failure,
-    Sign,
+    FailureSignal,
     reported_cause,
     sign_of,
 )
-from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger, Notes
+from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochMemory,
+    EpochState,
     ObservedEpochs,
     plan_epochs,
 )
@@ -35,7 +35,7 @@ from jobsetpy.reconcilers.restart_in_place.reports import (
 )
 from jobsetpy.reconcilers.restart_in_place.restart_history import cause_of
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -107,11 +107,11 @@ def plan(of, epochs, *, memory=None, notes=None, seconds=100.0, **counts):
     seen = ObservedEpochs(
         jobset=of,
         pods=Histogram(epochs, **counts),
-        notes=notes or Notes(),
+        notes=notes or Observations(),
         job_of=lambda _pod: job(),
     )
-    now = Moment(START + timedelta(seconds=seconds), seconds)
-    return plan_epochs(seen, memory or EpochMemory(uid="js-uid"), now)
+    now = Now(START + timedelta(seconds=seconds), seconds)
+    return plan_epochs(seen, memory or EpochState(uid="js-uid"), now)
 
 
 def stored(of, planned):
@@ -270,7 +270,7 @@ def test_progress_is_known_when_the_job_comes_after_its_pods():
 )
 def test_what_a_supervisor_says_is_shown(end, step, reason, text, cause):
     """Condition, event, history and metric name how the worker ended, and for which pod."""
-    notes = Notes(opened=(2, 99.0), reported=ReportedEnd(2, "p", "n1", end, step))
+    notes = Observations(opened=(2, 99.0), reported=ReportedEnd(2, "p", "n1", end, step))
     done = plan(jobset(), {1: 3, 2: 1}, notes=notes)
 
     message = f"{text}: restarting in place from epoch 1 to 2, 3 pods to follow"
@@ -283,7 +283,7 @@ def test_what_a_supervisor_says_is_shown(end, step, reason, text, cause):
 
 def test_what_is_said_of_another_epoch_is_not_shown():
     """An annotation that was left from an earlier restart is no cause of this one."""
-    notes = Notes(reported=ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1))
+    notes = Observations(reported=ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1))
     done = plan(jobset(3, 2), {3: 3, 4: 1}, notes=notes)
 
     assert ["PodRestarted"] == [reason for _, reason, _ in restarting(done)]
@@ -291,13 +291,13 @@ def test_what_is_said_of_another_epoch_is_not_shown():
 
 def test_all_come_at_once():
     """The one write of such a restart has the cause as well."""
-    notes = Notes(
+    notes = Observations(
         opened=(2, 99.0), reported=ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1)
     )
     done = plan(jobset(), {2: 4}, notes=notes)
 
     assert 7 == done.status.status.restart_history[-1].cause.exit_code
-    assert Sign.WORKER_FAILED is done.measures.cause.sign
+    assert FailureSignal.WORKER_FAILED is done.measures.cause.sign
 
 
 # ---- restarts without progress -------------------------------------------------------------------
@@ -385,7 +385,7 @@ def test_another_manager_goes_on_counting():
     """What it needs is in the status; its own memory is empty."""
     record = {"highestStep": 10, "restartsWithoutProgress": 2}
     of = jobset(3, 3, notes={LIMIT: "3"}, inPlaceRestart=record)
-    done = plan(of, {4: 4}, progress=(4, 10), memory=EpochMemory())
+    done = plan(of, {4: 4}, progress=(4, 10), memory=EpochState())
 
     assert "NoProgress" in [c.reason for c in done.status.status.conditions]
 
@@ -442,19 +442,19 @@ def a_run(*, first=None, progress=(0, -1), highest=None, ended="opened"):
     memory = plan(jobset(0, 0), {1: 4}, seconds=100.0).memory
     record = {} if highest is None else {"highestStep": highest}
     of = jobset(1, 0, inPlaceRestart=record)
-    notes = Notes(opened=(2, 160.0), first=first)
+    notes = Observations(opened=(2, 160.0), first=first)
     if ended == "opened":
         memory = plan(of, {1: 3, 2: 1}, notes=notes, memory=memory, seconds=160.5).memory
         of = jobset(1, 1, inPlaceRestart=record)
     elif ended == "another manager":
-        memory = EpochMemory(uid=of.metadata.uid)
+        memory = EpochState(uid=of.metadata.uid)
     return plan(of, {2: 4}, notes=notes, memory=memory, progress=progress, seconds=164.0)
 
 
 def test_the_time_of_a_run_that_was_ended_on_request():
     """It ended when the restart was decided on: no pod had come to the next epoch."""
     memory = plan(jobset(0, 0), {1: 4}, seconds=100.0).memory
-    of, notes = jobset(notes={REQUEST: "now"}), Notes(opened=(1, 99.0))
+    of, notes = jobset(notes={REQUEST: "now"}), Observations(opened=(1, 99.0))
     memory = plan(of, {1: 4}, notes=notes, memory=memory, seconds=160.0).memory
 
     assert (memory.ran_from, memory.ran_until) == (100.0, 160.0)
@@ -515,8 +515,8 @@ def test_a_restart_on_request():
 
     of = stored(of, began)
     # Another manager, and pods that come one after the other, are no matter.
-    assert None is plan(of, {1: 2, 2: 2}, memory=EpochMemory()).status
-    ended = plan(of, {2: 4}, memory=EpochMemory())
+    assert None is plan(of, {1: 2, 2: 2}, memory=EpochState()).status
+    ended = plan(of, {2: 4}, memory=EpochState())
     of = stored(of, ended)
     assert (2, "now") == (of.status.synced_epoch, of.status.in_place_restart.served_request)
     assert [] == [c for c in of.status.conditions if c.status == "True"]
@@ -551,7 +551,7 @@ def test_requests_that_ask_for_no_restart_now(of, epochs, expected):
 def test_a_failure_while_a_restart_is_asked_for_counts():
     """Asking for restarts does not make failures free."""
     of = jobset(notes={REQUEST: "x"})
-    notes = Notes(reported=ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1))
+    notes = Observations(reported=ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1))
     began = plan(of, {1: 3, 2: 1}, notes=notes)
 
     assert 1 == began.status.status.in_place_restart.restarts
@@ -582,16 +582,25 @@ GONE = "2026-01-01T00:00:00Z"
 @pytest.mark.parametrize(
     ("after", "sign"),
     [
-        (pod(conditions=[disruption("EvictionByEvictionAPI")]), Sign.POD_LEAVING),
+        (pod(conditions=[disruption("EvictionByEvictionAPI")]), FailureSignal.POD_LEAVING),
         (
             pod(conditions=[disruption("DeletionByTaintManager")], deletionTimestamp=GONE),
-            Sign.POD_LEAVING,
+            FailureSignal.POD_LEAVING,
         ),
-        (pod(conditions=[disruption("PreemptionByScheduler")], phase="Failed"), Sign.POD_LEAVING),
-        (pod(conditions=[disruption("NodeLost")], deletionTimestamp=GONE), Sign.POD_DELETED),
-        (pod(conditions=[disruption("TerminationByKubelet")], phase="Failed"), Sign.POD_FAILED),
+        (
+            pod(conditions=[disruption("PreemptionByScheduler")], phase="Failed"),
+            FailureSignal.POD_LEAVING,
+        ),
+        (
+            pod(conditions=[disruption("NodeLost")], deletionTimestamp=GONE),
+            FailureSignal.POD_DELETED,
+        ),
+        (
+            pod(conditions=[disruption("TerminationByKubelet")], phase="Failed"),
+            FailureSignal.POD_FAILED,
+        ),
         (pod(conditions=[disruption("EvictionByEvictionAPI", "False")]), None),
-        (pod(deletionTimestamp=GONE), Sign.POD_DELETED),
+        (pod(deletionTimestamp=GONE), FailureSignal.POD_DELETED),
     ],
     ids=["eviction", "taint", "preemption", "lost node", "kubelet", "not true", "deletion"],
 )
@@ -603,7 +612,7 @@ def test_pods_that_are_asked_to_leave(after, sign):
 def test_a_pod_that_is_asked_to_leave_restarts_its_group_without_a_cost():
     """All get their grace at once, before the pod is gone, and nothing is counted."""
     after = pod(conditions=[disruption("EvictionByEvictionAPI")])
-    notes = Notes((Failure(Sign.POD_LEAVING, 1, pod(), after, 99.0),))
+    notes = Observations((Failure(FailureSignal.POD_LEAVING, 1, pod(), after, 99.0),))
     of = jobset(max_restarts=0)
     began = plan(of, {1: 4}, notes=notes)
     assert [
@@ -618,7 +627,7 @@ def test_a_pod_that_is_asked_to_leave_restarts_its_group_without_a_cost():
     ] == restarting(began)
 
     of = stored(of, began)
-    ended = plan(of, {2: 4}, memory=EpochMemory())
+    ended = plan(of, {2: 4}, memory=EpochState())
     assert (2, 0) == (
         ended.status.status.synced_epoch,
         ended.status.status.in_place_restart.restarts,

@@ -16,7 +16,7 @@ from jobsetpy.api.meta import ObjectKey
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.restart_in_place.decision import Histogram
 from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochMemory,
+    EpochState,
     ObservedEpochs,
     plan_epochs,
 )
@@ -25,7 +25,7 @@ from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
     restart_pace_update,
 )
 from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
-from jobsetpy.reconcilers.rules.plan import CreateJob, JobsMemory, Moment
+from jobsetpy.reconcilers.rules.plan import CreateJob, JobsMemory, Now
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
 
@@ -42,7 +42,7 @@ class Group:
         self.json = jobset_json(replicated_job("w", 1, parallelism=4), failurePolicy=policy)
         self.json["metadata"]["annotations"] = notes or {}
         self.backoff = backoff or RestartBackoff()
-        self.memory = EpochMemory()
+        self.memory = EpochState()
         self.at = 0.0
         self.wall = START
         self.writes = 0
@@ -59,7 +59,7 @@ class Group:
         """One reconcile with the pods at some epochs, such as ``e2=4``."""
         counts = {int(name[1:]): count for name, count in epochs.items()}
         observed = ObservedEpochs(jobset=self.jobset, pods=Histogram(counts), backoff=self.backoff)
-        now = Moment(self.wall + timedelta(seconds=self.at), self.at)
+        now = Now(self.wall + timedelta(seconds=self.at), self.at)
         plan = plan_epochs(observed, self.memory, now)
         self.memory = plan.memory
         if plan.status is not None:
@@ -77,7 +77,7 @@ class Group:
         waited = 0.0
         while True:
             if new_manager:
-                self.memory = EpochMemory()
+                self.memory = EpochState()
             plan = self.plan(**{f"e{epoch}": 4})
             if self.status.synced_epoch == epoch:
                 return waited
@@ -187,7 +187,7 @@ def test_a_group_that_came_all_at_once_waits_as_well():
     group.restart()
     group.plan(e3=4)
     assert (group.status.synced_epoch, group.status.deprecated_epoch) == (2, 2)
-    group.memory = EpochMemory()
+    group.memory = EpochState()
     plan = group.plan(e3=4)
     assert plan.status is None
     assert 0.9 < plan.result.delay.total_seconds() <= 1
@@ -217,7 +217,7 @@ def test_a_start_is_delayed_by_its_own_pause_at_most_when_its_time_is_far_ahead(
     group.restart()
     group.plan(e2=3, e3=1)
     group.json["status"]["restartPacing"]["notBefore"] = "2026-06-01T00:00:00Z"
-    group.memory = EpochMemory()
+    group.memory = EpochState()
 
     assert group.plan(e3=4).result.delay == timedelta(seconds=1)
 
@@ -233,7 +233,7 @@ def test_a_pause_keeps_its_length_when_the_wall_clock_is_set(hours, new_manager)
     assert round(group.plan(e6=4).result.delay.total_seconds(), 1) == 8
     group.wall += timedelta(hours=hours)
     if new_manager:
-        group.memory = EpochMemory()
+        group.memory = EpochState()
     waited = 0
     while group.status.synced_epoch < 6:
         group.plan(e6=4)
@@ -264,7 +264,7 @@ def test_a_run_of_unknown_length_ends_the_series_when_another_manager_is_far_beh
     for _ in range(5):
         group.restart(lived=5)
     group.wall -= timedelta(hours=2)
-    group.memory = EpochMemory()
+    group.memory = EpochState()
 
     assert round(group.restart(lived=5)) == 0
 
@@ -366,7 +366,7 @@ class Jobs:
             key=ObjectKey("default", "test-js"), jobset=decoded(JobSet, self.json), jobs=jobs,
             services=frozenset({"test-js"}), backoff=RestartBackoff(),
         )  # fmt: skip
-        now = Moment(self.wall + timedelta(seconds=self.at), self.at)
+        now = Now(self.wall + timedelta(seconds=self.at), self.at)
         plan = plan_jobs(observed, attrs.evolve(self.memory, children=frozenset()), now)
         self.memory = plan.memory
         if plan.status is not None:

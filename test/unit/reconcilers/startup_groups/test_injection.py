@@ -14,14 +14,14 @@ from jobsetpy.api.group_signal import MOUNT_PATH
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.reconcilers.startup_groups.injection import (
     SCRIPT,
-    Barrier,
+    GroupBarrier,
     add_barrier,
 )
 from jobsetpy.testing import json_patch
 from support import patience
 
 NAME = keys.GROUP_INIT_CONTAINER
-WATCH = Barrier(agent_image="agent:1")
+WATCH = GroupBarrier(agent_image="agent:1")
 SHELLS = [
     command
     for command in (["bash"], ["dash"], ["busybox", "sh"])
@@ -43,7 +43,7 @@ def pod(*, annotated=True, **spec):
 
 def injected(given, barrier=None):
     """The pod after admission."""
-    patch = add_barrier(given, barrier or Barrier())
+    patch = add_barrier(given, barrier or GroupBarrier())
     return json_patch(copy.deepcopy(given), patch)
 
 
@@ -87,7 +87,7 @@ def test_injecting_twice_changes_nothing():
     """A webhook may be called again for the same pod."""
     once = injected(pod(volumes=[{"name": "v"}]))
 
-    assert add_barrier(once, Barrier()) == []
+    assert add_barrier(once, GroupBarrier()) == []
     assert [each["name"] for each in once["spec"]["volumes"]] == ["v", keys.GROUP_VOLUME]
 
 
@@ -102,7 +102,7 @@ def test_a_volume_of_that_name_is_not_doubled():
 
 def test_the_path_volume():
     """A shell, the ConfigMap as an optional volume, and what it waits for by the downward API."""
-    made = injected(pod(), Barrier(shell_image="shell:1"))
+    made = injected(pod(), GroupBarrier(shell_image="shell:1"))
     container = init(made)
 
     assert container["image"] == "shell:1"
@@ -217,7 +217,7 @@ def test_an_agent_that_is_there_waits_itself():
         ({"name": "w"}, {}, WATCH),
         ({"name": "w", "command": ["a"], "startupProbe": {}}, {}, WATCH),
         ({"name": "w", "command": ["a"]}, {"automountServiceAccountToken": False}, WATCH),
-        ({"name": "w", "command": ["a"]}, {}, Barrier()),
+        ({"name": "w", "command": ["a"]}, {}, GroupBarrier()),
         ({"name": "w", "command": ["/jobset-agent/supervise", "a"]}, {}, WATCH),
     ],
 )
@@ -253,7 +253,7 @@ def test_without_a_token_there_is_nothing_to_watch_with():
         ),
     ],
 )
-@pytest.mark.parametrize("barrier", [Barrier(), WATCH])
+@pytest.mark.parametrize("barrier", [GroupBarrier(), WATCH])
 def test_resources_keep_the_quality_of_service(containers, wanted, barrier):
     """Best effort stays so, and limits equal requests in a pod that is Guaranteed."""
     assert init(injected(pod(containers=containers), barrier)).get("resources") == wanted
@@ -265,7 +265,7 @@ def test_the_container_fits_the_namespace_and_the_annotation():
     given["metadata"]["annotations"][keys.INJECTED_LIMITS_ANNOTATION] = "cpu=50m,memory=80Mi"
     given["spec"]["imagePullSecrets"] = [{"name": "team"}]
     rule = {"type": "Container", "min": {"cpu": "60m", "memory": "16Mi"}}
-    barrier = Barrier(settings=ContainerDefaults(pull_secret="jobset"))
+    barrier = GroupBarrier(settings=ContainerDefaults(pull_secret="jobset"))
     made = json_patch(copy.deepcopy(given), add_barrier(given, barrier, [{"limits": [rule]}]))
     amounts = {"cpu": "60m", "memory": "80Mi"}
 

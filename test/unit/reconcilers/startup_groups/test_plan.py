@@ -12,7 +12,7 @@ from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.plan import (
     GroupMemory,
@@ -80,7 +80,7 @@ class Group:
             ledger=self.ledger,
             jobs=lambda: [self.cluster.job(name) for name in self.cluster.jobs],
         )
-        now = Moment(EPOCH_START + timedelta(seconds=at), 100.0 + at)
+        now = Now(EPOCH_START + timedelta(seconds=at), 100.0 + at)
         return plan_startup_group(attrs.evolve(observed, **changed), self.memory, now)
 
     def look(self, at, **changed):

@@ -6,13 +6,13 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
-from jobsetpy.reconcilers.rules.plan import JobsMemory, Moment
+from jobsetpy.reconcilers.rules.plan import JobsMemory, Now
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
 from jobsetpy.testing.jobsets import EPOCH_START, jobset_json, replicated_job
 from support.admission import hostile
 
-NOW = Moment(EPOCH_START, 0.0)
+NOW = Now(EPOCH_START, 0.0)
 QUADRATIC = 3.2
 """Ratio of CPU times for an object of twice the size; 2 is linear, 4 is quadratic."""
 SLOW_MS = 1000.0

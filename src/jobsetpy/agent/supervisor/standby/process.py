@@ -270,7 +270,7 @@ class Standbys:
         self._closed = False
         self._small = False
         self._each = [
-            _Keeper(processes, environ, rules, number=number, log=log, needed=self._needed)
+            StandbyProcess(processes, environ, rules, number=number, log=log, needed=self._needed)
             for number, environ in enumerate(environs)
         ]
 
@@ -324,7 +324,7 @@ class Standbys:
         return not small
 
 
-class _Keeper:
+class StandbyProcess:
     """Keeps one standby, as its rules say."""
 
     def __init__(
