@@ -110,9 +110,9 @@ class Group:
                 self._ready[rank] += b'"standby ready"' in line
 
     async def standbys(self, times: int) -> None:
-        """Wait until each rank has had so many that were ready."""
+        """Wait until each rank has had ``times`` processes that were ready."""
         async with asyncio.timeout(LIMIT_S):
-            while min(self._ready) < times:  # noqa: ASYNC110 - files tell nobody
+            while min(self._ready) < times:  # noqa: ASYNC110 - files send no notifications
                 await asyncio.sleep(0.05)
 
     async def fail(self, rank: int) -> float:
@@ -128,7 +128,7 @@ class Group:
 async def running(
     framework: str, python: str, ranks: int, given: Mapping[str, str]
 ) -> AsyncIterator[Group]:
-    """A training of so many ranks, all of which step."""
+    """Training with the given number of ranks, all of which step."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="training-")))
         account, shared = folder / "account", folder / "shared"
