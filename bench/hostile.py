@@ -1,4 +1,4 @@
-"""What the largest objects that etcd takes cost the loop in one go; no cluster, CPU time.
+"""CPU cost of the largest objects that etcd takes, for the loop in one go; no cluster, CPU time.
 
 Objects of 1.5 MB and less, each of a shape that costs much (``support.admission.hostile``), go
 through both admission handlers, with a creation and an update, and through all planners of JobSets.

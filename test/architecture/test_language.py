@@ -19,12 +19,12 @@ WORDS = {
 }
 RECORDED = {
     "src": {
-        DOCSTRING: 607,
-        "told of": 50,
+        DOCSTRING: 575,
+        "told of": 44,
         "anew": 72,
-        "so many, so often, so long": 109,
-        "see there": 27,
-        "nobody, somebody": 102,
+        "so many, so often, so long": 99,
+        "see there": 26,
+        "nobody, somebody": 92,
     },
     "hack": {
         DOCSTRING: 70,
@@ -44,11 +44,11 @@ RECORDED = {
     },
     "docs": {
         DOCSTRING: 0,
-        "told of": 9,
-        "anew": 44,
-        "so many, so often, so long": 15,
+        "told of": 8,
+        "anew": 40,
+        "so many, so often, so long": 11,
         "see there": 0,
-        "nobody, somebody": 44,
+        "nobody, somebody": 42,
     },
 }
 """Occurrences that are left in each folder. Lower a number with the text that you improve; no number

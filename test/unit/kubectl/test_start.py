@@ -76,7 +76,7 @@ users:
     token: secret
 """
 OF_THE_RULES = {
-    *("restart_in_place", "restart_in_place.barrier_state"),
+    *("restart_in_place", "restart_in_place.barrier_state", "restart_in_place.pod_backoff"),
     *("rules", "rules.restart_budget"),
 }
 OF_THE_API = {"keys", "timestamps"}
