@@ -122,7 +122,7 @@ async def apply_configurations(client: Client, port: int, authority: bytes) -> N
 
 
 def review(obj: dict) -> bytes:
-    """What the API server sends for a creation."""
+    """Review that the API server sends for a creation."""
     request = {
         "uid": "7f0a3c54-6d0c-4cf5-9cf0-1f0d2f1c3a11",
         "kind": {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"},

@@ -79,7 +79,7 @@ class Life:
 
 
 class Controller:
-    """What the agent looks at and writes to, and a watch on its pod."""
+    """Objects that the agent reads and writes, and a watch of its pod."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

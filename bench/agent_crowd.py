@@ -4,7 +4,7 @@ Started by ``bench/agents.py`` with one argument, ``agents`` or ``bare``, and th
 agent, but for ``POD_NAMES``. Commands come as JSON lines on standard input (``sidecar`` on or off,
 ``mark``, ``fail``, ``figures``); lines go out when all are connected, when all have reported an
 epoch, when all may run at one, and with figures since the mark: the bytes and changes of the JobSet
-that all of them were told of, watches that were opened, and seconds of CPU.
+that were sent to all of them, watches that were opened, and seconds of CPU.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NUMBERS = [re.compile(rb'"%s":(\d+)' % name) for name in (b"syncedEpoch", b"depr
 
 
 def silent(_event: str, /, *, level: str = "info", **_fields: object) -> None:
-    """A log that nobody reads."""
+    """A log that discards its entries."""
 
 
 def say(**what: object) -> None:
@@ -54,7 +54,7 @@ def say(**what: object) -> None:
 
 
 class Crowd:
-    """What both kinds share: their number, and what has been counted."""
+    """Number of agents and counters that both kinds share."""
 
     def __init__(self, pods: Sequence[str], tasks: aio.Supervisor) -> None:
         self.pods = pods

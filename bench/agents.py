@@ -6,8 +6,8 @@ barrier, reporter) for each pod in a few processes. There are no nodes: this pro
 kubelets' place that each pod is not ready when its epoch is over, and ready when it runs again. So
 Jobs' counters change all the time, and with them the JobSet's status, which each agent watches.
 
-Measured: from the failure until all workers may run; how often and with how many bytes the agents
-are told of the JobSet until all pods are ready again. With ``--before FOLDER`` the manager of
+Measured: from the failure until all workers may run; number of changes of the JobSet, and bytes,
+that are sent to the agents until all pods are ready again. With ``--before FOLDER`` the manager of
 another checkout takes turns with this one's.
 
 The bare restart is the same requests, connections and pods' readiness without any agent or manager:
@@ -125,7 +125,7 @@ class Round:
     Args:
         total: seconds from the failure until all workers may run.
         settled: seconds until all Jobs are ready again.
-        changes: of the JobSet, that each agent was told of.
+        changes: of the JobSet, that were sent to each agent.
         megabytes: that all agents were sent.
         watches: that were opened.
         crowd_cpu: seconds of all processes with agents or bare connections.
@@ -212,7 +212,7 @@ class Crowd:
 
 
 class Kubelets:
-    """Say of all pods whether they are ready, as nobody else does here."""
+    """Say of all pods whether they are ready, as no kubelet does here."""
 
     def __init__(self, kubeconfig: str, pods: Sequence[str]) -> None:
         self.loop = BareLoop(kubeconfig, IN_FLIGHT)
@@ -270,7 +270,7 @@ class Bench:
             await self.news.wait()
 
     async def churn(self, name: str, epoch: int) -> None:
-        """What kubelets report of a restart to that epoch."""
+        """Status that kubelets report after a restart to that epoch."""
         await self.comes(name, "deprecated", epoch - 1)
         await self.kubelets.report(ready=False)
         await self.comes(name, "synced", epoch)
@@ -344,7 +344,7 @@ def jobset(name: str, jobs: int, pods: int, **spec: Any) -> dict[str, Any]:
 
 
 async def pod_names(client: Client, count: int, timeout_s: float) -> list[str]:
-    """Of all pods, once the Job controller has made them."""
+    """Return those of all pods, once the Job controller has created them."""
     async with asyncio.timeout(timeout_s):
         while True:
             names: list[str] = []
@@ -486,7 +486,7 @@ def main() -> None:
     parser.add_argument("--modes", default="supervisor,sidecar", help="default %(default)s")
     parser.add_argument(
         "--limit", type=float, default=JobsSettings().agent_events_per_s, metavar="EVENTS",
-        help="changes a second that agents may be told of by counters; default %(default)s",
+        help="changes of counters per second that are sent to agents; default %(default)s",
     )  # fmt: skip
     parser.add_argument("--before", metavar="FOLDER", help="a checkout whose manager takes turns")
     parser.add_argument("--before-only", action="store_true", help="only the other manager's turns")

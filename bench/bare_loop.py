@@ -17,7 +17,7 @@ _FOREGROUND = b'{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"F
 
 
 class BareLoop:
-    """A session with the server of a kubeconfig, with so many connections."""
+    """A session with the server of a kubeconfig, with a number of connections."""
 
     def __init__(self, kubeconfig: str, in_flight: int = IN_FLIGHT) -> None:
         config = yaml.safe_load(Path(kubeconfig).read_text())
@@ -66,7 +66,7 @@ def _file(block: dict[str, Any], key: str) -> str:
 
 
 def as_sent(stored: dict[str, Any]) -> dict[str, Any]:
-    """What a creator sent of a stored Job, as far as it can be told."""
+    """Return what the creator of a stored Job sent, as far as the Job shows it."""
     spec = {k: v for k, v in stored["spec"].items() if k != "selector"}
     template = dict(spec["template"])
     meta = dict(template["metadata"])

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a cluster, a manager process with its figures, and a table."""
+"""Parts that benchmarks share: a cluster, a manager process with its figures, and a table."""
 
 from __future__ import annotations
 

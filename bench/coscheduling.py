@@ -11,7 +11,7 @@ cluster, so that a figure and what it is compared with see the same machine.
 * freed: a group waits for the room of another; from the deletion of that to the group's last bind.
 * hopeless: a group that can never fit, with and without the check of capacity: what it costs, and
   how soon regular pods are bound beside it.
-* restart: a JobSet of 1,000 pods is made anew while its old pods are slow to go (only with ``--part
+* restart: a JobSet of 1,000 pods is recreated while its old pods are slow to go (only with ``--part
   restart``).
 * held: thousands of binds held at once (only with ``--part held``).
 * decisions: what a decision costs at most, with 5,000 nodes; needs no cluster (only with ``--part
@@ -125,7 +125,7 @@ class BoundPods:
             self._news.set()
 
     async def wait(self, number: int, limit_s: float) -> None:
-        """Until so many have a node."""
+        """Wait until the given number of pods has a node."""
         async with asyncio.timeout(limit_s):
             while len(self.times) < number:
                 self._news.clear()
@@ -146,7 +146,7 @@ class Spent:
         process.mark()
 
     def each_ms(self, number: int) -> str:
-        """What it was for each of so many pods, so far."""
+        """Return the amount for each pod so far."""
         parts = {name: used - self._before[name] for name, used in self._bench.cpu().items()}
         parts |= {"coscheduler": self._process.cpu(), "bench": time.process_time() - self._own}
         return ", ".join(f"{name} {used / number * 1000:.1f} ms" for name, used in parts.items())
@@ -324,7 +324,7 @@ class Bench:
         return sum(map(float, counted))
 
     async def nothing_is_left(self) -> bool:
-        """Whether all pods are gone."""
+        """Return True if all pods are gone."""
         return not (await self.client.list_page(GroupPod, NAMESPACE)).items
 
     # -- ways to take a gate off --------------------------------------------------------------
@@ -405,7 +405,7 @@ class Bench:
     # -- a group that never fits --------------------------------------------------------------
 
     async def hopeless(self, size: int = 200, seconds: float = 8.0) -> None:
-        """What it costs, and how soon regular pods are bound beside it."""
+        """Measure the cost, and how soon regular pods are bound meanwhile."""
         for way in ("none", "by capacity", "no check"):
             async with self.gangs(f"--capacity-check={way != 'no check'}") as process:
                 if way != "none":
@@ -458,7 +458,7 @@ class Bench:
     # -- thousands of held binds --------------------------------------------------------------
 
     async def held(self, size: int) -> None:
-        """Hold so many binds, then release them; the last part, since nothing is cleared away."""
+        """Hold a number of binds, then release them; last, since nothing is cleared away."""
         async with self.gangs("--permit-timeout=75s") as process:
             empty = process.rss_mb()
             bodies = [

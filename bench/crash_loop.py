@@ -48,7 +48,7 @@ _REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 
 @attrs.frozen
 class Loop:
-    """What was seen of one crash loop."""
+    """Observations of one crash loop."""
 
     seconds: float
     restarts: int
@@ -58,7 +58,7 @@ class Loop:
 
 
 async def requests(client: Client) -> Counter[str]:
-    """What the API server has answered so far, by verb and resource."""
+    """Number of requests that the API server has answered, by verb and resource."""
     text = (await client.raw(HttpRequest(method="GET", path="/metrics"))).body.decode()
     out: Counter[str] = Counter()
     for labels, value in _REQUESTS.findall(text):
@@ -71,7 +71,7 @@ async def requests(client: Client) -> Counter[str]:
 
 
 def crashing(name: str, pods: int, seconds: float, backoff: str | None) -> dict[str, Any]:
-    """A group whose first worker crashes for so long."""
+    """A group whose first worker crashes for a given time."""
     environ = {"CRASH_S": str(round(FIRST_RUN_S + seconds))}
     jobset = supervised_jobset(name, pods, command=("sh", "-c", CRASHING), environ=environ)
     jobset["spec"]["failurePolicy"]["maxRestarts"] = 100_000

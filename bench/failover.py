@@ -46,7 +46,7 @@ SETTLE_S = 3.0
 
 @attrs.define
 class Figures:
-    """What was measured; seconds, megabytes, numbers of calls."""
+    """Measurements: seconds, megabytes, numbers of calls."""
 
     killed_leads: list[float] = attrs.Factory(list)
     killed_runs: list[float] = attrs.Factory(list)
@@ -157,7 +157,7 @@ class Bench:
         say(f"a pod is ready {self.figures.started[-1]:.2f} s after it got its node")
 
     async def memory(self) -> None:
-        """Of both processes, which nobody else uses, after some seconds of rest."""
+        """Return the private memory of both processes after some seconds of rest."""
         await asyncio.sleep(SETTLE_S)
         leader, _ = await self.replicas.leader()
         for pod in await self.replicas.pods():
@@ -205,7 +205,7 @@ class Bench:
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
-    """Whether the pod's condition says so."""
+    """Return True if the pod's condition says so."""
     conditions = pod.get("status", {}).get("conditions", ())
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 

@@ -1,4 +1,4 @@
-"""What a decision about groups costs the loop at most; no cluster, CPU time of this thread.
+"""Longest time that a decision about gangs holds the loop; no cluster, CPU time of this thread.
 
 * 20 shapes of pods on nodes of four pools that are in use: counted for the first time, in steps;
   and after ten pods have gone. The slowest step is the longest that anything blocks the loop.
@@ -126,7 +126,7 @@ class Decisions:
             self.actions[1] += isinstance(action, Bind)
 
     def settle(self) -> None:
-        """What the process does between events."""
+        """Work of the process between events."""
         while True:
             asked = self.capacity.pending
             more = self.timed.call("room counted", self.capacity.work)

@@ -28,7 +28,7 @@ from support.coscheduling.gangs import NAMESPACE
 LIMIT_S: Final = 300.0
 FLAGS: Final = ("--leader-elect=false", "--coscheduling-backend=coscheduler")
 CPU: Final = 4
-"""Of each pod: ten fit a node."""
+"""CPU request of each pod: ten fit a node."""
 
 
 class Attempts:
@@ -74,7 +74,7 @@ class Attempts:
             await kill(self._client, NAMESPACE, name)
 
     async def all_bound(self, attempt: str, pods: int) -> None:
-        """Return when so many pods of an attempt have been bound."""
+        """Return when the given number of pods of an attempt has been bound."""
         async with asyncio.timeout(LIMIT_S):
             while len(self.bound[attempt]) < pods:
                 self._news.clear()
@@ -82,7 +82,7 @@ class Attempts:
 
 
 def jobset(jobs: int, size: int) -> dict[str, Any]:
-    """All its pods are one gang, which starts anew as a whole when one of them fails."""
+    """All its pods are one gang, which starts again as a whole when one of them fails."""
     pod: Mapping[str, Any] = {
         "restartPolicy": "Never",
         "tolerations": [{"operator": "Exists"}],

@@ -153,7 +153,7 @@ async def set_barrier(client: Client, pod: str, state: dict[str, Any]) -> None:
 
 
 async def pod_names(client: Client) -> list[str]:
-    """Of all pods of the namespace."""
+    """Return the values of all pods of the namespace."""
     names: list[str] = []
     token = ""
     while True:

@@ -84,7 +84,7 @@ async def manager_ready(kubeconfig: Path, words: list[str], env: Mapping[str, st
 
 
 async def ready(port: int) -> bool:
-    """Whether the readiness probe succeeds."""
+    """Return True if the readiness probe succeeds."""
     with contextlib.suppress(OSError):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -96,7 +96,7 @@ async def ready(port: int) -> bool:
 async def managers(
     kubeconfig: Path, words: list[str], env: Mapping[str, str], count: int
 ) -> list[float]:
-    """So many starts, one after the other; the first, which warms the machine, is left out."""
+    """Time several starts in turn; the first, which warms the machine, is left out."""
     client = await connect(kubeconfig=str(kubeconfig))
     try:
         await install_crd(client)
@@ -107,7 +107,7 @@ async def managers(
 
 
 def sizes(name: str, built: project.Built, layers: list[int], aim: int) -> list[Row]:
-    """What a node fetches and what it keeps."""
+    """Sizes of what a node fetches and of what it stores."""
     parts = " + ".join(f"{size / 1e6:.1f}" for size in layers)
     return [
         (f"{name}: compressed, MB", f"{built.bytes / 1e6:.1f} ({parts})", f"<= {aim}"),

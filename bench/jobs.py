@@ -66,7 +66,7 @@ class JobWatch:
 
 
 async def bodies_of(client: Client, namespace: str) -> list[dict]:
-    """What the manager sent, as far as it can be told from what is stored."""
+    """Requests of the manager, as far as the stored objects show them."""
     answer = await client.raw(HttpRequest(method="GET", path=JOBS_PATH.format(namespace)))
     return [as_sent(item) for item in msgspec.json.decode(answer.body)["items"]]
 

@@ -178,7 +178,7 @@ async def by_bare_loop(
 
 
 async def as_requests(client: Client, namespace: str, bodies: list[dict]) -> list[tuple]:
-    """What each JobSet cost, by what is stored now."""
+    """Return the cost of each JobSet, by what is stored now."""
     jobs = await by_name(client, JOBS_PATH.format(namespace))
     services = await by_name(client, SERVICES_PATH.format(namespace))
     stored = await by_name(client, JOBSETS_PATH.format(namespace))

@@ -1,7 +1,7 @@
 """The same small controller on this runtime, kopf and controller-runtime, against real servers.
 
 Each ConfigMap of a namespace gets an annotation that says what its data says. In a round each
-program finds so many objects that have none yet; then objects are changed at a fixed rate. Programs
+program finds a number of objects without it; then objects are changed at a fixed rate. Programs
 are those of ``library_programs``, with what their libraries take for granted, except that no client
 limits its requests, and that controller-runtime has as many workers as ours.
 
@@ -118,7 +118,7 @@ class Program:
 
 @attrs.define
 class Figures:
-    """What one run of one program gave."""
+    """Result of one run of one program."""
 
     start_cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -216,7 +216,7 @@ class Watcher:
             self.written.setdefault((name, value), now)
 
     async def wait(self, count: int, seconds: float) -> None:
-        """Until so many writes have been seen."""
+        """Wait until the given number of writes has been seen."""
         try:
             async with asyncio.timeout(seconds):
                 while len(self.written) < count:
@@ -234,7 +234,7 @@ def rt_decode(raw: object) -> rt.ConfigMap:
 
 
 async def requests_by_kind(client: rt.Client) -> dict[str, float]:
-    """What the API server has answered so far of what controllers ask, by verb and resource."""
+    """Number of answered requests of controllers, by verb and resource."""
     request = rt.HttpRequest(method="GET", path="/metrics", timeout_s=30)
     answer = await client.transport.request(request)
     counted: dict[str, float] = defaultdict(float)

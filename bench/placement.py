@@ -71,7 +71,7 @@ async def manager(client: Client, port: int, *, gates: bool):
 
 
 async def pod_requests(client: Client) -> Counter[str]:
-    """What the API server counted: requests for pods by verb, and creations it refused."""
+    """Counters of the API server: requests for pods by verb, and creations it refused."""
     answer = await client.raw(HttpRequest(method="GET", path="/metrics"))
     found: Counter[str] = Counter()
     for line in answer.body.decode().splitlines():
@@ -190,7 +190,7 @@ async def measure(
 
 
 async def empty(client: Client, namespace: str) -> bool:
-    """Whether no pod is left."""
+    """Return True if no pod is left."""
     return not (await client.list_page(Pod, namespace, limit=1)).items
 
 
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--pods", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--late", type=float, default=20.0, help="nodes come so many seconds later")
+    parser.add_argument("--late", type=float, default=20.0, help="seconds after which nodes come")
     options = parser.parse_args()
     rows: list[tuple[str, str, str]] = []
     crd = Path(ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml")

@@ -5,7 +5,7 @@ in this one, over HTTP (``--server fake``): it takes changes faster than a real 
 manager is what is measured. ``--server real``: etcd and the API server, as far as the machine goes.
 No kubelets and no Job controller: this program makes the pods and writes their epochs.
 
-With ``--shards N`` so many managers that share the JobSets are measured: memory of each, the
+With ``--shards N``, N managers that share the JobSets are measured: memory of each, the
 longest turn of a loop, and their CPU together. A failover is then that of one shard.
 
 Every JobSet restarts in place. The unrelated JobSets, of one Job, are created while that goes on:
@@ -44,7 +44,7 @@ from support.cluster.objects import in_place_jobset
 
 PER_JOB: Final = 100
 TEAMS: Final = 20
-"""So many namespaces share the JobSets."""
+"""Number of namespaces that the JobSets are spread over."""
 SMALL: Final = "small"
 """The namespace of unrelated JobSets."""
 SMALL_EVERY_S: Final = 0.5
@@ -54,7 +54,7 @@ LIMIT_S: Final = 900.0
 
 @attrs.define
 class Restart:
-    """What one restart, or several at once, took."""
+    """Duration and cost of one restart, or of several at a time."""
 
     jobsets: int = 0
     pods: int = 0
@@ -68,7 +68,7 @@ class Restart:
 
 @attrs.define
 class Figures:
-    """What was measured of one size; the names are those of the JSON file."""
+    """Measurements of one size; the names are those of the JSON file."""
 
     server: str
     pods: int
@@ -88,7 +88,7 @@ class Figures:
 
     @property
     def kb_per_pod(self) -> float:
-        """Of memory at rest, all told; of the largest of several managers."""
+        """Return the memory at rest; that of the largest of several managers."""
         return (self.rest_mb - self.empty_mb) * 1000 / self.pods
 
 

@@ -25,7 +25,7 @@ from jobsetpy.testing.apiserver._storage import (  # the server's inside, for sp
 
 Json = dict[str, Any]
 LISTS = 8
-"""So many lists can be paged through at a time, such as those of several managers."""
+"""Maximum number of lists that are paged through at a time, such as those of several managers."""
 
 
 class PlayedCluster(FakeApiServer):
@@ -91,7 +91,7 @@ class PlayedCluster(FakeApiServer):
         return made
 
     def set_epoch(self, key: ObjectKey, epoch: int) -> None:
-        """What a pod's agent writes."""
+        """Patch that a pod's agent writes."""
         old = self.pods.objects[key].obj
         meta = dict(old["metadata"])
         meta["annotations"] = {**meta["annotations"], keys.EPOCH_ANNOTATION: str(epoch)}

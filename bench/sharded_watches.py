@@ -1,4 +1,4 @@
-"""What a share of the pods costs a process (KEP-5866), on a real API server.
+"""Cost of a share of the pods for a process (KEP-5866), on a real API server.
 
 Pods of 6 kB are made without a Job controller. Each way, processes with an informer of pods like
 the manager's list them, and then each pod is changed once: one process with everything, two with a

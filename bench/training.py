@@ -80,7 +80,7 @@ class Round:
 
 @attrs.frozen
 class Memory:
-    """Of one process, in bytes: its own, and with its share of what it shares."""
+    """Memory of one process, in bytes: its own, and with its share of what it shares."""
 
     framework: str
     what: str
@@ -89,7 +89,7 @@ class Memory:
 
 
 def memory_of(process: int) -> tuple[int, int]:
-    """What a process has for itself, and with its share of what it shares, in bytes."""
+    """Return the private memory of a process, and that with its share of shared pages, in bytes."""
     fields: dict[str, int] = {}
     for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]:
         name, _, rest = line.partition(":")

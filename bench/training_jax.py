@@ -17,7 +17,7 @@ IMPORTED = time.time()
 
 
 def loss_of(params: dict[str, jax.Array], batch: jax.Array) -> jax.Array:
-    """Of a model with two layers."""
+    """Parameters of a model with two layers."""
     hidden = jax.nn.relu(batch @ params["w"] + params["b"])
     return jnp.square(hidden @ params["v"]).mean()
 

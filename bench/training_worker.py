@@ -1,4 +1,4 @@
-"""What the trainings of the benchmark have in common: what becomes of each run, told in files.
+"""Common parts of the benchmark's trainings: the events of each run, written to files.
 
 They are ordinary programs: ranks from the environment, a checkpoint on a shared folder. A run's
 first step is a line of JSON there; rank 0's last step is in a file beside it.
@@ -53,5 +53,5 @@ class Run:
         time.sleep(PAUSE_S)
 
     def due(self, step: int) -> bool:
-        """Whether this rank is to write a checkpoint now."""
+        """Return True if this rank has to write a checkpoint now."""
         return self.rank == 0 and step % EVERY == 0

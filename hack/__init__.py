@@ -1,1 +1,1 @@
-"""What is run by hand or by make: clusters, images, generators, the release, the demo."""
+"""Programs for people and make: clusters, images, generators, the release, the demo."""

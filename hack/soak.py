@@ -43,8 +43,8 @@ QUIET_S = 90.0
 SLOPE_FROM_S = 900.0
 """Below so much undisturbed time a slope says nothing: it is shown, and not judged."""
 MAX_SLOPE_MB_H = 30.0
-"""Of the later half of that time: what is remembered within bounds (Events for six minutes, labels
-of the last thousand Jobs) fills up in the earlier one."""
+"""Limit of growth in the later half of that time: bounded caches (Events for six minutes, labels of
+the last thousand Jobs) fill up in the earlier half."""
 MAX_MORE_TASKS = 40
 MAX_MORE_FILES = 80
 """Connections that idle: the API server's to the webhooks, and a pool of 64 to the API server."""
@@ -58,7 +58,7 @@ class Settings:
 
     Args:
         seconds: until no new life begins.
-        lives: so many JobSets at the same time.
+        lives: number of JobSets at the same time.
         pace_s: mean pause between two steps of one.
         seed: of everything that is chosen.
         kills: how often the leader is killed.
@@ -77,7 +77,7 @@ class Settings:
 
 @attrs.define
 class Outcome:
-    """What a soak found.
+    """Findings of a soak.
 
     Args:
         samples: of every manager process, by name.
@@ -108,7 +108,7 @@ async def soak(cluster: Cluster, folder: Path, settings: Settings) -> Outcome:
     Args:
         cluster: nothing else may be in it.
         folder: for logs and configuration.
-        settings: see there.
+        settings: parameters of the run.
     """
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     try:
@@ -217,7 +217,7 @@ async def _tell(world: World, lives: Lives, managers: Managers, settings: Settin
 
 
 async def _left(world: World) -> list[str]:
-    """What there still is, though every life has ended; the garbage collector gets its time."""
+    """Return the objects left after every life ended and the garbage collector had time."""
 
     def names() -> list[str]:
         ours = {name for _, name in world.others} - {"kubernetes", "kube-root-ca.crt"}

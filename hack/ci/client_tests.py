@@ -28,7 +28,7 @@ PYTEST = (sys.executable, "-m", "pytest")
 
 
 def fingerprint(root: Path = ROOT) -> str:
-    """Of all that these tests depend on."""
+    """Hash of all that these tests depend on."""
     digest = hashlib.sha256(sys.version.encode())
     for name in VARIABLES:
         digest.update(f"{name}={os.environ.get(name, '')}\n".encode())

@@ -58,7 +58,7 @@ class Group(NamedTuple):
         return ["-p", __name__, *chosen, "-m", self.marks]
 
     def may_be_in(self, file: Path, root: Path) -> bool:
-        """Whether one of them can be in a file, by its place and the marks that it names."""
+        """Return True if a file can hold one of them, by its place and the marks that it names."""
         return (
             self.holds(file, root)
             and set(self.wants) <= named(file, root)
@@ -66,7 +66,7 @@ class Group(NamedTuple):
         )
 
     def holds(self, file: Path, root: Path) -> bool:
-        """Whether a file is in the right place."""
+        """Return True if a file is in the right place."""
         inside = not self.inside or _is_in(file, root, self.inside)
         return inside and not _is_in(file, root, self.outside)
 

@@ -30,7 +30,7 @@ class Failure(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What is in the file."""
+    """Contents of the file."""
 
     passed: frozenset[str]
     failed: tuple[Failure, ...]
@@ -39,7 +39,7 @@ class Outcomes(NamedTuple):
 
 
 def read(file: Path) -> Outcomes:
-    """What a run has written so far."""
+    """Read what a run has written so far."""
     lines = file.read_text().splitlines() if file.exists() else []
     entries = [json.loads(line) for line in lines]
     failed: dict[str, Failure] = {}

@@ -8,7 +8,7 @@ was shown, if anything changed that they depend on (`client_tests`). Types, impo
 generated files are looked at beside the tests as well.
 
 A few tests that failed are run once more, by themselves, when all others are done. Who passes then
-is unsteady: a defect that is told of in the last lines, but does not fail the run. The output ends
+is unsteady: a defect that is reported in the last lines, but does not fail the run. The output ends
 with the files that took longest, all that failed, each with the end of its report, and a list of
 their names.
 """
@@ -31,7 +31,7 @@ from hack.ci.groups import Group
 
 
 class Result(NamedTuple):
-    """What became of some of the tests: pytest's exit code, and what each test did."""
+    """Result of a group of tests: pytest's exit code, and the outcome of each test."""
 
     tests: Group
     code: int
@@ -39,7 +39,7 @@ class Result(NamedTuple):
 
     @property
     def only_tests_failed(self) -> bool:
-        """Whether all ran, so that the failed tests are all that is wrong."""
+        """Return True if all ran, so that the failed tests are the only problem."""
         return self.code == FAILED and self.outcomes.complete
 
 
@@ -73,7 +73,7 @@ FEW = 8
 """As many failed tests are run once more; where more failed, it is not by chance."""
 
 SLOWEST = 10
-"""So many files of each group are told of at the end, if they took `LONG_S` at least."""
+"""Number of the slowest files of each group that are listed, if they took `LONG_S` at least."""
 LONG_S = 5.0
 
 
@@ -112,12 +112,12 @@ def pytest(record: Path) -> list[str]:
 
 
 def command(tests: Group, argv: Sequence[str], record: Path) -> list[str]:
-    """What runs some of the tests."""
+    """Return the command that runs a group of tests."""
     return ["nice", f"-n{tests.nice}", *pytest(record), *argv, *tests.arguments]
 
 
 def command_behind(tests: Group, argv: Sequence[str], record: Path) -> list[str]:
-    """What runs them beside others: the cache of last failures belongs to the foreground."""
+    """Return the command that runs them next to others, without the cache of last failures."""
     return [*command(tests, argv, record), "-pno:cacheprovider"]
 
 

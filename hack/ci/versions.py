@@ -91,7 +91,7 @@ class Run:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes tests and ``hack/cluster`` take these releases."""
+        """Environment by which tests and ``hack/cluster`` take these releases."""
         return {
             "JOBSETPY_KUBERNETES_VERSION": self.kubernetes,
             "JOBSETPY_KUBELET_VERSION": self.kubelet,
@@ -99,13 +99,13 @@ class Run:
         }
 
     def subjects(self) -> list[str]:
-        """What there is to show; older kubelets have a say only where there are nodes."""
+        """Subjects to show; older kubelets have a say only where there are nodes."""
         if self.kubelet != self.kubernetes:
             return list(WITH_NODES)
         return [subject for subject in SUBJECTS if subject != MOVED]
 
     def lacks(self, subject: str) -> bool:
-        """Whether these releases cannot do it, whatever the manager does."""
+        """Return True if these releases cannot do it, whatever the manager does."""
         return subject == SIDECAR and _numbers(self.kubelet) < (1, 36) and not self._gates
 
     def tests(self, subject: str) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def pairs(kubernetes: Sequence[str], kubelets: Sequence[str]) -> list[Run]:
-    """What is asked for; of nothing, all releases, and the newest with the older kubelets."""
+    """Return the requested runs; by default all releases, and the newest with older kubelets."""
     if kubelets:
         return [Run(each, kubelet) for each in kubernetes or RELEASES[:1] for kubelet in kubelets]
     own = [Run(release, release) for release in kubernetes or RELEASES]
@@ -189,7 +189,7 @@ def record(out: Path, run: Run, subject: str, result: Mapping[str, Any]) -> None
 
 
 def machine() -> str:
-    """What the nodes run on, as far as it may matter."""
+    """Describe the software under the nodes, as far as it may matter."""
     said = []
     for program in ("containerd", "runc"):
         try:

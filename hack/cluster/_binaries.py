@@ -23,7 +23,7 @@ class Binaries(dict[str, Path]):
 
     @classmethod
     def in_folder(cls, folder: Path, wanted: Sequence[str]) -> Binaries:
-        """Those of a folder that somebody named.
+        """Return the programs of a named folder.
 
         Raises:
             ClusterError: one is missing.
@@ -42,7 +42,7 @@ class Binaries(dict[str, Path]):
 
         Args:
             wanted: their names.
-            progress: told of each step.
+            progress: receives each step.
             kubernetes: the release, kubelets' included; that of the environment if empty.
 
         Raises:

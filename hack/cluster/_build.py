@@ -3,7 +3,7 @@
 ``gomod/`` holds go.mod and go.sum for the pinned releases, so Go verifies every module by its sum;
 so do the other ``gomod_*``, apart because what they build wants other versions of the same
 libraries. Helm's, Kueue's and Trainer's are made from the first, so that most of what they need
-is compiled already. For other releases they are made anew; ``binaries --update-lock`` does that
+is compiled already. For other releases they are generated; ``binaries --update-lock`` does that
 for the folder itself.
 """
 

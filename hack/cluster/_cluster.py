@@ -148,7 +148,7 @@ class Cluster(Components):
 
     @property
     def is_existing(self) -> bool:
-        """Whether this is somebody else's cluster, never started, stopped or broken here."""
+        """Return True for an existing cluster, which is never started, stopped or broken here."""
         return self._existing is not None
 
     @property
@@ -184,7 +184,7 @@ class Cluster(Components):
 
     @property
     def running(self) -> bool:
-        """Whether its supervisor runs (always true of an existing cluster)."""
+        """Return True if its supervisor runs (always for an existing cluster)."""
         if self._existing:
             return True
         data = _state.read_json(self.folder / "supervisor.json")
@@ -208,7 +208,7 @@ class Cluster(Components):
 
         Args:
             detached: let it live on when this process ends.
-            progress: told of each step.
+            progress: receives each step.
 
         Raises:
             ClusterError: it cannot be brought up; nothing is left of the attempt.
@@ -428,7 +428,7 @@ class Cluster(Components):
             raise ClusterError(f"{node} cannot be ended")
 
     def unplug_node(self, node: str) -> None:
-        """Pull a node's network cable: its processes run on, and nobody hears of them."""
+        """Cut a node's network: its processes continue and cannot be reached."""
         self._set_wire(node, "down")
 
     def plug_in_node(self, node: str) -> None:

@@ -1,4 +1,4 @@
-"""What can be asked of, and done to, the processes of a cluster of our own."""
+"""Control of the processes of a cluster that was started here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each component is told: command lines and files as pure functions of the settings.
+"""Configuration of each component: command lines and files as pure functions of the settings.
 
 Pure, so that a test can say what a knob does without starting anything.
 """
@@ -26,7 +26,7 @@ DNS_USER = "system:coredns"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a caller may choose; Kubernetes' defaults unless a comment says why not."""
+    """Options of a caller; Kubernetes' defaults unless a comment gives the reason."""
 
     nodes: int = 0
     dns: bool = False
@@ -131,7 +131,7 @@ def apiserver_argv(binary: Path, folder: Path, ports: Ports, settings: Settings)
             "--authorization-mode=RBAC",
         ]
     if not settings.controller_manager:
-        # Nobody would make the default service accounts that this plugin wants for each pod.
+        # No controller creates the default service accounts that this plugin wants for each pod.
         argv.append("--disable-admission-plugins=ServiceAccount")
     argv += _switches(settings)
     if settings.runtime_config:

@@ -19,7 +19,7 @@ def ask(folder: Path, op: str, *, timeout_s: float = 10.0, **arguments: Any) -> 
     """One command to the supervisor of `folder`.
 
     Raises:
-        ClusterError: nobody listens there, or the command failed.
+        ClusterError: no process listens there, or the command failed.
     """
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -62,7 +62,7 @@ def argv(binary: Path, folder: Path) -> list[str]:
 
 
 def corefile(folder: Path, context: str) -> str:
-    """What it serves: the cluster's names, and at once "no such name" for all others.
+    """Configuration: the cluster's names, and an immediate "no such name" for all others.
 
     Nothing is cached: a test asks for a name before it is there, and again when it is.
 
@@ -89,7 +89,7 @@ def corefile(folder: Path, context: str) -> str:
 
 
 def serves(pid: int) -> bool:
-    """Whether the process, in a network namespace of its own, answers: it has bound its port."""
+    """Return True if the process, in a network namespace of its own, has bound its port."""
     address = int.from_bytes(socket.inet_aton(DNS_ADDRESS), "little")
     try:
         sockets = Path(f"/proc/{pid}/net/udp").read_text()

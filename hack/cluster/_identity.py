@@ -1,4 +1,4 @@
-"""Which process is meant, for sure: a pid alone may have been given to somebody else since.
+"""Identity of a process: a pid alone may belong to another process by now.
 
 A process is named by boot, pid and start time. Signals go through a pidfd that was opened
 *before* the start time was compared, so a pid that is recycled in between is never hit.
@@ -58,7 +58,7 @@ class ProcessId:
         return {"pid": self.pid, "start_time": self.start_time, "boot": self.boot}
 
     def alive(self) -> bool:
-        """Whether it still runs; a zombie counts as ended."""
+        """Return True while it runs; a zombie counts as ended."""
         fields = stat_fields(self.pid)
         return (
             fields is not None
@@ -142,7 +142,7 @@ def find_child(parent: int, *, inner_pid: int | None = None, proc: Path = PROC) 
 
 
 def patient(seconds: float) -> float:
-    """So many seconds of an idle machine, on this one: ``JOBSETPY_PATIENCE`` times as many."""
+    """Seconds on this machine for seconds of an idle one: multiplied by ``JOBSETPY_PATIENCE``."""
     return seconds * float(os.environ.get("JOBSETPY_PATIENCE") or 1)
 
 

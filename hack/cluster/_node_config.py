@@ -1,4 +1,4 @@
-"""What a node is told: pure functions of the settings, like `_config.py` for the control plane."""
+"""Configuration of a node: pure functions of the settings, like `_config.py`."""
 
 from __future__ import annotations
 

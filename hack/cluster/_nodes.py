@@ -34,7 +34,7 @@ def cgroups_of(cluster: str, settings: _config.Settings) -> list[str]:
 
 
 def spec_parts(folder: Path, ports: _config.Ports, settings: _config.Settings) -> dict[str, Any]:
-    """What nodes add to the supervisor's spec: the network, the forwarder, one component a node."""
+    """Add nodes to the supervisor's spec: the network, the forwarder, one component a node."""
     python = [sys.executable, "-I", "-S"]
     with_its_folder = [sys.executable, "-E", "-s", "-S"]
     log = folder / "log"

@@ -1,4 +1,4 @@
-"""What the machine must have for nodes and images, beyond what a control plane needs."""
+"""Requirements of nodes and images on the machine, beyond those of a control plane."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def require_programs(packages: Mapping[str, str], progress: Progress | None = No
 
     Args:
         packages: Debian's package names (several with spaces between) by program.
-        progress: told of an installation.
+        progress: receives a line for an installation.
 
     Raises:
         ClusterError: one is missing and cannot be installed; the message says what to do.

@@ -58,7 +58,7 @@ KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
 no notice of other signals that it does not handle."""
 ALL: Final = ("commands", "sidecar", "supervised")
 RUN_S: Final = 3.0
-"""Workers run so long between restarts, as the counters' writes are held back after one."""
+"""Seconds that workers run between restarts, as the counters' writes are held back after one."""
 
 Json = dict[str, Any]
 
@@ -159,7 +159,7 @@ async def sixteen(
     logs: list[Path],
     restart: Callable[[Timeline, signal.Signals], Awaitable[object]],
 ) -> Json:
-    """What is kept of a group of pods after some restarts."""
+    """Recorded answers on a group of pods after some restarts."""
     async with run_gang(client, jobset, PODS, logs) as timeline:
         for number in KILLS:
             await asyncio.sleep(RUN_S)
@@ -171,7 +171,7 @@ async def sixteen(
 
 
 async def commands(client: Client, kubeconfig: Path, logs: list[Path]) -> Json:
-    """What is kept of each of the other commands, in an order in which they make sense."""
+    """Recorded answers for each of the other commands, in an order in which they make sense."""
     out: Json = {}
 
     async def keep(*names: str) -> None:
@@ -213,7 +213,7 @@ async def _supervised(timeline: Timeline, number: signal.Signals) -> object:
 
 
 async def record(made: Cluster, wanted: Collection[str]) -> None:
-    """What is wanted of it."""
+    """Return what to record."""
     kubeconfig = Path(made.kubeconfig)
     client = await connect(kubeconfig=str(kubeconfig))
     logs = pod_log_folders(made)

@@ -1,4 +1,4 @@
-"""Files that are made from others: written anew, or compared with what they should be."""
+"""Generated files: written again, or compared with what they should be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``kubectl kustomize`` makes of the folders in ``config/``, where there is no kubectl.
+"""Output of ``kubectl kustomize`` for the folders in ``config/``, without kubectl.
 
 Not a general tool: the fields that our own kustomizations use, and an error for any other, so that
 tests and demo install what users install.

@@ -34,7 +34,7 @@ def _rate(series: str, by: str, selector: str = "") -> Query:
 
 
 def _share(series: str) -> str:
-    """Of the time that JobSets were let run: that in which all their pods did."""
+    """Share of the time that JobSets were allowed to run in which all their pods ran."""
     parts = (f'{{{JOB},activity="running"}}', f'{{{JOB},activity!~"queue|suspended"}}')
     runs, all_of_it = (f"sum(rate({series}{part}[{RATE}]))" for part in parts)
     return f"{runs} / {all_of_it}"

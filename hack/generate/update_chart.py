@@ -178,7 +178,7 @@ def readme(text: str) -> str:
 
 
 def wanted() -> dict[Path, str]:
-    """What each generated file is to hold."""
+    """Return the contents of each generated file."""
     definition = "jobset.x-k8s.io_jobsets.yaml"
     out = {CHART / "files" / f"{name}.yaml": part(*where) for name, where in PARTS.items()}
     out |= {CHART / "files" / f"{name}.yaml": whole(*where) for name, where in WHOLE.items()}

@@ -1,4 +1,4 @@
-"""Make config/crd anew from the API types, or check that it is what they make.
+"""Generate config/crd from the API types, or check that it is what they make.
 
     update_crds.py                        write the definition from the types and the snapshot
     update_crds.py --verify               write nothing; exit 1 and list the differences, if any
@@ -115,7 +115,7 @@ def _trust_all(context: ssl.SSLContext) -> None:
 
 
 def differences(path: Path, text: str, limit: int = 40) -> list[str]:
-    """What ``text`` would change in the file, as the first lines of a unified diff."""
+    """Return the first lines of a unified diff from the file to ``text``."""
     old = path.read_text() if path.exists() else ""
     if old == text:
         return []

@@ -1,4 +1,4 @@
-"""Make what is derived from the metrics anew, or check that it is what this makes.
+"""Generate what is derived from the metrics, or check it.
 
     update_monitoring.py            write the files
     update_monitoring.py --verify   write nothing; exit 1 and list the differences, if any
@@ -40,7 +40,7 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "jobset_activity_seconds": ("activity",),
     "jobset_activity_pod_seconds": ("activity",),
 }
-"""Of collectors that make their samples when asked: those do not tell before they have some."""
+"""Names of collectors that make their samples on request: they list none before the first."""
 
 REGISTRIES: Final = (
     of_framework.REGISTRY,

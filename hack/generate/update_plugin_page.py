@@ -1,4 +1,4 @@
-"""Make the pictures and texts of ``kubectl jobset`` in the documentation anew, or check them.
+"""Generate the pictures and texts of ``kubectl jobset`` in the documentation, or check them.
 
     update_plugin_page.py            write docs/images and the texts in docs/how-to/kubectl.md
     update_plugin_page.py --verify   write nothing; exit 1 and list the differences, if any
@@ -61,7 +61,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "doctor": "doctor",
     "lint-server": "lint elsewhere.yaml --server",
 }
-"""What ``hack/docs/record_plugin.py`` asks a cluster; the answers are kept, each by its name."""
+"""Requests of ``hack/docs/record_plugin.py`` to a cluster; the answers are kept by name."""
 
 SHOWN: Final[Mapping[str, tuple[Moment, str]]] = {
     "restarts": (SIDECAR, "restarts sidecar"),
@@ -85,7 +85,7 @@ PICTURES: Final[Mapping[str, tuple[Moment, str]]] = {
 
 
 def asked(request: HttpRequest) -> str:
-    """What a request is found by again: all of it that says what is asked."""
+    """Return the key of a recorded request: the parts that say what is requested."""
     query = "&".join(f"{key}={value}" for key, value in request.query)
     told = request.body.decode() if request.body and request.method == "POST" else ""
     return f"{request.method} {request.path}?{query} {told}".rstrip(" ?")
@@ -117,7 +117,7 @@ class Recorded:
 
 
 def printed(command: str, moment: Moment | None = None) -> str:
-    """What a command prints, of a recorded moment or without a cluster."""
+    """Return the output of a command, for a recorded moment or without a cluster."""
     out = io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(out))
@@ -142,7 +142,7 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def page_text() -> str:
-    """The page with its texts made anew."""
+    """Return the page with its generated texts."""
     page = (ROOT / PAGE).read_text()
     for name, text in texts():
         page, count = re.subn(
@@ -157,7 +157,7 @@ def page_text() -> str:
 
 
 def picture(moment: Moment, name: str) -> str:
-    """What ``restarts NAME --svg FILE`` writes."""
+    """Return the file that ``restarts NAME --svg FILE`` writes."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "restarts.svg")  # noqa: PTH118 - text, for a command line
         printed(f"restarts {name} --svg {file}", moment)

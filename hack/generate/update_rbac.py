@@ -122,7 +122,7 @@ ROLES = (
 
 
 def needs_for(role: Generated) -> set[Need]:
-    """What a role has to allow."""
+    """Permissions that a role has to allow."""
     found = {
         need
         for pattern in role.modules
@@ -169,7 +169,7 @@ def rules_text(role: Generated) -> str:
 
 
 def with_rules(text: str, role: Generated) -> str:
-    """A file's text with the role's rules made anew.
+    """Return a file's text with the role's generated rules.
 
     Raises:
         ValueError: the file holds no such role.

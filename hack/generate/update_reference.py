@@ -1,4 +1,4 @@
-"""Make the reference of JobSet's fields anew, or check that it is what this makes.
+"""Generate the reference of JobSet's fields, or check it.
 
     update_reference.py            write docs/reference/jobset.md
     update_reference.py --verify   write nothing; exit 1 and list the differences, if any
@@ -156,7 +156,7 @@ def _rules(field: Schema) -> Iterator[str]:
 
 
 def _anchor(heading: str) -> str:
-    """What GitHub and the site make of a heading."""
+    """Return the anchor that GitHub and the site give to a heading."""
     return heading.lower().replace(".", "")
 
 

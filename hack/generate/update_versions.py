@@ -62,7 +62,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def not_run(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What of the whole matrix has no column."""
+    """List the parts of the matrix that have no column."""
     known = [(row["kubernetes"], row["kubelet"]) for row in rows]
     missing = [
         name_of({"kubernetes": run.kubernetes, "kubelet": run.kubelet})
@@ -89,7 +89,7 @@ def name_of(row: Mapping[str, Any]) -> str:
 
 
 def cell(run: Run, subject: str, row: Mapping[str, Any]) -> str:
-    """What came of a subject."""
+    """Return the outcome of a subject."""
     if subject not in run.subjects():
         return ""
     result = row["subjects"].get(subject)

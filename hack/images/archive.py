@@ -33,7 +33,7 @@ def architecture() -> str:
 
 
 def _names_its_registry(reference: str) -> bool:
-    """Whether a reference begins with a host.
+    """Return True if a reference begins with a host.
 
     Engines take the name in a layout literally, and so never find ``busybox:1.37`` again; they
     complete names only where they read Docker's manifest.
@@ -107,7 +107,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What names a written image."""
+    """Names of a written image."""
 
     image_id: str  # of its configuration, hence of what is in the layers, compressed or not
     digest: str  # of its manifest, by which a registry knows it
@@ -115,7 +115,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """What is to be written: a reference, layers from the lowest up, and how to run it."""
+    """An image to write: a reference, layers from the lowest up, and how to run it."""
 
     reference: str
     layers: Sequence[Layer]

@@ -17,7 +17,7 @@ PAUSE_SOURCE = Path(__file__).with_name("pause.c")
 
 
 def base_files(layer: Layer) -> None:
-    """What programs expect of any root folder."""
+    """Add the files that programs expect in any root folder."""
     layer.folder("tmp", mode=0o1777)
     for name in ("proc", "sys", "dev", "run"):
         layer.folder(name)
@@ -47,7 +47,7 @@ def busybox() -> Path:
 
 
 def needs_loader(elf: bytes) -> bool:
-    """Whether a 64-bit little-endian program has an interpreter, that is, shared libraries."""
+    """Return True if a 64-bit little-endian program has an interpreter (shared libraries)."""
     (offset,) = struct.unpack_from("<Q", elf, 0x20)
     size, count = struct.unpack_from("<HH", elf, 0x36)
     kinds = (struct.unpack_from("<I", elf, offset + index * size)[0] for index in range(count))

@@ -50,7 +50,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def differences(ours: Path, built: Path) -> Iterator[str]:
-    """What is not the same, one line each."""
+    """Return the differences, one line each."""
     (config, files), (other_config, other_files) = read(ours), read(built)
     for key in ("Entrypoint", "Cmd", "User", "Labels", "Env"):
         here, there = _said(config, key), _said(other_config, key)

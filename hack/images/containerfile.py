@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What one ``FROM ... AS target`` stage says about running it."""
+    """Settings that one ``FROM ... AS target`` stage has for running it."""
 
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""What images for another architecture are made of: Debian's packages and PyPI's wheels for it.
+"""Sources of images for another architecture: Debian's packages and PyPI's wheels for it.
 
 Both are fetched by their own clients, apt-get and pip, once for each set of pins, into the user's
 cache: apt-get verifies what Debian has signed, pip the hashes of ``requirements``. Nothing of it

@@ -61,7 +61,7 @@ class Built:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What images are made of; the defaults are for use on this machine."""
+    """Sources of images; the defaults are for use on this machine."""
 
     project: Path = PROJECT
     wheel: Path | None = None  # None: it is built
@@ -72,7 +72,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """What a release says of itself, and images for use on this machine do not."""
+    """Labels of a release; images for use on this machine have none."""
 
     prefix: str = "localhost/"
     tag: str = "dev"
@@ -242,7 +242,7 @@ def compiled(source: Path, cross: str | None = None) -> bytes:
 
 
 def pinned(requirements: Path) -> list[metadata.Distribution]:
-    """What a file of pinned requirements names for this machine, as it is installed here.
+    """Distributions that a file of pinned requirements names for this machine, as installed here.
 
     Raises:
         FileNotFoundError: something is not installed, or in another version.

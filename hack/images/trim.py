@@ -61,7 +61,7 @@ def trim(folder: Path) -> None:
 
 
 def kept(name: str) -> bool:
-    """Whether a library's file of this name, licences apart, is of use when a program runs."""
+    """Return True if a running program may use a library's file of this name; licences aside."""
     return Path(name).suffix not in DROPPED_SUFFIXES
 
 

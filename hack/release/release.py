@@ -60,7 +60,7 @@ class ReleaseError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """What is released: an export of a commit, or of the working tree as it is."""
+    """Sources of a release: an export of a commit, or of the working tree as it is."""
 
     tree: Path
     revision: str
@@ -70,7 +70,7 @@ class Commit:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the caller may choose."""
+    """Options of the caller."""
 
     out: Path
     prefix: str = "localhost/"
@@ -185,7 +185,7 @@ def step(what: str) -> Iterator[None]:
 
 
 def git(*words: str) -> bytes:
-    """What git says of this checkout."""
+    """State of this checkout, by git."""
     try:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=True)
     except FileNotFoundError as error:
@@ -296,12 +296,12 @@ def make_images(commit: Commit, options: Options, out: Path) -> None:
 
 
 def sysroot_of(arch: str) -> Sysroot | None:
-    """What images of another architecture than this machine's are made of."""
+    """Sources of images for another architecture than this machine's."""
     return None if arch == architecture() else Sysroot.of(arch)
 
 
 def make_manifests(commit: Commit, options: Options, out: Path) -> None:
-    """What ``kubectl kustomize`` makes of ``config/``, one file for each use, images with tags."""
+    """Render ``config/`` with ``kubectl kustomize``, one file for each use, with image tags."""
     config = commit.tree / "config"
     folders = {name: config / folder for name, folder in MANIFESTS.items()}
     folders |= standing_alone(config)
@@ -389,7 +389,7 @@ def packed(entries: dict[str, bytes], created: int) -> bytes:
 
 
 def make_notes(commit: Commit, _options: Options, out: Path) -> None:
-    """What ``CHANGELOG.md`` says of this version, or of what is to be the next one."""
+    """Return the section of ``CHANGELOG.md`` on this version, or on the next one."""
     text = _text(commit.tree / "CHANGELOG.md")
     sections = {
         title.strip("[]").split("]")[0].split(" ")[0]: body
@@ -439,7 +439,7 @@ def _made_of(commit: Commit, name: str, archive: Path) -> list[sbom.Material]:
 
 
 def make_provenance(commit: Commit, options: Options, out: Path) -> None:
-    """What all of this was made of: the commit, what is pinned in it, packages and compilers."""
+    """Return the materials of the release: the commit, its pins, packages and compilers."""
     said = ("pyproject.toml", "Containerfile")
     listed = list(commit.tree.glob("requirements/*.txt"))
     inputs = {

@@ -1,4 +1,4 @@
-"""What a release is made of: a CycloneDX SBOM for each image and the wheel, and their provenance.
+"""Materials of a release: a CycloneDX SBOM for each image and the wheel, and their provenance.
 
 An image's SBOM is read from the image itself: distributions by their metadata in it, the
 interpreter and shared libraries by their files, with the Debian packages that these come from. The
@@ -45,7 +45,7 @@ PINNED = "jobsetpy:pinned-sha256"
 
 
 class Released(Protocol):
-    """What is released, as far as an SBOM tells it."""
+    """A release, as far as an SBOM describes it."""
 
     @property
     def version(self) -> str: ...
@@ -115,7 +115,7 @@ def pinned_hashes(requirements: Path) -> dict[str, tuple[str, list[str]]]:
 
 
 def of_requirements(requirements: Path, required: Path) -> list[Material]:
-    """What a file pins; all that is not in ``required`` too is optional."""
+    """Return the pins of a file; those that are not in ``required`` are optional."""
     needed = pinned_hashes(required)
     return [
         Material(
@@ -157,7 +157,7 @@ Owner = Callable[[str], tuple[str, str, str] | None]
 def of_image(
     archive: Path, requirements: Path, python: Material, owner: Owner | None = None
 ) -> list[Material]:
-    """What is in an image: distributions, the interpreter, the system's shared libraries.
+    """Return an image's components: distributions, the interpreter, system libraries.
 
     Args:
         archive: as ``hack.images`` writes it.
@@ -195,7 +195,7 @@ def of_image(
 
 
 def licence_of(said: email.message.Message) -> str:
-    """What a distribution's metadata says of its licence, in a few words; "" if nothing."""
+    """Return the licence in a distribution's metadata, in a few words; "" if it has none."""
     if expression := said.get("License-Expression"):
         return str(expression)
     stated = str(said.get("License") or "").strip()

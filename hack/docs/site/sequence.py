@@ -25,7 +25,7 @@ class DiagramError(ValueError):
 
 
 class Picture(NamedTuple):
-    """What was drawn so far.
+    """Elements drawn so far.
 
     Args:
         parts: elements of SVG.
