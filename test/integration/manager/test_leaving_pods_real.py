@@ -6,6 +6,7 @@ The manager is a process of its own with its own rights; kubelets and agents are
 import asyncio
 import contextlib
 import re
+import signal
 from datetime import datetime
 
 import pytest
@@ -93,6 +94,27 @@ async def test_restarted_manager_takes_care_of_pods_that_leave_already(
         await one.at(2, 4, timeout_s=90)
 
         assert counts(await one.job()) == (0, "", 0)
+
+
+async def test_job_is_recreated_when_it_has_counted_a_pod_that_was_told_to_leave(
+    cluster, client, namespace, tmp_path
+):
+    """A manager that was too slow to prevent that sees it, and no rank is lost."""
+    async with group(cluster, client, namespace, tmp_path) as (one, manager):
+        manager.process.send_signal(signal.SIGSTOP)
+        try:
+            await one.delete(one.there(1)[0])
+
+            async def counted():
+                return (await one.job()).status.completed_indexes == "0"
+
+            assert await patience.eventually(counted, 20)
+        finally:
+            manager.process.send_signal(signal.SIGCONT)
+        await one.complete(4, 90)
+
+        assert counts(await one.job()) == (0, "", 0)
+        assert max(one.most.values()) == 1
 
 
 async def test_pod_deleted_by_force_is_kept_until_its_kubelet_has_ended_it(

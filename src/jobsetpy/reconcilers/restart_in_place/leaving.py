@@ -10,7 +10,8 @@ a pod is replaced as soon as it is gone. So the manager takes the finalizer off 
 
 A pod that has ended may be uncounted too, if it was told to leave before: its grace period is still
 there, while a pod that is deleted after its end has none. The Job controller, which counts within
-about a second, may be faster; then the pod counts.
+about a second, may be faster; then its index is complete although its work is not, and the Job is
+recreated.
 
 Left alone are pods of Jobs that end or are deleted, pods whose end could fail their Job by
 ``podFailurePolicy`` (the JobSet's failure policy decides then), and pods that are deleted by force
@@ -38,36 +39,60 @@ from jobsetpy.reconcilers.restart_in_place.failures import (
 )
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, text
-from jobsetpy.reconcilers.rules.membership import is_ours
-from jobsetpy.reconcilers.rules.plan import Plan
+from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
 
 EXPECTED_CODES: Final = (137, 143)
 """Exit codes that follow from being told to leave: SIGKILL and SIGTERM."""
 
 
+CHECK_S: Final = 2.0
+"""Interval between checks of a Job that may have counted a pod."""
+CHECKS: Final = 5
+"""Number of such checks; the Job controller counts within about a second."""
+
+
 @attrs.frozen(kw_only=True)
 class ObservedLeaving:
-    """A JobSet's pods that leave.
+    """A pod that was told to leave.
 
     Args:
-        jobset: the JobSet; ``None`` if it is gone.
-        pods: its pods that :func:`is_leaving`, or were when they were last seen, each with its
-            Job; their Jobs would count them.
+        told: the pod when it was first seen leaving.
+        pod: the pod now; ``None`` if it is gone.
+        job: its Job; ``None`` if the Job is gone, or not known yet.
+        jobset: the Job's JobSet; ``None`` if it is gone, or the Job is none of its.
+        checks: how often its Job was checked since the pod has ended, or was not known.
     """
 
+    told: ChildPod
+    pod: ChildPod | None
+    job: Job | None
     jobset: JobSet | None
-    pods: tuple[tuple[ChildPod, Job], ...] = ()
+    checks: int = 0
 
 
 @attrs.frozen(kw_only=True)
 class LeavingPlan(Plan[None]):
-    """Actions for the pods that leave.
+    """Actions for a pod that was told to leave.
 
     Args:
-        uncounted: pods to take the finalizer off.
+        uncount: whether to take the Job controller's finalizer off it.
+        recreate: whether to have its Job recreated, which counts it as succeeded.
+        again: whether to check its Job later.
     """
 
-    uncounted: tuple[ChildPod, ...] = ()
+    uncount: bool = False
+    recreate: bool = False
+    again: bool = False
+
+    def event(self, told: ChildPod, job: Job) -> EmitEvent:
+        """Return the event for a Job that is recreated."""
+        name = told.metadata.name
+        message = (
+            f"job {job.metadata.name!r} counts pod {name!r} as succeeded, which was told to leave: "
+            "the job is recreated, since it never replaces that pod"
+        )
+        return EmitEvent(cond.WARNING, keys.LEAVING_POD_COUNTED_REASON, message, pod=name)
 
 
 def is_leaving(pod: ChildPod) -> bool:
@@ -79,15 +104,28 @@ def is_leaving(pod: ChildPod) -> bool:
 
 
 def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
-    """Plan which pods their Jobs must not count; O(pods that leave)."""
-    jobset = observed.jobset
-    if jobset is None or not _restarts_in_place(jobset):
+    """Plan what to do about one pod; O(containers of its template)."""
+    told, pod, job, jobset = observed.told, observed.pod, observed.job, observed.jobset
+    if job is None:
+        return _check_again(observed, "the job is not known")
+    if jobset is None or not _restarts_in_place(jobset) or not _is_replaced(jobset, job, told):
         return LeavingPlan()
-    pods = tuple(pod for pod, job in observed.pods if _is_replaced(jobset, job, pod))
-    if not pods:
+    if pod is not None and pod.metadata.tracked:
+        if not _is_replaced(jobset, job, pod):
+            return LeavingPlan()
+        result = Result.done(summary="has its job not count the pod")
+        return LeavingPlan(uncount=True, result=result)
+    index = parse_count(told.metadata.annotations.completion_index)
+    if index is not None and job.status.has_completed(index):
+        result = Result.done(summary="has the job recreated, which counts the pod as succeeded")
+        return LeavingPlan(recreate=True, result=result)
+    return _check_again(observed, "the pod may have been counted")
+
+
+def _check_again(observed: ObservedLeaving, why: str) -> LeavingPlan:
+    if observed.checks >= CHECKS:
         return LeavingPlan()
-    result = Result.done(summary=f"has the Jobs not count {len(pods)} pods that leave")
-    return LeavingPlan(uncounted=pods, result=result)
+    return LeavingPlan(again=True, result=Result.requeue_after(CHECK_S, summary=why))
 
 
 def finalizer_patch(pod: ChildPod) -> dict[str, object]:

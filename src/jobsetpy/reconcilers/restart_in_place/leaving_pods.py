@@ -1,8 +1,9 @@
 """Has Jobs not count pods that were told to leave (controller ``leaving-pods``).
 
-The request's key is the JobSet's. A pod event costs O(1): only a pod that begins to leave asks for
-a reconcile. What is done, and why, is decided by ``reconcilers.restart_in_place.leaving``. Nothing
-is remembered: a manager that starts finds the pods that are leaving by then in its cache.
+The request's key is the pod's. A pod event costs O(1): only a pod that begins to leave asks for a
+reconcile. What is done, and why, is decided by ``reconcilers.restart_in_place.leaving``. A pod is
+remembered from when it is seen leaving until it is known that its Job does not count it; a manager
+that starts finds the pods that are leaving by then in its cache.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import attrs
 from jobsetpy import runtime as rt
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import controller_of
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of
-from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.restart_in_place.leaving import (
+    CHECK_S,
     LeavingPlan,
     ObservedLeaving,
     finalizer_patch,
@@ -28,124 +31,105 @@ from jobsetpy.reconcilers.restart_in_place.leaving import (
     plan_leaving,
 )
 
-
-@attrs.frozen(kw_only=True)
-class LeavingPodsSettings:
-    """Settings of the leaving pods reconciler.
-
-    Args:
-        workers: maximum concurrent reconciles.
-        parallel_writes: maximum concurrent requests for one JobSet.
-    """
-
-    workers: int = 4
-    parallel_writes: int = 16
-
-
-def _jobset_key(pod: ChildPod) -> rt.ObjectKey:
-    return rt.ObjectKey(pod.metadata.namespace, pod.metadata.labels.jobset_name)
-
-
-def _counted(pod: ChildPod) -> str | None:
-    meta = pod.metadata
-    going = meta.deletion_timestamp is not None and meta.tracked
-    return str(_jobset_key(pod)) if going else None
-
-
-COUNTED_LEAVING: Final[rt.Index[ChildPod]] = rt.Index("countedLeavingPods", _counted)
-"""Pods that are being deleted and that their Job would count, by the JobSet that they name."""
+WORKERS: Final = 16
+"""Maximum number of concurrent requests: as many pods as a drain may delete together."""
 
 
 class LeavingPodsReconciler:
-    """Takes the Job controller's finalizer off pods of one JobSet that leave.
+    """Takes the Job controller's finalizer off a pod that leaves; the request's key is the pod's.
 
     Args:
-        caches: informers; pods with the index :data:`COUNTED_LEAVING`.
-        settings: limits.
+        caches: informers.
     """
 
-    def __init__(self, caches: SharedCaches, settings: LeavingPodsSettings) -> None:
+    def __init__(self, caches: SharedCaches) -> None:
         self._client = caches.manager.client
+        self._clock = caches.manager.clock
         self._jobsets = caches.jobsets.store
         self._jobs = caches.jobs.store
         self._pods = caches.pods.store
-        self._settings = settings
-        self._told: set[str] = set()  # UIDs of pods that were seen leaving; they may end meanwhile
+        self._events = caches.events
+        self._told: dict[rt.ObjectKey, ObservedLeaving] = {}
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
         """Ask for a reconcile if a pod begins to leave; O(1)."""
-        old, new = event.old, event.new
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._told.discard(old.metadata.uid)
-        if new is None or not is_leaving(new) or new.metadata.uid in self._told:
+        pod = event.new
+        if pod is None or not is_leaving(pod):
             return ()
-        self._told.add(new.metadata.uid)
-        return (rt.Request(_jobset_key(new)),)
-
-    def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
-        """Ask for a reconcile if pods leave whose Job becomes known only now; O(1)."""
-        new = event.new
-        if new is None or event.old is not None:
+        key = rt.ObjectKey(pod.metadata.namespace, pod.metadata.name)
+        known = self._told.get(key)
+        if known is not None and known.told.metadata.uid == pod.metadata.uid:
             return ()
-        key = rt.ObjectKey(new.metadata.namespace, new.metadata.labels.get(keys.JOBSET_NAME, ""))
-        return (rt.Request(key),) if self._pods.by_index(COUNTED_LEAVING, str(key)) else ()
+        self._told[key] = ObservedLeaving(told=pod, pod=pod, job=None, jobset=None)
+        return (rt.Request(key),)
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
-        """Have Jobs not count the pods of one JobSet that leave.
+        """Have its Job not count a pod that leaves."""
+        key = request.key
+        known = self._told.get(key)
+        if known is None:
+            return rt.Result.done()
+        observed = self._observe(key, known)
+        plan = plan_leaving(observed)
+        again = await self._execute(observed, plan)
+        if self._told.get(key) is known:  # else another pod of the name leaves by now
+            if again or plan.again:
+                self._told[key] = attrs.evolve(known, checks=known.checks + 1)
+            else:
+                del self._told[key]
+        return plan.result if not again else rt.Result.requeue_after(CHECK_S)
 
-        Raises:
-            ExceptionGroup: some writes failed; the others were made.
-        """
-        plan = plan_leaving(self._observe(request.key))
-        await self._execute(plan)
-        return plan.result
-
-    def _observe(self, key: rt.ObjectKey) -> ObservedLeaving:
-        jobset = self._jobsets.get(key)
-        if jobset is None:
-            return ObservedLeaving(jobset=None)
-        leaving = self._pods.by_index(COUNTED_LEAVING, str(key))
-        found = ((pod, job_of(self._jobs, pod)) for pod in leaving)
-        uid = jobset.metadata.uid
-        return ObservedLeaving(
-            jobset=jobset,
-            pods=tuple(
-                (pod, job)
-                for pod, job in found
-                if job is not None
-                and pod.metadata.uid in self._told
-                and job.metadata.controller is not None
-                and job.metadata.controller.uid == uid
-            ),
+    def _observe(self, key: rt.ObjectKey, known: ObservedLeaving) -> ObservedLeaving:
+        told, pod = known.told, self._pods.get(key)
+        if pod is not None and pod.metadata.uid != told.metadata.uid:
+            pod = None
+        job = job_of(self._jobs, told)
+        return attrs.evolve(
+            known, pod=pod, job=job, jobset=None if job is None else self._jobset_of(job)
         )
 
-    async def _execute(self, plan: LeavingPlan) -> None:
-        async def act(pod: ChildPod) -> None:
+    def _jobset_of(self, job: Job) -> JobSet | None:
+        owner = controller_of(job.metadata.owner_references)
+        if owner is None:
+            return None
+        jobset = self._jobsets.get(rt.ObjectKey(job.metadata.namespace, owner.name))
+        return jobset if jobset is not None and jobset.metadata.uid == owner.uid else None
+
+    async def _execute(self, observed: ObservedLeaving, plan: LeavingPlan) -> bool:
+        """Carry a plan out; return whether the Job may have counted the pod before."""
+        pod, job, jobset = observed.pod, observed.job, observed.jobset
+        if plan.uncount and pod is not None:
             meta = pod.metadata
-            with suppress(ConflictError, NotFoundError):  # another pod of that name, or none
-                await self._client.merge_patch(
+            try:
+                stored = await self._client.merge_patch(
                     ChildPod, meta.namespace, meta.name, finalizer_patch(pod)
                 )
+            except (ConflictError, NotFoundError):  # another pod of that name, or none
+                return True
+            return stored.status.phase == "Succeeded"
+        if plan.recreate and job is not None and jobset is not None:
+            await self._recreate(job)
+            event = plan.event(observed.told, job)
+            self._events.event(jobset, event.type_, event.reason, event.message)
+        return False
 
-        failures = await in_parallel(self._settings.parallel_writes, plan.uncounted, act)
-        raise_failures(failures, "pods that leave could not be taken from their jobs' counts")
+    async def _recreate(self, job: Job) -> None:
+        """Mark a Job for recreation by the controller of Jobs; the others restart in place."""
+        meta = job.metadata
+        annotations = {keys.RESTART_ANNOTATION: seconds_text(self._clock.now())}
+        body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
+        with suppress(ConflictError, NotFoundError):
+            await self._client.merge_patch(Job, meta.namespace, meta.name, body)
 
 
-def setup(manager: rt.Manager, settings: LeavingPodsSettings | None = None) -> rt.Controller:
+def setup(manager: rt.Manager) -> rt.Controller:
     """Wire the leaving pods reconciler: its caches, watches and controller.
 
     Args:
         manager: not started yet.
-        settings: limits.
     """
-    settings = settings or LeavingPodsSettings()
     caches = SharedCaches(manager)
-    caches.pods.add_index(COUNTED_LEAVING)
-    reconciler = LeavingPodsReconciler(caches, settings)
+    reconciler = LeavingPodsReconciler(caches)
     return caches.controller(
-        "leaving-pods",
-        reconciler,
-        settings.workers,
-        rt.Watch(caches.pods, reconciler.on_pod),
-        rt.Watch(caches.jobs, reconciler.on_job),
+        "leaving-pods", reconciler, WORKERS, rt.Watch(caches.pods, reconciler.on_pod)
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.restart_in_place.leaving import (
+    CHECKS,
     LeavingPlan,
     ObservedLeaving,
     finalizer_patch,
@@ -65,8 +68,9 @@ def rule(action, operator=None, *codes):
 
 def uncounted(of, its, one):
     """The names of the pods to take the finalizer off."""
-    plan = plan_leaving(ObservedLeaving(jobset=of, pods=((one, its),)))
-    return [each.metadata.name for each in plan.uncounted]
+    plan = plan_leaving(ObservedLeaving(told=one, pod=one, job=its, jobset=of))
+    assert not plan.recreate
+    return ["p"] if plan.uncount else []
 
 
 LEAVING = {
@@ -126,7 +130,43 @@ def test_pod_that_leaves_is_counted_or_not_when(case):
 
 def test_jobset_that_is_gone_has_no_plan():
     """Its pods go with it."""
-    assert plan_leaving(ObservedLeaving(jobset=None)) == LeavingPlan()
+    observed = ObservedLeaving(told=pod(), pod=pod(), job=job(), jobset=None)
+
+    assert plan_leaving(observed) == LeavingPlan()
+
+
+GONE = {
+    "is gone and was counted": (None, "0", (False, True)),
+    "is gone and was not counted": (None, "1-3", (True, False)),
+    "is still there and was counted": (pod(finalizers=()), "0-1", (False, True)),
+    "is still there and was not counted": (
+        pod(finalizers=(), phase="Succeeded"),
+        "",
+        (True, False),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GONE)
+def test_job_is_recreated_if_it_counts_a_pod_that(case):
+    """The index is complete for the Job, and its work is not done."""
+    one, completed, (again, recreate) = GONE[case]
+    its = job()
+    its = evolve(its, status=evolve(its.status, completed_indexes=completed))
+    observed = ObservedLeaving(told=pod(), pod=one, job=its, jobset=jobset())
+    plan = plan_leaving(observed)
+    last = plan_leaving(attrs.evolve(observed, checks=CHECKS))
+
+    assert (plan.again, plan.recreate) == (again, recreate)
+    assert (last.again, last.recreate) == (False, recreate)
+
+
+def test_job_that_is_not_known_is_awaited():
+    """The watches of pods and of Jobs are not in step."""
+    observed = ObservedLeaving(told=pod(), pod=pod(), job=None, jobset=None)
+
+    assert plan_leaving(observed).again
+    assert not plan_leaving(attrs.evolve(observed, checks=CHECKS)).again
 
 
 def test_patch_keeps_finalizers_of_others():

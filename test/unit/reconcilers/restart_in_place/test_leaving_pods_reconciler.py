@@ -10,39 +10,41 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError
-from jobsetpy.reconcilers.restart_in_place.leaving_pods import (
-    COUNTED_LEAVING,
-    LeavingPodsReconciler,
-    LeavingPodsSettings,
-)
+from jobsetpy.reconcilers.restart_in_place.leaving import CHECKS
+from jobsetpy.reconcilers.restart_in_place.leaving_pods import LeavingPodsReconciler
 from jobsetpy.testing import store_writer_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 from support.restarts.epoch_steps import caches_of
 
-KEY = rt.ObjectKey("default", "test-js")
+KEY = rt.ObjectKey("default", "p")
 AT = "2026-01-01T00:00:00Z"
 
 
 class Client:
-    """Notes patches; each may be refused."""
+    """Notes patches and answers with the pod in a phase; each may be refused."""
 
-    def __init__(self, refusal=None):
+    def __init__(self, refusal=None, phase="Running"):
         self.patches = []
         self.refusal = refusal
+        self.phase = phase
 
-    async def merge_patch(self, _cls, namespace, name, body):
-        self.patches.append((namespace, name, body["metadata"]["uid"]))
+    async def merge_patch(self, cls, _namespace, name, body):
+        self.patches.append((cls.__name__, name, body["metadata"]["uid"]))
         if self.refusal is not None:
             raise self.refusal
+        return pod(grace=30, phase=self.phase, tracked=False)
 
 
-def job(uid="j"):
+def job(uid="j", completed=""):
     owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "name": "test-js",
              "uid": "js-uid", "controller": True}  # fmt: skip
     labels = {keys.JOBSET_NAME: "test-js", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0"}
     meta = {"name": "j", "namespace": "default", "uid": uid, "labels": labels,
             "ownerReferences": [owner]}  # fmt: skip
-    return decoded(Job, {"metadata": meta, "spec": {"parallelism": 1}})
+    return decoded(
+        Job,
+        {"metadata": meta, "spec": {"parallelism": 1}, "status": {"completedIndexes": completed}},
+    )
 
 
 def pod(uid="p-uid", *, grace=None, phase="Running", tracked=True, job_uid="j"):
@@ -50,6 +52,7 @@ def pod(uid="p-uid", *, grace=None, phase="Running", tracked=True, job_uid="j"):
              "controller": True}  # fmt: skip
     meta = {"name": "p", "namespace": "default", "uid": uid, "ownerReferences": [owner],
             "labels": {keys.JOBSET_NAME: "test-js"},
+            "annotations": {keys.COMPLETION_INDEX_ANNOTATION: "0"},
             "finalizers": [keys.JOB_TRACKING_FINALIZER] if tracked else []}  # fmt: skip
     if grace is not None:
         meta |= {"deletionTimestamp": AT, "deletionGracePeriodSeconds": grace}
@@ -66,7 +69,7 @@ class Rig:
         )
         self.client = client or Client()
         self.jobs = store_writer_of(Job, [job()])
-        self.pods = store_writer_of(ChildPod, indexes=[COUNTED_LEAVING])
+        self.pods = store_writer_of(ChildPod)
         caches = caches_of(
             self.client,
             ManualClock(),
@@ -74,13 +77,13 @@ class Rig:
             jobs=self.jobs.store,
             pods=self.pods.store,
         )
-        self.reconciler = LeavingPodsReconciler(caches, LeavingPodsSettings())
+        self.reconciler = LeavingPodsReconciler(caches)
         self.known = None
 
     def see(self, new):
         """A pod event; the keys that are asked for."""
         if new is None:
-            self.pods.delete(rt.ObjectKey("default", "p"))
+            self.pods.delete(KEY)
         else:
             self.pods.apply(new)
         requests = self.reconciler.on_pod(rt.Event(self.known, new))
@@ -88,29 +91,62 @@ class Rig:
         return [request.key for request in requests]
 
     async def reconcile(self):
-        """Reconcile; the UIDs that were patched."""
-        await self.reconciler.reconcile(rt.Request(KEY))
-        return [uid for _, _, uid in self.client.patches]
+        """Reconcile; the patches so far, and whether another check follows."""
+        result = await self.reconciler.reconcile(rt.Request(KEY))
+        return self.client.patches, result.delay is not None
+
+
+POD, JOB = ("ChildPod", "p", "p-uid"), ("Job", "j", "j")
 
 
 async def test_pod_is_patched_once_when_it_begins_to_leave():
-    """Further events of the pod ask for nothing."""
+    """Further events of the pod ask for nothing, and nothing is remembered of it."""
     rig = Rig()
     asked = [rig.see(pod()), rig.see(pod(grace=30)), rig.see(pod(grace=30, phase="Failed"))]
 
     assert asked == [[], [KEY], []]
-    assert await rig.reconcile() == ["p-uid"]
-    rig.see(pod(grace=30, tracked=False))
-    assert await rig.reconcile() == ["p-uid"]
+    assert await rig.reconcile() == ([POD], False)
+    assert await rig.reconcile() == ([POD], False)
+    assert rig.reconciler._told == {}
 
 
 async def test_pod_that_has_ended_before_the_reconcile_is_patched_when_it_was_seen_leaving():
     """The kubelet takes the grace period away once the pod has ended."""
-    rig = Rig()
+    rig = Rig(Client(phase="Succeeded"))
     rig.see(pod(grace=30))
     rig.see(pod(grace=0, phase="Succeeded"))
 
-    assert await rig.reconcile() == ["p-uid"]
+    assert await rig.reconcile() == ([POD], True)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_job_is_marked_when_it_has_counted_a_pod_that_was_told_to_leave(gone):
+    """It would never replace the pod."""
+    rig = Rig(Client(phase="Succeeded"))
+    rig.see(pod(grace=30))
+    if not gone:
+        rig.see(pod(grace=0, phase="Succeeded"))
+        await rig.reconcile()
+    rig.see(None)
+    rig.jobs.apply(job(completed="0"))
+
+    patches, again = await rig.reconcile()
+
+    assert (patches, again) == ([JOB] if gone else [POD, JOB], False)
+    assert rig.reconciler._told == {}
+
+
+async def test_job_that_has_not_counted_the_pod_is_left_alone_after_some_checks():
+    """The Job controller counts within about a second."""
+    rig = Rig(Client(phase="Succeeded"))
+    rig.see(pod(grace=30))
+    rig.see(pod(grace=0, phase="Succeeded"))
+    await rig.reconcile()
+    rig.see(None)
+    for _ in range(CHECKS):
+        await rig.reconcile()
+
+    assert (rig.client.patches, rig.reconciler._told) == ([POD], {})
 
 
 async def test_pod_that_is_deleted_after_its_end_is_left_alone():
@@ -119,7 +155,7 @@ async def test_pod_that_is_deleted_after_its_end_is_left_alone():
     asked = [rig.see(pod(phase="Succeeded")), rig.see(pod(grace=0, phase="Succeeded"))]
 
     assert asked == [[], []]
-    assert await rig.reconcile() == []
+    assert await rig.reconcile() == ([], False)
 
 
 async def test_pod_of_another_job_is_left_alone():
@@ -127,19 +163,7 @@ async def test_pod_of_another_job_is_left_alone():
     rig = Rig()
     rig.see(pod(grace=30, job_uid="other"))
 
-    assert await rig.reconcile() == []
-
-
-@pytest.mark.parametrize("known", [False, True])
-async def test_job_that_becomes_known_late_asks_for_its_leaving_pods(known):
-    """The two watches are not in step."""
-    rig = Rig()
-    if known:
-        rig.see(pod(grace=30))
-
-    requests = rig.reconciler.on_job(rt.Event(None, job()))
-
-    assert [request.key for request in requests] == ([KEY] if known else [])
+    assert await rig.reconcile() == ([], True)
 
 
 async def test_another_pod_of_the_name_is_no_failure():
@@ -148,13 +172,5 @@ async def test_another_pod_of_the_name_is_no_failure():
     rig = Rig(Client(refusal))
     rig.see(pod(grace=30))
 
-    assert await rig.reconcile() == ["p-uid"]
-
-
-async def test_nothing_is_remembered_of_a_pod_that_is_gone():
-    """A pod of the same name starts from the beginning."""
-    rig = Rig()
-    rig.see(pod(grace=30))
-    rig.see(None)
-
-    assert rig.reconciler._told == set()
+    assert await rig.reconcile() == ([POD], True)
+    assert rig.see(pod("q-uid", grace=30)) == [KEY]
