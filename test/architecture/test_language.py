@@ -44,11 +44,11 @@ RECORDED = {
     },
     "docs": {
         DOCSTRING: 0,
-        "told of": 8,
-        "anew": 40,
-        "so many, so often, so long": 11,
+        "told of": 6,
+        "anew": 9,
+        "so many, so often, so long": 3,
         "see there": 0,
-        "nobody, somebody": 42,
+        "nobody, somebody": 7,
     },
 }
 """Occurrences that are left in each folder. Lower a number with the text that you improve; no number
