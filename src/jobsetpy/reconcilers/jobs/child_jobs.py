@@ -1,8 +1,8 @@
-"""The child Jobs a JobSet should have, and their bodies.
+"""Desired child Jobs of a JobSet, and their bodies.
 
-A JobSet may have thousands of Jobs that differ in a few numbers only. What they have in common is
-computed once per ReplicatedJob; a body is then a handful of small dicts around shared parts. Bodies
-are therefore read-only.
+A JobSet may have thousands of Jobs that differ in a few numbers only. The common parts are computed
+once per ReplicatedJob; a body is then a handful of small dicts around shared parts. Bodies are
+therefore read-only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ GENERATED_KEYS: Final = frozenset(
         *group_scheduling.ANNOTATIONS,
     }
 )
-"""Keys whose value on Jobs and pods is the controller's, whatever a template says."""
+"""Keys whose values on Jobs and pods are set by the controller, never by a template."""
 
 _NO_SCHEDULE_TOLERATION: Final = {
     "key": keys.NO_SCHEDULE_TAINT,
@@ -70,21 +70,22 @@ _NO_MARKS: Final = backends.SchedulerFields()
 
 
 class JobTemplateBuilder:
-    """Makes the Jobs of one ReplicatedJob.
+    """Builder of the Jobs of one ReplicatedJob.
 
     Args:
-        jobset: the parent; its status gives the attempt.
-        replicated: the ReplicatedJob.
-        first_global: sum of the replicas of the ReplicatedJobs before it.
-        first_in_group: the same over those with its group name.
-        global_replicas: sum of the replicas of all.
-        group_replicas: sum of the replicas in its group.
-        own_attempts: each index's own restarts, or ``None`` to leave that label out.
-        pod_groups: of coscheduling, if the JobSet asks for it.
-        marks: what pods of those groups are given beside their labels.
-        lost_node_deadline_s: after which pods on an unreachable node are given up; 0 for never.
-        group_annotations: annotations of the startup group, if the ReplicatedJob is in it.
-        claims: templates of volume claims, each with its place.
+        jobset: parent JobSet; its status gives the attempt.
+        replicated: ReplicatedJob to build Jobs for.
+        first_global: sum of the replicas of all earlier ReplicatedJobs.
+        first_in_group: sum of the replicas of the earlier ReplicatedJobs in its API group.
+        global_replicas: sum of the replicas of all ReplicatedJobs.
+        group_replicas: sum of the replicas in its API group.
+        own_attempts: restart attempt of each index, or ``None`` to leave that label out.
+        pod_groups: gangs of the JobSet, if it requests coscheduling.
+        marks: scheduler fields of pods in gangs, in addition to their labels.
+        lost_node_deadline_s: time in seconds after which pods on an unreachable node are given up;
+            0 for never.
+        group_annotations: annotations of the startup group, if the ReplicatedJob is in one.
+        claims: names of the volume claim templates, each with its index in the spec.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place, from sums over all ReplicatedJobs
@@ -137,7 +138,8 @@ class JobTemplateBuilder:
         placement |= group_annotations or {}
         self._job_labels = {**_part(job_template, "labels"), **common}
         self._job_annotations = {**_part(job_template, "annotations"), **common, **placement}
-        # It asks for one Job to be made anew; from a template it would do so for ever.
+        # The annotation requests one recreation of a Job; copied from a template it would never
+        # stop.
         self._job_annotations.pop(keys.RESTART_ANNOTATION, None)
         self._pod_labels = {**_part(pod_meta, "labels"), **common}
         self._pod_annotations = {**_part(pod_meta, "annotations"), **common, **placement}
@@ -158,7 +160,7 @@ class JobTemplateBuilder:
         volumes = pod_volumes(jobset, pod_spec, claims or {})
         if volumes:
             pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), *volumes]
-        # Judged by the Job's annotations, which the template may have given it by itself.
+        # Read from the Job's annotations, because the template may set them directly.
         self._reserves_nodes = (
             keys.EXCLUSIVE_TOPOLOGY_ANNOTATION in self._job_annotations
             and keys.NODE_SELECTOR_ANNOTATION in self._job_annotations
@@ -176,34 +178,34 @@ class JobTemplateBuilder:
             **job_fields(job_spec, lost_node_deadline_s),
             "suspend": jobset.spec.suspend is True,
         }
-        # A finished Job that is deleted would be missing, be made again and run again.
+        # The TTL would delete a finished Job; it would be missing, created again and run again.
         self._spec.pop("ttlSecondsAfterFinished", None)
 
     def name(self, index: int) -> str:
-        """Name of the Job at that index."""
+        """Return the name of the Job with this index."""
         return job_name(self._jobset_name, self.replicated.name, index)
 
     def names(self) -> Iterator[tuple[int, str]]:
-        """Index and name of every Job."""
+        """Return the index and name of every Job."""
         stem = job_name(self._jobset_name, self.replicated.name, "")
         return ((index, f"{stem}{index}") for index in range(self.replicated.replicas))
 
     @property
     def pod_spec(self) -> Mapping[str, Any]:
-        """Of its pods, but for what is each Job's own."""
+        """Pod spec common to all its Jobs, without the fields that differ per Job."""
         return self._pod_spec
 
     @property
     def reserves_nodes(self) -> bool:
-        """Whether its Jobs have nodes of their own."""
+        """Return whether each of its Jobs reserves nodes for itself."""
         return self._reserves_nodes
 
     def body(self, index: int, *, gate: bool = True) -> dict[str, Any]:
-        """The Job at that index, as JSON. Parts of it are shared with other bodies.
+        """Return the Job with this index as JSON; it shares parts with other bodies.
 
         Args:
-            index: of the Job.
-            gate: whether pods of a gang are held back by the coscheduler's gate.
+            index: index of the Job.
+            gate: set the coscheduler's scheduling gate on pods of a gang.
         """
         name = self.name(index)
         own = {
@@ -256,7 +258,7 @@ class JobTemplateBuilder:
 
 
 class _Blueprints(Mapping[str, JobTemplateBuilder]):
-    """Blueprints that are made when they are asked for: a plan needs those of missing Jobs."""
+    """Mapping of lazily created builders: a plan needs only those of missing Jobs."""
 
     def __init__(self, makers: Mapping[str, Callable[[], JobTemplateBuilder]]) -> None:
         self._makers = makers
@@ -280,13 +282,14 @@ def blueprints(
     marks: backends.SchedulerFields = _NO_MARKS,
     lost_node_deadline_s: float = 0.0,
 ) -> Mapping[str, JobTemplateBuilder]:
-    """Return a blueprint for each ReplicatedJob, by name and in the order of the spec.
+    """Return a builder for each ReplicatedJob, by name and in the order of the spec.
 
     Args:
-        jobset: the parent.
+        jobset: parent JobSet.
         features: the feature gates.
-        marks: what pods of coscheduling's groups are given.
-        lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline.
+        marks: scheduler fields of pods in gangs.
+        lost_node_deadline_s: deadline in seconds for pods on unreachable nodes, if the JobSet sets
+            none.
     """
     deadline_s = deadline_of(jobset.metadata.annotations, lost_node_deadline_s)
     replicated_jobs = jobset.spec.replicated_jobs
@@ -323,9 +326,10 @@ def blueprints(
 
 
 def placement_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:
-    """Annotations of exclusive placement: the ReplicatedJob's win over the JobSet's.
+    """Return the annotations of exclusive placement; a ReplicatedJob's override the JobSet's.
 
-    The node-selector annotation counts only beside an exclusive-topology annotation at its level.
+    The node-selector annotation counts only together with an exclusive-topology annotation at the
+    same level.
     """
     out: dict[str, str] = {}
     template = _part(_part(replicated.template, "metadata"), "annotations")
@@ -340,6 +344,6 @@ def placement_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str
 
 
 def _part(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A nested object of JSON; missing and null are empty."""
+    """Return a nested JSON object; empty if it is missing or null."""
     value = mapping.get(name)
     return value if isinstance(value, Mapping) else {}

@@ -1,9 +1,9 @@
-"""How often a status is written in which nothing but counters has changed.
+"""Minimum interval between status writes in which only counters have changed.
 
-Each write goes whole to every agent of a JobSet that restarts in place, and counters change all the
-time while thousands of pods come and go. So they wait for each other, the longer the more agents
-there are; while a restart is under way they wait for its end. Whatever else the status says waits
-for nothing.
+Each write is sent in full to every agent of a JobSet that restarts in place, and counters change
+constantly while thousands of pods come and go. So these writes are spaced out, in proportion to the
+number of agents; during a restart they wait until its end. All other status changes are written
+immediately.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.membership import pods_of
 
 PAUSES_PER_RESTART: Final = 30
-"""A restart that takes longer than so many pauses does not hide the counters until its end."""
+"""A restart that takes longer than this number of pauses no longer delays the counters."""
 
 
 @attrs.frozen(kw_only=True)
 class CounterPace:
-    """What bounds the writes.
+    """Limits on the rate of counter writes.
 
     Args:
-        every_s: the least time between two of them, in seconds.
-        agent_events_per_s: how often agents may be told a second, over all agents of a JobSet; 0
-            for no limit.
+        every_s: minimum interval between two writes, in seconds.
+        agent_events_per_s: maximum number of agents notified per second, over all agents of a
+            JobSet; 0 for no limit.
     """
 
     every_s: float = 0.0
     agent_events_per_s: float = 0.0
 
     def pause_s(self, jobset: JobSet) -> float:
-        """How long counters wait after the write before, in seconds."""
+        """Return the minimum time since the previous counter write, in seconds."""
         pause_s = self.every_s
         if self.agent_events_per_s > 0:
             pause_s = max(pause_s, agents_of(jobset) / self.agent_events_per_s)
@@ -42,14 +42,14 @@ class CounterPace:
 
 
 def agents_of(jobset: JobSet) -> int:
-    """How many agents watch a JobSet: one in each pod of one that restarts in place."""
+    """Return the number of agents that watch a JobSet: one per pod if it restarts in place."""
     if not jobset.spec.restarts_in_place:
         return 0
     return pods_of(jobset)
 
 
 def is_restarting(jobset: JobSet) -> bool:
-    """Whether a restart in place is under way: the last epoch is over, and the next not begun."""
+    """Return whether a restart in place is in progress: between two epochs."""
     status = jobset.status
     return (
         0 < status.synced_epoch <= status.deprecated_epoch

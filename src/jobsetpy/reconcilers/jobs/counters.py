@@ -1,4 +1,4 @@
-"""How many Jobs of each ReplicatedJob are ready, active, suspended, successful and failed."""
+"""Numbers of ready, active, suspended, successful and failed Jobs of each ReplicatedJob."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobsetpy.reconcilers.rules.membership import (
 
 
 def is_ready(job: Job) -> bool:
-    """Whether so many pods run ready or have succeeded that the Job has all it can have."""
+    """Return whether the Job has as many ready or succeeded pods as it can have."""
     spec, status = job.spec, job.status
     pods = 1 if spec.parallelism is None else spec.parallelism
     if spec.completions is not None and spec.completions < pods:
@@ -27,7 +27,7 @@ def is_ready(job: Job) -> bool:
 
 
 def lacks_pods(job: Job) -> bool:
-    """Whether pods are missing that the Job controller would have made: it has begun to."""
+    """Return whether a started Job is missing pods that the Job controller should have created."""
     spec, status = job.spec, job.status
     if status.start_time is None or spec.suspend is True or status.finished is not None:
         return False
@@ -36,11 +36,11 @@ def lacks_pods(job: Job) -> bool:
 
 
 def ready_pods(jobset: JobSet, jobs: Iterable[Job]) -> str:
-    """Ready pods of all, as ``status.readyPods`` has it.
+    """Return the number of ready pods out of all, in the format of ``status.readyPods``.
 
     Args:
-        jobset: asks for pods.
-        jobs: those of the present attempt.
+        jobset: JobSet whose spec gives the number of pods.
+        jobs: Jobs of the current attempt.
     """
     return f"{sum(job.status.ready or 0 for job in jobs)}/{pods_of(jobset)}"
 
@@ -48,10 +48,10 @@ def ready_pods(jobset: JobSet, jobs: Iterable[Job]) -> str:
 def replicated_job_statuses(
     jobset: JobSet, buckets: Buckets, features: Features
 ) -> tuple[ReplicatedJobStatus, ...]:
-    """Counters of every ReplicatedJob, over the Jobs of the current attempt.
+    """Count the Jobs of the current attempt for every ReplicatedJob.
 
-    ``ready``, ``active`` and ``suspended`` may overlap. Jobs of unknown ReplicatedJobs count
-    nowhere. The order is descending by name, as users of JobSet have always found it stored.
+    ``ready``, ``active`` and ``suspended`` may overlap. Jobs of unknown ReplicatedJobs are not
+    counted. The order is descending by name, for compatibility with stored JobSets.
     """
     # ready, succeeded, failed, active, suspended
     counts = {item.name: [0, 0, 0, 0, 0] for item in jobset.spec.replicated_jobs}
@@ -90,9 +90,9 @@ def replicated_job_statuses(
 def without_suspended(
     statuses: tuple[ReplicatedJobStatus, ...], buckets: Buckets
 ) -> tuple[ReplicatedJobStatus, ...]:
-    """Counters to decide by: a suspended Job is not ready, however many of its pods succeeded.
+    """Return counters for decisions: a suspended Job is not ready, even if all its pods succeeded.
 
-    The stored ones count it, as users of JobSet know them.
+    The stored counters include it, for compatibility.
     """
     if not any(item.suspended and item.ready for item in statuses):
         return statuses
@@ -107,6 +107,6 @@ def without_suspended(
 def all_jobs_ready(
     jobset: JobSet, statuses: Iterable[ReplicatedJobStatus], *, stay_failed: int = 0
 ) -> bool:
-    """Whether every Job is ready or has succeeded, except so many that stay failed."""
+    """Return whether every Job is ready or has succeeded, apart from those that stay failed."""
     wanted = sum(item.replicas for item in jobset.spec.replicated_jobs) - stay_failed
     return wanted == sum(item.ready + item.succeeded for item in statuses)

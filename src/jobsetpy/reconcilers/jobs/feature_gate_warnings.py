@@ -1,7 +1,8 @@
-"""Says which JobSets ask for what a feature gate keeps this manager from doing.
+"""Warnings about JobSets that need a feature whose gate is off in this manager.
 
-Admission refuses such JobSets, but those that were stored before the gate was switched off, or
-without webhooks, are there all the same; without a word, their workers would wait for nobody.
+Admission rejects such JobSets, but those that were stored before the gate was switched off, or
+without webhooks, still exist; without a warning their workers would wait forever for no visible
+reason.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _LOG: Final = get_logger("jobset")
 def feature_gate_warnings(
     jobsets: rt.SharedInformer[JobSet], features: Features
 ) -> Iterable[rt.Watch[JobSet]]:
-    """Watches that log a warning for each such JobSet; every replica logs its own."""
+    """Return watches that log a warning for each such JobSet; every replica logs its own."""
     if not features.in_place_restart:
         yield rt.Watch(jobsets, warn_of_in_place_restart, standby=True)
 
 
 def warn_of_in_place_restart(event: rt.Event[JobSet]) -> Iterable[rt.Request]:
-    """Warn of a JobSet that restarts in place: once, when it appears or begins to ask for it."""
+    """Log a warning for a JobSet that restarts in place: once, when it appears or enables it."""
     old, new = event.old, event.new
     if new is None or not new.spec.restarts_in_place:
         return ()

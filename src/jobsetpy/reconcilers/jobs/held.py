@@ -1,7 +1,8 @@
-"""Deleted Jobs that finalizers keep: nothing can be created in their place.
+"""Deleted Jobs that finalizers keep, so that their replacements cannot be created.
 
-The garbage collector removes its own finalizer once the pods are gone. Whoever has set another one
-(a queue, a backup, a controller that was uninstalled) has to remove it, which may never happen.
+The garbage collector removes its own finalizer once the pods are gone. Any other finalizer has to
+be removed by the program that set it (a queue, a backup, a controller that was uninstalled), which
+may never happen.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _MAX_TEXT: Final = 400
 
 
 def held(jobs: Iterable[Job], known: Mapping[str, float], now: float) -> dict[str, float]:
-    """Return since when Jobs are kept by others' finalizers alone, by UID.
+    """Return the time since when each Job is kept only by foreign finalizers, by UID.
 
     Args:
-        jobs: of the JobSet.
-        known: the result of the plan before.
-        now: on the monotonic clock.
+        jobs: Jobs of the JobSet.
+        known: result of the previous plan.
+        now: current time on the monotonic clock.
     """
     return {
         job.metadata.uid: known.get(job.metadata.uid, now)
@@ -39,13 +40,13 @@ def held(jobs: Iterable[Job], known: Mapping[str, float], now: float) -> dict[st
 
 
 def report_after_s(since: Mapping[str, float], now: float) -> float | None:
-    """Seconds until another Job is to be reported; ``None`` if there is none."""
+    """Return the seconds until another Job is to be reported; ``None`` if there is none."""
     waits = [at + REPORTED_AFTER_S - now for at in since.values()]
     return min((wait for wait in waits if wait > 0), default=None)
 
 
 def held_notices(jobs: Iterable[Job], since: Mapping[str, float], now: float) -> list[EmitEvent]:
-    """Events about the Jobs that have been kept for too long, in the order of their names."""
+    """Return events about the Jobs that have been kept for too long, sorted by name."""
     out = []
     for job in sorted(jobs, key=lambda job: job.metadata.name):
         meta = job.metadata

@@ -11,16 +11,16 @@ from jobsetpy.reconcilers.rules.names import subdomain
 
 
 def dns_hostnames(jobset: JobSet) -> bool:
-    """Whether pods get DNS names; without ``network`` they do not."""
+    """Return whether pods get DNS names; without ``network`` they do not."""
     network = jobset.spec.network
     return network is not None and network.enable_dns_hostnames is True
 
 
 def service_body(jobset: JobSet) -> dict[str, Any]:
-    """The Service: headless, without ports, selecting all pods of the JobSet.
+    """Return the Service: headless, without ports, selecting all pods of the JobSet.
 
-    Pods are published before they are ready unless the spec says otherwise: workers look each
-    other up while they start.
+    Pods are published before they are ready unless the spec says otherwise, because workers resolve
+    each other's names while they start.
     """
     network = jobset.spec.network
     publish = network.publish_not_ready_addresses if network is not None else None

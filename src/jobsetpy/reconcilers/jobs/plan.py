@@ -1,7 +1,7 @@
-"""The order in which the rules of a JobSet are decided.
+"""Plan of the jobs reconciler, and the order in which the rules of a JobSet are evaluated.
 
-Failure comes before success, both before creation, creation before suspension: users' expectations
-rest on this order, so it is written down once, here, and every rule has a file of its own.
+Failure comes before success, both come before creation, and creation before suspension. Users
+depend on this order, so it is written down only here; every rule has a file of its own.
 """
 
 from __future__ import annotations
@@ -97,31 +97,31 @@ from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
 _COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts", "readyPods"})
 
 CREATED_AT_ONCE: Final = 2000
-"""How many Jobs one plan creates: bounds its memory and the time that planning takes."""
+"""Maximum number of Jobs created per plan; bounds its memory and planning time."""
 
 
 @attrs.frozen(kw_only=True)
 class ObservedJobSet:
-    """All that one reconcile looks at.
+    """Input of one reconcile.
 
     Args:
-        key: of the JobSet.
+        key: namespace and name of the JobSet.
         jobset: the JobSet; ``None`` if it is gone.
-        wait_s: how long not to look at it yet: until the caches show own writes, or for a pause
-            after the plan before; what is below is empty then.
-        jobs: the Jobs whose controller it is by UID, in any order.
-        services: names of all Services of its namespace that matter (its own name suffices).
+        wait_s: seconds until the JobSet may be planned: until the caches show our own writes, or
+            for the pause after the previous plan; the fields below are then empty.
+        jobs: Jobs controlled by the JobSet, by UID, in any order.
+        services: names of the relevant Services of its namespace (its own name suffices).
         claims: names of the volume claims of its namespace that are known to exist.
         features: the feature gates.
         config_maps: names of the ConfigMaps of its namespace that are known to exist.
-        group_rbac: whether pods are given the right to watch their group's ConfigMap.
-        marks: what pods of coscheduling's groups are given.
-        queue_is_empty: no gang waits in the coscheduler's queue, so pods need no gate.
-        pace: of status writes that change nothing but counters.
-        lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline; 0 for
-            never.
-        backoff: how restarts of all Jobs are delayed, unless the JobSet says otherwise.
-        lost: whether pods of it are being deleted on a node that does not answer.
+        group_rbac: grant pods the permission to watch their startup group's ConfigMap.
+        marks: scheduler fields of pods in gangs.
+        queue_is_empty: no gang waits in the coscheduler's queue, so pods need no scheduling gate.
+        pace: limits on status writes that change only counters.
+        lost_node_deadline_s: deadline in seconds for pods on unreachable nodes, if the JobSet sets
+            none; 0 for never.
+        backoff: delay between restarts of all Jobs, unless the JobSet overrides it.
+        lost: some of its pods are being deleted on an unreachable node.
     """
 
     key: ObjectKey
@@ -142,15 +142,15 @@ class ObservedJobSet:
 
 
 def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Now) -> JobsPlan:
-    """Decide everything one reconcile does.
+    """Return everything that one reconcile does.
 
-    The same input gives the same plan, whatever the order of Jobs; carrying a plan out and
-    planning again comes to rest.
+    The same input gives the same plan in any order of Jobs; repeated planning and execution
+    converges.
 
     Args:
-        observed: JobSet and children, perhaps older than what the API server has.
-        memory: of the plan before.
-        now: for conditions and the time to live, and for pauses between writes.
+        observed: JobSet and children, perhaps older than those in the API server.
+        memory: state kept from the previous plan.
+        now: current time, for conditions, the TTL and pauses between writes.
     """
     jobset = observed.jobset
     if jobset is None:
@@ -183,7 +183,7 @@ def _leave_alone(jobset: JobSet, memory: JobsMemory, now: Now) -> JobsPlan:
 
 
 class _JobsPlanner:
-    """The state of one decision."""
+    """State of one planning pass."""
 
     def __init__(
         self, observed: ObservedJobSet, jobset: JobSet, memory: JobsMemory, now: Now
@@ -206,14 +206,15 @@ class _JobsPlanner:
         self.recreation = Recreation(memory, now)
         self.ready = False
         self.restarting = is_restarting(jobset)
-        # All agents hear of a restart's beginning and end, as they would of counters.
+        # All agents are notified of the start and the end of a restart, as they would be of
+        # counters.
         told = self.restarting != memory.restarting
         self.counters_at = now.monotonic if told else memory.counters_at
         pace = Pace.of(jobset, now.wall, observed.backoff)
         self.restart_pace = pace.paused(jobset.status, memory.pause, now)
         self.deletion: PinnedTime | None = None
         self.held = held(observed.jobs, memory.held, now.monotonic)
-        # Of a restart in place; that of all Jobs is looked at where they would be made.
+        # Back-off of a restart in place; that of a restart of all Jobs is computed before creation.
         self.paused_s = self._wait_s() if self.restarting else 0.0
 
     def plan(self) -> JobsPlan:
@@ -233,7 +234,7 @@ class _JobsPlanner:
         ):
             self.draft.set(cond.RESTART_ENDED_READY)
             self.ready = True
-            if not self.spec.restarts_in_place:  # else the barrier tells of it
+            if not self.spec.restarts_in_place:  # else the barrier plan ends the restart
                 self.draft.end_restart()
         if failed:
             problem = apply_failure_policy(
@@ -246,7 +247,7 @@ class _JobsPlanner:
         if self.stay_failed and self._is_out_of_reach():
             fail_beyond_completion(self.stay_failed, self.draft)
             return self._result()
-        # What follows tells of actions, and is stored only when those succeeded.
+        # The changes below report actions, and are stored only when those succeeded.
         before_actions = self.draft.change()
         self._create_what_pods_need()
         if self.features.elastic_jobset:
@@ -256,12 +257,12 @@ class _JobsPlanner:
         return self._result(partial=before_actions)
 
     def _were_ready(self) -> bool:
-        """Whether the stored counters say that all Jobs are ready."""
+        """Return whether the stored counters say that all Jobs are ready."""
         stored = self.jobset.status.replicated_jobs_status
         return all_jobs_ready(self.jobset, stored, stay_failed=len(self.stay_failed))
 
     def _waited_since(self) -> datetime | None:
-        """The creation, or the latest restart of Jobs or resume."""
+        """Return the latest of the creation, a restart of Jobs and a resumption."""
         times = [self.jobset.metadata.creation_timestamp]
         times += [
             each.last_transition_time
@@ -273,13 +274,13 @@ class _JobsPlanner:
         return max((at for at in times if at is not None), default=None)
 
     def _time_to_ready(self, since: datetime | None) -> float | None:
-        """Seconds, to be counted; none if it is not known that the wait ends only now."""
+        """Return the seconds to record; ``None`` unless the JobSet is known to become ready now."""
         if since is None or self._were_ready():
             return None
         return max(0.0, (self.now.wall - since).total_seconds())
 
     def _record_remade(self) -> None:
-        """Jobs that go to be made anew on request, once, with what their deletion changes."""
+        """Record Jobs that are recreated on request, once, together with their deletion."""
         going = sorted(
             job.metadata.name
             for job in self.buckets.marked
@@ -302,7 +303,7 @@ class _JobsPlanner:
         )
 
     def _count_what_stays_failed(self) -> None:
-        """Once each: with the status write that counts the Job among the failed ones."""
+        """Count each failed Job once: with the status write that adds it to the failed Jobs."""
         before = {item.name: item.failed for item in self.jobset.status.replicated_jobs_status}
         for name, count in Counter(replicated_job_of(m.job) for m in self.stay_failed).items():
             now = self.counters.get(name)
@@ -376,7 +377,7 @@ class _JobsPlanner:
         )
 
     def _activity(self) -> str:
-        """What the JobSet does, for the account of its time."""
+        """Return the current activity of the JobSet, for the accounting of its time."""
         status = self.draft.status
         waits = {each.reason for each in self.waits}
         return activity(
@@ -398,7 +399,7 @@ class _JobsPlanner:
         )
 
     def _counters_wait_s(self, change: StatusChange | None) -> float:
-        """How long a change of nothing but counters has to wait, in seconds."""
+        """Return the remaining wait for a change that affects only counters, in seconds."""
         if change is None or change.events or not change.patch.keys() <= _COUNTERS:
             return 0.0
         if not change.patch or change.status.restarts != self.jobset.status.restarts:
@@ -435,10 +436,10 @@ class _JobsPlanner:
         return (*notices, *self.waits)
 
     def _clean_up(self) -> JobsPlan:
-        """After the end: finished Jobs stay, all others go, and in time the JobSet itself goes.
+        """Delete the unfinished Jobs of a finished JobSet, and the JobSet after its TTL.
 
-        Whatever attempt a Job is of, and whether or not its labels can be read: nothing of a JobSet
-        that has ended goes on.
+        Jobs of any attempt are deleted, also those with unreadable labels: a finished JobSet leaves
+        nothing running.
         """
         self._delete([job for job in self.observed.jobs if job.status.finished is None])
         self.deletion = deletion_time(self.jobset, self.memory.deletion, self.now)
@@ -503,12 +504,12 @@ class _JobsPlanner:
             stem = job_name(self.jobset.metadata.name, item.name, "")
             taken = self.buckets.names
             missing = [index for index in range(item.replicas) if f"{stem}{index}" not in taken]
-            missing = [] if blocked else missing[:room]  # the next plan sees to the others
+            missing = [] if blocked else missing[:room]  # the next plan creates the others
             room -= len(missing)
             if missing and self.memory.children:
                 missing = [i for i in missing if self.recreation.may_create(f"{stem}{i}")]
             if missing:
-                # Blueprints are worth their cost only when something has to be built.
+                # Builders are expensive, so they are made only when a Job has to be created.
                 plans = plans or blueprints(
                     self.jobset,
                     self.features,
@@ -525,9 +526,9 @@ class _JobsPlanner:
             self.draft.set(cond.STARTUP_COMPLETED)
 
     def _pauses(self) -> bool:
-        """Whether a restart of all Jobs waits before it makes them anew.
+        """Return whether a restart of all Jobs waits before it recreates them.
 
-        A restart in place has a wait of its own, at the barrier.
+        A restart in place has its own back-off, at the barrier.
         """
         status = self.jobset.status
         if self.suspended or not cond.is_true(status.conditions, keys.RESTARTING_CONDITION):
@@ -536,14 +537,14 @@ class _JobsPlanner:
         return self.paused_s > 0
 
     def _wait_s(self) -> float:
-        """How long the back-off goes on, in seconds; 0 if it is over."""
+        """Return the remaining back-off in seconds; 0 if it is over."""
         wait_s = self.restart_pace.wait_s(self.jobset.status.restart_pacing)
         return wait_s if wait_s > SOON_S else 0.0
 
     def _needs_gate(self, plan: JobTemplateBuilder) -> bool:
-        """Whether pods of gangs get the coscheduler's gate.
+        """Return whether pods of gangs get the coscheduler's scheduling gate.
 
-        Pods that others hold back by gates of their own, by a suspension or until nodes are
+        Pods that are held back by other scheduling gates, by a suspension or until nodes are
         reserved for them start at an unknown time, when the queue may no longer be empty.
         """
         held_back = self.suspended or plan.reserves_nodes or plan.pod_spec.get("schedulingGates")
@@ -586,10 +587,10 @@ class _JobsPlanner:
         self.draft.set(cond.RESUMED)
 
     def _recall_suspension(self) -> None:
-        """Write down a suspension that was over before that could be done.
+        """Record a suspension that ended before it was written to the status.
 
-        A JobSet that is resumed while its status is written refuses that write; when it was last
-        resumed is read off this condition (``restart_in_place.epoch_charges``).
+        The status write for a JobSet that is resumed meanwhile is rejected; the time of the last
+        resumption is read from this condition (``restart_in_place.epoch_charges``).
         """
         all_stopped = all(job.spec.suspend is True for job in self.buckets.active)
         waits = any(item.depends_on for item in self.spec.replicated_jobs)
@@ -601,7 +602,7 @@ class _JobsPlanner:
 
 
 def _summary(actions: Sequence[Action], *, writes: bool) -> str:
-    """What is done, in a few words; "" if nothing."""
+    """Return a short summary of the plan's actions; "" if there are none."""
     counts = Counter(type(action).__name__ for action in actions)
     parts = [f"{name} {count}" for name, count in counts.items()]
     if writes:

@@ -1,9 +1,8 @@
-"""Keeps the child Jobs, Service and volume claims of each JobSet as its spec and rules ask.
+"""Reconciler that keeps the child Jobs, Service and volume claims of each JobSet as specified.
 
-A reconcile looks at the caches, has ``reconcilers.jobs.plan`` decide, and carries the plan out.
-It never acts on a cache that does not show its own earlier writes yet, and its status write carries
-the resourceVersion that the decision was made on, so a failure is counted once however stale a
-cache may be.
+A reconcile reads the caches, calls ``reconcilers.jobs.plan``, and executes the plan. It never acts
+on a cache that does not yet show its own earlier writes, and its status write carries the
+resourceVersion that the plan was based on, so a failure is counted once even if a cache is stale.
 """
 
 from __future__ import annotations
@@ -45,26 +44,26 @@ from jobsetpy.reconcilers.rules.time_accounting import ActivityTimes, Total
 
 @attrs.frozen(kw_only=True)
 class JobsSettings:
-    """How the jobs reconciler works.
+    """Settings of the jobs reconciler.
 
     Args:
         features: the feature gates.
         workers: maximum concurrent reconciles.
         parallel_writes: maximum concurrent requests for one JobSet.
-        counters_every_s: a status write that changes nothing but counters waits until these
-            seconds after the one before; all others are written at once.
-        agent_events_per_s: it waits longer where more agents than these would be told a second, and
-            while a restart in place is under way for its end; 0 for no limit.
-        own_writes_ttl_s: how long to wait for the cache to show own writes.
-        group_rbac: whether pods of a group are given the right to watch their ConfigMap.
-        marks: what pods of coscheduling's groups are given, where no coscheduler is looked for.
-        coscheduler: what is seen of one, if it is.
-        lost_node_deadline_s: for pods on unreachable nodes of JobSets that name no deadline; 0 for
-            never.
-        backoff: how restarts of all Jobs in quick succession are delayed.
-        lost: tells whether pods of a JobSet are being deleted on nodes that do not answer.
-        cooldown_factor: the minimum pause between two reconciles of a JobSet, as a multiple of
-            the time that the first one took to decide. Bounds one JobSet's share of the event loop.
+        counters_every_s: minimum interval in seconds between a status write that changes only
+            counters and the write before it; all other changes are written immediately.
+        agent_events_per_s: maximum number of agents notified per second by such writes, which also
+            wait for the end of a restart in place; 0 for no limit.
+        own_writes_ttl_s: maximum time in seconds to wait until the cache shows our own writes.
+        group_rbac: grant pods of a startup group the permission to watch their ConfigMap.
+        marks: scheduler fields of pods in gangs, if no coscheduler is watched.
+        coscheduler: observed state of a coscheduler; ``None`` if none is watched.
+        lost_node_deadline_s: deadline in seconds for pods on unreachable nodes, for JobSets that
+            set none; 0 for never.
+        backoff: delay between restarts of all Jobs in quick succession.
+        lost: predicate for JobSets with pods that are being deleted on unreachable nodes.
+        cooldown_factor: minimum pause between two reconciles of a JobSet, as a multiple of the time
+            that planning the first one took. Bounds one JobSet's share of the event loop.
     """
 
     features: Features = attrs.field(factory=Features)
@@ -83,13 +82,13 @@ class JobsSettings:
 
 
 class JobsReconciler:
-    """Plans and carries out what one JobSet needs.
+    """Reconciler of JobSets and their children.
 
     Args:
-        caches: what it reads.
+        caches: shared informers.
         services: cache of Services.
         claims: cache of volume claims.
-        settings: see there.
+        settings: settings of the reconciler.
     """
 
     def __init__(
@@ -128,10 +127,10 @@ class JobsReconciler:
         self._times = ActivityTimes()
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
-        """Bring one JobSet a step nearer to what it asks for.
+        """Reconcile one JobSet.
 
         Raises:
-            ConflictError: the status was written by someone else meanwhile; decide anew.
+            ConflictError: the status was changed by another client; plan again.
             ExceptionGroup: some writes failed; the others were made.
             TerminalError: a part of the JobSet cannot be handled until it is changed.
         """
@@ -179,11 +178,11 @@ class JobsReconciler:
         )
 
     def activity_totals(self) -> Mapping[str, Total]:
-        """What JobSets have done so far, and for how long."""
+        """Return the number and total time of each activity of JobSets so far."""
         return self._times.totals(self._clock.monotonic())
 
     def _wait_s(self, key: rt.ObjectKey) -> float:
-        """How long not to look at a JobSet yet, in seconds."""
+        """Return the seconds until a JobSet may be planned."""
         wait_s = self._memory.of(key).not_before - self._clock.monotonic()
         for own in (self.own_jobs, self.own_status):
             if not own.is_satisfied(key):
@@ -210,14 +209,14 @@ class JobsReconciler:
             raise TerminalError(plan.problem)
 
     async def _is_still(self, jobset: JobSet, before: p.JobsMemory) -> bool:
-        """Whether a JobSet is there, past the cache.
+        """Check with the API server that a JobSet still exists.
 
         Args:
-            jobset: as it was planned on.
-            before: what was remembered then.
+            jobset: JobSet that the plan is based on.
+            before: state kept before that plan.
 
         Raises:
-            ConflictError: it is, but has changed; decide anew.
+            ConflictError: it exists, but has changed; plan again.
         """
         meta = jobset.metadata
         newer = await self._status.read(meta.key)
@@ -231,18 +230,18 @@ class JobsReconciler:
         try:
             await self._status.store(jobset, change)
         except ConflictError:
-            # Perhaps the cache is late, or the JobSet gone and another one has its name.
+            # Either the cache is late, or the JobSet was deleted and its name reused.
             await self._status.read(jobset.metadata.key)
             raise
 
     def _remember_failures(self, key: rt.ObjectKey, plan: p.JobsPlan) -> None:
-        """What could not be created will be missing, and nobody has deleted it."""
+        """Forget children whose creation failed, so that they do not count as deleted by others."""
         memory = self._memory.of(key)
         made = [action.name for action in plan.actions if isinstance(action, p.CREATIONS)]
         self._memory.keep(key, attrs.evolve(memory, children=memory.children.difference(made)))
 
     def _remember(self, key: rt.ObjectKey, plan: p.JobsPlan) -> None:
-        """Keep the plan's memory, with the pause that planning has cost."""
+        """Keep the plan's memory, with the pause that follows from its planning time."""
         memory = plan.memory
         if memory is not None and plan.begun is not None:
             end = self._clock.monotonic()
@@ -259,7 +258,7 @@ class JobsReconciler:
 
 
 def job_matters(event: rt.Event[Any]) -> bool:
-    """Whether a Job's change can change any decision; most of its status updates cannot."""
+    """Return whether a change of a Job can affect a decision; most of its status updates cannot."""
     old, new = event.old, event.new
     if old is None or new is None:
         return True
@@ -283,10 +282,10 @@ def _digest(job: Job) -> tuple[Any, ...]:
 
 
 def jobset_matters(event: rt.Event[Any]) -> bool:
-    """Whether a JobSet's change can change any decision; most writes of the epochs cannot.
+    """Return whether a change of a JobSet can affect a decision; most writes of epochs cannot.
 
-    Counters wait while a restart in place is under way, so its end counts. What this reconciler
-    writes itself always counts: reconciles turned away until the cache shows it wait for it.
+    Counters wait while a restart in place is in progress, so its end counts. This reconciler's own
+    writes always count: reconciles that were postponed until the cache shows them wait for them.
     """
     old, new = event.old, event.new
     if old is None or new is None:
@@ -327,7 +326,7 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
 
     Args:
         manager: not started yet.
-        settings: see there.
+        settings: settings of the reconciler; defaults if ``None``.
     """
     settings = settings or JobsSettings()
     caches = SharedCaches(manager)

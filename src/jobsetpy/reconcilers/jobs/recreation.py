@@ -1,8 +1,8 @@
-"""Children that somebody else deleted: they are created anew, but never in a busy loop.
+"""Recreation of children that were deleted by another client, without a busy loop.
 
-The garbage collector deletes the children of a JobSet that is gone, perhaps before the cache says
-so. Whoever creates them anew then keeps it busy for ever. So the JobSet is read before such a child
-is created, and if that happens again and again, the pauses in between grow.
+The garbage collector deletes the children of a JobSet that is gone, perhaps before the cache shows
+its deletion. Recreating them would keep it busy forever. So the JobSet is read before such a child
+is created, and if that happens repeatedly, the pauses grow.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import attrs
 from jobsetpy.reconcilers.rules.plan import JobsMemory, Now
 
 SOON_S: Final = 0.001
-"""Waits shorter than this are over: timers are not that exact, and would only be set again."""
+"""Longest wait in seconds that is ignored: timers are no more exact, and would be set again."""
 
 _PAUSE_MAX_S: Final = 60.0
-_IN_A_ROW_MAX: Final = 7  # doubled so often, the first pause of a second exceeds the longest
+_IN_A_ROW_MAX: Final = 7  # 2 ** 6 s exceeds the longest pause
 _CALM_S: Final = 600.0
 
 
 class Recreation:
-    """Decides for one plan which children that are missing may be created.
+    """Decision for one plan about which missing children may be created.
 
     Args:
-        memory: of the plan before.
-        now: when it is planned.
+        memory: state kept from the previous plan.
+        now: time of the plan.
 
     Attributes:
-        wait_s: how long children that somebody else deleted are not created, in seconds.
-        held: those that have to wait.
-        confirm: whether some are created; the JobSet has to be read before.
+        wait_s: remaining pause before children that another client deleted are created, in seconds.
+        held: names of the children that have to wait.
+        confirm: some of them are created, so the JobSet has to be read first.
     """
 
     def __init__(self, memory: JobsMemory, now: Now) -> None:
@@ -47,7 +47,7 @@ class Recreation:
         self.confirm = False
 
     def may_create(self, name: str) -> bool:
-        """Whether a child that is missing may be created now."""
+        """Return whether a missing child may be created now."""
         if name not in self._memory.children and name not in self._memory.surroundings:
             return True
         if self.wait_s > SOON_S:
@@ -59,12 +59,12 @@ class Recreation:
     def remember(
         self, jobs: frozenset[str], made: Iterable[str], surroundings: AbstractSet[str]
     ) -> JobsMemory:
-        """What should be there at the next plan, unless somebody else deletes it.
+        """Return the memory with the children that are expected at the next plan.
 
         Args:
-            jobs: names of the Jobs that are there, without those that are deleted.
-            made: names of all that is created.
-            surroundings: names of the other children that are there.
+            jobs: names of the existing Jobs, without those that are being deleted.
+            made: names of all children that are created.
+            surroundings: names of the other existing children.
         """
         memory = attrs.evolve(
             self._memory, children=jobs.union(made, self.held), surroundings=surroundings

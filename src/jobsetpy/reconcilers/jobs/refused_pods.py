@@ -1,9 +1,9 @@
-"""Pods that the API server refuses, by the rule that refuses them: condition ``PodsRefused``.
+"""Condition ``PodsRefused``: pods that the API server rejects, and the reason.
 
-A quota, a LimitRange or an admission policy refuses a pod; the Job controller reports it by an
-event ``FailedCreate`` of the Job and tries again, less and less often. The JobSet only waits. So
-where a Job has been without some of its pods for a while, its events are read and the last one is
-repeated in a condition of the JobSet.
+A quota, a LimitRange or an admission policy rejects a pod; the Job controller reports it by an
+event ``FailedCreate`` of the Job and retries with growing delays. The JobSet only waits. So when a
+Job has been missing pods for a while, its events are read and the last one is repeated in a
+condition of the JobSet.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import condition_json
 
 GRACE_S: Final = 10.0
-"""Time for which a Job may be without a pod before its events are read."""
+"""Time in seconds for which a Job may be missing pods before its events are read."""
 LOOK_EVERY_S: Final = 30.0
-"""Interval between reads of events, doubled each time up to ``LONGEST_S``."""
+"""Interval in seconds between reads of events, doubled each time up to ``LONGEST_S``."""
 LONGEST_S: Final = 300.0
 RECENT: Final = timedelta(minutes=15)
-"""Age up to which an event counts: the Job controller tries again within it."""
+"""Maximum age of an event: the Job controller retries more often than this."""
 MESSAGE_MAX: Final = 1024
 
 _POD: Final = re.compile(r'pods? "[^"]*"')
@@ -40,13 +40,13 @@ _POD: Final = re.compile(r'pods? "[^"]*"')
 
 @attrs.frozen
 class RefusalMemory:
-    """What is remembered of a JobSet without some of its pods; nothing that could not be lost.
+    """State kept of a JobSet that is missing pods; all of it may be lost.
 
     Args:
-        uid: of the JobSet.
-        since: when pods were first missing, on the monotonic clock.
+        uid: UID of the JobSet.
+        since: time at which pods were first missing, on the monotonic clock.
         looks: number of times its Jobs' events were read.
-        not_before: when they are read next, on the monotonic clock.
+        not_before: time of the next read, on the monotonic clock.
     """
 
     uid: str = ""
@@ -57,7 +57,7 @@ class RefusalMemory:
 
 @attrs.frozen(kw_only=True)
 class ObservedRefusals:
-    """A JobSet and its Jobs.
+    """Input of one plan: a JobSet and its Jobs.
 
     Args:
         jobset: the JobSet; ``None`` if it is gone.
@@ -72,17 +72,17 @@ class ObservedRefusals:
 
 @attrs.frozen(kw_only=True)
 class RefusalPlan(Plan[RefusalMemory]):
-    """What a reconcile does.
+    """Result of one plan.
 
     Args:
-        look_at: Job whose events are to be read before the plan is made again; ``None`` for none.
+        look_at: Job whose events are to be read before planning again; ``None`` for none.
     """
 
     look_at: Job | None = None
 
 
 def plan_refusals(observed: ObservedRefusals, memory: RefusalMemory, now: Now) -> RefusalPlan:
-    """Decide what is said of pods that are refused."""
+    """Return the change of the condition, or the Job whose events have to be read first."""
     jobset = observed.jobset
     if (
         jobset is None
@@ -114,7 +114,7 @@ def plan_refusals(observed: ObservedRefusals, memory: RefusalMemory, now: Now) -
     if not recent:
         return RefusalPlan(memory=memory, result=_again(memory, now))
     last = max(recent, key=lambda each: each.last_seen or now.wall)
-    # The name of a pod is another one at each attempt.
+    # Each attempt has another pod name, which would change the condition every time.
     told = _POD.sub("a pod", last.note)[:MESSAGE_MAX]
     refused = cond.DesiredCondition(
         keys.PODS_REFUSED_CONDITION,

@@ -1,8 +1,8 @@
-"""Says by which rule pods are refused (controller ``refused-pods``).
+"""Reconciler of the condition ``PodsRefused`` (controller ``refused-pods``).
 
-The request's key is the JobSet's. A Job's event costs O(1): only a Job that begins to be without
-pods, or no longer is, asks for a reconcile. Events are read from the API server, for one Job at a
-time, and only where pods have been missing for a while: none are watched.
+The request's key is that of the JobSet. An event of a Job costs O(1): only a Job that starts or
+stops missing pods requests a reconcile. Events are not watched; they are read from the API server
+for one Job at a time, and only when pods have been missing for a while.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORKERS = 2
 
 
 class RefusedPodsReconciler:
-    """Repeats the Job controller's event about refused pods in a condition of the JobSet.
+    """Reconciler that repeats the Job controller's event about rejected pods in a JobSet condition.
 
     Args:
         caches: informers of JobSets and Jobs.
@@ -49,7 +49,7 @@ class RefusedPodsReconciler:
         self._memories = Memories(RefusalMemory)
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
-        """Ask for a reconcile if a Job begins to be without pods, or no longer is; O(1)."""
+        """Request a reconcile if a Job starts or stops missing pods; O(1)."""
         old, new = event.old, event.new
         if (old is not None and lacks_pods(old)) == (new is not None and lacks_pods(new)):
             return ()
@@ -103,7 +103,7 @@ def setup(manager: rt.Manager) -> rt.Controller:
 
 
 def _is_left_over(event: rt.Event[JobSet]) -> bool:
-    """Tell if a JobSet had the condition when this process began to look."""
+    """Return whether a JobSet had the condition before this process started."""
     new = event.new
     if new is None or not event.initial:
         return False

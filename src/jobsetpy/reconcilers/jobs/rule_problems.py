@@ -1,4 +1,4 @@
-"""Why a failure policy's rule can never fire, or not as it reads."""
+"""Checks for failure policy rules that can never fire, or differ from what they seem to say."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ JOB_FAILURE_REASONS: Final = (
     "MaxFailedIndexesExceeded",
     "PodFailurePolicy",
 )
-"""The Job controller's own; it may learn new ones, so others are no problem by themselves."""
+"""Reasons set by the Job controller; later versions may add some, so others are no error."""
 
 _REASON_MAX: Final = 1024
 _SHOWN: Final = 64
-# What metav1.Condition allows in its field ``reason``.
+# Values that metav1.Condition allows in its field ``reason``.
 _CONDITION_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _MISSPELLED: Final = 0.91
-"""Similarity from which on a reason is taken for a misspelled one: a letter or two."""
+"""Minimum similarity of a reason that is taken for a misspelling: a letter or two differ."""
 _BY_SMALL_LETTERS: Final = {reason.lower(): reason for reason in JOB_FAILURE_REASONS}
 
 
 @lru_cache(maxsize=1024)
 def reason_problem(reason: str) -> str:
-    """Why no Job fails for a reason; "" if some Job may."""
+    """Return why no Job can fail with this reason; "" if one can."""
     if reason in JOB_FAILURE_REASONS:
         return ""
     if len(reason) > _REASON_MAX or not _CONDITION_REASON.fullmatch(reason):
@@ -45,9 +45,9 @@ def reason_problem(reason: str) -> str:
 
 @lru_cache(maxsize=1024)
 def reason_doubt(reason: str) -> str:
-    """Why a reason looks like a misspelled one; "" if it does not.
+    """Return why a reason looks misspelled; "" if it does not.
 
-    It is no problem: whoever else manages Jobs may give them such a reason.
+    It is not an error: other controllers that manage Jobs may use such a reason.
     """
     if reason in JOB_FAILURE_REASONS or len(reason) > _REASON_MAX:
         return ""
@@ -59,10 +59,10 @@ def reason_doubt(reason: str) -> str:
 
 
 def stored_rules_notice(policy: FailurePolicy | None) -> Iterator[EmitEvent]:
-    """A warning about rules that admission would refuse or warn of, if there are any."""
+    """Return a warning about rules that admission would reject or warn about, if there are any."""
     if policy is None:
         return
-    # Those beyond are of a JobSet that was stored before its CRD had these limits.
+    # A JobSet stored before its CRD had these limits may have more rules.
     patterns = [
         rule.on_job_failure_message_patterns[:MAX_REASONS] for rule in policy.rules[:MAX_RULES]
     ]

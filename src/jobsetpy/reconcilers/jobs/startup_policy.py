@@ -1,4 +1,4 @@
-"""Which ReplicatedJobs may start: ``startupPolicy`` and ``dependsOn``."""
+"""ReplicatedJobs that may start: ``startupPolicy`` and ``dependsOn``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ WAITING_FOR_DELETION: Final = EmitEvent(
     "no job is created before all jobs of the earlier attempt are gone "
     f"(restart strategy {keys.BLOCKING_RECREATE})",
 )
-"""Why nothing is created for a while."""
+"""Event for a creation that waits for the Jobs of the earlier attempt to be deleted."""
 
 
 def in_order(spec: JobSetSpec) -> bool:
-    """Whether each ReplicatedJob waits until the one before it has started."""
+    """Return whether each ReplicatedJob waits until the one before it has started."""
     return spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
 
 
 def has_started(replicated: ReplicatedJob, status: ReplicatedJobStatus | None) -> bool:
-    """Whether every Job of a ReplicatedJob is ready or finished."""
+    """Return whether every Job of a ReplicatedJob is ready or finished."""
     if status is None:
         return replicated.replicas == 0
     return replicated.replicas == status.failed + status.ready + status.succeeded
@@ -36,13 +36,13 @@ def dependencies_reached(
     statuses: Mapping[str, ReplicatedJobStatus],
     replicas: Mapping[str, int],
 ) -> bool:
-    """Whether everything a ReplicatedJob depends on has come to pass.
+    """Return whether all dependencies of a ReplicatedJob are satisfied.
 
-    Judged by the present counters only: nothing remembers that it once held.
+    Only the current counters count: a dependency may become unsatisfied again.
 
     Args:
-        replicated: the dependent one.
-        statuses: counters by name; a missing entry is a dependency that is not reached.
+        replicated: dependent ReplicatedJob.
+        statuses: counters by name; a missing entry is a dependency that is not satisfied.
         replicas: ``replicas`` of the spec by name.
     """
     for dependency in replicated.depends_on:
@@ -60,10 +60,10 @@ def dependencies_reached(
 
 
 def waiting_notice(spec: JobSetSpec) -> EmitEvent:
-    """The event about ReplicatedJobs that are not started yet.
+    """Return the event about ReplicatedJobs that are not started yet.
 
-    Its text names every dependency of the spec, those that are reached included: so it stays the
-    same however far the start has come, and is told once.
+    Its text names every dependency of the spec, including satisfied ones, so it stays the same
+    during the whole start and is reported once.
     """
     waits = [
         f"{item.name!r} starts when {dependency.name!r} is {dependency.status}"

@@ -1,4 +1,4 @@
-"""When a JobSet is complete, and when it never can be."""
+"""Completion of a JobSet, and the check that it can still be reached."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jobsetpy.reconcilers.rules.membership import replicated_job_of
 
 
 def is_satisfied(spec: JobSetSpec, successful: Iterable[Job]) -> bool:
-    """Whether enough Jobs have succeeded.
+    """Return whether enough Jobs have succeeded.
 
     ``Any`` needs one Job of the targets, ``All`` needs all of them; no targets means every
     ReplicatedJob. Without a policy (the field may be removed from a JobSet) ``All`` applies. A
-    JobSet none of whose Jobs has succeeded is never complete, even if none is wanted.
+    JobSet without a successful Job is never complete, even if its targets have no Jobs.
     """
     policy = spec.success_policy or SuccessPolicy()
     targets = frozenset(policy.target_replicated_jobs)
@@ -36,17 +36,17 @@ def is_out_of_reach(
     stay_failed: Sequence[Job],
     running: Iterable[Job],
 ) -> bool:
-    """Whether Jobs that stay failed keep a JobSet, not complete yet, from ever completing.
+    """Return whether Jobs that stay failed prevent an incomplete JobSet from ever completing.
 
-    That is said only when every Job of the targets has come to its end, so that none is stopped
-    that may still do its work. A Job that has to wait for ever, since it depends on the completion
-    of one that stays failed, counts as ended; so a JobSet never waits for what cannot come.
+    The result is True only when every Job of the targets has ended, so that no Job is stopped that
+    may still do its work. A Job that waits forever, because it depends on the completion of one
+    that stays failed, counts as ended; so a JobSet never waits for an event that cannot come.
 
     Args:
-        spec: of the JobSet.
+        spec: spec of the JobSet.
         successful: complete Jobs.
-        stay_failed: failed Jobs that nothing is done about, at least one.
-        running: Jobs without an end that are not suspended.
+        stay_failed: failed Jobs that are not restarted, at least one.
+        running: unfinished Jobs that are not suspended.
     """
     policy = spec.success_policy or SuccessPolicy()
     targets = frozenset(

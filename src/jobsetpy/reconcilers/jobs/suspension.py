@@ -1,7 +1,7 @@
-"""Suspending and resuming child Jobs.
+"""Suspension and resumption of child Jobs.
 
-A queueing system suspends a JobSet, changes where its pods may run, and resumes it. Jobs exist by
-then, so resuming takes those changes over from the JobSet's templates. Nothing else of a template
+A queueing system suspends a JobSet, changes where its pods may run, and resumes it. Jobs already
+exist then, so resuming copies those changes from the JobSet's templates. Nothing else in a template
 can change while Jobs exist.
 """
 
@@ -18,7 +18,7 @@ from jobsetpy.reconcilers.rules.plan import ResumeJob, SuspendJob
 
 _MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
 _LISTS: Final = (("tolerations", "key"), ("schedulingGates", "name"))
-"""Of the pod spec, each with the field that an item is known by."""
+"""Lists of the pod spec, each with the field that identifies an item."""
 
 _KEPT_DOMAINS: Final = frozenset(
     {
@@ -29,11 +29,11 @@ _KEPT_DOMAINS: Final = frozenset(
     }
 )
 _KEPT_NAMES: Final = frozenset({"controller-uid", "job-name"})
-"""What this controller and the API server add to a Job's template stays through a resumption."""
+"""Keys that this controller and the API server add to a Job's template; a resumption keeps them."""
 
 
 def suspensions(active: Iterable[Job]) -> Iterator[SuspendJob]:
-    """The Jobs that have to be suspended."""
+    """Return the Jobs that have to be suspended."""
     for job in active:
         if job.spec.suspend is not True:
             yield SuspendJob(job.metadata.name, job.metadata.uid)
@@ -46,10 +46,10 @@ def resumptions(
     *,
     lost_node_deadline_s: float = 0.0,
 ) -> Iterator[ResumeJob]:
-    """The suspended Jobs of a ReplicatedJob, with what their templates are to be.
+    """Return the suspended Jobs of a ReplicatedJob, with their new templates.
 
-    The keys that the controller generates keep their value, except for ``annotations``: those that
-    are new with each resumption. Tolerations are as in a Job that is made now.
+    The keys that the controller generates keep their value, except for ``annotations``, which are
+    set with each resumption. Tolerations are those of a newly created Job.
     """
     template = _scheduling_directives(replicated, lost_node_deadline_s)
     for job in jobs:
@@ -64,14 +64,14 @@ def resumptions(
 
 
 def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch that resumes a Job.
+    """Return the merge patch that resumes a Job.
 
-    What an earlier resumption took over and the JobSet's template no longer has is removed: node
-    selectors of two queues would leave no node that fits.
+    Values that an earlier resumption copied and that are no longer in the JobSet's template are
+    removed: node selectors of two queues would leave no node that fits.
 
     Args:
-        action: what the Job's template is to say.
-        present: the Job's pod template as it is.
+        action: resumption, with the desired template of the Job.
+        present: current pod template of the Job.
     """
     template: dict[str, dict[str, Any]] = {}
     for parent, name in _MAPS:
@@ -86,7 +86,7 @@ def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any
         kept = [item for item in before if item in wanted_items or _is_kept(item.get(known_by))]
         after = kept + [item for item in wanted_items if item not in kept]
         if [item for item in after if item in wanted_items] != wanted_items:
-            # The first toleration that matches a taint decides.
+            # The order matters: the first toleration that matches a taint decides.
             after = [item for item in kept if item not in wanted_items] + wanted_items
         if before != after:
             template.setdefault("spec", {})[name] = after

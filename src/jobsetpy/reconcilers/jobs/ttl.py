@@ -1,4 +1,4 @@
-"""When a finished JobSet is deleted."""
+"""Time at which a finished JobSet is deleted."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from jobsetpy.reconcilers.rules.plan import Now
 
 
 def deletion_time(jobset: JobSet, known: PinnedTime | None, now: Now) -> PinnedTime | None:
-    """Time at which the JobSet has to be deleted.
+    """Return the time at which the JobSet has to be deleted.
 
-    ``None`` if it has no ``ttlSecondsAfterFinished``, is not finished, or does not say since when
-    (then it is kept, since nothing is lost by keeping it).
+    ``None`` if it has no ``ttlSecondsAfterFinished``, is not finished, or has no finish time (it is
+    then kept, which is the safe choice).
 
     Args:
         jobset: finished or not.
-        known: the result of the plan before.
-        now: on both clocks.
+        known: result of the previous plan.
+        now: current time on both clocks.
     """
     ttl = jobset.spec.ttl_seconds_after_finished
     end = finished(jobset.status.conditions)

@@ -12,15 +12,15 @@ from jobsetpy.reconcilers.rules.names import claim_name
 
 
 def claim_bodies(jobset: JobSet) -> dict[str, dict[str, Any]]:
-    """The claims by name.
+    """Return the claims by name.
 
     A claim that is to be deleted with the JobSet is owned by it; one that is to be retained has no
-    owner, and is found again by a later JobSet of the same name.
+    owner, and is reused by a later JobSet of the same name.
     """
     out: dict[str, dict[str, Any]] = {}
     for policy in jobset.spec.volume_claim_policies:
         retention = policy.retention_policy
-        # A policy object without a value has the schema's default; no policy object means keep.
+        # A policy object without a value has the schema's default; no policy object means retain.
         owned = retention is not None and (retention.when_deleted or "Delete") == "Delete"
         for template in policy.templates:
             source = template.get("metadata") or {}
@@ -47,7 +47,7 @@ def claim_bodies(jobset: JobSet) -> dict[str, dict[str, Any]]:
 
 
 def template_places(jobset: JobSet) -> dict[str, int]:
-    """Return the names of the claims' templates, each with its place in the spec."""
+    """Return the names of the claims' templates, each with its index in the spec."""
     names = (
         (template.get("metadata") or {}).get("name", "")
         for policy in jobset.spec.volume_claim_policies
@@ -62,9 +62,9 @@ def pod_volumes(
     """Return volumes for the claims that some container of a pod mounts by the template's name.
 
     Args:
-        jobset: the parent.
-        pod_spec: of a template.
-        templates: see :func:`template_places`; computed once for all ReplicatedJobs.
+        jobset: parent JobSet.
+        pod_spec: pod spec of a template.
+        templates: result of :func:`template_places`; computed once for all ReplicatedJobs.
     """
     if not templates:
         return []

@@ -1,9 +1,9 @@
-"""Carries out what a plan says about a JobSet's children.
+"""Executor of a plan's actions on the children of a JobSet.
 
-All actions of a plan run in parallel, whatever ReplicatedJob they are for, except that Service,
-volume claims and the group's ConfigMap come before the Jobs that need them. A write that fails
-keeps no other from being made. Every write is announced to the expectations, so that no later
-reconcile acts before the cache shows it.
+All actions of a plan run in parallel, for all ReplicatedJobs, except that Service, volume claims
+and the startup group's ConfigMap are created before the Jobs that need them. A failed write does
+not prevent the others. Every write is announced to the expectations, so that no later reconcile
+acts before the cache shows it.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def _is_role(action: p.Action) -> bool:
 
 
 class ChildWriter:
-    """Writes the children of JobSets.
+    """Writer of the children of JobSets.
 
     Args:
-        client: sends the writes.
+        client: API client for the writes.
         jobs: cache of child Jobs.
-        events: is told of creations that failed.
+        events: recorder for events about failed creations.
         own: expectations about Jobs, by key of their JobSet.
         parallel: maximum concurrent requests for one JobSet.
     """
@@ -75,14 +75,14 @@ class ChildWriter:
         self._parallel = parallel
 
     async def carry_out(self, jobset: JobSet, actions: Sequence[p.Action]) -> Failures:
-        """Carry actions out.
+        """Execute actions.
 
         Args:
-            jobset: the parent.
-            actions: of one plan.
+            jobset: parent JobSet.
+            actions: actions of one plan.
 
         Returns:
-            The actions that failed, and why; those not tried because of them are not in it.
+            Failed actions with their errors, without those that were skipped because of them.
         """
         if not actions:
             return []
@@ -92,8 +92,8 @@ class ChildWriter:
 
         roles = [item for item in actions if _is_role(item)]
         failures: Failures = await in_parallel(self._parallel, roles, act)
-        # The ConfigMap is the sign that its Role is there, so it waits for a second try; but not
-        # for one that is never allowed, since pods get along without it.
+        # The ConfigMap signals that its Role exists, so it waits until the Role was created; but
+        # not if RBAC forbids the Role, since pods work without it.
         later = any(not isinstance(error, ForbiddenError) for _, error in failures)
         first: list[p.Action] = [
             item
@@ -107,7 +107,7 @@ class ChildWriter:
             item
             for item in actions
             if not isinstance(item, _BEFORE_JOBS)
-            # Pods without their volumes or names would only fail.
+            # Pods without their volumes or DNS names would only fail.
             and not (failures and isinstance(item, p.CreateJob))
         ]
         failures += await in_parallel(self._parallel, rest, act)
@@ -157,15 +157,15 @@ class ChildWriter:
             raise
 
     async def _is_own_job(self, jobset: JobSet, name: str) -> bool:
-        """Whether the Job of that name is this JobSet's after all.
+        """Return whether the existing Job of that name is owned by this JobSet.
 
-        Then the cache is only late, or the Job has lost the label by which the cache chooses. It
-        gets that back: without it nothing of it would be seen, and nothing be made in its place.
+        If so, the cache is late, or the Job has lost the label that the cache selects by. The label
+        is restored: without it the Job would be invisible, and could not be replaced.
         """
         try:
             job = await self._client.get(Job, jobset.metadata.namespace, name)
         except NotFoundError:
-            return True  # it was going; its event makes the next reconcile create it
+            return True  # it was being deleted; its event triggers the next reconcile
         owner = job.metadata.controller
         if owner is None or owner.uid != jobset.metadata.uid:
             return False
@@ -185,7 +185,7 @@ class ChildWriter:
                 Job, key.namespace, action.name, propagation="Foreground", uid=action.uid
             )
         except (NotFoundError, ConflictError):
-            # Gone, or another one has its name by now: what was to be deleted is deleted.
+            # Deleted, or its name was reused by another Job: this deletion is done.
             self._own.observed_deletion(key, action.uid)
         except BaseException:
             self._own.observed_deletion(key, action.uid)
@@ -225,17 +225,17 @@ class ChildWriter:
         try:
             await self._client.create(cls, namespace, body)
         except AlreadyExistsError:
-            # Without our label it is in no cache: pods would wait for it for ever.
+            # Without our label it is in no cache, and pods would wait for it forever.
             if cls is ConfigMap and await self._is_foreign(namespace, body["metadata"]["name"]):
                 raise
 
     async def _is_foreign(self, namespace: str, name: str) -> bool:
-        """Whether a ConfigMap is no JobSet's; what one of that name has left behind goes."""
+        """Return whether a ConfigMap has no JobSet as owner; leftovers of one are collected."""
         owner = (await self._client.get(ConfigMap, namespace, name)).metadata.controller
         return owner is None or owner.kind != JobSet.RESOURCE.kind
 
     async def _create_group_object(self, cls: Any, namespace: str, body: Any) -> None:
-        """Create it; a RoleBinding is refused until the API server's own cache has its Role."""
+        """Create the object; retry while the API server does not see a RoleBinding's Role."""
         for _ in range(_ROLE_LOOKS):
             try:
                 await self._create_if_missing(cls, namespace, body)
@@ -248,7 +248,7 @@ class ChildWriter:
         await self._create_if_missing(cls, namespace, body)
 
     def _tell_failures(self, jobset: JobSet, failures: Failures) -> None:
-        """One event for each kind of object that could not be created."""
+        """Emit one event for each kind of object that could not be created."""
         texts: dict[str, list[str]] = {}
         for action, error in failures:
             match action:

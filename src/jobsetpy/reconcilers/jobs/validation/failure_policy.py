@@ -39,12 +39,12 @@ _RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 
 def failure_policy(spec: Json, names: set[str], features: Features) -> list[FieldError]:
-    """What is wrong with the failure policy.
+    """Validate the failure policy.
 
     Args:
-        spec: the JobSet's.
-        names: of its ReplicatedJobs.
-        features: which gates are on.
+        spec: spec of the JobSet.
+        names: names of its ReplicatedJobs.
+        features: enabled feature gates.
     """
     policy = child(spec, "failurePolicy")
     rules = objects(policy, "rules")
@@ -83,7 +83,7 @@ def failure_policy(spec: Json, names: set[str], features: Features) -> list[Fiel
 
 
 def _too_many(rules: list[tuple[int, Json]]) -> list[FieldError]:
-    """Return the lists that are longer than the CRD allows; the webhook may be asked without it."""
+    """Return errors for lists longer than in the CRD; the webhook may be called without it."""
     path = "spec.failurePolicy.rules"
     lists = [(path, rules, MAX_RULES)] + [
         (f"{path}[{at}].{field}", items(rule, field), MAX_REASONS)
@@ -96,7 +96,7 @@ def _too_many(rules: list[tuple[int, Json]]) -> list[FieldError]:
 
 
 def _patterns(rules: list[tuple[int, Json]]) -> list[FieldError]:
-    """Return what is wrong with the patterns; some limits are those of all together."""
+    """Return errors for the patterns; some limits apply to all of them together."""
     given = [
         (f"spec.failurePolicy.rules[{at}].onJobFailureMessagePatterns[{nth}]", pattern)
         for at, rule in rules
@@ -111,7 +111,7 @@ def _patterns(rules: list[tuple[int, Json]]) -> list[FieldError]:
 
 
 def _targets_of_partial_restarts(rules: list[tuple[int, Json]], names: set[str]) -> set[str]:
-    """Names of the ReplicatedJobs whose Jobs some rule restarts by themselves."""
+    """Return the names of the ReplicatedJobs with Jobs that some rule restarts individually."""
     found: set[str] = set()
     for _, rule in rules:
         if text(rule, "action") in SINGLE_RESTARTS | REPLICATED_JOB_RESTARTS:
@@ -120,7 +120,7 @@ def _targets_of_partial_restarts(rules: list[tuple[int, Json]], names: set[str])
 
 
 def failure_policy_warnings(spec: Json) -> list[FieldWarning]:
-    """Warn of reasons that look like misspelled ones of the Job controller."""
+    """Return warnings for reasons that look like misspelled reasons of the Job controller."""
     return [
         FieldWarning(f"spec.failurePolicy.rules[{at}].onJobFailureReasons[{nth}]", doubt)
         for at, rule in objects(child(spec, "failurePolicy"), "rules")[:MAX_RULES]

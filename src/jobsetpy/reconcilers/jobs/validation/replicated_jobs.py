@@ -1,7 +1,7 @@
 """Rules for each ReplicatedJob of a new JobSet: counts, names and their lengths, dependencies.
 
 Names of Jobs and pods are made by appending to the JobSet's name, and must fit DNS labels of 63
-characters; finding out at creation is kinder than Jobs that never get pods.
+characters; an error at creation is better than Jobs that never get pods.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 
 
 def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldError]:
-    """What is wrong with each ReplicatedJob.
+    """Validate each ReplicatedJob.
 
     Args:
-        spec: the JobSet's.
-        name: the JobSet's effective name.
-        features: which gates are on.
+        spec: spec of the JobSet.
+        name: effective name of the JobSet.
+        features: enabled feature gates.
     """
     problems: list[FieldError] = []
     in_place = features.in_place_restart and restarts_in_place(spec)
@@ -54,7 +54,7 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
 
 
 def _too_many_jobs(spec: Json) -> list[FieldError]:
-    """The first ReplicatedJob with which there are more Jobs than can be carried out."""
+    """Return an error at the first ReplicatedJob that exceeds the maximum number of Jobs."""
     total = 0
     for at, job in objects(spec, "replicatedJobs"):
         total += max(0, replicas_of(job))
@@ -71,7 +71,7 @@ def _too_many_jobs(spec: Json) -> list[FieldError]:
 
 
 def in_place_jobs(spec: Json, features: Features) -> list[FieldError]:
-    """What is wrong with the ReplicatedJobs for a restart in place, if that is asked for."""
+    """Validate the ReplicatedJobs for a restart in place, if the JobSet requests it."""
     if not features.in_place_restart or not restarts_in_place(spec):
         return []
     jobs = objects(spec, "replicatedJobs")
@@ -108,14 +108,15 @@ def _generated_names(job: Json, name: str, path: str) -> list[FieldError]:
     completions = number(template, "completions")
     if text(template, "completionMode") == "Indexed" and completions is not None:
         pod = f"{longest}-{completions - 1}-{POD_SUFFIX}"
-        # The Job's name is what a user recognises; field and value are those of the name above.
+        # The text names the Job, which a user recognises; field and value are those of the name
+        # above.
         of_pods = too_long.format("pod names generated for this JobSet")
         problems += invalid_label(field, longest, dns1035_label(pod), of_pods)
     return problems
 
 
 def _depends_on(job: Json, seen: set[str]) -> list[FieldError]:
-    """Dependencies point to what stands earlier; ``seen`` includes the job itself."""
+    """Validate that dependencies refer to earlier entries; ``seen`` includes the job itself."""
     return [
         plain(
             f"replicatedJob: {text(job, 'name')} cannot depend on replicatedJob: "
@@ -127,7 +128,7 @@ def _depends_on(job: Json, seen: set[str]) -> list[FieldError]:
 
 
 def _in_place(job: Json, path: str) -> list[FieldError]:
-    """What a Job needs whose pods restart in place: only the JobSet may give up, never the Job."""
+    """Validate a Job whose pods restart in place: only the JobSet may give up, never the Job."""
     template = job_spec(job)
     prefix = f"replicatedJob {text(job, 'name')}:"
     where = f"{path}.template.spec"

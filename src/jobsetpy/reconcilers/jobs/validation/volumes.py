@@ -23,21 +23,21 @@ from jobsetpy.reconcilers.rules.names import claim_name
 
 @attrs.frozen
 class LookupFailed:
-    """The API server did not say whether a claim is there.
+    """Failed lookup of a volume claim.
 
     Args:
-        message: what it said instead.
+        message: error of the lookup.
     """
 
     message: str
 
 
 Claim = Json | LookupFailed | None
-"""A volume claim as JSON, ``None`` if there is none, or that this could not be found out."""
+"""Volume claim as JSON, ``None`` if it does not exist, or a failed lookup."""
 
 
 def claim_names(spec: Json, name: str) -> list[str]:
-    """Names of the claims of the templates, in order, each once."""
+    """Return the claim names of the templates, in order, without duplicates."""
     return list(
         dict.fromkeys(
             claim_name(name, _name(template))
@@ -48,12 +48,12 @@ def claim_names(spec: Json, name: str) -> list[str]:
 
 
 def volume_claims(spec: Json, name: str, claims: Mapping[str, Claim]) -> list[FieldError]:
-    """What is wrong with the volume claim policies.
+    """Validate the volume claim policies.
 
     Args:
-        spec: the JobSet's.
-        name: the JobSet's effective name.
-        claims: the present claims by name.
+        spec: spec of the JobSet.
+        name: effective name of the JobSet.
+        claims: existing claims by name.
     """
     problems: list[FieldError] = []
     used: set[str] = set()
@@ -92,7 +92,7 @@ def volume_claims(spec: Json, name: str, claims: Mapping[str, Claim]) -> list[Fi
 
 
 def _present_claim(path: str, policy: Json, template: Json, claim: Claim) -> list[FieldError]:
-    """A claim that is there already is reused, so it has to be the one that would be made."""
+    """Validate an existing claim: it is reused, so it has to match the template."""
     if claim is None:
         return []
     if isinstance(claim, LookupFailed):
@@ -119,7 +119,7 @@ def _present_claim(path: str, policy: Json, template: Json, claim: Claim) -> lis
 
 
 def _templates(spec: Json) -> Iterator[tuple[str, Json, Json]]:
-    """Path, policy and template of each; the path says ``template``, as JobSet users know it."""
+    """Return path, policy and template of each; the path says ``template`` for compatibility."""
     for at, policy in objects(spec, "volumeClaimPolicies"):
         for nth, template in objects(policy, "templates"):
             yield f"spec.volumeClaimPolicies[{at}].template[{nth}]", policy, template
@@ -130,7 +130,7 @@ def _name(template: Json) -> str:
 
 
 def _pod_facts(spec: Json) -> tuple[set[str], dict[str, list[str]]]:
-    """Names of all volume mounts, and where each name is declared as a volume of a pod."""
+    """Return the names of all volume mounts, and the paths at which each pod volume is declared."""
     mounted: set[str] = set()
     volumes: dict[str, list[str]] = {}
     for at, job in objects(spec, "replicatedJobs"):
