@@ -1,5 +1,5 @@
-"""Pods on unreachable nodes: when a JobSet gives them up.
+"""Deletion of pods on unreachable nodes after a deadline.
 
-Terms: a node is *unreachable* once Kubernetes taints it so; the *deadline* is the time until its
-pods are deleted by force.
+Terms: a node is *unreachable* once Kubernetes has added that taint; the *deadline* is the time
+until its pods are deleted by force.
 """

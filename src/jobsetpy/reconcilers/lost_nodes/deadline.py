@@ -1,8 +1,8 @@
-"""After which time a JobSet gives up its pods on an unreachable node, and how they are told.
+"""Deadline for pods on an unreachable node, and the Job and pod fields that follow from it.
 
-Kubernetes waits for five minutes before it deletes the pods of such a node, and then for ever for
-the kubelet to say that they have ended. With a deadline, pods are told to end so early that their
-grace period is over when the deadline is, and are deleted by force then (``plan``).
+Kubernetes waits for five minutes before it deletes the pods of such a node, and then forever for
+the kubelet to confirm that they have ended. With a deadline, pods are deleted early enough that
+their grace period ends with the deadline, and are then deleted by force (``plan``).
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from jobsetpy.api.durations import parse_duration
 from jobsetpy.reconcilers.rules.json_tree import Json, child, number, objects, text
 
 SHORTEST_S: Final = 10.0
-"""See ``plan.LEAVING_S``."""
+"""Minimum deadline in seconds; equal to ``plan.LEAVING_S``."""
 LONGEST_S: Final = 86400.0
 
 DEFAULT_GRACE_S: Final = 30
-"""Kubernetes' ``terminationGracePeriodSeconds`` of a pod that names none."""
+"""Default ``terminationGracePeriodSeconds`` of Kubernetes, in seconds."""
 
 MOST_INDEXES: Final = 100_000
-"""Of larger Jobs, the API server wants a limit of failed indexes together with one for each."""
+"""Maximum completions with a back-off limit per index; more also need ``maxFailedIndexes``."""
 
 _EVICTS: Final = "NoExecute"
 
 
 def problem_of(seconds: float) -> str:
-    """Why this cannot be a deadline; "" if it can. 0 stands for never."""
+    """Return why this cannot be a deadline; "" if it can. 0 stands for never."""
     if seconds == 0 or SHORTEST_S <= seconds <= LONGEST_S:
         return ""
     return f"must be 0 (never) or from {SHORTEST_S:g}s to {LONGEST_S / 3600:g}h"
 
 
 def read_deadline(value: Any) -> float:
-    """An annotation's value in seconds; 0 for never.
+    """Return the value of the annotation in seconds; 0 for never.
 
     Raises:
-        ValueError: it is no deadline; the message says what is wrong with it.
+        ValueError: it is not a deadline; the message gives the reason.
     """
     seconds = parse_duration(value if isinstance(value, str) else "")
     if problem := problem_of(seconds):
@@ -47,11 +47,11 @@ def read_deadline(value: Any) -> float:
 
 
 def deadline_of(annotations: Mapping[str, str], default_s: float = 0.0) -> float:
-    """The deadline of a JobSet in seconds; 0 for never.
+    """Return the deadline of a JobSet in seconds; 0 for never.
 
     Args:
-        annotations: of the JobSet. A value that admission would have refused counts for nothing.
-        default_s: of JobSets that say nothing.
+        annotations: annotations of the JobSet. A value that admission would reject is ignored.
+        default_s: deadline in seconds of JobSets without the annotation.
     """
     value = annotations.get(keys.LOST_NODE_DEADLINE_ANNOTATION)
     if value is None:
@@ -63,16 +63,16 @@ def deadline_of(annotations: Mapping[str, str], default_s: float = 0.0) -> float
 
 
 def job_fields(job_spec: Json, deadline_s: float) -> dict[str, Any]:
-    """What a Job's spec gets beside what the user wrote: back-off by index, where that is possible.
+    """Return the fields added to a Job's spec: a back-off limit per index, where possible.
 
-    The Job controller waits before it makes new pods: for 10 s after one has failed, doubled with
-    each further one, to ten minutes. Of a Job with several pods on a node, all fail at once when it
-    is lost; eight of them would cost ten minutes. By index, each costs 10 s. The limit is none, as
-    that of the Job, which has to be none as well.
+    The Job controller waits before it creates new pods: for 10 s after a failure, doubled with each
+    further one, up to ten minutes. If several pods of a Job run on a node, all fail together when
+    it is lost; eight of them would cost ten minutes. With a limit per index, each costs 10 s. The
+    limit is the maximum, and so has to be that of the Job.
 
     Args:
-        job_spec: of a template; not changed.
-        deadline_s: of its JobSet; 0 for none.
+        job_spec: Job spec of a template; not changed.
+        deadline_s: deadline of its JobSet in seconds; 0 for none.
     """
     possible = (
         text(job_spec, "completionMode") == "Indexed"
@@ -86,17 +86,17 @@ def job_fields(job_spec: Json, deadline_s: float) -> dict[str, Any]:
 
 
 def tolerations(pod_spec: Json, deadline_s: float) -> list[Any]:
-    """The tolerations of a template's pods, with those of the deadline.
+    """Return the tolerations of a template's pods, including those of the deadline.
 
-    Taints for which the user chose no time get one: an unreachable node is tolerated until only the
-    grace period is left of the deadline; one that is not ready, whose kubelet may well end its
-    pods, for as long as the deadline. Pods of GPU nodes usually tolerate all taints for ever, which
-    is no choice about lost nodes. The first toleration that matches a taint decides when its pods
-    are evicted, so those of the deadline come before such a one.
+    Taints for which the user set no time get one: an unreachable node is tolerated until only the
+    grace period is left of the deadline; a node that is not ready, whose kubelet may still end its
+    pods, for the whole deadline. Pods of GPU nodes usually tolerate all taints forever, which is
+    not taken as a decision about lost nodes. The first toleration that matches a taint decides when
+    pods are evicted, so those of the deadline come before such a toleration.
 
     Args:
-        pod_spec: of a template; not changed.
-        deadline_s: of its JobSet; 0 for none.
+        pod_spec: pod spec of a template; not changed.
+        deadline_s: deadline of its JobSet in seconds; 0 for none.
     """
     own = list(pod_spec.get("tolerations") or ())
     if not deadline_s:
@@ -124,7 +124,7 @@ def tolerations(pod_spec: Json, deadline_s: float) -> list[Any]:
 
 
 def tolerates_for_ever(pod_spec: Json) -> bool:
-    """Whether a template tolerates unreachable nodes by name and without an end."""
+    """Return whether a template tolerates unreachable nodes by name, without a time limit."""
     for _, each in objects(pod_spec, "tolerations"):
         if _chosen(each, keys.NODE_UNREACHABLE_TAINT):
             return each.get("tolerationSeconds") is None
@@ -132,17 +132,17 @@ def tolerates_for_ever(pod_spec: Json) -> bool:
 
 
 def _chosen(toleration: Json, taint: str) -> bool:
-    """Whether a user has chosen by this toleration when a taint evicts pods."""
+    """Return whether a toleration explicitly sets when this taint evicts pods."""
     timed = not toleration.get("key") and toleration.get("tolerationSeconds") is not None
     return _evicts(toleration) and (timed or toleration.get("key") == taint)
 
 
 def _is_blanket(toleration: Json) -> bool:
-    """Whether a toleration is for all taints, and for ever."""
+    """Return whether a toleration matches all taints, forever."""
     endless = toleration.get("tolerationSeconds") is None
     return _evicts(toleration) and endless and not toleration.get("key")
 
 
 def _evicts(toleration: Json) -> bool:
-    """Whether a toleration is about evictions, as the API server's defaults see it."""
+    """Return whether a toleration applies to evictions, as in the API server's defaulting."""
     return toleration.get("effect") in {None, "", _EVICTS}

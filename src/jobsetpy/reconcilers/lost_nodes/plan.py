@@ -1,14 +1,14 @@
-"""Which pods of an unreachable node are given up now, and when to look at the others.
+"""Plan for the pods of an unreachable node: which are given up now, and when to check the others.
 
-A pod that is being deleted waits for its kubelet to say that it has ended. That of a lost node
-never will; the pod keeps its place for ever, and with ``podReplacementPolicy: Failed`` no other is
-made. So once its grace period and the JobSet's deadline are over, it is marked as failed and
-deleted by force.
+A pod that is being deleted waits for its kubelet to confirm that it has ended. The kubelet of a
+lost node never does; the pod keeps its name and index forever, and with ``podReplacementPolicy:
+Failed`` no replacement is created. So once its grace period and the JobSet's deadline are over, it
+is marked as failed and deleted by force.
 
-What this rests on is read off the API's objects alone, so that a new manager continues where the
-last one was. Each time is compared with the manager's wall clock once
-(``reconcilers.rules.pinned_time``). Deleting by force cannot be taken back: the node is read again
-before, past the cache, and the pod is named with the version that was looked at.
+The plan depends only on objects of the API, so that a new manager continues where the last one
+stopped. Each time is compared with the manager's wall clock once
+(``reconcilers.rules.pinned_time``). A forced deletion cannot be undone: before it, the node is read
+from the API server, and the deletion names the version of the pod that the plan saw.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from jobsetpy.reconcilers.rules.pinned_time import PinnedTime, pin
 from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan
 
 LEAVING_S: Final = 10.0
-"""A pod is being deleted for so long at least before it is given up, however short its grace is.
+"""Minimum time in seconds between the deletion of a pod and its forced deletion.
 
-Its agent may still reach the API server where its kubelet does not. It starts no worker unless it
-has just been told that its pod is there and stays (``FRESH_S`` of ``agent.epoch_reporter``, which
-is less).
+Its agent may still reach the API server when its kubelet does not. It starts no worker unless it
+has recently confirmed that its pod exists and is not being deleted (``FRESH_S`` of
+``agent.epoch_reporter``, which is less).
 """
 
 MAX_NAMED: Final = 10
-"""So many pods are named in an event; the others are only counted."""
+"""Maximum number of pods named in an event; the others are only counted."""
 
 
 @attrs.frozen
 class LeavingPod:
-    """A pod that is being deleted, of a JobSet that is there.
+    """Pod that is being deleted, of an existing JobSet.
 
     Args:
         pod: the pod.
-        jobset: whose it is, by UIDs.
+        jobset: JobSet that owns it, by UIDs.
     """
 
     pod: ChildPod
@@ -57,16 +57,16 @@ class LeavingPod:
 
 @attrs.frozen(kw_only=True)
 class ObservedNode:
-    """What is known of a node.
+    """Input of one plan.
 
     Args:
-        name: of the node.
-        unreachable_since: as the API holds it; ``None`` if it is not, or if the node is gone: what
-            is left of its pods then is the pod garbage collector's.
-        pods: those that are being deleted on it.
-        default_s: deadline of JobSets that say nothing; 0 for never.
-        confirmed: whether the node was just read from the API server.
-        due: ``LostNodePlan.due`` of the plan before.
+        name: name of the node.
+        unreachable_since: time of its taint in the API; ``None`` if it is reachable or does not
+            exist: the pod garbage collector then deletes the remaining pods.
+        pods: pods that are being deleted on it.
+        default_s: deadline in seconds of JobSets without the annotation; 0 for never.
+        confirmed: the node was just read from the API server.
+        due: ``LostNodePlan.due`` of the previous plan.
     """
 
     name: str
@@ -82,10 +82,10 @@ class LostPods:
     """Pods of one JobSet that are given up.
 
     Args:
-        jobset: whose they are.
-        pods: which.
-        since: when their node was marked as unreachable.
-        why: half a sentence, for their condition and the event.
+        jobset: JobSet that owns the pods.
+        pods: pods to be deleted by force.
+        since: time at which their node was marked as unreachable.
+        why: clause that explains the deletion in their condition and the event.
     """
 
     jobset: JobSet
@@ -94,7 +94,7 @@ class LostPods:
     why: str
 
     def event(self, names: Sequence[str]) -> EmitEvent:
-        """Return the event for when the pods of these names were deleted."""
+        """Return the event about the forced deletion of the pods of these names."""
         shown = ", ".join(repr(name) for name in names[:MAX_NAMED])
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         what = "pod was" if len(names) == 1 else f"{len(names)} pods were"
@@ -107,11 +107,11 @@ class LostNodePlan(Plan[None]):
     """Actions for a node.
 
     Args:
-        confirm: whether to read the node from the API server and plan again, before anything is
-            done.
-        lost: which pods to give up.
-        at: when that was decided.
-        due: when pods are given up, by UID.
+        confirm: the node has to be read from the API server and the plan made again, before any
+            action.
+        lost: pods to give up.
+        at: time of the plan.
+        due: time at which pods are given up, by UID.
     """
 
     at: datetime
@@ -156,10 +156,10 @@ def plan_lost_node(observed: ObservedNode, now: Now) -> LostNodePlan:
 
 
 def is_leaving(pod: ChildPod) -> bool:
-    """Tell if a pod waits for the kubelet of its node to end it.
+    """Return whether a pod waits for the kubelet of its node to end it.
 
-    One that was deleted by force still does while it is not marked as failed: the Job controller's
-    finalizer keeps it. One that is marked as well waits for others.
+    A pod that was deleted by force still waits while it is not marked as failed: the finalizer of
+    the Job controller keeps it. Once marked, it no longer waits for the kubelet.
     """
     meta = pod.metadata
     if meta.deletion_timestamp is None or not pod.spec.node_name:
@@ -170,17 +170,17 @@ def is_leaving(pod: ChildPod) -> bool:
 def _due_at(
     each: LeavingPod, since: datetime, default_s: float, known: PinnedTime | None, now: Now
 ) -> PinnedTime | None:
-    """When a pod is given up; ``None`` if it never is."""
+    """Return the time at which a pod is given up; ``None`` for never."""
     deadline_s = deadline_of(each.jobset.metadata.annotations, default_s)
     meta = each.pod.metadata
-    # The timestamp is when the grace period ends.
+    # The deletion timestamp is the end of the grace period.
     end = meta.deletion_timestamp
     if not deadline_s or end is None or not is_leaving(each.pod):
         return None
     grace_s = meta.deletion_grace_period_seconds or 0
     told = end - timedelta(seconds=grace_s)
     at = max(since + timedelta(seconds=deadline_s), end, told + timedelta(seconds=LEAVING_S))
-    # Neither the node nor the pod can have been given less time when this manager sees both.
+    # When this manager first sees both, no more than the full time can be left.
     return pin(known, at, now, longest_s=max(deadline_s, grace_s, LEAVING_S))
 
 

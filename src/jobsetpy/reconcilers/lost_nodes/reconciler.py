@@ -1,13 +1,13 @@
-"""Gives up pods on nodes that have been unreachable for too long (controller ``lost-nodes``).
+"""Reconciler that gives up pods on unreachable nodes after a deadline (controller ``lost-nodes``).
 
-Nothing is done unless a JobSet or the configuration names a deadline. The request's key is the
-node's. An event costs O(1): of nodes, those that become unreachable are queued; of pods, those that
-begin to be deleted on such a node. What is to be done is decided by
-``reconcilers.lost_nodes.plan``.
+It does nothing unless a JobSet or the configuration sets a deadline. The request's key is that of
+the node. An event costs O(1): a node is queued when it becomes unreachable, and when the deletion
+of a pod on such a node begins. The decision is made by ``reconcilers.lost_nodes.plan``.
 
-A pod is marked as failed first, as the pod garbage collector does it: the Job controller lets go of
-a pod with ``podReplacementPolicy: Failed`` only then. Both writes carry UID and resourceVersion: if
-the kubelet has written meanwhile, they are refused, and the node is looked at again.
+A pod is first marked as failed, as the pod garbage collector does it, because the Job controller
+releases a pod with ``podReplacementPolicy: Failed`` only then. Both writes carry UID and
+resourceVersion: if the kubelet has written meanwhile, they are rejected, and the node is checked
+again.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from jobsetpy.reconcilers.rules.membership import is_ours
 from jobsetpy.reconcilers.rules.pinned_time import PinnedTime
 
 FIELD_MANAGER: Final = "jobset-lost-nodes"
-"""Owner of phase and condition of pods that are given up."""
+"""Field manager for phase and condition of pods that are given up."""
 
 
 @attrs.frozen(kw_only=True)
 class LostNodesSettings:
-    """How the lost nodes reconciler works.
+    """Settings of the lost nodes reconciler.
 
     Args:
-        deadline_s: of JobSets that name none; 0 for never.
+        deadline_s: deadline in seconds of JobSets without the annotation; 0 for never.
         workers: maximum concurrent reconciles.
         parallel_writes: maximum concurrent requests for one node.
     """
@@ -71,15 +71,15 @@ def _leaving(pod: ChildPod) -> Iterable[str]:
 
 
 LEAVING: rt.Index[ChildPod] = rt.Index("leavingPods", _leaving)
-"""Pods that are being deleted on a node, by the node and by the JobSet that they name."""
+"""Pods that are being deleted on a node, by the node and by the JobSet in their labels."""
 
 
 class LostNodesReconciler:
-    """Gives up pods of unreachable nodes; the request's key is the node's.
+    """Reconciler of unreachable nodes; the request's key is that of the node.
 
     Args:
-        caches: what it reads; pods with the index :data:`LEAVING`.
-        settings: see there.
+        caches: shared informers; pods with the index :data:`LEAVING`.
+        settings: settings of the reconciler.
     """
 
     def __init__(self, caches: SharedCaches, settings: LostNodesSettings) -> None:
@@ -96,9 +96,9 @@ class LostNodesReconciler:
     # -- events -------------------------------------------------------------------------------
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
-        """Ask for a reconcile if a pod begins to be deleted on an unreachable node; O(1).
+        """Request a reconcile if the deletion of a pod on an unreachable node begins; O(1).
 
-        Before nodes are known, one is asked for in any case: it waits for all caches.
+        Until the nodes are synced, one is requested in any case: it waits for all caches.
         """
         old, new = event.old, event.new
         if new is None or not is_leaving(new) or (old is not None and is_leaving(old)):
@@ -111,14 +111,14 @@ class LostNodesReconciler:
         return (rt.Request(key),)
 
     def nodes_of(self, jobset: JobSet) -> Iterable[rt.ObjectKey]:
-        """The nodes on which pods of a JobSet are being deleted; none before all pods are known."""
+        """Return the nodes on which a JobSet's pods are being deleted; empty until synced."""
         if not self._pods.has_synced:
             return ()
         pods = self._pods.by_index(LEAVING, f"jobset:{jobset.metadata.key}")
         return {rt.ObjectKey("", pod.spec.node_name) for pod in pods}
 
     def deadline_changes(self, event: rt.Event[JobSet]) -> bool:
-        """Tell if a JobSet that was there gets another deadline."""
+        """Return whether the deadline of an existing JobSet changes."""
         old, new = event.old, event.new
         if old is None or new is None:
             return False
@@ -130,7 +130,7 @@ class LostNodesReconciler:
     # -- reconcile ----------------------------------------------------------------------------
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
-        """Give up the pods of one node that are due.
+        """Give up the pods of one node whose deadline is over.
 
         Raises:
             ExceptionGroup: some writes failed; the others were made.
@@ -166,7 +166,7 @@ class LostNodesReconciler:
         )
 
     async def _confirm(self, observed: ObservedNode) -> ObservedNode:
-        """Look at the node itself: it may have come back."""
+        """Read the node from the API server: it may be reachable again."""
         page = await self._client.list_page(
             LabelledNode, field_selector=f"metadata.name={observed.name}"
         )
@@ -180,7 +180,7 @@ class LostNodesReconciler:
         raise_failures(failures, "pods of a lost node could not be deleted")
 
     async def _give_up(self, lost: LostPods, at: datetime) -> list[tuple[ChildPod, JobSetPyError]]:
-        """Delete pods of one JobSet by force; returns what failed."""
+        """Delete pods of one JobSet by force; return the failures."""
         deleted: list[str] = []
 
         async def delete(pod: ChildPod) -> None:
@@ -220,10 +220,10 @@ class LostNodesReconciler:
     # -- what the caches say ------------------------------------------------------------------
 
     def _jobset_of(self, pod: ChildPod) -> JobSet | None:
-        """The JobSet of a pod, by UIDs: labels prove nothing.
+        """Return the JobSet of a pod, found by UIDs, because labels are not reliable.
 
-        Of a Job that was deleted alone there is only what its pods say; then they have to name
-        the JobSet's UID as well.
+        If the Job was deleted alone, only the pod's labels are left; they must then also have the
+        JobSet's UID.
         """
         meta = pod.metadata
         owner, job = controller_of(meta.owner_references), job_of(self._jobs, pod)
@@ -240,11 +240,11 @@ class LostNodesReconciler:
 
 
 def _failed(pod: ChildPod, lost: LostPods, at: datetime) -> dict[str, Any]:
-    """Phase and conditions of a pod that is given up.
+    """Return phase and conditions of a pod that is given up.
 
-    The Job controller waits before it makes another pod, and counts from when this one was last
-    ready. The node controller writes that, too, but loses against the pods' eviction at the same
-    moment, and tries again five seconds later.
+    The Job controller waits before it creates another pod, counted from the time at which this one
+    was last ready. The node controller writes that time as well, but its write conflicts with the
+    eviction of the pods at the same moment and is retried only five seconds later.
     """
     meta = pod.metadata
     metadata = {
@@ -265,7 +265,7 @@ def _jobset_key(pod: ChildPod) -> rt.ObjectKey:
 
 
 def _becomes_unreachable(event: rt.Event[LabelledNode]) -> bool:
-    """Tell if a node is unreachable that was not, or since another time."""
+    """Return whether a node becomes unreachable, or has been since another time."""
     old, new = event.old, event.new
     if new is None or new.unreachable_since is None:
         return False
@@ -273,7 +273,7 @@ def _becomes_unreachable(event: rt.Event[LabelledNode]) -> bool:
 
 
 def lookup(manager: rt.Manager) -> Callable[[rt.ObjectKey], bool]:
-    """Return a function that tells if a JobSet has pods that leave a node that does not answer.
+    """Return a predicate for JobSets with pods that are being deleted on an unreachable node.
 
     Args:
         manager: not started yet.
@@ -297,7 +297,7 @@ def setup(manager: rt.Manager, settings: LostNodesSettings | None = None) -> rt.
 
     Args:
         manager: not started yet.
-        settings: see there.
+        settings: settings of the reconciler; defaults if ``None``.
     """
     settings = settings or LostNodesSettings()
     caches = SharedCaches(manager)

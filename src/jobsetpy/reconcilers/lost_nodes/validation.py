@@ -1,4 +1,4 @@
-"""Rules for the annotation by which a JobSet gives up its pods on unreachable nodes."""
+"""Rules for the annotation that sets a JobSet's deadline for pods on unreachable nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobsetpy.reconcilers.rules.json_tree import Json, child, objects
 
 
 def lost_node_deadline(jobset: Json) -> list[FieldError]:
-    """What is wrong with the deadline of a JobSet."""
+    """Validate the deadline of a JobSet."""
     value = child(jobset, "metadata", "annotations").get(keys.LOST_NODE_DEADLINE_ANNOTATION)
     if value is None:
         return []
@@ -30,13 +30,13 @@ def lost_node_deadline(jobset: Json) -> list[FieldError]:
 
 
 def lost_node_deadline_update(old: Json, new: Json) -> list[FieldError]:
-    """What is wrong with a changed deadline; what is stored already is not judged again."""
+    """Validate a changed deadline; an unchanged one is not validated again."""
     changed = changed_notes(old, new, [keys.LOST_NODE_DEADLINE_ANNOTATION])
     return lost_node_deadline(new) if changed else []
 
 
 def lost_node_warnings(jobset: Json) -> list[FieldWarning]:
-    """Warn of pods that stay on a lost node although their JobSet names a deadline."""
+    """Return warnings about pods that stay on a lost node although their JobSet sets a deadline."""
     if not deadline_of(child(jobset, "metadata", "annotations")):
         return []
     found = []
