@@ -1,12 +1,12 @@
-"""Where the pods of a JobSet may go: exclusive placement of each Job in one topology domain.
+"""Admission of pods with exclusive placement: each Job in one topology domain.
 
-The first pod of a Job, its *leader*, gets affinity terms by which at most one Job of its priority
-is in a domain; the others, *followers*, are sent to the domain where the leader landed. One that is
-created before the leader has landed is held by a scheduling gate, which ``followers``
-lifts; without gates it is refused, and the Job controller tries again and again. Only leaders cost
-the scheduler the search among all pods.
+The first pod of a Job, its *leader*, gets affinity terms that allow at most one Job of its priority
+per domain; the others, *followers*, are sent to the domain to which the leader was scheduled. A
+follower that is created earlier is held by a scheduling gate, which ``followers`` removes; without
+gates it is rejected, and the Job controller retries. Only leaders make the scheduler compare all
+pods.
 
-Pure: what followers need to know of the cluster comes in as functions.
+The functions are pure: cluster state is passed in as functions.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MIN_NAME_PARTS = 5
 
 @attrs.frozen
 class PodPlace:
-    """What is known of a pod that may be a leader.
+    """State of a pod that may be a leader.
 
     Args:
-        node: where it runs or will; "" while it is not scheduled.
-        phase: its phase.
-        deleting: whether it has a deletion timestamp.
+        node: node of the pod; "" while it is not scheduled.
+        phase: phase of the pod.
+        deleting: it has a deletion timestamp.
         controller_uid: UID of the Job that manages it; "" if none does.
     """
 
@@ -52,17 +52,17 @@ class PodPlace:
 
 
 class LeaderNotFoundError(Exception):
-    """There is no one pod that is this follower's leader."""
+    """No single pod is the leader of this follower."""
 
 
 LeaderLookup = Callable[[str], Iterable[PodPlace]]
-"""Pods of the follower's namespace by :func:`base_name`."""
+"""Return the pods of the follower's namespace by :func:`base_name`."""
 
 NodeLabels = Callable[[str], Mapping[str, str] | None]
-"""A node's labels by its name; ``None`` if there is no such node."""
+"""Return the labels of a node by its name; ``None`` if it does not exist."""
 
 LeaderOver = Callable[[str, str], bool]
-"""By a Job's name and UID: whether its completion index 0 is over, so that no leader will come."""
+"""Return whether index 0 of a Job, by name and UID, has ended, so that no leader will come."""
 
 
 def _never_over(name: str, uid: str) -> bool:  # noqa: ARG001 - the signature of LeaderOver
@@ -71,12 +71,12 @@ def _never_over(name: str, uid: str) -> bool:  # noqa: ARG001 - the signature of
 
 @attrs.frozen
 class Mutation:
-    """What becomes of a new pod.
+    """Changes to a new pod, or its rejection.
 
     Args:
         patch: JSON patch; empty for no change.
-        denied: if not "", the pod is refused with this text.
-        missing_node: if not "", the pod is refused because the leader's node is not there.
+        denied: if not "", the pod is rejected with this message.
+        missing_node: if not "", the pod is rejected because this node of the leader does not exist.
     """
 
     patch: Patch = attrs.field(factory=list)
@@ -85,16 +85,16 @@ class Mutation:
 
 
 def base_name(pod_name: str) -> str:
-    """A pod's name without the random characters: ``js-rj-0-0`` of ``js-rj-0-0-x7k2p``.
+    """Return a pod's name without the random characters: ``js-rj-0-0`` of ``js-rj-0-0-x7k2p``.
 
-    "" for names that no Indexed Job of a JobSet gives.
+    "" for names that do not belong to an Indexed Job of a JobSet.
     """
     parts = pod_name.split("-")
     return "-".join(parts[:-1]) if len(parts) >= MIN_NAME_PARTS else ""
 
 
 def is_leader(pod: Json) -> bool:
-    """Whether it has completion index 0; pods of NonIndexed Jobs have none and all follow."""
+    """Return whether the pod has completion index 0; all pods of NonIndexed Jobs are followers."""
     return _annotations(pod).get(keys.COMPLETION_INDEX_ANNOTATION) == LEADER_INDEX
 
 
@@ -106,23 +106,24 @@ def mutate(
     gate: bool = False,
     over: LeaderOver = _never_over,
 ) -> Mutation:
-    """The place of a new pod, as far as it can be told by now.
+    """Return the placement of a new pod, as far as it is known.
 
-    A follower whose leader is not found or not scheduled is held by a gate. One that could never be
-    released (see :func:`_can_be_released`), and any if gates are off, stays as it is:
-    :func:`refusal` will refuse it, and the Job controller tries again later.
+    A follower whose leader is not found or not scheduled is held by a scheduling gate. One that
+    could never be released (see :func:`_can_be_released`), and any follower if gates are off, stays
+    unchanged: :func:`refusal` rejects it, and the Job controller retries later.
 
-    Where no leader will come any more, a follower gets the leader's terms: the scheduler puts it to
-    the rest of its Job, or into a free domain if there is no rest.
+    If no leader will come, a follower gets the leader's terms: the scheduler places it with the
+    other pods of its Job, or in a free domain if there are none.
 
     Args:
-        pod: the pod to be created.
-        leaders: finds leaders.
-        nodes: finds nodes.
-        gate: whether followers are held by a gate.
-        over: whether a Job's leader has done its part.
+        pod: pod to be created.
+        leaders: lookup of leaders.
+        nodes: lookup of node labels.
+        gate: hold followers by a scheduling gate.
+        over: predicate for Jobs whose leader has ended.
 
-    Guarantees: existing terms, selectors and gates are kept; the patch applies to ``pod`` as it is.
+    Guarantees: existing terms, selectors and gates are kept; the patch applies to ``pod``
+    unchanged.
     """
     annotations = _annotations(pod)
     if keys.JOBSET_NAME not in annotations or keys.NODE_SELECTOR_ANNOTATION in annotations:
@@ -148,19 +149,19 @@ def mutate(
     if labels is None:
         return Mutation(missing_node=node)
     if topology not in labels:
-        # Not held: nobody looks at a pod that waits, but everybody at events of failed creations.
+        # Denied, not held: users rarely inspect a waiting pod, but see events of failed creations.
         return Mutation(denied=f"node {node} does not have the topology label {topology!r}")
     selector = {topology: labels[topology]}
     return Mutation([*patch, *_into_map(pod, ("spec", "nodeSelector"), selector)])
 
 
 def refusal(pod: Json, leaders: LeaderLookup, *, gate: bool = False) -> str:
-    """Why a new pod must not be created now; "" if it may.
+    """Return why a new pod must not be created now; "" if it may.
 
     Args:
-        pod: the pod as :func:`mutate` made it.
-        leaders: finds leaders.
-        gate: whether a follower may be held by a gate instead of having a place.
+        pod: pod after :func:`mutate`.
+        leaders: lookup of leaders.
+        gate: a follower without a place may be held by a scheduling gate.
     """
     annotations = _annotations(pod)
     topology = annotations.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
@@ -191,23 +192,24 @@ def refusal(pod: Json, leaders: LeaderLookup, *, gate: bool = False) -> str:
 
 
 def is_held(pod: Json) -> bool:
-    """Whether the gate of exclusive placement is on a pod."""
+    """Return whether a pod has the scheduling gate of exclusive placement."""
     gates = objects(child(pod, "spec"), "schedulingGates")
     return any(gate.get("name") == keys.PLACEMENT_GATE for _, gate in gates)
 
 
 def _can_be_released(pod: Json) -> bool:
-    """Whether a held follower would be found when its leader lands.
+    """Return whether a held follower would be found when its leader is scheduled.
 
-    Pods that no controller made are not found. Those of a NonIndexed Job never have a leader:
-    refusing them, the Job's events say so. The API server takes no gate on a pod that has a node.
+    Pods without a controller are not found. Those of a NonIndexed Job never have a leader: they are
+    rejected, so that the Job's events report it. The API server allows no gate on a pod with a
+    node.
     """
     indexed = isinstance(_annotations(pod).get(keys.COMPLETION_INDEX_ANNOTATION), str)
     return indexed and bool(_controller_uid(pod)) and not child(pod, "spec").get("nodeName")
 
 
 def _hold(pod: Json) -> Patch:
-    """Put the gate on, next to those that are there."""
+    """Return a patch that adds the scheduling gate to the existing ones."""
     if is_held(pod):
         return []
     gate = {"name": keys.PLACEMENT_GATE}
@@ -217,10 +219,10 @@ def _hold(pod: Json) -> Patch:
 
 
 def find_leader(pod: Json, leaders: LeaderLookup) -> PodPlace:
-    """The leader of a follower's own Job, in its present incarnation.
+    """Return the leader of a follower's own Job, of the same Job UID.
 
     Raises:
-        LeaderNotFoundError: there is none, or no single one, or it belongs to another Job.
+        LeaderNotFoundError: there is none, more than one, or it belongs to another Job.
     """
     base = leader_name(pod)
     found = [place for place in leaders(base) if not place.deleting and place.phase not in ENDED]
@@ -241,7 +243,7 @@ def find_leader(pod: Json, leaders: LeaderLookup) -> PodPlace:
 
 
 def leader_name(pod: Json) -> str:
-    """Base name of a follower's leader.
+    """Return the base name of a follower's leader.
 
     Raises:
         LeaderNotFoundError: a label that it is made from is missing.
@@ -258,7 +260,7 @@ def leader_name(pod: Json) -> str:
 
 
 def _priority_label(pod: Json) -> tuple[Patch, str]:
-    """Show the priority to the affinity terms of other pods; the patch, and the label's value."""
+    """Return a patch that copies the priority to a label, for affinity terms, and its value."""
     priority = number(child(pod, "spec"), "priority")
     if priority is None:
         return [], text(child(pod, "metadata", "labels"), keys.PRIORITY_LABEL)
@@ -267,7 +269,7 @@ def _priority_label(pod: Json) -> tuple[Patch, str]:
 
 
 def _exclusive_terms(pod: Json, topology: str, priority: str) -> Patch:
-    """With the own Job, and without any other Job of the same priority, in the same domain."""
+    """Return affinity terms: with its own Job, and without any other Job of the same priority."""
     affinity: dict[str, Any] = dict(child(pod, "spec", "affinity"))
     for kind, term in _terms(pod, topology, priority).items():
         terms = [each for _, each in objects(child(affinity, kind), _REQUIRED)]
@@ -276,7 +278,7 @@ def _exclusive_terms(pod: Json, topology: str, priority: str) -> Patch:
 
 
 def _places_itself(pod: Json, topology: str) -> bool:
-    """Whether a pod has the terms of :func:`_exclusive_terms`."""
+    """Return whether a pod has the terms of :func:`_exclusive_terms`."""
     priority = text(child(pod, "metadata", "labels"), keys.PRIORITY_LABEL)
     return all(
         any(each == term for _, each in objects(child(pod, "spec", "affinity", kind), _REQUIRED))
@@ -303,7 +305,7 @@ def _terms(pod: Json, topology: str, priority: str) -> dict[str, Json]:
 
 
 def _into_map(pod: Json, path: tuple[str, ...], entry: Mapping[str, str]) -> Patch:
-    """Set entries of a map, which is made if it is missing."""
+    """Return a patch that sets entries of a map, which is created if missing."""
     where = "/" + "/".join(path)
     parent = child(pod, *path[:-1]).get(path[-1])
     if not isinstance(parent, Mapping):
@@ -323,7 +325,7 @@ def _annotations(pod: Json) -> Json:
 
 
 def _controller(pod: Json) -> tuple[str, str]:
-    """Name and UID of the owner that manages a pod."""
+    """Return name and UID of the owner that manages a pod."""
     for _, owner in objects(child(pod, "metadata"), "ownerReferences"):
         if owner.get("controller") is True:
             return text(owner, "name"), text(owner, "uid")

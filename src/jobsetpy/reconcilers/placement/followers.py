@@ -1,10 +1,10 @@
-"""What becomes of the followers of one Job, now that its leader is where it is.
+"""Decisions about the existing followers of one Job, once its leader is scheduled.
 
-``admission`` decides for a pod that is being created, once. This decides for the pods that are
-there, each time something about them changes: held followers are released into the leader's
-domain, and if one is anywhere else, all that are loose start anew (JobSet's rule for violations).
+``admission`` decides once, when a pod is created. This module decides about existing pods, each
+time one of them changes: held followers are released into the leader's domain, and if a follower is
+in any other domain, all followers that are not held are recreated (JobSet's rule for violations).
 
-Pure, and linear in the number of the Job's pods.
+The functions are pure, and linear in the number of the Job's pods.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from jobsetpy.reconcilers.placement.admission import NodeLabels
 
 @attrs.frozen(kw_only=True)
 class PlacedPod:
-    """What is known of a pod under exclusive placement.
+    """State of a pod with exclusive placement.
 
     Args:
-        name, uid: which pod.
-        version: its resourceVersion when it was looked at.
-        is_leader: whether it has completion index 0.
-        live: whether it is neither ended nor being deleted.
-        topology: node label that names domains.
-        node: where it runs or will; "" while it is not scheduled.
-        domain: the node selector's value for the topology, or ``None``.
-        held: whether the gate of exclusive placement is on it.
-        gates: names of all its gates.
-        disrupted: whether it has the condition ``DisruptionTarget`` already.
+        name, uid: identity of the pod.
+        version: its resourceVersion when it was observed.
+        is_leader: it has completion index 0.
+        live: it has not ended and is not being deleted.
+        topology: key of the node label that names domains.
+        node: node of the pod; "" while it is not scheduled.
+        domain: value of the node selector for the topology, or ``None``.
+        held: it has the scheduling gate of exclusive placement.
+        gates: names of all its scheduling gates.
+        disrupted: it already has the condition ``DisruptionTarget``.
     """
 
     name: str
@@ -48,11 +48,11 @@ class PlacedPod:
 
 @attrs.frozen
 class UnknownTopology:
-    """A leader is on a node that does not tell its domain.
+    """Leader on a node whose domain is unknown.
 
     Args:
-        node: the node.
-        topology: the label that it lacks; "" if the node itself is not known.
+        node: name of the node.
+        topology: key of the missing label; "" if the node itself is not known.
     """
 
     node: str
@@ -61,13 +61,13 @@ class UnknownTopology:
 
 @attrs.frozen
 class FollowersPlan:
-    """What to do with the followers of one Job.
+    """Actions for the followers of one Job.
 
     Args:
-        domain: where they belong; ``None`` if that cannot be told.
-        release: held ones to be sent there.
-        evict: those to be deleted, so that their replacements are placed well.
-        unknown: why the domain cannot be told, if something outside the Job has to change.
+        domain: domain of the followers; ``None`` if it is unknown.
+        release: held followers to be sent to the domain.
+        evict: followers to be deleted, so that their replacements are placed correctly.
+        unknown: reason for an unknown domain, if something outside the Job has to change.
     """
 
     domain: str | None = None
@@ -77,24 +77,24 @@ class FollowersPlan:
 
 
 WAIT = FollowersPlan()
-"""Nothing to do until something changes."""
+"""Plan without actions, until something changes."""
 
 
 def plan_followers(pods: Sequence[PlacedPod], nodes: NodeLabels, *, over: bool) -> FollowersPlan:
-    """What to do with the followers of one Job.
+    """Return the actions for the followers of one Job.
 
-    The live leader's node decides. More than one live leader, or one without a node, decides
-    nothing: the Job controller or the scheduler will change that. Without a live leader nothing
-    happens either, unless the leader's part is over for good: the followers that are still held
-    then join the rest of the Job, or go where the leader was.
+    The node of the live leader decides. With several live leaders, or a leader without a node, the
+    plan is empty: the Job controller or the scheduler will change that. Without a live leader it is
+    empty as well, unless the leader has ended for good: the followers that are still held then join
+    the other pods of the Job, or go to the leader's former domain.
 
-    Held followers are no violation. One whose template chose another domain cannot be released,
-    because a selector's entry cannot be changed: it starts anew alone.
+    Held followers are not a violation. One whose template selects another domain cannot be
+    released, because an entry of a node selector cannot be changed: it alone is recreated.
 
     Args:
-        pods: all pods of the Job (of one UID), of any phase.
-        nodes: finds nodes.
-        over: whether no pod will have completion index 0 any more.
+        pods: all pods of the Job (of one UID), in any phase.
+        nodes: lookup of node labels.
+        over: no further pod will have completion index 0.
     """
     followers = [pod for pod in pods if pod.live and not pod.is_leader]
     leaders = [pod for pod in pods if pod.live and pod.is_leader]
@@ -120,14 +120,14 @@ def plan_followers(pods: Sequence[PlacedPod], nodes: NodeLabels, *, over: bool) 
 
 
 def is_misplaced(pod: PlacedPod, topology: str, domain: str) -> bool:
-    """Whether a follower violates exclusive placement.
+    """Return whether a follower violates exclusive placement.
 
     Its node selector counts, not its node: labels of nodes change, and a pod stays where it is.
 
     Args:
         pod: any pod.
-        topology: its leader's.
-        domain: where its leader is.
+        topology: topology key of its leader.
+        domain: domain of its leader.
     """
     if pod.is_leader or not pod.live or pod.held:
         return False
@@ -135,12 +135,12 @@ def is_misplaced(pod: PlacedPod, topology: str, domain: str) -> bool:
 
 
 def is_due(follower: PlacedPod, leaders: Sequence[PlacedPod], nodes: NodeLabels) -> bool:
-    """Whether a live follower has to be released or evicted, if its leader is not over; O(1).
+    """Return whether a follower must be released or evicted, if its leader has not ended; O(1).
 
     Args:
-        follower: any.
-        leaders: those of its Job.
-        nodes: finds nodes.
+        follower: live follower.
+        leaders: leaders of its Job.
+        nodes: lookup of node labels.
     """
     live = [leader for leader in leaders if leader.live]
     if len(live) != 1 or not live[0].node:
@@ -163,9 +163,9 @@ def _release(domain: str, followers: Iterable[PlacedPod]) -> FollowersPlan:
 def _without_leader(
     pods: Iterable[PlacedPod], followers: Sequence[PlacedPod], nodes: NodeLabels
 ) -> FollowersPlan:
-    """Held followers of a Job whose leader is over: to the others, or to where the leader was.
+    """Release held followers after their leader has ended, to the other pods or its former domain.
 
-    Without any trace of a domain they start anew: their replacements get the leader's terms.
+    If no domain is known they are recreated: their replacements get the leader's terms.
     """
     held = [pod for pod in followers if pod.held]
     if not held:

@@ -1,7 +1,7 @@
-"""What one reconcile of an exclusively placed Job does: release, evict, what is told, and when.
+"""Plan of one reconcile of an exclusively placed Job: releases, evictions and events.
 
-Deleting cannot be taken back. So evictions that were decided on the cache are only asked about: the
-pods are listed, and the same plan is made of what the API server knows.
+A deletion cannot be undone. So evictions that are based on the cache are confirmed first: the pods
+are listed from the API server, and the plan is made again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan
 
 @attrs.frozen(kw_only=True)
 class Incarnation:
-    """The pods of a Job of one UID.
+    """Pods of a Job of one UID.
 
     Args:
-        first: any of its pods; events name it.
-        over: whether no pod will have completion index 0 any more.
-        pods: as the cache shows them.
-        listed: as the API server has just listed them.
+        first: any of its pods, which events refer to.
+        over: no further pod will have completion index 0.
+        pods: pods in the cache.
+        listed: pods just listed from the API server.
     """
 
     first: ChildPod
@@ -51,14 +51,14 @@ class Incarnation:
 
 @attrs.frozen(kw_only=True)
 class ObservedPlacement:
-    """What is known of a Job's pods.
+    """Input of one plan.
 
     Args:
-        job: the Job.
-        incarnations: its pods by their Jobs' UIDs.
-        nodes: finds nodes.
-        repair: whether misplaced followers are evicted.
-        look_again_s: seconds after writes until the cache shows them.
+        job: namespace and name of the Job.
+        incarnations: its pods, grouped by the UID of their Job.
+        nodes: lookup of node labels.
+        repair: evict misplaced followers.
+        look_again_s: seconds after writes until the next reconcile.
     """
 
     job: ObjectKey
@@ -70,12 +70,10 @@ class ObservedPlacement:
 
 @attrs.frozen(kw_only=True)
 class PlacementMemory:
-    """What is remembered of a Job between reconciles; nothing that could not be lost.
+    """State kept of a Job between reconciles; all of it may be lost.
 
-    Args:
-        acted: by UID, the version of a pod that a write was made on and that the cache may still
-            show.
-        told: the topology that users were told is unknown.
+    acted: resourceVersion of each pod at its last write, by UID, while the cache may still show it.
+        told: unknown topology that was last reported by an event.
     """
 
     acted: Mapping[str, str] = attrs.field(factory=dict)
@@ -84,12 +82,12 @@ class PlacementMemory:
 
 @attrs.frozen
 class Placement:
-    """What to do with the pods of one incarnation.
+    """Actions for the pods of one incarnation.
 
     Args:
-        of: the incarnation.
-        followers: its followers: those to be released that were not yet, and those to be evicted.
-        notices: what is told first.
+        of: pods that the actions are for.
+        followers: followers still to be released, and those to be evicted.
+        notices: events emitted before the actions.
     """
 
     of: Incarnation
@@ -97,7 +95,7 @@ class Placement:
     notices: tuple[EmitEvent, ...] = ()
 
     def evicted(self, job: str, count: int) -> EmitEvent:
-        """What is told when so many pods were evicted."""
+        """Return the event about this number of evicted pods."""
         domain, first = self.followers.domain, self.of.first.metadata
         where = (
             f"they have to be where {first.annotations.placed_topology} is {domain!r}"
@@ -110,13 +108,13 @@ class Placement:
 
 @attrs.frozen(kw_only=True)
 class PlacementPlan(Plan[PlacementMemory]):
-    """What to do with the pods of a Job.
+    """Actions for the pods of a Job.
 
     Args:
-        unconfirmed: incarnations whose pods have to be listed, and the plan made again, before
-            anything else of the plan is done.
-        placements: what to do, by incarnation.
-        at: when that was decided; conditions of evicted pods say so.
+        unconfirmed: incarnations whose pods have to be listed, and the plan made again, before any
+            other action.
+        placements: actions by incarnation.
+        at: time of the plan, for conditions of evicted pods.
     """
 
     at: datetime
@@ -125,9 +123,9 @@ class PlacementPlan(Plan[PlacementMemory]):
 
 
 def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: Now) -> PlacementPlan:
-    """Release, and if need be evict, the followers of one Job."""
+    """Plan the release and, if necessary, the eviction of the followers of one Job."""
     shown = {p.uid: p.version for each in observed.incarnations for p in each.pods}
-    # Without writes that the cache shows by now.
+    # Drop writes that the cache already shows.
     acted = {uid: at for uid, at in memory.acted.items() if shown.get(uid) == at}
     told = memory.told if observed.incarnations else None
     unconfirmed, placements = [], []
@@ -175,7 +173,7 @@ def _unknown(
 def placed_pod(
     meta: ChildPodMeta, spec: ChildPodSpec, phase: str, conditions: tuple[Condition, ...] = ()
 ) -> PlacedPod:
-    """What is known of a pod under exclusive placement; the cache does not hold conditions."""
+    """Return the state of a pod with exclusive placement; the cache does not hold conditions."""
     topology = meta.annotations.placed_topology or ""
     return PlacedPod(
         name=meta.name,

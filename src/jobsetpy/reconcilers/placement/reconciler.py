@@ -1,14 +1,14 @@
-"""Keeps followers of exclusively placed Jobs in their leader's domain (controller ``pod``).
+"""Reconciler that keeps followers of exclusively placed Jobs in their leader's domain (``pod``).
 
-A follower that was created before its leader had a node waits behind a scheduling gate. The
-reconcile that the leader's binding causes releases all of them, each by one patch that sets the
-domain and removes the gate. It also finds followers that are anywhere else and has them start anew;
-before anything is deleted the API server is asked, since caches may be late. What is to be done is
-decided by ``reconcilers.placement.plan``.
+A follower that was created before its leader had a node waits behind a scheduling gate. When the
+leader is bound, a reconcile releases all of them, each by one patch that sets the domain and
+removes the gate. It also finds followers in other domains and evicts them; before any deletion the
+API server is asked, since caches may be late. The decision is made by
+``reconcilers.placement.plan``.
 
-A follower's event costs O(1): it queues a reconcile only if there is something to be done about
-that pod. Whatever a reconcile waits for (a node, the end of a second leader) is watched, so none is
-repeated on suspicion.
+A follower's event costs O(1): it queues a reconcile only if that pod needs an action. Everything
+that a reconcile waits for (a node, the end of a second leader) is watched, so none is repeated
+without a reason.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from jobsetpy.reconcilers.placement.plan import (
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 
 FIELD_MANAGER: Final = "jobset-placement"
-"""Owner of the condition on pods that are evicted."""
+"""Field manager for the condition on evicted pods."""
 
 
 @attrs.frozen(kw_only=True)
 class PlacementSettings:
-    """How the placement reconciler works.
+    """Settings of the placement reconciler.
 
     Args:
         workers: maximum concurrent reconciles.
         parallel_writes: maximum concurrent requests for one Job.
-        repair: whether misplaced followers are evicted. Without the pod webhook no follower has a
-            place, and all would be evicted for ever; held ones are released in any case.
-        look_again_s: seconds after writes until the next reconcile: the cache shows them by then.
+        repair: evict misplaced followers. Without the pod webhook no follower has a place, and all
+            would be evicted forever; held ones are released in any case.
+        look_again_s: seconds after writes until the next reconcile; the cache shows them by then.
     """
 
     workers: int = 8
@@ -81,15 +81,15 @@ def _index_values(pod: ChildPod) -> Iterable[str]:
 
 
 PLACED: rt.Index[ChildPod] = rt.Index("exclusivePlacement", _index_values)
-"""Pods under exclusive placement by their Job, leaders also as such and by their node."""
+"""Pods with exclusive placement by their Job; leaders also by their role and their node."""
 
 
 class PodPlacementReconciler:
-    """Places the pods of Jobs; the request's key is the Job's.
+    """Reconciler of exclusively placed Jobs; the request's key is that of the Job.
 
     Args:
-        caches: what it reads; pods with the index :data:`PLACED`.
-        settings: see there.
+        caches: shared informers; pods with the index :data:`PLACED`.
+        settings: settings of the reconciler.
     """
 
     def __init__(self, caches: SharedCaches, settings: PlacementSettings) -> None:
@@ -106,10 +106,10 @@ class PodPlacementReconciler:
     # -- events -------------------------------------------------------------------------------
 
     def needs_reconcile(self, event: rt.Event[Any]) -> bool:
-        """Whether a pod's event asks for a reconcile of its Job; O(1).
+        """Return whether a pod's event requires a reconcile of its Job; O(1).
 
-        Before the caches show all, a follower's does not: leaders and Jobs of the first lists ask
-        by themselves, and reconciles begin when all caches are complete.
+        Until the caches are synced, a follower's event does not: leaders and Jobs of the first
+        lists request reconciles themselves, and these begin when all caches are synced.
         """
         old, new = event.old, event.new
         if event.obj.metadata.annotations.placed_topology is None:
@@ -131,7 +131,7 @@ class PodPlacementReconciler:
         )
 
     def leaders_on(self, node: LabelledNode) -> list[rt.ObjectKey]:
-        """The Jobs whose leaders are on a node; none before all leaders are known."""
+        """Return the Jobs whose leaders are on a node; empty until pods are synced."""
         if not self._pods.has_synced:
             return []
         pods = self._pods.by_index(PLACED, f"node:{node.metadata.name}")
@@ -140,7 +140,7 @@ class PodPlacementReconciler:
     # -- reconcile ----------------------------------------------------------------------------
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
-        """Release, and if need be evict, the followers of one Job.
+        """Release and, if necessary, evict the followers of one Job.
 
         Raises:
             ExceptionGroup: some writes failed; the others were made.
@@ -168,7 +168,7 @@ class PodPlacementReconciler:
         )
 
     async def _execute(self, observed: ObservedPlacement, plan: PlacementPlan) -> PlacementPlan:
-        """Carry the plan out, or the one that comes of confirming it; returns which it was."""
+        """Execute the plan, or the one made after confirming it; return the executed plan."""
         job = observed.job
         if plan.unconfirmed:
             seen = [
@@ -190,7 +190,7 @@ class PodPlacementReconciler:
         return plan
 
     async def _list(self, incarnation: Incarnation) -> Incarnation:
-        """Look at the pods themselves."""
+        """List the pods from the API server."""
         meta = incarnation.first.metadata
         selector = f"{keys.JOBSET_NAME}={meta.labels.jobset_name}"
         if meta.labels.job_key:
@@ -207,7 +207,7 @@ class PodPlacementReconciler:
     async def _place(
         self, job: rt.ObjectKey, placement: Placement, at: datetime
     ) -> list[tuple[PlacedPod, JobSetPyError]]:
-        """Carry a part of the plan out; returns what failed."""
+        """Execute the actions for one incarnation; return the failures."""
         followers = placement.followers
         for notice in placement.notices:
             self._tell(placement, notice)
@@ -217,8 +217,8 @@ class PodPlacementReconciler:
             spec: dict[str, Any] = {"schedulingGates": others or None}
             if pod.domain is None:
                 spec["nodeSelector"] = {pod.topology: followers.domain}
-            # The UID keeps it from any other pod. No version: gates can only be removed, so a
-            # gate that is gone meanwhile makes the API server refuse the patch.
+            # The UID protects other pods of that name. No resourceVersion is needed: gates can only
+            # be removed, so the API server rejects the patch if a gate was removed meanwhile.
             body = {"metadata": {"uid": pod.uid}, "spec": spec}
             with suppress(NotFoundError):
                 await self._client.merge_patch(ChildPod, job.namespace, pod.name, body)
@@ -280,7 +280,7 @@ def _is_leader(pod: ChildPod) -> bool:
 
 
 def _footing(leader: ChildPod | None) -> tuple[bool, str]:
-    """What matters of a leader: whether it counts, and where it is."""
+    """Return the relevant state of a leader: whether it is live, and its node."""
     return (False, "") if leader is None else (leader.live, leader.spec.node_name)
 
 
@@ -295,7 +295,7 @@ def _jobs_of_pod(pod: ChildPod) -> list[rt.ObjectKey]:
 
 
 def _leader_ends(event: rt.Event[Any]) -> bool:
-    """Whether a Job's change shows that no leader will come any more."""
+    """Return whether a change of a Job shows that no further leader will come."""
     old, new = event.old, event.new
     if new is None or keys.EXCLUSIVE_TOPOLOGY_ANNOTATION not in new.metadata.annotations:
         return False
@@ -305,7 +305,7 @@ def _leader_ends(event: rt.Event[Any]) -> bool:
 
 
 def _tells_more(event: rt.Event[Any]) -> bool:
-    """Whether a node appears or gets a label that it lacked; changed values move no pod."""
+    """Return whether a node appears or gets a new label; changed values move no pod."""
     old, new = event.old, event.new
     if new is None:
         return False
@@ -317,7 +317,7 @@ def setup(manager: rt.Manager, settings: PlacementSettings | None = None) -> rt.
 
     Args:
         manager: not started yet.
-        settings: see there.
+        settings: settings of the reconciler; defaults if ``None``.
     """
     settings = settings or PlacementSettings()
     caches = SharedCaches(manager)
