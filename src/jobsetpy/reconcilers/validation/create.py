@@ -1,9 +1,9 @@
-"""Whether a new JobSet is accepted: every rule beyond the definition's schema, in order.
+"""Validation of a new JobSet: every rule beyond the schema of the CRD, in order.
 
-All problems are collected, so that one attempt tells the user everything. The functions are pure
-and read plain JSON; what they need from the cluster (volume claims of the same names) is asked
-for by :func:`claims_to_look_up` and handed in. Changes of existing JobSets are judged by
-``validation_update``.
+All problems are collected, so that users see them in one attempt. The functions are pure and read
+plain JSON; the cluster state that they need (volume claims of the same names) is listed by
+:func:`claims_to_look_up` and passed in. Changes of existing JobSets are validated by
+``reconcilers.validation.update``.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ __all__ = [
 
 
 def claims_to_look_up(jobset: Json) -> list[str]:
-    """Names of the volume claims whose present state :func:`validate_create` needs.
+    """Return the names of the volume claims that :func:`validate_create` needs.
 
-    None with ``generateName``: a claim of a name that is not known yet cannot be found.
+    Empty with ``generateName``: a claim with a name that is not known yet cannot be found.
     """
     if not text(child(jobset, "metadata"), "name"):
         return []
@@ -80,12 +80,12 @@ def validate_create(
     features: Features | None = None,
     claims: Mapping[str, Claim] | None = None,
 ) -> list[FieldError]:
-    """Everything that is wrong with a new JobSet; nothing if it is accepted.
+    """Return all errors of a new JobSet; empty if it is accepted.
 
     Args:
-        jobset: as JSON, after defaulting.
-        features: which optional rules apply; the default gates when absent.
-        claims: what is there under the names of :func:`claims_to_look_up`; a missing entry or
+        jobset: JobSet as JSON, after defaulting.
+        features: enabled feature gates; the defaults if ``None``.
+        claims: existing claims by the names of :func:`claims_to_look_up`; a missing entry or
             ``None`` means no such claim.
     """
     features = features or Features()
@@ -113,7 +113,7 @@ def validate_create(
 
 
 def in_place_restart(spec: Json, features: Features) -> list[FieldError]:
-    """What is wrong with the restart strategy ``InPlaceRestart``."""
+    """Validate the restart strategy ``InPlaceRestart``."""
     return [*_in_place_gate(spec, features), *_in_place_order(spec, features)]
 
 
@@ -129,7 +129,7 @@ def _in_place_gate(spec: Json, features: Features) -> list[FieldError]:
 
 
 def _in_place_order(spec: Json, features: Features) -> list[FieldError]:
-    """Workers of all ReplicatedJobs wait at one barrier, so none can wait for another to run."""
+    """Reject start orders: workers wait at one barrier, so none can wait for another to run."""
     jobs = list(objects(spec, "replicatedJobs"))
     if not restarts_in_place(spec) or not features.in_place_restart or len(jobs) < 2:
         return []
@@ -155,7 +155,7 @@ def _in_place_order(spec: Json, features: Features) -> list[FieldError]:
 
 
 def _first_depends_on(jobs: list[Json]) -> list[FieldError]:
-    # Presence counts: an empty list is refused as well.
+    # Presence counts: an empty list is rejected as well.
     if jobs and jobs[0].get("dependsOn") is not None:
         return [plain("DependsOn can't be set for the first ReplicatedJob")]
     return []
@@ -165,7 +165,7 @@ def _subdomain(spec: Json) -> list[FieldError]:
     subdomain = text(child(spec, "network"), "subdomain")
     if not subdomain:
         return []
-    # It is a Service's name and part of host names: it has to be right as both.
+    # It is the name of a Service and part of host names, and has to be valid as both.
     problems = [*dns1123_subdomain(subdomain), *dns1035_label(subdomain)]
     too_long = ".spec.network.subdomain is too long, must be less than 63 characters"
     return invalid_label("spec.network.subdomain", subdomain, problems, too_long)
@@ -193,7 +193,7 @@ def _success_policy(spec: Json, names: set[str]) -> list[FieldError]:
 
 
 def coordinator(spec: Json, name: str) -> list[FieldError]:
-    """What is wrong with the coordinator of a JobSet of that name."""
+    """Validate the coordinator of a JobSet of that name."""
     pod = spec.get("coordinator")
     if not isinstance(pod, Mapping):
         return []
@@ -222,7 +222,7 @@ def _coordinates(coordinator: Json) -> tuple[str, int, int]:
 
 
 def _coordinator_refusal(spec: Json, coordinator: Json) -> str:
-    """Why there is no such pod; "" if there is."""
+    """Return why there is no such pod; "" if there is."""
     name, job_index, pod_index = _coordinates(coordinator)
     for job in items(spec, "replicatedJobs"):
         if isinstance(job, Mapping) and text(job, "name") == name:

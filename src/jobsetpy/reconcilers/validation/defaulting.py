@@ -1,8 +1,8 @@
-"""What admission fills in and rewrites: pure functions from objects to JSON patches.
+"""Mutations by admission: pure functions from objects to JSON patches.
 
-Defaults only ever add. Whatever the user wrote, an explicit zero or a field of a newer version
-included, is neither read through a typed model nor written back. Values of the definition's own
-defaults (``replicas``, ``groupName``, ``restartStrategy``) are the API server's affair.
+Defaults only add values. Values of the user, including explicit zeros and fields of newer versions,
+are neither read through a typed model nor written back. The CRD's own defaults (``replicas``,
+``groupName``, ``restartStrategy``) are set by the API server.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, objects
 
 
 def default_jobset(jobset: Json) -> Patch:
-    """The defaults that ``jobset`` lacks.
+    """Return a patch with the missing defaults of ``jobset``.
 
     Guarantees: it never fails; applied twice, the second patch is empty; every operation is an
-    ``add`` at a place where nothing (or, for texts, an empty one) was. A part of the wrong type
-    is left for the schema to refuse.
+    ``add`` where the value was missing (or, for strings, empty). A part of the wrong type is left
+    for the schema to reject.
     """
     spec = jobset.get("spec", {}) if "spec" in jobset else None
     patch: Patch = []
@@ -51,10 +51,10 @@ def default_jobset(jobset: Json) -> Patch:
 
 
 def kept_defaults(new: Json, old: Json) -> Patch:
-    """Defaults that a changed JobSet lacks and the stored one has: its manifest, applied again.
+    """Return defaults that are missing in a changed JobSet and present in the stored one.
 
-    No others: one that the stored JobSet lacks, as it was made without webhooks, or has changed,
-    would be a change that nobody asked for.
+    They are missing when a manifest is applied again. Other defaults, which the stored JobSet never
+    had because it was created without webhooks, or has changed, would be an unrequested change.
     """
     return [each for each in default_jobset(new) if _at(old, each["path"]) == each["value"]]
 
@@ -70,16 +70,16 @@ def _at(value: Any, path: str) -> Any:
 
 
 def rewrite_jobset(new: Json, old: Json | None = None) -> tuple[Json, Patch]:
-    """``new`` as it is to be stored, with the patch that makes it so; its meaning stays.
+    """Return ``new`` in the form to be stored, and the patch to that form; its meaning stays.
 
-    Quantities written as numbers with a fraction become texts, which the schema takes. What means
-    the same in the stored object is written as it is there: typed clients write back all of an
-    object in the notation of their types, and immutability of some fields is checked by the API
-    server, letter by letter.
+    Quantities written as fractional numbers become strings, which the schema accepts. Values with
+    the same meaning as in the stored object are written in its notation: typed clients rewrite a
+    whole object in the notation of their types, and the API server compares immutable fields
+    literally.
 
     Args:
-        new: a JobSet.
-        old: the stored one, if there is one.
+        new: JobSet to be stored.
+        old: stored JobSet, if there is one.
     """
     shape, spec = shapes.jobset_spec(), new.get("spec")
     if not isinstance(spec, Mapping):
@@ -104,7 +104,7 @@ def _default_replicated_job(patch: Patch, job: Json, path: str) -> None:
         return  # required by the schema
     spec = template.get("spec")
     if not isinstance(spec, Mapping):
-        return  # a Job without pods is refused by the schema
+        return  # a Job without pods is rejected by the schema
     _fill(patch, spec, f"{path}/template/spec", "completionMode", "Indexed")
     pod = spec.get("template")
     if isinstance(pod, Mapping) and isinstance(pod.get("spec"), Mapping):

@@ -1,4 +1,4 @@
-"""Rules for JobSets that Kueue queues: combinations that never run, and a zero that it drops."""
+"""Rules for JobSets queued by Kueue: combinations that never run, and a zero that Kueue drops."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TOPOLOGY: Final = (
     "kueue.x-k8s.io/podset-unconstrained-topology",
     "kueue.x-k8s.io/podset-slice-required-topology",
 )
-"""Annotations of pod templates that ask for Kueue's topology-aware scheduling."""
+"""Annotations of pod templates that request Kueue's topology-aware scheduling."""
 
 
 def kueue_warnings(jobset: Json) -> list[FieldWarning]:
-    """Warnings about combinations with which pods stay pending."""
+    """Return warnings about combinations that leave pods pending."""
     notes = child(jobset, "metadata", "annotations")
     found = []
     for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
@@ -50,14 +50,14 @@ def kueue_warnings(jobset: Json) -> list[FieldWarning]:
 
 
 def keep_zero_replicas(new: Json, old: Json) -> tuple[Json, Patch, list[FieldWarning]]:
-    """``new`` with ``replicas: 0`` where the stored JobSet has it, as a patch, and warnings.
+    """Return ``new`` with the ``replicas: 0`` of the stored JobSet, as a patch, and warnings.
 
-    Kueue's types leave a zero out and the CRD's default makes it 1, which would be a change of an
-    immutable field: a JobSet with a ReplicatedJob of no Jobs could never be resumed.
+    Kueue's types omit a zero and the CRD's default makes it 1, which would change an immutable
+    field: a JobSet with a ReplicatedJob without Jobs could never be resumed.
 
     Args:
-        new: a changed JobSet, with the defaults of the CRD.
-        old: the stored one.
+        new: changed JobSet, with the defaults of the CRD.
+        old: stored JobSet.
     """
     if keys.KUEUE_QUEUE_LABEL not in child(old, "metadata", "labels"):
         return new, [], []
@@ -81,4 +81,4 @@ def keep_zero_replicas(new: Json, old: Json) -> tuple[Json, Patch, list[FieldWar
 
 
 _POINTER: Final = str.maketrans({".": "/", "[": "/", "]": None})
-"""From a field path to a JSON pointer."""
+"""Translation of a field path into a JSON pointer."""

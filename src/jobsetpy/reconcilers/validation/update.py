@@ -1,10 +1,10 @@
-"""Whether a change of a JobSet is accepted: what is immutable, and the two ways around it.
+"""Validation of a change of a JobSet: immutable fields, and the two exceptions.
 
-Of the rules for creation only those run again that judge a policy which is added (the definition
-compares policies that were there before) and a coordinator that is changed. ReplicatedJobs may not
-change, except for the numbers of pods of Indexed Jobs (elastic JobSets), and, around a suspension,
-for five fields of the pod template that say where pods go (as for a suspended Job of Kubernetes).
-Those fields are given their old values and then everything is compared.
+Of the rules for creation, only those for an added policy (the CRD compares existing policies) and
+for a changed coordinator apply again. ReplicatedJobs are immutable, except for the number of pods
+of Indexed Jobs (elastic JobSets), and, around a suspension, for five fields of the pod template
+that control scheduling (as for a suspended Job of Kubernetes). These fields are reset to their old
+values before everything is compared.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ MUTABLE_WHEN_SUSPENDED = (
 
 
 def validate_update(old: Json, new: Json, *, features: Features | None = None) -> list[FieldError]:
-    """Everything that is wrong with a change; nothing if it is accepted.
+    """Return all errors of a change; empty if it is accepted.
 
     Args:
-        old: the stored JobSet as JSON, with its status.
-        new: the one that is to replace it.
-        features: which optional rules apply; the default gates when absent.
+        old: stored JobSet as JSON, with its status.
+        new: JobSet that replaces it.
+        features: enabled feature gates; the defaults if ``None``.
     """
     features = features or Features()
     old_spec, new_spec = child(old, "spec"), child(new, "spec")
@@ -106,7 +106,7 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
 
 
 def _added(old: Json, new: Json, features: Features) -> list[FieldError]:
-    """What is wrong with a failure policy that was not there before."""
+    """Validate a failure policy that is added by this change."""
     names = {text(job, "name") for _, job in objects(new, "replicatedJobs")}
     problems = []
     if old.get("failurePolicy") is None:
@@ -117,7 +117,7 @@ def _added(old: Json, new: Json, features: Features) -> list[FieldError]:
 
 
 def _group_added(old: Json, new: Json) -> list[FieldError]:
-    """What is wrong with a group, or with the way to hold it, that was not there before."""
+    """Validate an added startup group, or an added annotation for its barrier."""
     changed = changed_notes(old, new, [keys.GROUP_BARRIER_ANNOTATION])
     if child(new, "spec").get("groupSchedulingConfig") is None:
         wanted = child(new, "metadata", "annotations").get(keys.GROUP_BARRIER_ANNOTATION)
@@ -127,7 +127,7 @@ def _group_added(old: Json, new: Json) -> list[FieldError]:
 
 
 def _agent_notes(old: Json, new: Json) -> list[FieldError]:
-    """What the annotations for the agent's injection say is built into the pod templates."""
+    """Reject changes of the agent's annotations, which are built into the pod templates."""
     before, after = (child(each, "metadata", "annotations") for each in (old, new))
     if not {keys.IN_PLACE_AGENT_ANNOTATION} & {*before, *after}:
         return []
@@ -142,7 +142,7 @@ def _agent_notes(old: Json, new: Json) -> list[FieldError]:
 
 
 def _resized(old: Json, before: Json, after: Json, path: str) -> list[FieldError]:
-    """What is wrong with new numbers of pods; nothing if they did not change."""
+    """Validate new numbers of pods; empty if they did not change."""
     parallelism, completions = number(after, "parallelism"), number(after, "completions")
     resized = parallelism != number(before, "parallelism")
     lengthened = completions != number(before, "completions")
@@ -160,7 +160,7 @@ def _resized(old: Json, before: Json, after: Json, path: str) -> list[FieldError
         ("completions", lengthened, completions),
     ):
         if changed and value is None:
-            # Jobs that run keep their size, and their pods would wait for a group of another.
+            # Running Jobs keep their size, and their pods would wait for a group of another size.
             why = "must stay set, since running Jobs cannot be resized to nothing"
             problems.append(invalid(f"{path}.{field}", None, why))
         elif changed and value is not None and value < 1:
@@ -177,7 +177,7 @@ def _resized(old: Json, before: Json, after: Json, path: str) -> list[FieldError
 
 
 def _fixed_ranks(template: Json) -> str:
-    """Why a Job whose pods have ranks cannot have more or fewer of them; "" if they have none."""
+    """Return why a Job whose pods have ranks cannot be resized; "" if they have none."""
     for _, container in objects(child(template, "template", "spec"), "containers"):
         for _, variable in objects(container, "env"):
             name = text(variable, "name")
@@ -202,7 +202,7 @@ def _pod_template(replicated_job: Json) -> Json:
 
 
 def _restored(value: Any, source: Any, path: tuple[str, ...]) -> Any:
-    """Return ``value`` with the field at ``path`` as it is in ``source``; parts may be shared."""
+    """Return ``value`` with the field at ``path`` copied from ``source``; parts may be shared."""
     first, *rest = path
     given = value.get(first) if isinstance(value, Mapping) else None
     wanted = source.get(first) if isinstance(source, Mapping) else None

@@ -1,4 +1,4 @@
-"""What users are told of a new JobSet that is accepted."""
+"""Warnings about a new JobSet that is accepted."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jobsetpy.reconcilers.validation.kueue import kueue_warnings
 
 
 def warnings(jobset: Json, features: Features, *, pull_secret: str = "") -> list[FieldWarning]:
-    """All warnings, in the order of what they are about.
+    """Return all warnings, in order of their subject.
 
     Args:
-        jobset: as it is accepted.
-        features: which gates are on.
-        pull_secret: name of the Secret that is added for images of injected containers.
+        jobset: accepted JobSet.
+        features: enabled feature gates.
+        pull_secret: name of the Secret added for images of injected containers.
     """
     found = [
         *agents.warnings(jobset, features),
