@@ -1,11 +1,11 @@
-"""What happens to a new pod that carries the labels of a group, whoever made it.
+"""Admission of new pods with the labels of a gang, created by any controller.
 
-Groups are not only JobSets': the two labels are all there is to it (the proposal knows nothing
-else). Pods of JobSets have their marks from their template, so they pass as they are, unless their
-Job was made for another backend.
+Gangs are not limited to JobSets: as in the proposal, the two labels define them. Pods of JobSets
+have the scheduler fields from their template, so they are not changed, unless their Job was created
+for another backend.
 
-What one pod shows by itself to be wrong is refused, so that whoever makes it hears of it. That a
-group has fewer pods than its minimum, or that its pods do not agree, shows only to the coscheduler.
+A pod whose own fields are invalid is rejected, so that its creator gets the error. A gang with
+fewer pods than its minimum, or with inconsistent pods, is detected by the coscheduler.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GATES: Final = "/spec/schedulingGates"
 
 
 def is_member(pod: Json) -> bool:
-    """Whether a pod is of a group, and a scheduler has still to find a node for it."""
+    """Return whether a pod belongs to a gang and still has to be scheduled."""
     named = text(child(pod, "metadata", "labels"), keys.POD_GROUP_NAME)
     return bool(named) and not text(child(pod, "spec"), "nodeName")
 
@@ -46,16 +46,16 @@ def add_marks(
     before: Patch | None = None,
     queue_is_empty: bool = False,
 ) -> Patch:
-    """A JSON patch that gives a new pod of a group its marks; empty if it has them or needs none.
+    """Return a JSON patch with missing scheduler fields of a gang's pod; empty if none are needed.
 
     Args:
-        pod: as it is to be created; not changed.
-        marks: the backend's. Only those of the coscheduler can be added to pods.
-        before: what is added to the pod ahead of this; it may put gates of its own on.
-        queue_is_empty: no gang waits, so the pod needs no gate unless others hold it back.
+        pod: pod to be created; not changed.
+        marks: scheduler fields of the backend. Only those of the coscheduler can be added to pods.
+        before: earlier patch of the same pod, which may add other scheduling gates.
+        queue_is_empty: no gang waits, so the pod needs a gate only if other gates hold it back.
 
-    Guarantees: gates of others stay, a pod that has chosen a scheduler keeps it, and added twice,
-    the second patch is empty.
+    Guarantees: gates of other controllers stay, a scheduler chosen by the pod stays, and a second
+    application is an empty patch.
     """
     if not marks.gates or not is_member(pod):
         return []
@@ -85,10 +85,10 @@ def _asks(container: tuple[int, Json]) -> bool:
 
 
 def member_problem(pod: Json) -> FieldError | None:
-    """What is wrong with the labels of a new pod; ``None`` if nothing is.
+    """Return the error in the labels of a new pod; ``None`` if they are valid.
 
     Args:
-        pod: as it is to be created.
+        pod: pod to be created.
     """
     labels = child(pod, "metadata", "labels")
     if not text(labels, keys.POD_GROUP_NAME):

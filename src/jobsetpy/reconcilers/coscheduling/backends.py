@@ -1,14 +1,14 @@
-"""Who schedules groups of coscheduling, and what pods are given for it beside their labels.
+"""Backends that schedule gangs, and the fields that they need on pods in addition to labels.
 
-One backend at a time, for all JobSets of a manager:
+A manager has one backend for all its JobSets:
 
-* ``auto``: ``coscheduler`` where one is installed, else ``labels``.
-* ``labels``: the two labels and nothing else, for a scheduler whose own plugin reads them.
-* ``coscheduler``: a scheduling gate, which our coscheduler takes off when it is the group's turn.
-* ``podgroup``: the API server's own groups; pods name theirs in ``spec.schedulingGroup``.
+* ``auto``: ``coscheduler`` if one is installed, else ``labels``.
+* ``labels``: only the two labels, for a scheduler whose own plugin reads them.
+* ``coscheduler``: a scheduling gate, which our coscheduler removes when it is the gang's turn.
+* ``podgroup``: the API server's ``PodGroup``; pods name theirs in ``spec.schedulingGroup``.
 
-Templates of running Jobs cannot change, so pods of such keep what their Job was made with; an
-annotation on both says what that was.
+Templates of running Jobs are immutable, so their pods keep the backend that the Job was created
+for; an annotation on both names it.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from jobsetpy.reconcilers.coscheduling.queue_state import QueueState
 AUTO, LABELS, COSCHEDULER, PODGROUP = keys.COSCHEDULING_BACKENDS
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-"""What the API server fills in, so that it cannot be told from a template that says nothing."""
+"""Value that the API server fills in, so it cannot be distinguished from an empty field."""
 
 GATE: Final = {"name": keys.COSCHEDULING_GATE}
 
 
 @attrs.frozen(kw_only=True)
 class SchedulerFields:
-    """What pods of groups are given.
+    """Scheduler fields of pods in gangs.
 
     Args:
         backend: one of :data:`~jobsetpy.api.keys.COSCHEDULING_BACKENDS`.
-        scheduler_name: of the scheduler that knows the coscheduler, if it is not the default one;
-            for pods that name no other.
-        member_resource: whether pods ask for one of the resource by which a scheduler can tell
-            them from all others, so that ordinary pods do not depend on the coscheduler.
-        always_gate: whether pods are gated even while no group waits: groups are then tried one
-            after the other, at the cost of a second write for each pod.
+        scheduler_name: scheduler that calls the coscheduler, if it is not the default one; for pods
+            that name no other.
+        member_resource: let pods request one of the resource by which a scheduler can distinguish
+            them, so that ordinary pods do not depend on the coscheduler.
+        always_gate: add the gate even while no gang waits: gangs are then tried one after the
+            other, at the cost of a second write for each pod.
     """
 
     backend: str = AUTO
@@ -50,13 +50,13 @@ class SchedulerFields:
 
     @property
     def gates(self) -> bool:
-        """Whether pods are born with the gate, unless there is nobody to wait for."""
+        """Return whether pods are created with the gate, unless no gang waits."""
         return self.backend == COSCHEDULER
 
     def resolved(self, state: QueueState | None) -> SchedulerFields:
-        """The marks of the coscheduler that tells this; of none if ``None``.
+        """Return the fields for the coscheduler with this state, or without one if ``None``.
 
-        What it says of its scheduler counts where nothing else was said.
+        Its published scheduler settings count where no others were configured.
         """
         if self.backend not in {AUTO, COSCHEDULER}:
             return self
@@ -71,21 +71,21 @@ class SchedulerFields:
 
 
 class CoschedulerStatus(Protocol):
-    """What is seen of a coscheduler."""
+    """Observed state of a coscheduler."""
 
     @property
     def marks(self) -> SchedulerFields:
-        """What pods of groups are given now."""
+        """Current scheduler fields of pods in gangs."""
         ...
 
     @property
     def queue_is_empty(self) -> bool:
-        """Whether no gang waits, so that pods need no gate."""
+        """Return whether no gang waits, so that pods need no gate."""
         ...
 
 
 def job_annotations(marks: SchedulerFields) -> dict[str, str]:
-    """What Jobs and pods of groups are told of the backend."""
+    """Return the annotations of Jobs and pods in gangs that name the backend."""
     if marks.backend in {AUTO, LABELS}:
         return {}
     return {keys.COSCHEDULING_BACKEND_ANNOTATION: marks.backend}
@@ -98,16 +98,16 @@ def marked(
     *,
     gate: bool = True,
 ) -> Mapping[str, Any]:
-    """A template's pod spec with the marks of its backend.
+    """Return a template's pod spec with the scheduler fields of its backend.
 
-    A template that names nodes itself passes by every scheduler, and the API server would refuse a
+    A template that sets ``nodeName`` bypasses all schedulers, and the API server would reject a
     gate on it.
 
     Args:
-        pod_spec: of a template; not changed.
-        marks: the backend's.
-        pod_group: name of the pods' ``PodGroup``, for the backend of that name.
-        gate: whether the coscheduler's pods are gated.
+        pod_spec: pod spec of a template; not changed.
+        marks: scheduler fields of the backend.
+        pod_group: name of the pods' ``PodGroup``, for the backend ``podgroup``.
+        gate: add the scheduling gate for the coscheduler.
     """
     if marks.backend == PODGROUP:
         return {**pod_spec, "schedulingGroup": {"podGroupName": pod_group}}
@@ -124,18 +124,18 @@ def marked(
 
 
 def gated(gates: Any) -> list[Any]:
-    """Gates with ours among them."""
+    """Return the gates, including that of the coscheduler."""
     present = list(gates or ())
     return present if GATE in present else [*present, dict(GATE)]
 
 
 def chooses_no_scheduler(pod_spec: Mapping[str, Any]) -> bool:
-    """Whether a pod is scheduled by whatever scheduler is the default."""
+    """Return whether a pod is scheduled by the default scheduler."""
     return pod_spec.get("schedulerName") in {None, "", DEFAULT_SCHEDULER}
 
 
 def resources_of_member(resources: Any) -> dict[str, Any]:
-    """A container's resources with one of the member resource, which has to be limited as well."""
+    """Return a container's resources with one of the member resource, which also needs a limit."""
     given = resources if isinstance(resources, Mapping) else {}
     one = {keys.POD_GROUP_MEMBER_RESOURCE: "1"}
     return {

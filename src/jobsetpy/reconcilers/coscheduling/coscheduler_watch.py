@@ -1,8 +1,9 @@
-"""What a manager sees of a coscheduler: the Lease in which it tells of its queue.
+"""Watch of the Lease in which a coscheduler publishes the state of its queue.
 
-The Lease is there as long as a coscheduler is installed, and what it says counts as long as it is
-renewed. How old it is when a manager starts cannot be told, clocks may differ: so it counts from
-its first renewal on. Each replica of a manager looks at it; its webhooks need it as well.
+The Lease exists as long as a coscheduler is installed, and its content counts as long as it is
+renewed. Its age at the start of a manager is unknown, because clocks may differ: so it counts only
+after the first observed renewal. Each replica of a manager watches it; its webhooks need it as
+well.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from jobsetpy.reconcilers.coscheduling.backends import AUTO, SchedulerFields
 from jobsetpy.reconcilers.coscheduling.queue_state import QueueState, queue_state
 
 SILENT_S: Final = 60.0
-"""So long a coscheduler may be away before JobSets are told."""
+"""Time in seconds without renewals after which JobSets report that the coscheduler is missing."""
 
 
 class CoschedulerWatch:
-    """Follows the Lease.
+    """Observer of the Lease.
 
     Args:
         manager: not started yet.
-        namespace: of the coscheduler.
-        marks: what pods of groups are given, as far as the manager was told.
+        namespace: namespace of the coscheduler.
+        marks: configured scheduler fields of pods in gangs.
     """
 
     def __init__(self, manager: rt.Manager, namespace: str, marks: SchedulerFields) -> None:
@@ -44,12 +45,12 @@ class CoschedulerWatch:
 
     @property
     def marks(self) -> SchedulerFields:
-        """What pods of groups are given now."""
+        """Current scheduler fields of pods in gangs."""
         return self._asked.resolved(self._state)
 
     @property
     def not_served(self) -> str:
-        """Why nobody schedules groups; "" if somebody does, as far as is known."""
+        """Reason for which gangs are not scheduled; "" if they are, as far as is known."""
         if self._asked.backend == AUTO and self._state is None:
             return told.NO_COSCHEDULER
         now = self._clock.monotonic()
@@ -59,27 +60,27 @@ class CoschedulerWatch:
 
     @property
     def queue_is_empty(self) -> bool:
-        """Whether a coscheduler is known to serve an empty queue: pods need no gate then."""
+        """Return whether a live coscheduler has an empty queue, so that pods need no gate."""
         if self._asked.always_gate or self._clock.monotonic() >= self._counts_until:
             return False
         return self._state is not None and self._state.empty
 
     def watch(self, jobsets: rt.Store) -> rt.Watch[Lease]:  # type: ignore[type-arg]
-        """Asks for all JobSets with groups when a coscheduler appears, or goes."""
+        """Return a watch that queues JobSets with gangs when a coscheduler appears or goes."""
         return rt.Watch(self.leases, _all_with_groups(jobsets))
 
     # -- the Lease, as an informer's handler --------------------------------------------------
 
     def on_add(self, obj: Lease, *, initial: bool) -> None:
-        """It is there."""
+        """Handle the creation of the Lease."""
         self._see(obj, renewed=not initial)
 
     def on_update(self, old: Lease, new: Lease) -> None:
-        """It was renewed, or says something else."""
+        """Handle a renewal or another change."""
         self._see(new, renewed=old.spec.renew_time != new.spec.renew_time)
 
     def on_delete(self, obj: Lease, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
-        """The coscheduler was removed."""
+        """Handle the removal of the coscheduler."""
         self._state, self._counts_until = None, 0.0
 
     def _see(self, lease: Lease, *, renewed: bool) -> None:

@@ -1,19 +1,20 @@
-"""Which pods of a JobSet are a gang of coscheduling, and what its pods are told.
+"""Gangs of a JobSet, and the labels and annotations of their pods.
 
-A JobSet asks for it by annotations, so that its definition is the one that other tools know:
+A JobSet requests coscheduling by annotations, so that its CRD stays the one that other tools know:
 
 * ``jobset.sigs.k8s.io/coscheduling`` is the scope: ``JobSet`` (one gang over all targets),
   ``ReplicatedJob`` or ``Job`` (one gang for each).
-* ``…-targets`` names the ReplicatedJobs that take part, with commas; all of them without it.
-* ``…-min-available``: so many pods of a gang start together; all of them without it. With the
-  scopes ``ReplicatedJob`` and ``Job`` it may stand on a Job template as well, and wins there.
-* ``…-capacity-check: "false"``: a coscheduler tries a gang though there is no room for it, so that
-  whoever makes room hears of it.
-* ``…-timeout-seconds``: how long a coscheduler holds reservations of a gang that is incomplete.
+* ``…-targets``: comma-separated names of the ReplicatedJobs that take part; default all.
+* ``…-min-available``: minimum number of pods of a gang that start together; default all. With the
+  scopes ``ReplicatedJob`` and ``Job`` it may also be set on a Job template, which then overrides
+  the JobSet's.
+* ``…-capacity-check: "false"``: the coscheduler tries a gang although no capacity is left for it,
+  so that autoscalers and preemption can react.
+* ``…-timeout-seconds``: time for which a coscheduler holds reservations of an incomplete gang.
 
-Gang names carry the JobSet's UID, so a JobSet made anew never shares a gang with the old one, and
-the attempt: pods of the attempt before that are yet to be deleted do not count for the next. The
-first attempt's names are those of versions without attempts, whose pods need no new labels.
+Gang names contain the JobSet's UID, so a recreated JobSet never shares a gang with the old one, and
+the attempt: pods of an earlier attempt that are not deleted yet do not count for the next one. The
+first attempt has the names of versions without attempts, so that their pods need no new labels.
 """
 
 from __future__ import annotations
@@ -44,22 +45,22 @@ JOB: Final = "Job"
 SCOPES: Final = (JOBSET, REPLICATED_JOB, JOB)
 
 LABELS: Final = (keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE)
-"""Labels of pods that take part; the controller's, whatever a template says."""
+"""Labels of pods that take part; set by the controller, never by a template."""
 
 _READABLE: Final = 46
-"""So much of a JobSet's name is in its gangs' names: 63 less a digest of 16 and a dash."""
+"""Number of characters of a JobSet's name in gang names: 63 minus a digest of 16 and a dash."""
 
 
 @attrs.frozen
 class Gang:
-    """One gang.
+    """Gang of a JobSet.
 
     Args:
         name: value of its pods' label.
-        title: for people: the ReplicatedJob or Job it is made of, "" for all of the JobSet.
-        size: how many pods it has by the JobSet's spec.
-        min_available: so many of them have to be there together; at most ``size``, at least 1.
-        stem: what the names of all attempts have in common.
+        title: name for users: its ReplicatedJob or Job, "" for the whole JobSet.
+        size: number of its pods by the JobSet's spec.
+        min_available: number of pods that must be present together; at most ``size``, at least 1.
+        stem: common part of the names of all attempts.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Gang:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What its pods carry."""
+        """Labels of its pods."""
         return {
             keys.POD_GROUP_NAME: self.name,
             keys.POD_GROUP_MIN_AVAILABLE: str(self.min_available),
@@ -78,7 +79,7 @@ class Gang:
 
 
 class Gangs:
-    """The gangs of one JobSet, as its spec has them. Use :func:`gangs_of`."""
+    """Gangs of one JobSet, by its spec. Use :func:`gangs_of`."""
 
     def __init__(self, jobset: JobSet, scope: str, targets: frozenset[str]) -> None:
         meta = jobset.metadata
@@ -109,7 +110,7 @@ class Gangs:
             }
 
     def of(self, replicated_job: str, index: int | str) -> Gang | None:
-        """The gang of a Job's pods; ``None`` if they are in none."""
+        """Return the gang of a Job's pods; ``None`` if they are in none."""
         if replicated_job not in self._targets:
             return None
         if self._whole is not None:
@@ -120,10 +121,10 @@ class Gangs:
         return self._gang(f"{replicated_job}-{index}", size, minimum)
 
     def has_left(self, labels: ChildPodLabels) -> bool:
-        """Whether a pod is of a Job that is made anew, by a restart of that Job alone or of some.
+        """Return whether a pod's Job is being recreated by a restart of single Jobs.
 
-        The gang keeps its name then, for the sake of the pods that go on. So those that go must not
-        count for it: others would start beside them, and be left alone when they have gone.
+        The gang keeps its name then, for the pods that continue to run. So pods of the old Job must
+        not count for it: others would start with them, and be left alone after their deletion.
         """
         own, index = parse_count(labels.job_restart_attempt), parse_count(labels.job_index)
         attempts = self._own_attempts.get(labels.replicated_job_name)
@@ -132,7 +133,7 @@ class Gangs:
         return own < attempts.of(index)
 
     def __iter__(self) -> Iterator[Gang]:
-        """All gangs that have pods, in the order of the spec."""
+        """Iterate over all gangs that have pods, in the order of the spec."""
         if self._whole is not None:
             every: Iterable[Gang] = (self._whole,)
         elif self.scope == REPLICATED_JOB:
@@ -147,17 +148,17 @@ class Gangs:
 
     @property
     def per_job(self) -> bool:
-        """Whether Jobs of one ReplicatedJob are gangs of their own."""
+        """Return whether each Job is a gang of its own."""
         return self.scope == JOB
 
     @property
     def common_name(self) -> str:
-        """A name for what all gangs have in common."""
+        """Common name for all gangs of the JobSet."""
         return self._name("", 0)
 
     @property
     def targets(self) -> tuple[ReplicatedJob, ...]:
-        """The ReplicatedJobs that take part, in the order of the spec."""
+        """ReplicatedJobs that take part, in the order of the spec."""
         return tuple(self._targets.values())
 
     def _own(self, item: ReplicatedJob) -> int | None:
@@ -178,7 +179,7 @@ class Gangs:
 
 
 def gangs_of(jobset: JobSet) -> Gangs | None:
-    """The gangs a JobSet asks for; ``None`` if it does not, or not in a valid way."""
+    """Return the requested gangs of a JobSet; ``None`` if there are none or it is invalid."""
     scope = jobset.metadata.annotations.get(keys.COSCHEDULING_ANNOTATION)
     if scope is None or scope not in SCOPES:
         return None
@@ -187,7 +188,7 @@ def gangs_of(jobset: JobSet) -> Gangs | None:
 
 
 def pod_annotations(jobset: JobSet) -> dict[str, str]:
-    """What pods of gangs are told beside the labels."""
+    """Return the annotations of pods in gangs, in addition to the labels."""
     out = {}
     timeout = jobset.metadata.annotations.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
     if timeout is not None and positive(timeout) is not None:
@@ -204,17 +205,17 @@ def possible(
     features: Features,
     counts: Callable[[Job], bool] = lambda _: True,
 ) -> dict[str, int]:
-    """By name of a gang, for how many pods at the same time it has work left; O(Jobs).
+    """Return, by name of a gang, the number of pods that still have work together; O(Jobs).
 
-    Pods that have succeeded do not come again, nor do those of Jobs that are complete or stay
+    Pods that have succeeded are not created again, nor are those of Jobs that are complete or stay
     failed. A gang must not wait for them.
 
     Args:
-        jobset: as the cache has it.
-        gangs: of it.
-        jobs: of it.
+        jobset: JobSet from the cache.
+        gangs: its gangs.
+        jobs: its Jobs.
         features: the feature gates.
-        counts: whether a Job's pods count at all. Those of Jobs that are yet to be made do.
+        counts: predicate for Jobs whose pods count. Those of missing Jobs always do.
     """
     left = {gang.name: gang.size for gang in gangs}
     mine = list(jobs)
@@ -242,16 +243,16 @@ def possible(
 
 
 def is_true(label: str, gang: Gang, least: int, *, bound: bool) -> bool:
-    """Whether a pod's label tells its gang's minimum.
+    """Return whether a pod's label has a valid minimum of its gang.
 
-    A pod that has a node is no longer scheduled, so its label need not follow each pod of its gang
-    that succeeds: else the end of a large gang would cost a write for each pair of its pods.
+    A pod with a node is no longer scheduled, so its label need not follow each pod of its gang that
+    succeeds: otherwise the end of a large gang would cost a write for each pair of its pods.
 
     Args:
-        label: its value.
-        gang: the pod's.
-        least: the minimum, given what the gang has left to do; see :func:`minimum`.
-        bound: whether the pod has a node.
+        label: value of the label.
+        gang: gang of the pod.
+        least: current minimum for the remaining work of the gang; see :func:`minimum`.
+        bound: the pod has a node.
     """
     if label == str(least):
         return True
@@ -260,17 +261,17 @@ def is_true(label: str, gang: Gang, least: int, *, bound: bool) -> bool:
 
 
 def minimum(gang: Gang, left: int) -> int:
-    """The gang's minimum, if so many pods are left to be there at the same time."""
+    """Return the gang's minimum if only this number of pods is left."""
     return max(1, min(gang.min_available, left))
 
 
 def target_names(value: str) -> list[str]:
-    """Names of the annotation for targets, each once."""
+    """Return the names in the annotation for targets, without duplicates."""
     return list(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
 
 
 def positive(value: str | None) -> int | None:
-    """A decimal number from 1 to 2³¹-1, or ``None`` if it is none."""
+    """Return a decimal number from 1 to 2³¹-1, or ``None`` if the value is not one."""
     if value is None or not value.isascii() or not value.isdigit() or len(value) > 10:
         return None
     number = int(value)

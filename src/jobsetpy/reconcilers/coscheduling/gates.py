@@ -1,4 +1,4 @@
-"""Takes the coscheduler's gate off a pod, where the manager has to."""
+"""Removal of the coscheduler's scheduling gate from a pod by the manager."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from jobsetpy.reconcilers.execution.kinds import ListedPod
 
 
 async def take_gate_off(client: rt.Client, pod: ChildPod) -> None:
-    """Take it off; gates of others stay. The cache does not hold these, so they are read first.
+    """Remove the gate; other gates stay. The cache does not hold gates, so they are read first.
 
     Raises:
         ConflictError: the pod has changed meanwhile; try again.
-        NotFoundError: it is gone.
+        NotFoundError: the pod no longer exists.
     """
     meta = pod.metadata
     page = await client.list_page(

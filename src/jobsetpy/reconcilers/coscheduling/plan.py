@@ -1,11 +1,11 @@
-"""What one reconcile of a JobSet's gangs does: labels, gates, ``PodGroup`` objects, what is told.
+"""Plan of one reconcile of a JobSet's gangs: labels, gates, ``PodGroup`` objects and conditions.
 
-Pods get their labels from their Jobs' templates (``reconcilers.jobs.child_jobs``), which cannot
-change while a Job runs. Three things make labels untrue: the JobSet is resized or asks for another
-minimum, somebody edits them, and pods that end and do not come again, for which a gang must not
-wait.
+Pods get their labels from the templates of their Jobs (``reconcilers.jobs.child_jobs``), which are
+immutable while a Job runs. Three things make labels wrong: the JobSet is resized or requests
+another minimum, a user edits them, or pods end and are not created again, so that a gang must not
+wait for them.
 
-Not to be confused with ``planner``, which decides when the coscheduler lets gangs go.
+Admission of gangs in the coscheduler is decided by ``coscheduler.gang_scheduler``, not here.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_chang
 
 @attrs.frozen(kw_only=True)
 class ObservedGangs:
-    """What is known of a JobSet and its gangs.
+    """Input of one plan: a JobSet and its gangs.
 
     Args:
-        key: of the JobSet.
-        jobset: as it is; ``None`` if it is gone.
-        jobs: all Jobs that it controls.
-        counts: the counts of a gang's pods.
+        key: namespace and name of the JobSet.
+        jobset: current JobSet; ``None`` if it is gone.
+        jobs: all Jobs controlled by it.
+        counts: lookup of the pod counts of a gang.
         open_pods: names of the pods in gangs that have no node yet.
-        suspects: names of pods that were seen to need mending.
-        pod: finds a pod of the namespace by its name.
-        pods: those that say that they are of the JobSet; asked for when all have to be looked at.
-        pod_groups: those of the JobSet; ``None`` if the backend is another one.
-        workloads: the same.
+        suspects: names of pods that may need corrections.
+        pod: lookup of a pod in the namespace by its name.
+        pods: lookup of all pods with the JobSet's label, called only when all have to be checked.
+        pod_groups: ``PodGroup`` objects of the JobSet; ``None`` with another backend.
+        workloads: ``Workload`` objects of the JobSet; empty with another backend.
         features: the feature gates.
-        backend: who schedules gangs.
-        not_served: why pods are only labelled, if more was asked for.
+        backend: backend that schedules gangs.
+        not_served: reason for which pods only get labels, if more was requested.
     """
 
     key: ObjectKey
@@ -88,18 +88,18 @@ class ObservedGangs:
 
 @attrs.frozen(kw_only=True)
 class GangMemory:
-    """What is remembered of a JobSet between reconciles; nothing that could not be lost.
+    """State kept of a JobSet between reconciles; all of it may be lost.
 
     Args:
-        uid: of the JobSet.
-        stamp: of what its gangs were made of; while it is the same, so are they.
-        gangs: ``None`` if it takes no part.
-        standings: where each gang stood when it was last looked at, by its name.
-        backend: who schedules gangs.
-        complained: whether it was told of an annotation that means nothing.
-        next_tell: when to write where the gangs stand, on the monotonic clock; ``None`` if nothing
-            is incomplete.
-        pause: until the write after that, in seconds.
+        uid: UID of the JobSet.
+        stamp: inputs of its gangs; while they are equal, so are the gangs.
+        gangs: gangs of the JobSet; ``None`` if it requests none.
+        standings: last observed state of each gang, by its name.
+        backend: backend that schedules gangs.
+        complained: an invalid annotation was reported.
+        next_tell: time at which the state of the gangs is written, on the monotonic clock; ``None``
+            if no gang is incomplete.
+        pause: interval until the next write, in seconds.
     """
 
     uid: str = ""
@@ -114,12 +114,12 @@ class GangMemory:
 
 @attrs.frozen
 class MendPod:
-    """Make a pod's labels true, and take the coscheduler's gate off it.
+    """Correction of a pod's labels, and removal of the coscheduler's gate.
 
     Args:
-        pod: which.
-        labels: to be written, or taken off (``None``); ``None`` if they are true.
-        gate: whether the gate has to go.
+        pod: pod to be corrected.
+        labels: labels to be set, or removed (``None``); ``None`` if they are correct.
+        gate: remove the gate.
     """
 
     pod: ChildPod
@@ -132,13 +132,13 @@ Action = MendPod | ReplaceObject
 
 @attrs.frozen(kw_only=True)
 class CoschedulingPlan(Plan[GangMemory]):
-    """What to do for a JobSet's gangs.
+    """Actions for a JobSet's gangs.
 
     Args:
-        interim: what to remember until the status is stored: events of pods that come meanwhile are
-            compared with what was observed here.
-        stages: writes before the status; those of one stage are independent of each other, and each
-            stage waits for the one before.
+        interim: memory until the status is stored: events of pods meanwhile are compared with this
+            observation.
+        stages: writes before the status; those of one stage are independent, and each stage waits
+            for the one before.
     """
 
     interim: GangMemory | None = None
@@ -146,7 +146,7 @@ class CoschedulingPlan(Plan[GangMemory]):
 
     @property
     def mended(self) -> list[str]:
-        """Names of the pods that are mended."""
+        """Names of the pods that are corrected."""
         actions = (action for stage in self.stages for action in stage)
         return [action.pod.metadata.name for action in actions if isinstance(action, MendPod)]
 
@@ -155,14 +155,14 @@ class CoschedulingPlan(Plan[GangMemory]):
 
 
 def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
-    """What is to be done about a pod; ``None`` if it is as it should be."""
+    """Return the correction of a pod; ``None`` if it needs none."""
     meta, spec = pod.metadata, pod.spec
     if memory.gangs is None or not pod.live:
         return None
     gang = memory.gangs.of(meta.labels.replicated_job_name, meta.labels.job_index)
     if gang is None:
         return None
-    # It may wait for a coscheduler that is not in charge any more.
+    # It may wait for a coscheduler that is no longer the backend.
     stranded = (
         meta.annotations.coscheduling_backend == COSCHEDULER
         and memory.backend != COSCHEDULER
@@ -176,7 +176,7 @@ def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
     labelled = meta.labels.pod_group == gang.name and is_true(
         meta.labels.pod_group_minimum, gang, least, bound=bool(spec.node_name)
     )
-    # Pods of another attempt are in its gang, and go.
+    # Pods of another attempt belong to its gang, and are being deleted.
     attempt = parse_count(meta.labels.restart_attempt)
     other = attempt is not None and attempt != memory.gangs.attempt
     if labelled or other or meta.annotations.jobset_uid not in {"", memory.uid}:
@@ -188,7 +188,7 @@ def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
 def has_turned(
     memory: GangMemory, counts_of: Callable[[GangKey], GangCounts], gang: GangKey
 ) -> bool:
-    """Whether a gang has become complete, or has ceased to be, since it was last looked at."""
+    """Return whether a gang became complete or incomplete since the last plan."""
     before = memory.standings.get(gang.name)
     if before is None:
         return False
@@ -196,7 +196,7 @@ def has_turned(
 
 
 def job_matters(old: Job | None, new: Job | None) -> bool:
-    """Whether a Job has work left for another number of pods, or another size."""
+    """Return whether the amount of work left in a Job, or its size, has changed."""
     return _progress(old) != _progress(new)
 
 
@@ -213,7 +213,7 @@ def _progress(job: Job | None) -> object:
 
 
 def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> CoschedulingPlan:
-    """Mend what is wrong with the pods of a JobSet's gangs, and tell where the gangs stand."""
+    """Correct the pods of a JobSet's gangs, and report the state of the gangs."""
     jobset = observed.jobset
     if jobset is None or jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
         return CoschedulingPlan()
@@ -245,7 +245,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
 
 
 def _stamp(jobset: JobSet) -> object:
-    """What the gangs are made of; annotations do not change the generation."""
+    """Return the inputs of the gangs; annotations do not change the generation."""
     meta = jobset.metadata
     names = (
         keys.COSCHEDULING_ANNOTATION,
@@ -259,7 +259,7 @@ def _stamp(jobset: JobSet) -> object:
 
 
 def _without_gangs(jobset: JobSet, before: GangMemory, stamp: object) -> CoschedulingPlan:
-    """Say once that what a JobSet asks for means nothing; the webhook would have refused it."""
+    """Report an invalid annotation once; the webhook would have rejected it."""
     value = jobset.metadata.annotations.get(keys.COSCHEDULING_ANNOTATION)
     if value is None:
         return CoschedulingPlan()
@@ -292,7 +292,7 @@ def _standings(
 
 
 def _mends(observed: ObservedGangs, before: GangMemory, memory: GangMemory) -> tuple[MendPod, ...]:
-    """The pods that are wrong; all are looked at if the gangs are not those of before."""
+    """Return corrections; all pods are checked if the gangs or the backend have changed."""
     pods: Iterable[ChildPod | None]
     if memory.gangs is not before.gangs or memory.backend != before.backend:
         pods = observed.pods()
@@ -312,10 +312,10 @@ def _minima(memory: GangMemory) -> list[int]:
 def _pod_groups(
     observed: ObservedGangs, jobset: JobSet, gangs: Gangs
 ) -> tuple[tuple[Action, ...], ...]:
-    """Make what is missing, replace what has another minimum, delete what is left over.
+    """Create missing objects, replace those with another minimum, and delete leftovers.
 
-    A minimum is no more than there are pods that name the group: Jobs that were made for another
-    backend have none of these until they are made anew.
+    A minimum is at most the number of pods that name the ``PodGroup``: Jobs that were created for
+    another backend have none of these until they are recreated.
     """
     if observed.pod_groups is None:
         return ()
@@ -331,21 +331,21 @@ def _pod_groups(
     wanted = pod_groups(jobset, gangs, minima, above)
     gone = {pod_group_name(gang, gangs.attempt) for gang in gangs if gang.name in away}
     return (
-        # A group is refused while the template that it names is not there.
+        # The API server rejects a PodGroup while the Workload that it refers to does not exist.
         object_changes(observed.workloads, [] if above is None else [above]),
         object_changes(observed.pod_groups, wanted, gone),
     )
 
 
 def _removals(observed: ObservedGangs) -> tuple[tuple[Action, ...], ...]:
-    """Delete all objects; groups stay as long as pods name them."""
+    """Delete all objects; a ``PodGroup`` stays as long as pods refer to it."""
     return (object_changes(observed.pod_groups or (), []), object_changes(observed.workloads, []))
 
 
 def _tell(
     observed: ObservedGangs, jobset: JobSet, memory: GangMemory, now: Now, *, mended: int
 ) -> CoschedulingPlan:
-    """Tell that all gangs are bound; or where they stand, after pauses that grow."""
+    """Report that all gangs are bound, or the state of each at growing intervals."""
     summary = f"mended labels of {mended}" if mended else ""
     standings = list(memory.standings.values())
     draft = StatusDraft(jobset.status, now.wall)
@@ -373,7 +373,7 @@ def _tell(
 
 
 def _notices(before: GangMemory, memory: GangMemory) -> tuple[EmitEvent, ...]:
-    """What is told at once: pods that differ in priority."""
+    """Return events to be sent immediately, about gangs whose pods differ in priority."""
     out = []
     for name, standing in memory.standings.items():
         old = before.standings.get(name)

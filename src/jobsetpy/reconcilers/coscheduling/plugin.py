@@ -1,11 +1,12 @@
-"""The coscheduling plugin as pure functions, under the names of the proposal's extension points.
+"""Coscheduling plugin as pure functions, named after the extension points of the proposal.
 
 The proposal is "Lightweight coscheduling based on back-to-back queue sorting" (Kubernetes
-scheduler-plugins). Its plugin runs inside the scheduler; here the same decisions are taken outside
-of it, by whoever lifts scheduling gates (PreFilter, QueueSort) and holds binds (Permit, Unreserve).
+scheduler-plugins). Its plugin runs inside the scheduler; here the same decisions are made outside
+of it, by the program that removes scheduling gates (PreFilter, QueueSort) and holds binds (Permit,
+Unreserve).
 
-What a group is derives from its pods, so that it is the same after a restart and on every replica.
-The one exception is the time of a group whose oldest pod was replaced.
+A gang is derived from its pods, so that it is the same after a restart and on every replica. The
+only exception is the timestamp of a gang whose oldest pod was replaced.
 """
 
 from __future__ import annotations
@@ -17,37 +18,37 @@ import attrs
 
 SHORTEST_TIMEOUT_S: Final = 30.0
 LONGEST_TIMEOUT_S: Final = 840.0
-"""Enough for some 16,000 pods, which a small control plane takes minutes to find nodes for.
+"""Maximum timeout in seconds; a small control plane can schedule some 16,000 pods within it.
 
-Has to be shorter than the scheduler waits for an answer (``httpTimeout``, 15 minutes).
+It has to be shorter than the scheduler's timeout (``httpTimeout``, 15 minutes).
 """
 TIMEOUT_PER_POD_S: Final = 0.05
 
 
 @attrs.frozen(order=True, slots=True)
 class PodGroupKey:
-    """Which group: groups of one name in two namespaces have nothing to do with each other."""
+    """Namespace and name of a gang: gangs of one name in two namespaces are unrelated."""
 
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """``namespace/name``."""
+        """Return ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
 @attrs.frozen(kw_only=True, slots=True)
 class Member:
-    """A pod of a group, as far as the group is concerned.
+    """Properties of a pod that matter to its gang.
 
     Args:
-        uid: of the pod.
+        uid: UID of the pod.
         created: creation time of the pod, in seconds.
         min_available: value of its label; at least 1.
         priority: ``spec.priority``.
-        timeout_s: how long its group's binds may be held, if the pod says so.
+        timeout_s: maximum time in seconds for which its gang's binds are held, if the pod sets it.
         bound: it has a node.
-        needs_room: it is tried only where there may be room for its group.
+        needs_room: it is tried only where its gang may have enough capacity.
         scheduler: ``spec.schedulerName``; "" for the default one.
         blocked: it has a scheduling gate of another controller, so no scheduler takes it yet.
     """
@@ -65,19 +66,20 @@ class Member:
 
 @attrs.frozen(kw_only=True, slots=True)
 class PodGroupInfo:
-    """What the proposal calls ``PodGroupInfo``.
+    """Gang, as ``PodGroupInfo`` of the proposal.
 
     Args:
         key: namespace and name.
-        initial_timestamp: of the group: creation of its first pod, by the API server's clock;
-            seconds. A process that has not seen that pod takes the oldest one that is left.
-        uid: tells groups of the same timestamp apart.
-        min_available: so many pods have to be there at the same time.
-        priority: the highest of its pods. They should all have the same; if they do not, the group
+        initial_timestamp: creation time of its first pod, by the API server's clock, in seconds. A
+            process that has not seen that pod uses the oldest remaining one.
+        uid: tie breaker for equal timestamps.
+        min_available: number of pods that must be present together.
+        priority: highest priority of its pods. They should all be equal; if they are not, the gang
             still stays together.
-        timeout_s: how long its binds may be held; ``None`` for :func:`permit_timeout`.
-        needs_room: whether it is tried only where there may be room for it; else it is tried so
-            that somebody makes room.
+        timeout_s: maximum time in seconds for which its binds are held; ``None`` for
+            :func:`permit_timeout`.
+        needs_room: try it only where it may have enough capacity; otherwise it is tried so that
+            autoscalers and preemption can react.
         scheduler: names of the schedulers of its pods; usually one.
     """
 
@@ -92,10 +94,10 @@ class PodGroupInfo:
 
 
 def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
-    """The group that pods make up.
+    """Return the gang that pods form.
 
-    Members may have different labels while a group is being resized. What counts is what those ask
-    for that have no node yet, and of that the most: the others got their node by an older value.
+    Members may have different labels while a gang is being resized. The maximum of the pods without
+    a node counts: the others got their node with an older value.
 
     Raises:
         ValueError: there is no member.
@@ -109,7 +111,7 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
     return PodGroupInfo(
         key=key,
         initial_timestamp=min(pod.created for pod in pods),
-        # Unique, and the same whichever of its pods are left.
+        # Unique, and independent of which of its pods are left.
         uid=str(key),
         min_available=max(1, *(pod.min_available for pod in open_)),
         priority=max(pod.priority for pod in pods),
@@ -123,7 +125,7 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
 
 
 class _Descending:
-    """Turns the order of texts round."""
+    """Reversed order of strings."""
 
     __slots__ = ("text",)
 
@@ -144,16 +146,16 @@ QueueKey = tuple[int, float, _Descending]
 
 
 def queue_key(group: PodGroupInfo) -> QueueKey:
-    """Sorts groups in the order of :func:`less`."""
+    """Return a sort key in the order of :func:`less`."""
     return -group.priority, group.initial_timestamp, _Descending(group.uid)
 
 
 def less(a: PodGroupInfo, b: PodGroupInfo) -> bool:
-    """QueueSort: whether ``a`` comes before ``b``.
+    """QueueSort: return whether ``a`` comes before ``b``.
 
-    First by priority, higher first; then by time; of two groups of one timestamp, the one with the
-    lexicographically greater UID is first, so that the order is total. Only groups are ordered
-    here: pods of no group are not held back, so the scheduler takes them by its own queue.
+    Higher priority first; then by time; of two gangs with the same timestamp, the one with the
+    lexicographically greater UID is first, so that the order is total. Only gangs are ordered here:
+    other pods are not held back, so the scheduler takes them by its own queue.
     """
     return queue_key(a) < queue_key(b)
 
@@ -162,12 +164,12 @@ def less(a: PodGroupInfo, b: PodGroupInfo) -> bool:
 
 
 def pre_filter(group: PodGroupInfo, members: int) -> bool:
-    """PreFilter: whether the group is large enough for the scheduler to look at any of its pods.
+    """PreFilter: return whether the gang has enough pods for the scheduler to try any of them.
 
     Args:
-        group: the group.
-        members: its pods that are neither finished nor being deleted, nor held back by a scheduling
-            gate of another controller.
+        group: gang of the pods.
+        members: number of its pods that are neither finished nor being deleted, nor held back by a
+            scheduling gate of another controller.
     """
     return members >= group.min_available
 
@@ -176,12 +178,12 @@ def pre_filter(group: PodGroupInfo, members: int) -> bool:
 
 
 def permit(group: PodGroupInfo, *, running: int, waiting: int) -> bool:
-    """Permit: whether a pod that has found a node may be bound, and all that wait with it.
+    """Permit: return whether a pod with a node, and all that wait with it, may be bound.
 
     Args:
-        group: the group.
-        running: its pods that are bound, or on the way to be.
-        waiting: its *other* pods that have found a node and wait.
+        group: gang of the pod.
+        running: number of its pods that are bound, or being bound.
+        waiting: number of its *other* pods that have a node and wait.
     """
     return running + waiting + 1 >= group.min_available
 
@@ -193,9 +195,9 @@ def permit_timeout(
     per_pod_s: float = TIMEOUT_PER_POD_S,
     longest_s: float = LONGEST_TIMEOUT_S,
 ) -> float:
-    """How many seconds after its first pod found a node a group gives up.
+    """Return the timeout of a gang in seconds, counted from its first pod with a node.
 
-    Grows with the size of the group, within bounds; a group may set its own, within the upper one.
+    It grows with the size of the gang, within bounds; a gang may set its own, up to the upper one.
     """
     if group.timeout_s is not None:
         return min(max(group.timeout_s, 1.0), longest_s)
@@ -206,13 +208,13 @@ def permit_timeout(
 
 
 def unreserve(group: PodGroupInfo, *, running: int, waiting: Iterable[str]) -> tuple[str, ...]:
-    """Unreserve: the waiting pods that lose their reservation when one of the group loses its own.
+    """Unreserve: return the waiting pods that lose their reservation with one of their gang.
 
-    All of them, unless the group is complete without: then none has to go.
+    All of them, unless the gang is complete without them: then none.
 
     Args:
-        group: the group.
-        running: its pods that are bound, or on the way to be.
+        group: gang of the pods.
+        running: number of its pods that are bound, or being bound.
         waiting: UIDs of its pods that hold a reservation.
     """
     if running >= group.min_available:

@@ -1,10 +1,10 @@
-"""Writes the API server's own groups (``scheduling.k8s.io``) for JobSets.
+"""Writer of the API server's ``PodGroup`` and ``Workload`` objects (``scheduling.k8s.io``).
 
-The spec of a ``PodGroup`` cannot change, so another minimum takes another object. The API server
-keeps one that pods name by a finalizer; when a group is replaced, or has to be away while a Job is
-resized, that is taken off with the deletion. The successor has the same name. The scheduler
-counts pods of a group by that name, whatever object stands behind it, so those that have a node
-stay in the group, and those that have none wait for it.
+The spec of a ``PodGroup`` is immutable, so another minimum needs a new object. A finalizer keeps
+one that pods refer to; when it is replaced, or must not exist while a Job is resized, the finalizer
+is removed with the deletion. The successor has the same name. The scheduler counts pods of a group
+by that name, for any object behind it, so pods with a node stay in the group, and pods without one
+wait for it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class _Resources(msgspec.Struct):
 
 
 async def are_served(client: rt.Client) -> bool:
-    """Whether the API server has ``PodGroup`` and ``Workload``, in the version that is known here.
+    """Return whether the API server serves ``PodGroup`` and ``Workload`` in the supported version.
 
     Raises:
-        ApiError, TransportError: it does not say.
+        ApiError, TransportError: discovery failed.
     """
     path = f"/apis/{GROUP}/{VERSION}"
     try:
@@ -58,11 +58,11 @@ async def are_served(client: rt.Client) -> bool:
 
 
 async def replace_object(client: rt.Client, jobset: JobSet, change: ReplaceObject) -> None:
-    """Delete what is there and make what has to come in its place."""
+    """Delete the old object and create its replacement."""
     old, new = change.old, change.new
     if old is not None:
         meta = old.metadata
-        # Gone, or another one has its name by now.
+        # Deleted, or its name was reused by another object.
         with suppress(NotFoundError, ConflictError):
             await client.delete(type(old), meta.namespace, meta.name, uid=meta.uid)
         if change.at_once and POD_GROUP_FINALIZER in meta.finalizers:
@@ -79,7 +79,7 @@ async def _create(client: rt.Client, jobset: JobSet, new: DesiredObject) -> None
     try:
         await client.create(new.kind, namespace, new.body)
     except AlreadyExistsError:
-        # The cache may be late; one that is ours and as it should be is what was wanted.
+        # The cache may be late; an existing object of ours with the desired spec is enough.
         there = await client.get(new.kind, namespace, new.name)
         owner = there.metadata.controller
         ours = owner is not None and owner.uid == jobset.metadata.uid
@@ -90,14 +90,14 @@ async def _create(client: rt.Client, jobset: JobSet, new: DesiredObject) -> None
 
 @attrs.frozen
 class PodGroupCaches:
-    """Caches of ours, with the index ``OWNER_UID``."""
+    """Caches of ``PodGroup`` and ``Workload``, with the index ``OWNER_UID``."""
 
     pod_groups: rt.Store[SchedulingPodGroup]
     workloads: rt.Store[SchedulingWorkload]
 
 
 def wire_pod_groups(manager: rt.Manager) -> tuple[PodGroupCaches, list[rt.Watch[Any]]]:
-    """The caches, and watches by which a group that somebody deletes is made again.
+    """Return the caches, and watches that trigger the recreation of deleted objects.
 
     Args:
         manager: not started yet.

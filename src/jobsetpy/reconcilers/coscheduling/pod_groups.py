@@ -1,14 +1,14 @@
-"""The API server's own groups for a JobSet's pods: ``PodGroup`` and ``Workload`` (alpha in 1.36).
+"""``PodGroup`` and ``Workload`` objects of the API server for a JobSet's gangs (alpha in 1.36).
 
-A ``PodGroup`` stands for one group in one attempt of the JobSet: the scheduler counts pods that
-are still ending, and those of the attempt before must not help the next one over its minimum. Its
-spec cannot change, so a group whose minimum changes is replaced (:class:`ReplaceObject`).
+A ``PodGroup`` stands for one gang in one attempt of the JobSet: the scheduler also counts pods that
+are terminating, and those of an earlier attempt must not count towards the next one's minimum. Its
+spec is immutable, so a change of the minimum replaces it (:class:`ReplaceObject`).
 
-The API server refuses another parallelism for a Job whose group is there. So while a Job has yet to
-be resized its group is not: pods that have a node keep it, and the others wait for the group.
+The API server rejects another parallelism for a Job whose ``PodGroup`` exists. So it is deleted
+until the Job is resized: pods with a node keep it, and the others wait for it.
 
-A ``Workload`` has the templates that the groups were made from, for tools that look from the
-JobSet at what it asks of the scheduler. It has at most 8; JobSets with more go without.
+A ``Workload`` has the templates of the ``PodGroup`` objects, for tools that show what a JobSet
+requests of the scheduler. It has at most 8; JobSets with more have no ``Workload``.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
 API_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 MAX_TEMPLATES: Final = 8
 _WHOLE: Final = "jobset"
-"""Name of the template of a group that spans ReplicatedJobs."""
+"""Template name of a gang that spans ReplicatedJobs."""
 
 
 @attrs.frozen
 class DesiredObject:
-    """An object as it should be.
+    """Desired object.
 
     Args:
-        kind: of the object.
-        name: of the object.
-        spec: compared as a whole with what is there.
-        body: to make it with.
+        kind: kind of the object.
+        name: name of the object.
+        spec: desired spec, compared with that of the existing object.
+        body: body for its creation.
     """
 
     kind: type[SchedulingPodGroup | SchedulingWorkload]
@@ -53,12 +53,12 @@ class DesiredObject:
 
 @attrs.frozen
 class ReplaceObject:
-    """Delete the object that is there, if any, and make the new one, if any.
+    """Deletion of the existing object, if any, and creation of the new one, if any.
 
     Args:
-        old: what is there and has to go.
-        new: what has to come in its place.
-        at_once: whether ``old`` does not wait for the pods that name it.
+        old: existing object to be deleted.
+        new: object to be created in its place.
+        at_once: delete ``old`` without waiting for the pods that refer to it.
     """
 
     old: SchedulingPodGroup | SchedulingWorkload | None
@@ -71,12 +71,12 @@ def object_changes(
     wanted: Iterable[DesiredObject],
     away: Collection[str] = (),
 ) -> tuple[ReplaceObject, ...]:
-    """What makes the objects of one kind those that are wanted.
+    """Return the changes from the existing objects of one kind to the desired ones.
 
     Args:
-        there: what there is.
-        wanted: what there should be.
-        away: names of those that have to go at once.
+        there: existing objects.
+        wanted: desired objects.
+        away: names of the objects to be deleted immediately.
     """
     found = {each.metadata.name: each for each in there}
     new = {each.name: each for each in wanted}
@@ -94,24 +94,24 @@ def object_changes(
 
 
 def pod_group_name(gang: Gang, attempt: int) -> str:
-    """Name of the ``PodGroup`` of a group's pods.
+    """Return the name of the ``PodGroup`` of a gang's pods.
 
     Args:
-        gang: the group.
-        attempt: how often the whole JobSet has been restarted.
+        gang: gang of the pods.
+        attempt: number of restarts of the whole JobSet.
     """
     return f"{gang.stem}-{attempt}"
 
 
 def refers(job: Job) -> bool:
-    """Whether a Job's pods name a ``PodGroup``."""
+    """Return whether a Job's pods refer to a ``PodGroup``."""
     return job.metadata.annotations.get(keys.COSCHEDULING_BACKEND_ANNOTATION) == PODGROUP
 
 
 def counts(jobset: JobSet, job: Job) -> bool:
-    """Whether a Job's pods name the ``PodGroup`` of the present attempt, or will once it is remade.
+    """Return whether a Job's pods refer to a ``PodGroup`` of this attempt, or will once recreated.
 
-    A Job that is going will be made anew for the present backend, as will one of an older attempt.
+    A Job that is being deleted is recreated for the current backend, as is one of an older attempt.
     """
     meta = job.metadata
     stays = (
@@ -123,12 +123,12 @@ def counts(jobset: JobSet, job: Job) -> bool:
 
 
 def resizing(jobset: JobSet, gangs: Gangs, jobs: Iterable[Job]) -> set[str]:
-    """Names of the groups that have to be away for a moment, as Jobs of theirs are resized.
+    """Return the names of the gangs without ``PodGroup`` for now, because their Jobs are resized.
 
     Args:
-        jobset: as the cache has it.
-        gangs: of it.
-        jobs: of it, those only that are at work.
+        jobset: JobSet from the cache.
+        gangs: its gangs.
+        jobs: its active Jobs.
     """
     mine = {job.metadata.name: job for job in jobs if refers(job)}
     out = set()
@@ -141,7 +141,7 @@ def resizing(jobset: JobSet, gangs: Gangs, jobs: Iterable[Job]) -> set[str]:
 
 
 def workload(jobset: JobSet, gangs: Gangs) -> DesiredObject | None:
-    """The ``Workload`` of a JobSet; ``None`` if it would have too many templates."""
+    """Return the ``Workload`` of a JobSet; ``None`` if it would have too many templates."""
     minima: dict[str, tuple[int, ReplicatedJob]] = {}
     for item in gangs.targets:
         gang = gangs.of(item.name, 0)
@@ -166,13 +166,13 @@ def workload(jobset: JobSet, gangs: Gangs) -> DesiredObject | None:
 def pod_groups(
     jobset: JobSet, gangs: Gangs, minima: Mapping[str, int], template_of: DesiredObject | None
 ) -> list[DesiredObject]:
-    """The ``PodGroup`` of each group.
+    """Return the ``PodGroup`` of each gang.
 
     Args:
-        jobset: their owner.
-        gangs: of it.
-        minima: by name of a group, how many pods it has to have together; 0 if it is to be away.
-        template_of: the ``Workload``, if there is one.
+        jobset: owner of the objects.
+        gangs: its gangs.
+        minima: minimum number of pods by name of a gang; 0 for no ``PodGroup``.
+        template_of: ``Workload`` of the JobSet, if there is one.
     """
     out: dict[str, DesiredObject] = {}
     for item, gang in _each(gangs):
@@ -205,10 +205,10 @@ def _template_name(gangs: Gangs, item: ReplicatedJob) -> str:
 
 
 def _policy(least: int, item: ReplicatedJob) -> dict[str, Any]:
-    """The part of the spec that a template and its groups have in common.
+    """Return the part of the spec that is common to a template and its ``PodGroup`` objects.
 
-    The priority class only counts where the scheduler preempts whole groups; elsewhere the API
-    server leaves it out, so it is not compared (see :func:`same_spec`).
+    The priority class matters only if the scheduler preempts whole gangs; otherwise the API server
+    drops it, so it is not compared (see :func:`same_spec`).
     """
     out: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": max(1, least)}}}
     pod = ((item.template.get("spec") or {}).get("template") or {}).get("spec") or {}
@@ -218,9 +218,9 @@ def _policy(least: int, item: ReplicatedJob) -> dict[str, Any]:
 
 
 def same_spec(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether an object is as it should be, as far as it was said at all.
+    """Return whether an existing object has the desired spec.
 
-    Fields that the API server fills in or drops do not count.
+    Fields that the API server defaults or drops are ignored.
     """
     ours, theirs = (each.get("podGroupTemplates") for each in (wanted, there))
     if ours is not None:
@@ -245,7 +245,7 @@ def _body(jobset: JobSet, kind: str, name: str, spec: Mapping[str, Any]) -> dict
         "metadata": {
             "name": name,
             "namespace": meta.namespace,
-            # By this label the manager's cache finds its own among all.
+            # The manager's cache selects its objects by this label.
             "labels": {keys.JOBSET_NAME: meta.name},
             "ownerReferences": [owner_reference_to(jobset)],
         },

@@ -1,9 +1,9 @@
 """State of the coscheduler's queue, published for managers in an annotation of a Lease.
 
-A gate costs each pod a second write and is of use only while some gang waits. So pods of gangs are
-created without gates while the queue is empty. The coscheduler holds their binds all the same: even
-if the published state is old, no gang is bound in part. An error costs order only: a gang without
-gates is tried immediately.
+A gate costs each pod a second write and is useful only while some gang waits. So pods of gangs are
+created without gates while the queue is empty. The coscheduler still holds their binds: even if the
+published state is old, no gang is bound in part. An error affects order only: a gang without gates
+is tried immediately.
 """
 
 from __future__ import annotations

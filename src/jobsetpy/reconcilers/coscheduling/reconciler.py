@@ -1,11 +1,12 @@
-"""Keeps the labels of gangs true on pods, and tells where each gang stands.
+"""Reconciler that keeps the labels of pods in gangs correct, and reports the state of each gang.
 
-What is wrong and what is done about it is decided by ``reconcilers.coscheduling.plan``. A
-pod's event costs the same however large its gang is: some counts, a comparison of its labels, and a
-reconcile only if they are wrong or the gang has just become, or ceased to be, complete.
+Decisions are made by ``reconcilers.coscheduling.plan``. A pod's event costs the same for gangs of
+any size: some counters, a comparison of its labels, and a reconcile only if they are wrong or the
+gang became complete or incomplete.
 
-With the backend ``podgroup`` the API server's own groups are made and kept as well. Pods that were
-made for the coscheduler are let go when another backend is chosen: nobody else might.
+With the backend ``podgroup`` it also manages the API server's ``PodGroup`` objects. Pods that were
+created for the coscheduler are ungated when another backend is configured, because no other program
+may do so.
 """
 
 from __future__ import annotations
@@ -71,15 +72,16 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class CoschedulingSettings:
-    """How the coscheduling reconciler works.
+    """Settings of the coscheduling reconciler.
 
     Args:
         features: the feature gates.
         workers: maximum concurrent reconciles.
         parallel_writes: maximum concurrent writes of labels for one JobSet.
-        marks: what pods of groups are given, where no coscheduler is looked for.
-        coscheduler: what is seen of one, if it is.
-        not_served: why pods are only labelled, if more was asked for; JobSets are told.
+        marks: scheduler fields of pods in gangs, if no coscheduler is watched.
+        coscheduler: observed state of a coscheduler; ``None`` if none is watched.
+        not_served: reason for which pods only get labels, if more was requested; reported in
+            JobSets.
     """
 
     features: Features = attrs.field(factory=Features)
@@ -98,19 +100,19 @@ def _jobset_of_open_pod(pod: ChildPod) -> Iterable[str]:
 
 
 GANGS: rt.Tally[ChildPod, GangKey, GangPodState] = rt.Tally("gangs", gang_state)
-"""How many pods of each gang are in which state."""
+"""Number of pods of each gang, by state."""
 
 OPEN_PODS: rt.Index[ChildPod] = rt.Index("openGangPods", _jobset_of_open_pod)
-"""Pods of gangs that have no node yet, by their JobSet."""
+"""Pods in gangs that have no node yet, by their JobSet."""
 
 
 class CoschedulingReconciler:
-    """Keeps the gangs of JobSets.
+    """Reconciler of the gangs of JobSets.
 
     Args:
-        caches: what it reads; pods with the tally :data:`GANGS` and the index :data:`OPEN_PODS`.
-        settings: see there.
-        pod_groups: caches of the API server's own groups, with the backend of that name.
+        caches: shared informers; pods with the tally :data:`GANGS` and the index :data:`OPEN_PODS`.
+        settings: settings of the reconciler.
+        pod_groups: caches of ``PodGroup`` and ``Workload``, with the backend ``podgroup``.
     """
 
     def __init__(
@@ -125,19 +127,19 @@ class CoschedulingReconciler:
         self._pods = caches.pods.store
         self._pod_groups = pod_groups
         self._settings = settings
-        self._suspects: dict[rt.ObjectKey, set[str]] = {}  # pods to be looked at, by name
+        self._suspects: dict[rt.ObjectKey, set[str]] = {}  # pods to be checked, by name
         self._memory = Memories(GangMemory)
         self._status = StatusWriter(self._client, caches.jobsets.store, caches.events)
 
     # -- events -------------------------------------------------------------------------------
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
-        """Ask for a reconcile if a pod is to be mended, or its gang has turned complete; O(1)."""
+        """Request a reconcile if a pod needs a correction or its gang became complete; O(1)."""
         meta = event.obj.metadata
         key = rt.ObjectKey(meta.namespace, meta.labels.jobset_name)
         memory = self._memory.of(key)
         if memory.gangs is None:
-            return ()  # it takes no part, or its first reconcile is yet to come and sees everything
+            return ()  # no gangs, or the first reconcile is still to come and sees all pods
         if event.new is not None and mending(memory, event.new) is not None:
             self._suspect(key, (meta.name,))
             return (rt.Request(key),)
@@ -146,7 +148,7 @@ class CoschedulingReconciler:
         return (rt.Request(key),) if turned else ()
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
-        """Ask for a reconcile of the owner, if its gangs may have less to do."""
+        """Request a reconcile of the owner if its gangs may have less work left."""
         meta = event.obj.metadata
         owner = meta.controller if self._memory else None
         if owner is None:
@@ -159,7 +161,7 @@ class CoschedulingReconciler:
 
     @decide_again_on_conflict
     async def reconcile(self, request: rt.Request) -> rt.Result:
-        """Mend labels, and tell where the gangs stand.
+        """Correct labels, and report the state of the gangs.
 
         Raises:
             ConflictError: the JobSet changes faster than it can be written.
@@ -197,7 +199,7 @@ class CoschedulingReconciler:
         return GangCounts.of(self._pods.tally(GANGS, gang))
 
     def _suspect(self, jobset: rt.ObjectKey, pods: Collection[str]) -> None:
-        """Have pods of a JobSet looked at by its next reconcile."""
+        """Mark pods of a JobSet to be checked by its next reconcile."""
         if pods:
             self._suspects.setdefault(jobset, set()).update(pods)
 
@@ -232,7 +234,7 @@ class CoschedulingReconciler:
         meta = action.pod.metadata
         with suppress(NotFoundError):
             if action.labels is not None:
-                # The UID keeps it from another pod of that name.
+                # The UID protects another pod of that name.
                 body = {"metadata": {"uid": meta.uid, "labels": dict(action.labels)}}
                 await self._client.merge_patch(ChildPod, meta.namespace, meta.name, body)
             if action.gate:
@@ -240,7 +242,7 @@ class CoschedulingReconciler:
 
 
 def _asks(event: rt.Event[JobSet]) -> bool:
-    """Whether coscheduling is, or just was, asked for."""
+    """Return whether coscheduling is requested, or was before this change."""
     return any(
         jobset is not None and keys.COSCHEDULING_ANNOTATION in jobset.metadata.annotations
         for jobset in (event.old, event.new)
@@ -252,7 +254,7 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
 
     Args:
         manager: not started yet.
-        settings: see there.
+        settings: settings of the reconciler; defaults if ``None``.
     """
     settings = settings or CoschedulingSettings()
     caches = SharedCaches(manager)

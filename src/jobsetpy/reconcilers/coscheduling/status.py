@@ -1,4 +1,4 @@
-"""What a JobSet's conditions say of its gangs, and how often."""
+"""Conditions of a JobSet about its gangs, and the intervals between their updates."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from jobsetpy.reconcilers.coscheduling.tally import GangCounts
 from jobsetpy.reconcilers.rules.conditions import WARNING, DesiredCondition
 
 TELL_AFTER_S: Final = 1.0
-"""Gangs that are bound faster than this are only told of when they are."""
+"""Delay in seconds before waiting gangs are reported; faster ones are reported once bound."""
 
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
-"""Changed numbers are written after pauses that grow from one to the other."""
+"""Minimum and maximum interval between updates of the numbers, in seconds."""
 
 NAMED: Final = 3
-"""So many gangs that wait are told of, each with its numbers."""
+"""Maximum number of waiting gangs that are listed with their numbers."""
 
 
 @attrs.frozen
 class GangStanding:
-    """One gang and its pods.
+    """State of one gang and its pods.
 
     Args:
-        gang: as the spec has it.
-        left: for how many pods at the same time it has work left.
-        minimum: how many it needs now.
-        counts: its pods.
+        gang: gang by the spec.
+        left: number of pods that still have work together.
+        minimum: number of pods that it needs now.
+        counts: counters of its pods.
     """
 
     gang: Gang
@@ -41,17 +41,17 @@ class GangStanding:
 
     @property
     def complete(self) -> bool:
-        """Whether as many are bound as it needs."""
+        """Return whether enough of its pods are bound."""
         return self.left <= 0 or self.counts.bound >= self.minimum
 
     @property
     def mixed(self) -> tuple[int, ...]:
-        """The priorities of its pods, if they differ."""
+        """Priorities of its pods, if they differ."""
         priorities = sorted(self.counts.priorities)
         return tuple(priorities) if len(priorities) > 1 else ()
 
     def __str__(self) -> str:
-        """For people."""
+        """Return a description for users."""
         counts = self.counts
         waiting = counts.members - counts.bound
         return (
@@ -71,7 +71,7 @@ class GangStanding:
 
 
 def waiting(standings: Sequence[GangStanding]) -> DesiredCondition:
-    """The condition while some gang is not complete."""
+    """Return the condition while some gang is incomplete."""
     incomplete = [standing for standing in standings if not standing.complete]
     done = len(standings) - len(incomplete)
     more = len(incomplete) - NAMED
@@ -83,7 +83,7 @@ def waiting(standings: Sequence[GangStanding]) -> DesiredCondition:
 
 
 def bound(number: int) -> DesiredCondition:
-    """The condition when all gangs are complete."""
+    """Return the condition when all gangs are complete."""
     return DesiredCondition(
         keys.COSCHEDULING_COMPLETED_CONDITION,
         True,
@@ -93,7 +93,7 @@ def bound(number: int) -> DesiredCondition:
 
 
 def not_served(why: str) -> DesiredCondition:
-    """The condition while nobody schedules groups as such."""
+    """Return the condition while no scheduler handles gangs as a unit."""
     absent = why in {NO_COSCHEDULER, SILENT_COSCHEDULER}
     return DesiredCondition(
         keys.COSCHEDULING_NOT_SERVED_CONDITION,
@@ -105,7 +105,7 @@ def not_served(why: str) -> DesiredCondition:
 
 
 def next_pause(pause: float) -> float:
-    """How long to wait after another write, in seconds."""
+    """Return the interval until the next update, in seconds."""
     return min(max(FIRST_PAUSE_S, pause * 2), LONGEST_PAUSE_S)
 
 

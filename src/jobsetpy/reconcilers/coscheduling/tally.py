@@ -1,7 +1,7 @@
-"""What of a pod counts for its gang.
+"""Per-gang pod counters.
 
-Gangs are counted by the labels that pods carry, as schedulers do, so the counts are a tally of the
-pod cache: an event changes one number of one gang, however large it is.
+Gangs are counted by the labels of pods, as schedulers do it, so the counters are a tally of the pod
+cache: an event changes one number of one gang, at a cost independent of its size.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.meta import ObjectKey
 
 GATED: Final = "SchedulingGated"
-"""Why a pod waits that some scheduling gate holds back."""
+"""Reason for which a pod with a scheduling gate waits."""
 _UNSCHEDULABLE: Final = "Unschedulable"
 
 
 class GangKey(NamedTuple):
-    """A gang by its JobSet and the label of its pods."""
+    """Gang, identified by its JobSet and the label of its pods."""
 
     jobset: ObjectKey
     name: str
 
 
 class GangPodState(NamedTuple):
-    """What counts of a pod: whether it has a node, why it has none, and its priority."""
+    """Counted properties of a pod: bound or not, reason for waiting, and priority."""
 
     bound: bool
     why: str
@@ -39,11 +39,11 @@ class GangCounts:
     """Pods of one gang that have not ended and are not being deleted.
 
     Args:
-        members: how many there are.
-        bound: with a node.
-        gated: the scheduler does not look at them, because of a scheduling gate.
-        unschedulable: the scheduler has found no node for them.
-        priorities: how many have each priority.
+        members: number of pods.
+        bound: number of pods with a node.
+        gated: number of pods that a scheduling gate keeps from the scheduler.
+        unschedulable: number of pods for which the scheduler has found no node.
+        priorities: number of pods by priority.
     """
 
     members: int = 0
@@ -54,7 +54,7 @@ class GangCounts:
 
     @classmethod
     def of(cls, states: Mapping[GangPodState, int]) -> GangCounts:
-        """The counts of a gang, by how many of its pods are in each state; O(states)."""
+        """Return the counters of a gang from the numbers of its pods by state; O(states)."""
         priorities: dict[int, int] = {}
         for state, number in states.items():
             if state.priority is not None:
@@ -69,7 +69,7 @@ class GangCounts:
 
 
 def gang_state(pod: ChildPod) -> tuple[GangKey, GangPodState] | None:
-    """The gang that a pod counts for, and as what; ``None`` if it counts for none."""
+    """Return the gang of a pod and its counted state; ``None`` if it does not count."""
     meta = pod.metadata
     if not meta.labels.pod_group or not pod.live:
         return None
@@ -79,7 +79,7 @@ def gang_state(pod: ChildPod) -> tuple[GangKey, GangPodState] | None:
 
 
 def changed_gangs(old: ChildPod | None, new: ChildPod | None) -> set[GangKey]:
-    """The gangs whose counts a pod's change changes."""
+    """Return the gangs whose counters are affected by a change of a pod."""
     before = None if old is None else gang_state(old)
     after = None if new is None else gang_state(new)
     return set() if before == after else {each[0] for each in (before, after) if each is not None}

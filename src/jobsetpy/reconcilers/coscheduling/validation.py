@@ -1,4 +1,4 @@
-"""Rules for the coscheduling a JobSet asks for by annotations (``coscheduling_groups``)."""
+"""Rules for the annotations by which a JobSet requests coscheduling (``coscheduling.gangs``)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _IMMUTABLE: Final = "field is immutable"
 
 
 def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
-    """What is wrong with the coscheduling of a new JobSet; nothing if it asks for none."""
+    """Validate the coscheduling of a new JobSet; empty if it requests none."""
     notes = child(jobset, "metadata", "annotations")
     spec = child(jobset, "spec")
     scope = notes.get(keys.COSCHEDULING_ANNOTATION)
@@ -75,7 +75,7 @@ def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
 
 
 def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
-    """What is wrong with a change: which pods are a group stays, how many are needed may change."""
+    """Validate a change: gangs keep their pods, but their minimum may change."""
     after = child(new, "metadata", "annotations")
     changed = changed_notes(old, new, (keys.COSCHEDULING_ANNOTATION, *SETTINGS))
     problems = [
@@ -92,14 +92,14 @@ def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
     if keys.COSCHEDULING_CAPACITY_ANNOTATION in changed:
         problems += _capacity(after)
     if keys.COSCHEDULING_MIN_ANNOTATION in changed:
-        # No upper bound: a group that is smaller than that needs all of its pods.
+        # No upper bound: a gang that is smaller than its minimum needs all of its pods.
         given = after.get(keys.COSCHEDULING_MIN_ANNOTATION)
         problems += _number(given, note_field(keys.COSCHEDULING_MIN_ANNOTATION))
     return problems + _reserved(_target_jobs(after, child(new, "spec")))
 
 
 def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:
-    """What is odd about group labels that templates of a new JobSet have by themselves."""
+    """Return warnings about labels of gangs in templates of a new JobSet."""
     out = []
     for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
         labels = child(job_spec(job), "template", "metadata", "labels")
@@ -212,7 +212,7 @@ def _reserved(targets: list[tuple[int, Json]]) -> list[FieldError]:
 
 
 def _placement(notes: Json, targets: list[tuple[int, Json]]) -> list[FieldError]:
-    """Followers of exclusive placement wait for their leader's node, and a group for all pods."""
+    """Reject exclusive placement: followers wait for their leader's node, a gang for all pods."""
     problems = []
     for at, job in targets:
         own = child(job, "template", "metadata", "annotations")
@@ -257,11 +257,11 @@ _ALIKE: Final = (
     ("priorityClassName", "one priority", ""),
     ("schedulerName", "one scheduler", DEFAULT_SCHEDULER),
 )
-"""Field, what it stands for, and what the API server fills in."""
+"""Field, its meaning, and the value that the API server fills in."""
 
 
 def _alike(targets: list[tuple[int, Json]]) -> list[FieldError]:
-    """What pods of one group have to have in common, so that a scheduler keeps it together."""
+    """Validate fields that have to be equal in all pods of a gang, so that it stays together."""
     problems = []
     for name, what, default in _ALIKE:
         values = [(at, text(pod_spec(job), name) or default) for at, job in targets]
