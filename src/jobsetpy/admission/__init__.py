@@ -1,7 +1,7 @@
-"""Admission: defaults and checks of JobSets, and places of their pods, as webhooks.
+"""Admission webhooks: defaulting and validation of JobSets, and placement of their pods.
 
-The rules are pure functions in ``jobsetpy.reconcilers``; this package answers the API server's
-HTTPS requests with them.
+The rules are pure functions in ``jobsetpy.reconcilers``; this package uses them to answer the API
+server's HTTPS requests.
 """
 
 from jobsetpy.admission._settings import WebhookSettings

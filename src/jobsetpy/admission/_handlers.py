@@ -1,7 +1,7 @@
-"""From an admission request to its answer, by the rules of the domain.
+"""Handlers that answer admission requests by the rules of ``jobsetpy.reconcilers``.
 
-Observe, decide: what a rule needs of the cluster is read first (volume claims by request, pods and
-nodes from the caches), then a pure function decides.
+The cluster state that a rule needs is read first (volume claims by request, pods and nodes from the
+caches), then a pure function decides.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ MUTATE_POD = "/mutate--v1-pod"
 VALIDATE_POD = "/validate--v1-pod"
 
 _VERSION_TIMEOUT_S = 1.0
-"""Timeout of the request behind a warning."""
+"""Timeout in seconds of the request for the version, which is needed only for a warning."""
 _LOOKUPS_AT_ONCE = 16
-"""A JobSet may have 2,500 templates; the answer has to be there within seconds all the same."""
+"""Maximum concurrent lookups; a JobSet may have 2,500 templates, to be answered in seconds."""
 
 
 def _leader_names(pod: ChildPod) -> Iterable[str]:
@@ -72,26 +72,26 @@ def _leader_names(pod: ChildPod) -> Iterable[str]:
     if annotations.exclusive_topology is None:
         return ()
     if annotations.completion_index != pod_placement.LEADER_INDEX:
-        return ()  # followers are never looked for
+        return ()  # followers are never looked up
     base = base_name(pod.metadata.name)
     return (f"{pod.metadata.namespace}/{base}",) if base else ()
 
 
 LEADERS: Index[ChildPod] = Index("podName", _leader_names)
-"""Leaders under exclusive placement, by namespace and name without random characters."""
+"""Leaders with exclusive placement, by namespace and name without random characters."""
 
 
 class JobSetHandlers:
-    """Defaults and checks of JobSets.
+    """Defaulting and validation of JobSets.
 
     Args:
-        client: looks up volume claims.
-        features: which gates are on.
-        agent_image: of the in-place restart agent, for JobSets that ask for one.
-        injected: settings of containers that are added.
-        limit_ranges: all LimitRanges, if known.
-        nodes: all nodes, if known.
-        lookup_timeout_s: deadline of each lookup.
+        client: API client that looks up volume claims.
+        features: enabled feature gates.
+        agent_image: image of the in-place restart agent, for JobSets that request one.
+        injected: settings of added containers.
+        limit_ranges: all LimitRanges, if they are watched.
+        nodes: all nodes, if they are watched.
+        lookup_timeout_s: timeout of each lookup, in seconds.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class JobSetHandlers:
         shapes.jobset_spec()  # takes 50 ms, so before the first request
 
     async def mutate(self, request: ReviewRequest) -> Answer:
-        """The agent that a JobSet asks for, then the defaults that it lacks.
+        """Inject the agent if the JobSet requests it, then add the missing defaults.
 
-        A changed JobSet gets back what was injected into it and how it was written, nothing new.
+        A changed JobSet only gets back what was injected earlier, in its former notation.
         """
         changing = request.operation == "UPDATE"
         if not changing and request.operation != "CREATE":
@@ -128,14 +128,14 @@ class JobSetHandlers:
         if changing:
             given, zeros, told = keep_zero_replicas(request.object, request.old_object)
             restored = restore(request.old_object, given)
-            await asyncio.sleep(0)  # an object of a megabyte takes a while
+            await asyncio.sleep(0)  # processing an object of a megabyte takes a while
             jobset, patch = rewrite_jobset(restored.jobset, request.old_object)
             await asyncio.sleep(0)
             patch = [*zeros, *restored.patch, *patch, *kept_defaults(jobset, request.old_object)]
             return Answer(patch=patch, warnings=[str(each) for each in told]) if patch else ALLOWED
         jobset, patch = rewrite_jobset(request.object)
         await asyncio.sleep(0)
-        if self._features.in_place_restart:  # otherwise validation refuses the strategy
+        if self._features.in_place_restart:  # otherwise validation rejects the strategy
             injected = inject(
                 jobset,
                 image=self._agent_image,
@@ -150,7 +150,7 @@ class JobSetHandlers:
         return Answer(patch=[*patch, *default_jobset(jobset)])
 
     async def validate(self, request: ReviewRequest) -> Answer:
-        """Whether a new or changed JobSet is accepted; warnings about a new one."""
+        """Validate a new or changed JobSet; a new one also gets warnings."""
         if request.operation not in {"CREATE", "UPDATE"}:
             return ALLOWED
         changing = request.operation == "UPDATE"
@@ -179,9 +179,9 @@ class JobSetHandlers:
         return Answer(warnings=[str(each) for each in told]) if told else ALLOWED
 
     async def _of_release(self, jobset: Json) -> FieldError | FieldWarning | None:
-        """What is to be said of the first rule that this cluster's releases may not have.
+        """Return a message about the first rule that this cluster's release may not support.
 
-        The API server is asked anew each time: a manager outlives its upgrade.
+        The API server is asked every time: a manager may outlive an upgrade of it.
         """
         rules = restart_all_rules(jobset, self._features)
         if not rules:
@@ -190,7 +190,7 @@ class JobSetHandlers:
             request = HttpRequest(method="GET", path="/version", timeout_s=_VERSION_TIMEOUT_S)
             answer = msgspec.json.decode((await self._client.raw(request)).body)
         except (ApiError, TransportError, msgspec.MsgspecError):
-            return None  # a warning less
+            return None  # no warning without a version
         version = text(answer, "gitVersion")
         nodes = [] if self._nodes is None or not self._nodes.has_synced else self._nodes.list()
         declared = any(node.restarts_all for node in nodes)
@@ -224,20 +224,20 @@ class JobSetHandlers:
 
 
 class PodHandlers:
-    """Places of the pods of JobSets, from the manager's caches.
+    """Placement of the pods of JobSets, from the manager's caches.
 
-    A cache that is a moment behind makes a follower wait: for its release if it may be held by a
-    gate, else for the Job controller's next attempt.
+    If a cache is behind, a follower waits: for its release if a scheduling gate may hold it, else
+    for the Job controller's next attempt.
 
     Args:
-        pods: with the index :data:`LEADERS`.
+        pods: store of pods with the index :data:`LEADERS`.
         nodes: all nodes.
-        jobs: child Jobs; ``None`` if followers are refused, not held, until their leader has a
-            node.
-        barrier: what pods wait by that start as a group.
-        limit_ranges: all LimitRanges, if known.
-        marks: what pods of coscheduling's groups are given.
-        coscheduler: what is seen of one, if one is looked for.
+        jobs: child Jobs; ``None`` to reject followers, instead of holding them, until their leader
+            has a node.
+        barrier: settings of the barrier of startup groups.
+        limit_ranges: all LimitRanges, if they are watched.
+        marks: scheduler fields of pods in gangs.
+        coscheduler: observed state of a coscheduler; ``None`` if none is watched.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class PodHandlers:
         self._jobs = jobs
 
     async def mutate(self, request: ReviewRequest) -> Answer:
-        """Affinity for a leader, the leader's domain for a follower; the marks of its groups."""
+        """Add affinity to a leader, the leader's domain to a follower, and scheduler fields."""
         if request.operation != "CREATE":
             return ALLOWED
         if not isinstance(request.object, Mapping):
@@ -284,7 +284,7 @@ class PodHandlers:
         return Answer(patch=[*patch, *marks])
 
     async def validate(self, request: ReviewRequest) -> Answer:
-        """Whether a pod may be created now."""
+        """Return whether a pod may be created now."""
         if request.operation != "CREATE":
             return ALLOWED
         if not isinstance(request.object, Mapping):
@@ -328,7 +328,7 @@ class PodHandlers:
 
 
 def routes(jobsets: JobSetHandlers, pods: PodHandlers) -> dict[str, Handler]:
-    """The handlers by path."""
+    """Return the handlers by path."""
     return {
         MUTATE_JOBSET: jobsets.mutate,
         VALIDATE_JOBSET: jobsets.validate,
@@ -338,14 +338,14 @@ def routes(jobsets: JobSetHandlers, pods: PodHandlers) -> dict[str, Handler]:
 
 
 def _limit_ranges(store: Store[LimitRange] | None, namespace: str) -> list[Json]:
-    """Specs of a namespace's LimitRanges; none while they are not known."""
+    """Return the specs of a namespace's LimitRanges; empty until they are synced."""
     if store is None or not store.has_synced:
         return []
     return [each.spec for each in store.list(namespace)]
 
 
 def _decode_problem(obj: Any) -> str:
-    """Why a value is no JobSet; "" if it is one."""
+    """Return why a value is not a JobSet; "" if it is one."""
     try:
         msgspec.convert(obj, JobSet)
     except msgspec.ValidationError as error:

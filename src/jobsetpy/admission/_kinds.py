@@ -1,4 +1,4 @@
-"""Slices of kinds that only admission reads."""
+"""Partial types of kinds that only admission reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 @resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 @wire
 class StoredClaim:
-    """A volume claim with its spec as the JSON it is."""
+    """Volume claim with its spec as plain JSON."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
@@ -22,7 +22,7 @@ class StoredClaim:
 @resource("", "v1", "LimitRange", "limitranges")
 @wire
 class LimitRange:
-    """Bounds of the resources of a namespace's containers, as the JSON it is."""
+    """Bounds on the resources of a namespace's containers, as plain JSON."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()

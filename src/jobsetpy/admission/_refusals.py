@@ -1,4 +1,4 @@
-"""What JobSets and pods are refused with."""
+"""Answers that reject JobSets and pods."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jobsetpy.serving.review import Answer, failure, invalid
 
 
 def invalid_jobset(name: str, problems: Sequence[FieldError]) -> Answer:
-    """422 with one cause for each problem."""
+    """Return a 422 with one cause per problem."""
     causes = [cause(each.cause, each.message, each.field) for each in problems]
     return invalid(JobSet.RESOURCE, name, causes)
 
 
 def node_not_found(name: str) -> Answer:
-    """404 as the API server would answer for the node."""
+    """Return the 404 that the API server gives for a missing node."""
     details = {"kind": "nodes", "name": name}
     return failure(404, "NotFound", f'nodes "{name}" not found', details=details)

@@ -1,4 +1,4 @@
-"""What the webhooks of JobSets and their pods do, and how they are reached."""
+"""Settings of the webhooks for JobSets and their pods."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
 @attrs.frozen(kw_only=True)
 class WebhookSettings(WebhookServerSettings):
-    """Settings of the webhook server, besides those that every such server has.
+    """Settings of the webhook server, in addition to those common to all such servers.
 
     Args:
-        features: which gates are on.
-        gate_followers: whether a pod under exclusive placement whose leader has no node yet is held
-            by a scheduling gate; else it is refused, and the Job controller tries again.
-        agent_image: of the in-place restart agent, for JobSets that ask to have it added; "" has
-            them refused.
-        group_image: with a shell, in which pods of a group wait for each other (KEP-498).
-        group_agent_image: the agent, by which they wait in its place; "" for the shell.
-        injected_requests: resources that added containers request, where the pod requests any.
-        injected_limits: their limits, where all containers of the pod have limits.
-        pull_secret: name of a Secret, in each namespace, for the images of added containers.
-        marks: what new pods of coscheduling's groups are given; others may have made them.
-        coscheduler: what is seen of one, if one is looked for.
+        features: enabled feature gates.
+        gate_followers: hold a pod with exclusive placement whose leader has no node yet by a
+            scheduling gate; otherwise it is rejected, and the Job controller retries.
+        agent_image: image of the in-place restart agent, for JobSets that request its injection; ""
+            rejects them.
+        group_image: image with a shell, in which pods of a startup group wait (KEP-498).
+        group_agent_image: image of the agent, which waits in its place; "" for the shell.
+        injected_requests: resource requests of added containers, if the pod has any.
+        injected_limits: their limits, if all containers of the pod have limits.
+        pull_secret: name of a Secret in each namespace, for the images of added containers.
+        marks: scheduler fields of new pods in gangs, including pods of other controllers.
+        coscheduler: observed state of a coscheduler; ``None`` if none is watched.
     """
 
     namespace: str = attrs.field(factory=partial(own_namespace, outside=keys.SYSTEM_NAMESPACE))

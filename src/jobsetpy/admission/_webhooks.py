@@ -1,4 +1,4 @@
-"""The webhooks as a part of a manager."""
+"""Setup of the webhooks in a manager."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from jobsetpy.serving.webhook_certificates import certificate_manager
 
 
 def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> WebhookServer:
-    """Have ``manager`` serve the webhooks, and its readiness wait for them.
+    """Add the webhooks to ``manager``; its readiness waits for them.
 
     Args:
         manager: not started yet.
-        settings: see there.
+        settings: settings of the webhooks; defaults if ``None``.
     """
     settings = settings or WebhookSettings()
-    # Where managers share the JobSets, each answers for all of them: by leaders, which are few.
+    # With sharding, each manager answers for all JobSets, from leaders only, which are few.
     leaders = keys.JOBSET_NAME
     if manager.settings.shards is not None:
         leaders = f"{leaders},{keys.COMPLETION_INDEX_LABEL}={LEADER_INDEX}"

@@ -72,7 +72,9 @@ class ObservedPlacement:
 class PlacementMemory:
     """State kept of a Job between reconciles; all of it may be lost.
 
-    acted: resourceVersion of each pod at its last write, by UID, while the cache may still show it.
+    Args:
+        acted: resourceVersion of each pod at its last write, by UID, while the cache may still show
+            it.
         told: unknown topology that was last reported by an event.
     """
 
