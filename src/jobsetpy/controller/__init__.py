@@ -1,6 +1,6 @@
-"""Controllers: watches fill a queue, workers empty it through a reconciler.
+"""Controllers: watches fill a queue, and workers empty it through a reconciler.
 
-Also what reconcilers need besides: expectations of their own writes, and an event recorder.
+Also provides expectations (tracking of own writes) and an event recorder for reconcilers.
 """
 
 from jobsetpy.api.reconcile import Request, Result

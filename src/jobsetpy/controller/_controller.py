@@ -1,7 +1,7 @@
-"""The loop: a queue that watches fill, and workers that empty it through a reconciler.
+"""Controller loop: watches fill a queue, and workers empty it through a reconciler.
 
-``_settle`` is the one place where what came of a reconcile becomes a queue action, a metric and a
-line in the log.
+``_settle`` is the only place that turns the outcome of a reconcile into a queue action, a metric
+and a log line.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from jobsetpy.observability.logging import get_logger
 from jobsetpy.workqueue import QueueShutDown, RateLimiter, WorkQueue
 
 DEFAULT_WORKERS: Final = 4
-"""Of a controller that does not say how many; ``python -m bench.library --workers`` measures it."""
+"""Default number of workers of a controller; ``python -m bench.library --workers`` measures it."""
 
 _BLOCKED_S = 0.5
-"""A reconcile that holds the event loop for longer is told of: watches and leases wait for it."""
+"""Threshold for logging a reconcile that holds the event loop: watches and leases wait for it."""
 
 
 _REST_FACTOR: Final = 20.0
-"""A request rests for so many times the CPU time for which it held the loop: 5 % are left to it."""
+"""Rest after holding the loop, as a multiple of the CPU time: a request gets 5 % of the loop."""
 _LONGEST_REST_S: Final = 300.0
 
 
@@ -82,13 +82,13 @@ _Outcome = _Succeeded | _Failed | _TimedOut | _Conflicted | _Terminated
 class Controller(Runnable):
     """Runs a reconciler for every key that its watches name.
 
-    Guarantees: a change that was seen leads to a reconcile that starts after it. One key is never
-    reconciled twice at the same time. Failures are retried, the later the more often they fail,
-    and never keep other keys waiting. Workers start when all caches are complete and the requests
-    of the first lists are queued, those with low priority. Not guaranteed: one reconcile for each
-    event (they merge), nor any order between keys.
+    Guarantees: an observed change leads to a reconcile that starts after it. A key is never
+    reconciled twice at the same time. Failures are retried with growing delays and never block
+    other keys. Workers start when all caches have synced and the requests of the first lists are
+    queued; those have low priority. Not guaranteed: one reconcile for each event (events are
+    merged), or any order between keys.
 
-    What came of a reconcile decides what happens next:
+    The outcome of a reconcile decides what happens next:
 
     ====================  ==============================  ===========================
     outcome               queue                           log
@@ -96,28 +96,28 @@ class Controller(Runnable):
     ``Result.done``       forget failures                 debug; info if work was done
     ``requeue_after``     forget failures, add later      same
     ``ConflictError``     retry, rate limited             info
-    other exception       retry, rate limited, at least   error; stack only if nobody
-                          a server's Retry-After          raises it on purpose
+    other exception       retry, rate limited, at least   error; with a stack only for
+                          a server's Retry-After          unexpected exceptions
     timeout               retry, rate limited             error
     ``TerminalError``     forget: wait for a change       warning
     cancelled             give back                       nothing
     ====================  ==============================  ===========================
 
-    An exception group counts as what all its members are.
+    An exception group has the outcome that all its members have in common.
 
     A request whose reconcile held the event loop for more than half a second of CPU time rests for
-    20 times as long (300 s at most) before it is reconciled again, whatever asks for it. So one
-    object cannot keep the others, or the renewal of the Lease, waiting again and again.
+    20 times as long (300 s at most) before it is reconciled again, whatever triggers it. One object
+    can therefore not delay the others, or the renewal of the Lease, repeatedly.
 
     Args:
         name: label of metrics and logs; one word such as ``jobset``.
         reconciler: does the work.
-        watches: where requests come from.
+        watches: sources of requests.
         workers: maximum concurrent reconciles.
         rate_limiter: delays of retries; 5 ms doubling to 1,000 s and a common bucket when absent.
         reconcile_timeout_s: a reconcile that takes longer is cancelled and counts as failed.
-        grace_s: how long workers may finish what they are processing when the controller stops.
-        clock: where time comes from.
+        grace_s: time for workers to finish their current requests when the controller stops.
+        clock: time source.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Controller(Runnable):
 
     @property
     def waits_for(self) -> str:
-        """What it waits for before its workers start."""
+        """Description of the informer that delays the start of the workers; "" if there is none."""
         return "" if self._awaited is None else self._awaited.waits_for
 
     def _add(self, request: Request, *, priority: int, delay_s: float = 0.0) -> None:
@@ -174,20 +174,20 @@ class Controller(Runnable):
                 self.queue.add(request, priority=priority)
 
     def _put_off(self, handler: WatchHandler[Any], event: Event[Any]) -> bool:
-        """Keep an event until all informers have synced; whether there is something to wait for."""
+        """Keep an event until all informers have synced; return False if they have already."""
         if self._early is None:
             return False
         self._early.append((handler, event))
         return True
 
     def _catch_up(self) -> None:
-        """All informers have synced: handle the events that came too early for it, in order."""
+        """Handle the events that arrived before all informers had synced, in order."""
         early, self._early = self._early or [], None
         for handler, event in early:
             handler.handle(event)
 
     def wire(self) -> None:
-        """Register with the informers; ``running`` does it, and a second time does nothing.
+        """Register with the informers; called by ``running``, and idempotent.
 
         While the controller is held, only watches with ``standby`` are registered.
         """
@@ -203,11 +203,11 @@ class Controller(Runnable):
                 self._registrations[number] = watch.informer.add_handler(handler)
 
     def prepare(self, *, held: bool) -> None:
-        """Register with the informers before they run, to hear of their first lists page by page.
+        """Register with the informers before they run, to receive their first lists page by page.
 
         Args:
-            held: queue nothing until ``running`` is entered, as while another process leads.
-                Nothing is missed: watches that begin late are told of all objects that are there.
+            held: queue nothing until ``running`` is entered, for example while another process
+                leads. Nothing is missed: a watch that is registered late receives all objects.
         """
         self._held = held
         self.wire()
@@ -218,14 +218,14 @@ class Controller(Runnable):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Inside the block the workers work.
+        """Run the workers within the block.
 
         Entering waits for the informers, which must be running. Leaving closes the queue, lets
-        workers finish what they are processing for ``grace_s``, and then cancels them. What is
-        queued is dropped: whoever leads next begins with a list of everything.
+        workers finish their current requests for ``grace_s``, and then cancels them. Queued
+        requests are dropped: the next leader starts with a full list.
 
         Raises:
-            AlreadyStartedError: it runs already, or did.
+            AlreadyStartedError: it is running, or has run.
         """
         if self._started:
             msg = f"controller {self.name!r} was started already"
@@ -273,12 +273,12 @@ class Controller(Runnable):
                 await self._process(request)
             finally:
                 self.queue.done(request)
-            # Neither get() nor a reconcile that finds nothing to do waits for anything: without
-            # this, a long queue of such keys would stop the event loop.
+            # Neither get() nor a reconcile without work suspends: otherwise a long queue of such
+            # keys would block the event loop.
             await asyncio.sleep(0)
 
     def _rest_s(self, request: Request) -> float:
-        """Return how long a request that held the loop has to rest, in seconds; 0 for most."""
+        """Return how long a request that held the loop must rest, in seconds; usually 0."""
         until = self._rests.get(request)
         if until is None:
             return 0.0
@@ -294,8 +294,8 @@ class Controller(Runnable):
             return
         started = self._clock.monotonic()
         self._metrics.started()
-        # Once for each reconcile: ids from the system's source of randomness, and the context
-        # manager that does the same, cost several times as much.
+        # Once per reconcile: ids from the system's source of randomness, and the context manager
+        # that does the same, cost several times as much.
         bound = structlog.contextvars.bind_contextvars(
             controller=self.name,
             object=str(request),
@@ -323,8 +323,8 @@ class Controller(Runnable):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled this worker: something that the reconciler waited for was cancelled.
-            # Passing that on would end the worker for good, without anybody noticing.
+            # This worker was not cancelled: something that the reconciler awaited was cancelled.
+            # Passing that on would silently end the worker for good.
             return _Failed(error)
         except TimeoutError as error:
             return _TimedOut(error) if limit.expired() else _Failed(error)
@@ -346,7 +346,7 @@ class Controller(Runnable):
                 )
 
     def _settle(self, request: Request, outcome: _Outcome, seconds: float, writes: Writes) -> None:
-        """The table of the class docstring."""
+        """Apply the table of the class docstring."""
         match outcome:
             case _Succeeded(Result(None, summary)):
                 self.queue.forget(request)
@@ -402,7 +402,7 @@ class Controller(Runnable):
     def _report(
         self, request: Request, outcome: str, summary: str, seconds: float, **more: Any
     ) -> None:
-        """The one line of a reconcile that succeeded."""
+        """Log the single line of a successful reconcile."""
         log = self._log.info if summary else self._log.debug
         log(
             "reconciled",
@@ -413,7 +413,7 @@ class Controller(Runnable):
         )
 
     def _times(self, request: Request, seconds: float) -> dict[str, float]:
-        """How long it took, and had waited for a worker."""
+        """Return the duration of the reconcile and of its wait for a worker, in seconds."""
         taken = self.queue.processing(request)
         waited_s = 0.0 if taken is None else taken.waited_s
         return {"seconds": round(seconds, 4), "queued_s": round(waited_s, 4)}
@@ -421,7 +421,7 @@ class Controller(Runnable):
     def _retry(
         self, request: Request, error: BaseException, seconds: float, outcome: str, **more: Any
     ) -> None:
-        """Have it tried again, and say so: the one line of a reconcile that failed."""
+        """Queue a retry and log it: the single line of a failed reconcile."""
         delay_s = self.queue.add_rate_limited(request, at_least_s=_retry_after(error))
         conflict = outcome == "conflict"
         log = self._log.info if conflict else self._log.error
@@ -440,10 +440,10 @@ class Controller(Runnable):
 
 
 def _check_reconciler(reconciler: object) -> None:
-    """Say of what is often given instead of a reconciler what it is.
+    """Reject common mistakes with a message that names them.
 
     Raises:
-        TypeError: it has no ``async def reconcile``.
+        TypeError: the value has no ``async def reconcile``.
     """
     if isinstance(reconciler, type):
         name = reconciler.__name__
@@ -463,10 +463,10 @@ def _name_of(reconciler: Any) -> str:
 
 
 def check_async(function: Callable[..., Any], where: str) -> None:
-    """Refuse a function that would block the event loop.
+    """Reject a function that would block the event loop.
 
     Raises:
-        TypeError: it is no ``async def``; it is called ``where``.
+        TypeError: it is not an ``async def``; the message calls it ``where``.
     """
     function = inspect.unwrap(function)
     plain = inspect.ismethod(function) or inspect.isfunction(function)
@@ -479,7 +479,7 @@ def check_async(function: Callable[..., Any], where: str) -> None:
 
 
 def _gives_awaitable(function: Callable[..., Any]) -> bool:
-    """Whether a plain function says that it returns something to wait for."""
+    """Return whether a plain function is annotated to return an awaitable."""
     returned = str(getattr(function, "__annotations__", {}).get("return", ""))
     return any(word in returned for word in ("Awaitable", "Coroutine", "Future", "Task"))
 
@@ -498,7 +498,7 @@ def _checked_watches(watches: Any) -> tuple[Watch[Any], ...]:
 
 
 def _checked(result: object) -> _Succeeded:
-    """Types are not checked at run time, and a forgotten ``return`` is easily made."""
+    """Check the result at run time: a missing ``return`` or ``await`` is an easy mistake."""
     if isinstance(result, Result):
         return _Succeeded(result)
     if inspect.iscoroutine(result):
@@ -521,13 +521,13 @@ def _classify(error: Exception) -> _Outcome:
 
 
 def _on_purpose(error: BaseException) -> bool:
-    """Whether this is a failure of the world outside, and not one of the program."""
+    """Return whether this is an external failure and not a programming error."""
     expected = (JobSetPyError, TimeoutError, asyncio.CancelledError)
     return all(isinstance(leaf, expected) for leaf in _leaves(error))
 
 
 def _retry_after(error: BaseException) -> float:
-    """The longest wait that a server asked for, in seconds; 0 when none did."""
+    """Return the longest delay that a server asked for, in seconds; 0 if none did."""
     return max(
         leaf.retry_after or 0.0 if isinstance(leaf, RetryableApiError) else 0.0
         for leaf in _leaves(error)
@@ -535,7 +535,7 @@ def _retry_after(error: BaseException) -> float:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions in a group of groups; an exception that is no group stands for itself."""
+    """Yield the exceptions in nested groups; a plain exception yields itself."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
             yield from _leaves(member)

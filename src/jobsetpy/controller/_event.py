@@ -1,4 +1,4 @@
-"""What happened to an object."""
+"""Event of an object in a cache."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Event(Generic[T_co]):
     """A change in a cache: an add has no ``old``, a delete no ``new``, an update has both.
 
     Attributes:
-        old: the object as it was at the event before, also of a delete.
-        new: the object now.
-        initial: an add of an object that was there before: in the informer's first list, or when
-            the controller began to listen.
+        old: the object before the event; for a delete, its last known state.
+        new: the object after the event.
+        initial: an add of an object that existed before: in the informer's first list, or when
+            the controller started to watch.
     """
 
     old: T_co | None
@@ -26,17 +26,17 @@ class Event(Generic[T_co]):
 
     @property
     def obj(self) -> T_co:
-        """The new object; the old one of a delete."""
+        """The new object; for a delete, the old one."""
         obj = self.old if self.new is None else self.new
         assert obj is not None, "an event has an object"
         return obj
 
     @property
     def deleted(self) -> bool:
-        """Whether the object is gone."""
+        """True if the object is gone."""
         return self.new is None
 
     @property
     def is_update(self) -> bool:
-        """Whether the object was there before and still is."""
+        """True if the object existed before and still does."""
         return self.old is not None and self.new is not None

@@ -1,8 +1,9 @@
-"""Reading one's own writes from a cache that lags behind them.
+"""Expectations: tracking of own writes that a lagging cache does not show yet.
 
 A reconciler that has just created three Jobs and is called again before the informer shows them
-would create them again. Expectations remember, for each key, what has been written and not been
-seen; until all of it is seen (or has waited too long), the reconciler returns without acting.
+would create them again. Expectations record, for each key, what was written and not yet
+observed; until all of it is observed (or the wait times out), the reconciler returns without
+acting.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jobsetpy.observability.logging import get_logger
 
 
 class _Expected:
-    """What one key waits for."""
+    """Pending writes of one key."""
 
     __slots__ = ("names", "uids", "until", "versions")
 
@@ -34,14 +35,14 @@ class _Expected:
 class Expectations:
     """Own writes that the cache does not show yet, by key of the object that caused them.
 
-    One instance for each kind of written objects, so that names cannot be mixed up. Creations and
-    deletions are to be announced *before* the request is sent, since the event may come before the
-    answer; a request that fails is taken back with the same ``observed_`` call that the event would
-    have caused. All calls are O(1) for each name, uid or version.
+    Use one instance for each written kind, so that names cannot be mixed up. Announce creations
+    and deletions *before* sending the request, since the event may arrive before the response;
+    take back a failed request with the same ``observed_`` call that the event would have caused.
+    All calls are O(1) for each name, uid or version.
 
-    What does not come within ``ttl_s`` (an event can be missed for ever: created and deleted
-    between two lists) is given up with a warning, and the reconciler goes on with what the cache
-    shows. Since no event wakes it then, it should look again after ``seconds_left``.
+    An expectation that is not met within ``ttl_s`` (an event can be missed for ever: created and
+    deleted between two lists) is dropped with a warning, and the reconciler continues with the
+    state of the cache. No event wakes it then, so it should be requeued after ``seconds_left``.
 
     ::
 
@@ -55,9 +56,9 @@ class Expectations:
             raise
 
     Args:
-        name: in logs and metrics, such as ``jobset/jobs``.
-        ttl_s: how long to wait after the last expectation of a key, in seconds.
-        clock: where time comes from.
+        name: label of logs and metrics, such as ``jobset/jobs``.
+        ttl_s: timeout after the last expectation of a key, in seconds.
+        clock: time source.
     """
 
     __slots__ = ("_clock", "_expected", "_log", "_ttl_s", "name")
@@ -71,19 +72,19 @@ class Expectations:
         metrics.expectations_expired(name, 0)
 
     def __len__(self) -> int:
-        """How many keys wait for something."""
+        """Number of keys with pending expectations."""
         return len(self._expected)
 
     def expect_creations(self, key: ObjectKey, names: Iterable[str]) -> None:
-        """Objects called ``names`` are about to be created because of ``key``."""
+        """Announce that objects called ``names`` are about to be created because of ``key``."""
         self._open(key).names.update(names)
         self._close(key)
 
     def expect_deletions(self, key: ObjectKey, uids: Iterable[str]) -> None:
-        """Objects with ``uids`` are about to be deleted because of ``key``.
+        """Announce that objects with ``uids`` are about to be deleted because of ``key``.
 
-        Seen as soon as the cache shows the object with a deletion timestamp, or not at all: with
-        foreground deletion, finalizers or a grace period, the end may be far away.
+        The expectation is met when the cache shows the object with a deletion timestamp, or no
+        longer shows it: foreground deletion, finalizers or a grace period can delay the removal.
         """
         self._open(key).uids.update(uids)
         self._close(key)
@@ -91,16 +92,16 @@ class Expectations:
     def expect_version(
         self, key: ObjectKey, uid: str, resource_version: str, *, cached: str = ""
     ) -> None:
-        """The object with ``uid`` was written and the server answered ``resource_version``.
+        """Record that the object with ``uid`` was written with the result ``resource_version``.
 
         Args:
-            key: because of whom it was written.
-            uid: of the written object.
-            resource_version: in the server's answer. Versions are compared as numbers, which
-                Kubernetes guarantees for its own kinds and custom resources (KEP-5504); one that is
-                no number expects nothing.
-            cached: the version that the cache shows now, if any. The event may have overtaken the
-                answer, and will not come again.
+            key: key of the object that caused the write.
+            uid: uid of the written object.
+            resource_version: version in the server's response. Versions are compared as numbers,
+                which Kubernetes guarantees for its own kinds and custom resources (KEP-5504); a
+                version that is not a number is ignored.
+            cached: version that the cache shows now, if any. The event may have arrived before the
+                response, and will not be repeated.
         """
         version = _number(resource_version)
         if version is None or (_number(cached) or 0) >= version:
@@ -110,21 +111,21 @@ class Expectations:
         self._close(key)
 
     def observed_creation(self, key: ObjectKey, name: str) -> None:
-        """An object called ``name`` is in the cache, or will not be (its creation failed)."""
+        """Record that ``name`` is in the cache, or never will be (its creation failed)."""
         expected = self._expected.get(key)
         if expected is not None:
             expected.names.discard(name)
             self._drop_if_empty(key, expected)
 
     def observed_deletion(self, key: ObjectKey, uid: str) -> None:
-        """The object with ``uid`` is gone or terminating, or will stay (its deletion failed)."""
+        """Record that ``uid`` is gone or terminating, or will stay (its deletion failed)."""
         expected = self._expected.get(key)
         if expected is not None:
             expected.uids.discard(uid)
             self._drop_if_empty(key, expected)
 
     def observed_version(self, key: ObjectKey, uid: str, resource_version: str) -> None:
-        """The cache shows ``resource_version`` of the object with ``uid``."""
+        """Record that the cache shows ``resource_version`` of the object with ``uid``."""
         expected = self._expected.get(key)
         if expected is not None and uid in expected.versions:
             version = _number(resource_version)
@@ -133,13 +134,13 @@ class Expectations:
                 self._drop_if_empty(key, expected)
 
     def observed_end(self, key: ObjectKey, uid: str) -> None:
-        """The object with ``uid`` is gone: no version of it will come."""
+        """Record that the object with ``uid`` is gone: no further version of it will arrive."""
         expected = self._expected.get(key)
         if expected is not None and expected.versions.pop(uid, None) is not None:
             self._drop_if_empty(key, expected)
 
     def is_satisfied(self, key: ObjectKey) -> bool:
-        """Whether the cache shows all that was written because of ``key``, or waited too long."""
+        """Return whether the cache shows all writes caused by ``key``, or the wait timed out."""
         expected = self._expected.get(key)
         if expected is None:
             return True
@@ -159,22 +160,23 @@ class Expectations:
         return True
 
     def seconds_left(self, key: ObjectKey) -> float:
-        """Until the expectations of ``key`` are given up; 0 if it has none."""
+        """Seconds until the expectations of ``key`` are dropped; 0 if it has none."""
         expected = self._expected.get(key)
         return 0.0 if expected is None else max(0.0, expected.until - self._clock.monotonic())
 
     def forget(self, key: ObjectKey) -> None:
-        """``key`` is gone: wait for nothing."""
+        """Drop the expectations of ``key``, which is gone."""
         self._expected.pop(key, None)
 
     def handler(self, requests: EventHandler[Any]) -> EventHandler[Any]:
-        """A handler for a watch of the written kind; it notes what it sees and causes no requests.
+        """Return an event handler for a watch of the written kind; it causes no requests.
 
         Its watch has no ``when`` and comes before the watch that fills the queue.
 
         Args:
-            requests: because of whom an object may have been written; the same event handler that
-                the controller watches that kind with, such as ``enqueue_owner(JobSet)``.
+            requests: maps an event to the keys that may have caused the write; the same event
+                handler with which the controller watches that kind, such as
+                ``enqueue_owner(JobSet)``.
         """
 
         def observe(event: Event[Any]) -> Iterable[Request]:
@@ -186,7 +188,7 @@ class Expectations:
         return observe
 
     def _observe(self, key: ObjectKey, old: KubeObject | None, new: KubeObject | None) -> None:
-        """An object was added, changed or removed; another uid makes it another object."""
+        """Record an add, update or delete; a different uid means a different object."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self.observed_deletion(key, old.metadata.uid)
             self.observed_end(key, old.metadata.uid)

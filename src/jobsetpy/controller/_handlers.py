@@ -1,8 +1,8 @@
-"""From an event to the requests that it causes.
+"""Event handlers: map an event to the requests that it causes.
 
 An event handler is a function of an :class:`Event`. It does no I/O and decides nothing; it may keep
-a ledger up to date. The handlers made here look at the old and the new object of an update, so that
-an object that changes owners wakes both.
+a ledger up to date. The handlers defined here use both the old and the new object of an update, so
+that an object that changes owners enqueues both.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from jobsetpy.controller._event import Event
 T = TypeVar("T")
 
 EventHandler: TypeAlias = Callable[[Event[T]], Iterable[Request]]
-"""Which requests an event causes. Must be quick and should not raise."""
+"""Function that returns the requests of an event. Must be fast and should not raise."""
 
 
 class HasResource(Protocol):
-    """A class that stands for a kind."""
+    """Class that represents a kind."""
 
     @property
     def RESOURCE(self) -> ResourceInfo: ...  # noqa: N802 - the class attribute's name
 
 
 def enqueue_self(event: Event[KubeObject]) -> Iterable[Request]:
-    """The object itself; the old and the new object have the same key."""
+    """Enqueue the object itself; its old and new state have the same key."""
     return (Request(key_of(event.obj)),)
 
 
 def enqueue_owner(owner: HasResource) -> EventHandler[Any]:
-    """The controlling owner, if it is of ``owner``'s group and kind (the version may differ).
+    """Enqueue the controlling owner, if it is of ``owner``'s group and kind, in any version.
 
-    The owner is looked for by its name in the object's namespace, or without a namespace if its
-    kind is cluster-scoped. Objects need ``metadata.owner_references``.
+    The owner's key is its name in the object's namespace, or without a namespace if its kind is
+    cluster-scoped. Objects need ``metadata.owner_references``.
     """
     group, kind, namespaced = (
         owner.RESOURCE.group,
@@ -67,9 +67,9 @@ def enqueue_owner(owner: HasResource) -> EventHandler[Any]:
 
 
 def enqueue_mapped(map_: Callable[[T], Iterable[ObjectKey | Request]]) -> EventHandler[T]:
-    """Whatever ``map_`` makes of the new and of the old object: keys or requests, any number.
+    """Enqueue the keys or requests that ``map_`` returns for the new and the old object.
 
-    If ``map_`` fails for one of the two, the requests of the other are given all the same.
+    If ``map_`` raises for one of the two, the requests of the other are still enqueued.
     """
 
     def enqueue_mapped_keys(event: Event[T]) -> Iterable[Request]:

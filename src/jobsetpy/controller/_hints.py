@@ -1,4 +1,4 @@
-"""Sentences for errors of a reconciler whose own text does not say what to do."""
+"""Advice for errors of a reconciler whose own text does not say what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 from jobsetpy.errors import NotFoundError, NotSyncedError
 
 FINALIZERS: Final[set[str]] = set()
-"""Names of the finalizers that this program made (``runtime.finalizer``)."""
+"""Names of the finalizers created by this program (``runtime.finalizer``)."""
 
 _FROZEN: Final = (
     "objects of the cache are shared and cannot be changed: make a changed copy (runtime.evolve), "
@@ -19,12 +19,12 @@ _NO_KIND: Final = (
     "the API server does not know this kind: is its CustomResourceDefinition installed?"
 )
 _NO_KIND_TOLD: Final = ("could not find the requested resource", "404 page not found")
-"""Answers of API servers to a path of no kind, with a known group and with an unknown one."""
+"""Responses of API servers for an unknown kind of a known group, and of an unknown group."""
 _NOT_AWAITED: Final = "an `await` is missing in front of a call"
 
 
 def hint(error: BaseException) -> str:
-    """Advice about an error; "" where its text is enough."""
+    """Return advice about an error; "" if its text is sufficient."""
     if isinstance(error, attrs.exceptions.FrozenInstanceError):
         return _FROZEN
     if isinstance(error, NotFoundError) and any(each in str(error) for each in _NO_KIND_TOLD):

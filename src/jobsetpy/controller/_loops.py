@@ -1,4 +1,4 @@
-"""Reconciles that cause themselves: a mistake that costs the API server more than the program."""
+"""Detection of reconciles that trigger themselves, a mistake that mostly loads the API server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import attrs
 from jobsetpy.api.reconcile import Request
 
 TIMES: Final = 100
-"""Number of such reconciles of a key in a row that is reported."""
+"""Number of consecutive reconciles of a key that trigger themselves before it is reported."""
 
 WITHIN_S: Final = 0.5
-"""Longest time between two of them."""
+"""Maximum time between two of them, in seconds."""
 
 _KEYS: Final = 10_000
 
@@ -28,7 +28,7 @@ _NOW: Final = (
 
 @attrs.define
 class LoopDetector:
-    """Counts, for each key, the reconciles in a row that wrote or asked for no delay."""
+    """Counts, for each key, consecutive reconciles that wrote or asked for no delay."""
 
     _rows: dict[Request, tuple[int, float]] = attrs.field(factory=dict)
 
@@ -37,12 +37,12 @@ class LoopDetector:
 
         Args:
             request: its key.
-            now: when it ended, monotonic seconds.
-            wrote: whether it changed anything in the cluster.
-            again_now: whether it asked for another one without delay.
+            now: time at which it ended, monotonic seconds.
+            wrote: it changed something in the cluster.
+            again_now: it asked for another one without delay.
 
         Returns:
-            A sentence for the log, once in each row of reconciles; "" else.
+            A sentence for the log, once per series of reconciles; otherwise "".
         """
         if not wrote and not again_now:
             self._rows.pop(request, None)

@@ -1,4 +1,4 @@
-"""A controller of one kind, whose reconciler is a function of an object."""
+"""Controller of one kind whose reconciler is a function of an object."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ def controller_for(
     deleting: bool = False,
     **options: Any,
 ) -> Controller:
-    """The usual controller: of one kind, and of what its objects own.
+    """Return a controller for one kind and the objects that it owns: the usual case.
 
     For ``manager.add(rt.controller_for(informer, reconcile, name="widgets", owns=[jobs]))``.
-    ``reconcile`` is called with an object as the cache has it, under the same promises as a
+    ``reconcile`` is called with the cached object, under the same conditions as a
     :class:`Reconciler`: without need, late, and again after a failure.
 
     Args:
-        objects: the informer of the kind.
-        reconcile: what to do for an object. It is not called for one that is gone.
+        objects: informer of the kind.
+        reconcile: function to call for an object. It is not called for one that is gone.
         name: label of metrics and logs; one word such as ``jobset``.
-        owns: informers of what belongs to such objects (``ownerReferences`` with ``controller``):
-            a change of it is a reconcile of its owner.
-        watches: more reasons for a reconcile.
-        when: which changes of the objects themselves count.
-        deleting: whether it is called for objects that are being deleted: what has a finalizer
-            needs that, what leaves it to the garbage collector does not.
-        options: the others of :class:`Controller`, such as ``workers``.
+        owns: informers of owned objects (``ownerReferences`` with ``controller``): a change of
+            one triggers a reconcile of its owner.
+        watches: further triggers of a reconcile.
+        when: predicate for changes of the objects themselves.
+        deleting: also call it for objects that are being deleted: required with a finalizer, not
+            for objects that are left to the garbage collector.
+        options: other arguments of :class:`Controller`, such as ``workers``.
 
     Raises:
-        TypeError: ``reconcile`` is no ``async def``.
+        TypeError: ``reconcile`` is not an ``async def``.
     """
     check_async(reconcile, getattr(reconcile, "__qualname__", repr(reconcile)))
     return Controller(
@@ -67,7 +67,7 @@ def controller_for(
 
 @attrs.frozen
 class _OfObject(Generic[T]):
-    """Calls a function for an object that is there."""
+    """Calls a function for an object that exists."""
 
     store: Store[T]
     function: Callable[[T], Awaitable[Result]]
@@ -76,7 +76,7 @@ class _OfObject(Generic[T]):
 
     @property
     def __wrapped__(self) -> Callable[[T], Awaitable[Result]]:
-        """What is called, for messages."""
+        """The called function, for messages."""
         return self.function
 
     async def reconcile(self, request: Request) -> Result:
@@ -90,7 +90,7 @@ class _OfObject(Generic[T]):
         return await self.function(found)
 
     def _report_finalizers(self, obj: T) -> None:
-        """Log a finalizer of this program that nothing will take off."""
+        """Log a finalizer of this program that nothing will remove."""
         held = FINALIZERS & set(getattr(obj.metadata, "finalizers", ()))
         if held:
             get_logger("controller").warning(

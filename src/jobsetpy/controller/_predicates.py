@@ -1,4 +1,4 @@
-"""Which changes are worth a reconcile.
+"""Predicates: select the changes that trigger a reconcile.
 
 A predicate is a function of an :class:`Event`. Named as adjectives, they read well in a ``Watch``:
 ``Watch(jobs, enqueue_self, when=any_of(generation_changed, labels_changed))``.
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from jobsetpy.controller._event import Event
 
 Predicate: TypeAlias = Callable[[Event[Any]], bool]
-"""Whether an event counts. Must be quick and must not raise."""
+"""Function that returns whether an event counts. Must be fast and must not raise."""
 
 
 def _changed(path: str) -> Predicate:
@@ -27,9 +27,9 @@ def _changed(path: str) -> Predicate:
 
 
 def generation_changed(event: Event[Any]) -> bool:
-    """Adds, deletes, and updates of the spec: the API server counts those in ``generation``.
+    """Pass adds, deletes, and updates of the spec, which the API server counts in ``generation``.
 
-    A kind without generations (it stays 0, as for Pods and ConfigMaps) passes with any update.
+    All updates of a kind without generations (always 0, such as Pods and ConfigMaps) pass.
     """
     if event.old is None or event.new is None:
         return True
@@ -38,28 +38,28 @@ def generation_changed(event: Event[Any]) -> bool:
 
 
 labels_changed = _changed("labels")
-"""Adds, deletes, and updates of labels."""
+"""Passes adds, deletes, and updates of labels."""
 
 annotations_changed = _changed("annotations")
-"""Adds, deletes, and updates of annotations."""
+"""Passes adds, deletes, and updates of annotations."""
 
 resource_version_changed = _changed("resource_version")
-"""Adds, deletes, and updates that changed anything at all (a replay of a cache does not)."""
+"""Passes adds, deletes, and updates that changed anything (a replay of a cache does not)."""
 
 
 def any_of(*predicates: Predicate) -> Predicate:
-    """Events that pass at least one of ``predicates``; with none, no event passes."""
+    """Pass events that pass at least one of ``predicates``; with none, no event passes."""
     return lambda event: any(predicate(event) for predicate in predicates)
 
 
 def all_of(*predicates: Predicate) -> Predicate:
-    """Events that pass all ``predicates``; with none, every event passes."""
+    """Pass events that pass all ``predicates``; with none, every event passes."""
     return lambda event: all(predicate(event) for predicate in predicates)
 
 
 def not_(predicate: Predicate) -> Predicate:
-    """Events that do not pass ``predicate``.
+    """Pass events that do not pass ``predicate``.
 
-    Adds and deletes pass most predicates here, so ``not_`` leaves them out.
+    Most predicates here pass adds and deletes, so ``not_`` filters those out.
     """
     return lambda event: not predicate(event)

@@ -1,7 +1,7 @@
-"""Kubernetes Events: what happened to an object, for people who run ``kubectl describe``.
+"""Kubernetes Events: what happened to an object, for users of ``kubectl describe``.
 
 Recording is synchronous and cheap; sending happens in the background and is best effort: an Event
-that cannot be sent is counted and forgotten, and nothing ever waits for one.
+that cannot be sent is counted and dropped, and nothing ever waits for one.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from jobsetpy.workqueue import DelayHeap
 EventType = Literal["Normal", "Warning"]
 
 MAX_NOTE_BYTES = 1024
-"""The API server refuses longer notes."""
+"""Maximum length of a note that the API server accepts, in bytes."""
 
 _MAX_NAME = 253
 _MAX_INSTANCE = 128
-_MAX_WORD = 128  # of reason and action
+_MAX_WORD = 128  # reason and action
 _ATTEMPTS = 3
 _FINAL_FLUSH_TIMEOUT_S = 2.0
 
 
 class _SeriesKey(NamedTuple):
-    """What makes two events the same. Not the message, and not the object's resourceVersion."""
+    """Identity of repeated events; excludes the message and the object's resourceVersion."""
 
     type: str
     action: str
@@ -58,7 +58,7 @@ class _SeriesKey(NamedTuple):
 
 
 class _Series:
-    """An event, its repeats, and how much of that the API server knows."""
+    """An event, its repeats, and the part of them that has been sent."""
 
     __slots__ = (
         "body",
@@ -77,7 +77,7 @@ class _Series:
         self.namespace = namespace
         self.body = body
         self.count = 1
-        self.sent = 0  # the count that the API server knows
+        self.sent = 0  # the count in the API server
         self.created = False
         self.last = 0.0  # monotonic
         self.last_wall = datetime.min.replace(tzinfo=UTC)
@@ -91,15 +91,15 @@ class _Series:
 
 @attrs.frozen(kw_only=True)
 class EventLimits:
-    """How much an ``EventRecorder`` sends and remembers.
+    """Limits of what an ``EventRecorder`` sends and remembers.
 
     Args:
-        max_pending: bound of what waits to be sent.
-        max_series: bound of what is remembered to recognise repeats.
-        series_s: a series ends after that many seconds of silence.
-        patch_every_s: the shortest time between two patches of a series, in seconds.
-        burst: new Events of one object at once.
-        refill_s: after how many seconds an object may have one more.
+        max_pending: maximum number of Events and patches that wait to be sent.
+        max_series: maximum number of series remembered to recognise repeats.
+        series_s: silence after which a series ends, in seconds.
+        patch_every_s: minimum interval between two patches of a series, in seconds.
+        burst: maximum number of new Events of one object in a burst.
+        refill_s: interval after which an object may have one more, in seconds.
     """
 
     max_pending: int = 1000
@@ -117,26 +117,26 @@ class EventRecorder:
     """Records events.k8s.io/v1 Events and sends them in the background.
 
     * A repeat (same type, action, reason, object, related object, series) within
-      ``series_s`` of the one before creates nothing: it raises ``series.count`` of the first Event
-      by a patch, beginning with 2. Its message is not kept. At most one patch is sent for a series
-      in ``patch_every_s``, except for the first; repeats in between are summed up.
-    * A ``series`` keeps occasions apart whose messages all matter. Where they come so fast that
-      they would leave little room for other Events of the object, they repeat each other.
-    * New Events of one object are limited by a token bucket, so that a hot loop cannot flood. All
-      that wait to be sent are bounded by ``max_pending``; the oldest is dropped for a new one.
+      ``series_s`` of the previous event creates nothing: it raises ``series.count`` of the first
+      Event by a patch, starting with 2. Its message is not kept. A series is patched at most once
+      in ``patch_every_s``, except for the first patch; repeats in between are summed up.
+    * A ``series`` separates events whose messages all matter. If they arrive so fast that few
+      tokens would be left for other Events of the object, they count as repeats of each other.
+    * New Events of one object are limited by a token bucket, so that a hot loop cannot flood. The
+      number of Events that wait to be sent is limited by ``max_pending``; the oldest is dropped.
     * A message is cut to 1,024 bytes of UTF-8 and never formatted; other fields are cut to what
       the API server accepts.
-    * Sending survives any failure. One that may pass is tried three times.
+    * Sending survives any failure. A transient one is retried: three attempts in total.
 
-    Run :meth:`run` beside whatever records (the manager does it for ``manager.recorder()``).
+    Run :meth:`run` in the background (the manager does it for ``manager.recorder()``).
 
     Args:
-        client: sends.
+        client: client that sends the Events.
         component: ``reportingController``; a name such as ``jobset``.
         instance: ``reportingInstance``; component and host name when absent.
-        limits: how much is sent and remembered.
-        clock: where time comes from.
-        rand: uniform numbers in [0, 1), for the waits between attempts.
+        limits: limits of what is sent and remembered.
+        clock: time source.
+        rand: uniform numbers in [0, 1), for the delays between attempts.
     """
 
     def __init__(
@@ -163,8 +163,8 @@ class EventRecorder:
         )
         self._metrics = metrics.EventMetrics(component)
         self._log = get_logger("events")
-        # All in the order of what happened longest ago: what is remembered, what may be sent now,
-        # and the series whose next patch has to wait.
+        # All ordered by event time, oldest first: the remembered series, those that may be sent
+        # now, and those whose next patch must wait.
         self._series: OrderedDict[_SeriesKey, _Series] = OrderedDict()
         self._pending: OrderedDict[_SeriesKey, _Series] = OrderedDict()
         self._later: DelayHeap[_SeriesKey] = DelayHeap()
@@ -172,7 +172,7 @@ class EventRecorder:
         self._last_ns = 0
 
     def __len__(self) -> int:
-        """How many Events and patches wait to be sent."""
+        """Number of Events and patches that wait to be sent."""
         return len(self._pending) + len(self._later)
 
     def event(
@@ -186,16 +186,16 @@ class EventRecorder:
         action: str = "Reconciling",
         series: str = "",
     ) -> None:
-        """Record that something happened to ``obj``. Returns at once and never raises.
+        """Record that something happened to ``obj``. Returns immediately and never raises.
 
         Args:
-            obj: what the Event is about; the Event gets its namespace (``default`` if it has none).
+            obj: the Event's object; the Event gets its namespace (``default`` if it has none).
             type_: ``Normal`` or ``Warning``.
             reason: one word in CamelCase, for machines.
-            message: for people, any text.
-            related: another object that matters.
-            action: what was being done, in CamelCase.
-            series: names the occasion: what happened at another one is no repeat of this.
+            message: any text, for people.
+            related: another object involved.
+            action: the controller's action, in CamelCase.
+            series: name of the occasion: events of different occasions are not repeats.
         """
         now = self._clock.monotonic()
         self._expire(now)
@@ -219,13 +219,13 @@ class EventRecorder:
         self._enqueue(known, now)
 
     async def run(self) -> Never:
-        """Send until cancelled; then send what waits, for at most two seconds."""
+        """Send until cancelled; then flush pending Events for at most two seconds."""
         try:
             while True:
                 await self._send_due()
                 self._wake.clear()
                 due = self._later.next_due()
-                # Not less than a tick of uvloop's clock, or the loop would spin until it ticks.
+                # At least one tick of uvloop's clock, or the loop would spin until it ticks.
                 delay = None if due is None else max(0.001, due - self._clock.monotonic())
                 with suppress(TimeoutError):
                     async with asyncio.timeout(delay):
@@ -238,7 +238,7 @@ class EventRecorder:
                 self._log.info("events left unsent", controller=self.component, count=len(self))
 
     async def flush(self) -> None:
-        """Send everything that waits, without regard to ``patch_every_s``."""
+        """Send all pending Events, without regard to ``patch_every_s``."""
         self._later.clear()
         for series in self._series.values():
             if series.count > series.sent:
@@ -249,7 +249,7 @@ class EventRecorder:
     # Recording
 
     def _expire(self, now: float) -> None:
-        """Forget series that ended, the longest silent first. O(1) for each that is forgotten."""
+        """Drop series that ended, the longest silent first. O(1) for each dropped series."""
         while self._series:
             series = next(iter(self._series.values()))
             if now - series.last < self._limits.series_s:
@@ -277,7 +277,7 @@ class EventRecorder:
     ) -> tuple[str, dict[str, Any]]:
         namespace = obj.metadata.namespace or "default"
         now = self._clock.now()
-        # The name must be unique even if the clock stands still, or is set back.
+        # The name must be unique even if the clock stands still or is set back.
         self._last_ns = max(self._last_ns + 1, int(now.timestamp() * 1_000_000) * 1000)
         suffix = f".{self._last_ns:x}"
         name = obj.metadata.name[: _MAX_NAME - len(suffix)].rstrip("-.")
@@ -301,7 +301,7 @@ class EventRecorder:
     # Sending
 
     async def _send_due(self) -> None:
-        """Send what may be sent now."""
+        """Send the series that are due."""
         while True:
             now = self._clock.monotonic()
             for key, _ in self._later.pop_due(now):
@@ -313,9 +313,9 @@ class EventRecorder:
             await self._send(next(iter(self._pending.values())))
 
     async def _send(self, series: _Series) -> None:
-        """Make the API server know of one series; whatever happens, do not raise.
+        """Create or patch the Event of one series; never raises.
 
-        It stays pending meanwhile, so that ``flush`` finds it if ``run`` is cancelled here.
+        The series stays pending meanwhile, so that ``flush`` finds it if ``run`` is cancelled here.
         """
         ok = series.created
         if not ok:
@@ -333,7 +333,7 @@ class EventRecorder:
         if self._pending.get(series.key) is series:
             del self._pending[series.key]
         if not ok:
-            self._forget(series)  # the next one is a first one again
+            self._forget(series)  # the next event starts a new series
         elif series.count > series.sent:
             self._enqueue(series, self._clock.monotonic())
 
@@ -363,7 +363,7 @@ class EventRecorder:
         )
 
     async def _create(self, series: _Series) -> None:
-        # A name is used once: that it is taken means that an attempt came through after all.
+        # A name is used once: if it already exists, an earlier attempt succeeded after all.
         with suppress(AlreadyExistsError):
             await self._client.create(Event, series.namespace, series.body)
 
@@ -374,7 +374,7 @@ class EventRecorder:
                 Event, series.namespace, series.name, {"series": repeats}
             )
         except NotFoundError:
-            # Events live for an hour; a series that is older than that gets a new one.
+            # Events live for an hour; a series that is older than that gets a new Event.
             await self._client.create(Event, series.namespace, {**series.body, "series": repeats})
 
 
@@ -399,7 +399,7 @@ def _reference(obj: KubeObject) -> dict[str, str]:
 
 
 def _truncated(text: str, limit: int) -> str:
-    """At most ``limit`` bytes of UTF-8, no character cut in half."""
+    """Truncate to ``limit`` bytes of UTF-8 without splitting a character."""
     data = text.encode("utf-8", "replace")
     if len(data) <= limit:
         return data.decode()

@@ -1,4 +1,4 @@
-"""What a manager starts and stops."""
+"""Base class of the parts that a manager starts and stops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Runnable:
-    """Anything that lives inside a manager: an async context manager factory.
+    """Part of a manager with a lifetime: an async context manager factory.
 
     A subclass has a ``name``, shown in logs, and ``running``; the rest does nothing by default.
     """
@@ -15,28 +15,28 @@ class Runnable:
     name: str
 
     on_every_replica: bool = False
-    """With leader election: whether it runs on replicas that do not lead as well. Such ones start
-    before those that need leadership."""
+    """With leader election: also run on replicas that do not lead. Such runnables start before
+    those that need leadership."""
 
     @property
     def waits_for(self) -> str:
-        """What ``running`` waits for before it has begun, for the message that it did not."""
+        """Description of what delays the start, for the message of a start timeout."""
         return ""
 
     def prepare(self, *, held: bool) -> None:
-        """It was added, and no informer runs yet.
+        """Prepare after being added, before any informer runs.
 
         Args:
             held: another process may lead until ``running`` is entered.
         """
 
     def running(self) -> AbstractAsyncContextManager[Any]:
-        """Started and ready on entry, stopped on exit."""
+        """Return a context manager: started and ready on entry, stopped on exit."""
         raise NotImplementedError
 
     def drain(self) -> float:
-        """An orderly stop begins; for how many seconds it has to go on for those that call it."""
+        """Begin an orderly stop; return for how many seconds callers must still be served."""
         return 0.0
 
     def abandon(self) -> None:
-        """Leadership is lost: ``running`` is left at once, and gets no grace."""
+        """Stop without grace: leadership is lost, and ``running`` is left immediately."""

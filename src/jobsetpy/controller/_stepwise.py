@@ -1,4 +1,4 @@
-"""How long a coroutine holds the event loop at a time."""
+"""Measurement of how long a coroutine holds the event loop."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class Stepwise(Generic[T]):
-    """Awaits something and notes the longest time between two of its waits.
+    """Awaits something and records the longest time between two suspensions.
 
-    In that time nothing else of the process runs, so it is measured by the wall clock: what sleeps
-    without ``await`` is as bad as what computes. CPU time is measured as well: it is not longer on
-    a busy machine.
+    During that time nothing else in the process runs, so it is wall-clock time: a sleep without
+    ``await`` is as harmful as a computation. CPU time is recorded as well: it does not grow on a
+    busy machine.
 
     Args:
-        awaitable: what is awaited.
+        awaitable: the awaitable to measure.
     """
 
     __slots__ = ("_awaitable", "longest_cpu_s", "longest_s")
@@ -29,7 +29,7 @@ class Stepwise(Generic[T]):
         self.longest_cpu_s = 0.0
 
     def __await__(self) -> Generator[Any, Any, T]:
-        """Step by step, each of them timed."""
+        """Run step by step, timing each step."""
         steps: Any = self._awaitable.__await__()
         step: Callable[[], Any] = functools.partial(next, steps)
         while True:

@@ -11,16 +11,16 @@ _MAX_KEYS = 4096
 
 
 class TokenBuckets:
-    """A token bucket for each key.
+    """One token bucket for each key.
 
-    The ``max_keys`` that were used last are kept; one that is forgotten begins with a full bucket.
-    A full bucket is the same as none, so nothing is lost for keys that are quiet.
+    The ``max_keys`` most recently used are kept; a dropped key starts again with a full bucket.
+    A full bucket is equivalent to none, so quiet keys lose nothing.
 
     Args:
         burst: tokens in a full bucket.
-        refill_s: seconds in which one token comes back.
-        clock: where time comes from.
-        max_keys: how many buckets are kept.
+        refill_s: interval after which one token is added, in seconds.
+        clock: time source.
+        max_keys: maximum number of buckets.
     """
 
     __slots__ = ("_buckets", "_burst", "_clock", "_max_keys", "_refill_s")
@@ -40,11 +40,11 @@ class TokenBuckets:
         self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many keys are remembered."""
+        """Number of remembered keys."""
         return len(self._buckets)
 
     def take(self, key: Hashable) -> bool:
-        """Take a token of ``key``; whether there was one. O(1)."""
+        """Take a token of ``key``; return False if there was none. O(1)."""
         now = self._clock.monotonic()
         tokens, at = self._buckets.pop(key, (self._burst, now))
         tokens = min(self._burst, tokens + (now - at) / self._refill_s)

@@ -1,4 +1,4 @@
-"""What a controller listens to: an informer, a handler, and which events count."""
+"""Watches: the informer, event handler and predicate that trigger a controller."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from jobsetpy.observability.logging import get_logger
 T = TypeVar("T")
 
 _SHOWN: Final = 200
-"""So many characters of a value are shown in a message."""
+"""Maximum number of characters of a value shown in a message."""
 
 LIVE_PRIORITY = 0
-"""Of requests caused by a change."""
+"""Priority of requests caused by a change."""
 
 INITIAL_PRIORITY = -100
-"""Of requests caused by an object that was there before: the first list, or a late handler."""
+"""Priority of requests caused by existing objects: the first list, or a late handler."""
 
 
 @attrs.frozen
 class Watch(Generic[T]):
-    """Events of ``informer`` that pass ``when`` become requests by ``handler``.
+    """Turns the events of ``informer`` that pass ``when`` into requests by ``handler``.
 
-    Of one informer, the watches of a controller hear each event in the order in which they are
-    given. A watch that keeps state up to date (a ledger, expectations) has to come before the
-    watches whose requests are decided on that state. A watch that keeps a ledger has to hear every
-    event, so it has no ``when``.
+    The watches of one informer receive each event in the order in which the controller lists
+    them. A watch that keeps state up to date (a ledger, expectations) must come before the
+    watches whose requests depend on that state. A watch that keeps a ledger needs every event,
+    so it has no ``when``.
 
     Args:
-        informer: where events come from.
-        handler: which requests an event causes: ``enqueue_self``, ``enqueue_owner(Owner)``,
-            ``enqueue_mapped(function)`` or a function of your own.
+        informer: source of events.
+        handler: function that returns the requests of an event: ``enqueue_self``,
+            ``enqueue_owner(Owner)``, ``enqueue_mapped(function)`` or your own.
         when: a predicate; every event counts when absent.
-        standby: listen while another process leads as well, so that the handler's state is complete
-            when this one is elected; requests of that time are dropped. Such watches hear events
-            before all others.
-        debounce_s: requests of this watch wait so long, and those that come meanwhile for the same
-            key are one with them: for objects that change in bursts.
+        standby: also receive events while another process leads, so that the handler's state is
+            complete when this one is elected; requests of that time are dropped. Such watches
+            receive events before all others.
+        debounce_s: delay of this watch's requests, in seconds; requests for the same key within
+            it are merged: for objects that change in bursts.
     """
 
     informer: SharedInformer[T] = attrs.field()
@@ -105,19 +105,19 @@ def _short(value: object) -> str:
 
 
 class WatchHandler(Generic[T]):
-    """Fills a queue with the requests of one watch; the informer's handler.
+    """Fills a queue with the requests of one watch; registered with the informer.
 
-    An informer takes an exception of its handler for a defect and ends. Handlers and predicates of
-    a watch read what users wrote, though, so one that fails for an object must not stop all others:
-    the failure is logged with the object's name and counted, and that event causes no more
-    requests (one whose predicate failed counts).
+    An informer treats an exception of its handler as a defect and ends. Handlers and predicates
+    of a watch read user input, however, so a failure for one object must not stop the others: it
+    is logged with the object's name and counted, and the event causes no further requests (if the
+    predicate failed, the event counts).
 
     Args:
-        watch: what to listen to.
+        watch: the watch.
         add: takes each request, with its priority.
         controller: label of logs and metrics.
-        put_off: takes the events for which the handler or predicate read a store that was not
-            complete, to be given to ``handle`` again; it returns whether it takes them.
+        put_off: takes events for which the handler or predicate read a store that had not synced,
+            to pass them to ``handle`` again; returns whether it takes them.
     """
 
     __slots__ = ("_add", "_controller", "_handler", "_log", "_put_off", "_when")
@@ -138,19 +138,19 @@ class WatchHandler(Generic[T]):
         self._log = get_logger("controller")
 
     def on_add(self, obj: T, *, initial: bool) -> None:
-        """An object appeared; those of the first list must not delay live events."""
+        """Handle an add; objects of the first list must not delay live events."""
         self.handle(Event(None, obj, initial=initial))
 
     def on_update(self, old: T, new: T) -> None:
-        """An object changed."""
+        """Handle an update."""
         self.handle(Event(old, new))
 
     def on_delete(self, obj: T, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
-        """An object is gone."""
+        """Handle a delete."""
         self.handle(Event(obj, None))
 
     def handle(self, event: Event[T]) -> None:
-        """Queue what an event asks for."""
+        """Enqueue the requests of an event."""
         if self._when is not None:
             try:
                 if not self._when(event):
