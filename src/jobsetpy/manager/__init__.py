@@ -1,4 +1,4 @@
-"""One process's controllers: ordered start and stop, endpoints, signals."""
+"""Manager: ordered start and stop of a process's controllers, endpoints, signals."""
 
 from jobsetpy.controller import Runnable
 from jobsetpy.manager._endpoints import Check

@@ -1,7 +1,7 @@
-"""Who may read metrics: the API server is asked who a token belongs to, and what that one may do.
+"""Access control of metrics: the API server identifies a token's user and authorizes the request.
 
-TokenReview and SubjectAccessReview for ``get`` on the path, as kube-rbac-proxy and today's
-controller do; an administrator decides by a ClusterRole with ``nonResourceURLs``.
+Uses TokenReview and SubjectAccessReview for ``get`` on the path, as kube-rbac-proxy and the Go
+controller do; an administrator grants access by a ClusterRole with ``nonResourceURLs``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability.logging import get_logger
 
 Verdict = Literal[200, 401, 403, 503]
-"""HTTP status: go on; who are you?; you may not; cannot tell just now."""
+"""HTTP status: allowed, not authenticated, not allowed, or not decidable at the moment."""
 
 ALLOWED_S = 60.0
-"""How long a yes counts: after that a revoked token or role is noticed."""
+"""Lifetime of a positive verdict in seconds: a revoked token or role is noticed after that."""
 DENIED_S = 10.0
-"""How long a no counts: a role that was just bound is soon noticed."""
+"""Lifetime of a negative verdict in seconds; short, so that a new role binding is soon noticed."""
 MAX_REMEMBERED = 256
 MAX_WAITING = 64
-"""Maximum number of unknown tokens that are reviewed or wait for it; further ones get 503."""
+"""Maximum number of unknown tokens under review or waiting for it; further ones get 503."""
 MAX_TOKEN = 16 * 1024
 _TIMEOUT_S = 5.0
 
@@ -52,7 +52,7 @@ class _TokenStatus:
 @resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
 @wire
 class TokenReview:
-    """The user of a token."""
+    """Authenticates a token: returns its user."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
@@ -73,7 +73,7 @@ class _AccessStatus:
 )
 @wire
 class SubjectAccessReview:
-    """Whether a user may do something."""
+    """Authorizes a user for a request."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
@@ -87,14 +87,14 @@ class _Remembered:
 
 
 class AccessReviewer:
-    """Decides by bearer token. Anonymous requests are never let through.
+    """Authorizes requests by bearer token. Anonymous requests are always refused.
 
-    Verdicts are remembered for a while, under a hash of the token. Few reviews run at the same
-    time, and few a second: guesses are slowed down, not the API server. Tokens that were let
-    through before have places of their own, so that a flood of guesses does not delay them.
+    Verdicts are cached for a limited time, under a hash of the token. The number of concurrent
+    reviews and their rate are limited, so guesses are slowed down without loading the API server.
+    Tokens that were allowed before have a separate limit, so that guesses do not delay them.
 
     Args:
-        client: allowed to create TokenReviews and SubjectAccessReviews; it has its own limits.
+        client: client that may create TokenReviews and SubjectAccessReviews; has its own limits.
         clock: monotonic seconds.
     """
 
@@ -114,12 +114,12 @@ class AccessReviewer:
         self._log = get_logger("metrics")
 
     async def verdict(self, authorization: str, verb: str, path: str) -> Verdict:
-        """Whether a request may be answered.
+        """Return the verdict on a request.
 
         Args:
-            authorization: the header's value; "" when there is none.
+            authorization: value of the header; "" when there is none.
             verb: the method in lower case.
-            path: of the request.
+            path: path of the request.
         """
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
@@ -147,7 +147,7 @@ class AccessReviewer:
         self, turns: asyncio.Semaphore, key: tuple[bytes, str, str], token: str
     ) -> Verdict:
         async with turns:
-            known = self._known(key)  # another request may have asked meanwhile
+            known = self._known(key)  # another request may have been reviewed meanwhile
             if known is not None:
                 return known
             try:

@@ -1,7 +1,7 @@
-"""What a manager answers over HTTP: health, readiness and metrics.
+"""HTTP endpoints of a manager: health, readiness and metrics.
 
-Health endpoints answer from the state at that moment, so that a kubelet's probe and a person with
-curl see the same.
+Health endpoints report the state at that moment, so that a kubelet's probe and a person with curl
+see the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jobsetpy.manager._access import AccessReviewer
 from jobsetpy.serving.http import Handler, Request, Response, Route, text
 
 Check = Callable[[], Iterable[str]]
-"""A health check: yields one line per problem; nothing means healthy."""
+"""Health check: yields one line per problem; none means healthy."""
 
 _REFUSALS = {
     401: "a valid bearer token is needed\n",
@@ -25,7 +25,7 @@ _REFUSALS = {
 
 
 def problems(checks: Mapping[str, Check]) -> list[str]:
-    """What the checks find now, a line for each problem with the check's name in front."""
+    """Return the current problems, one line each, prefixed with the name of the check."""
     return [f"{name}: {line}" for name, check in checks.items() for line in check()]
 
 
@@ -34,12 +34,12 @@ def health_routes(
     ready: Mapping[str, Check],
     paths: tuple[str, str] = ("/healthz", "/readyz"),
 ) -> list[Route]:
-    """Liveness and readiness: 200 ``ok``, or 500 with one line per problem.
+    """Return the routes of liveness and readiness: 200 ``ok``, or 500 with one line per problem.
 
     Args:
         live: named checks for liveness.
         ready: named checks for readiness.
-        paths: of the two; a leading slash may be left out.
+        paths: paths of the two; a leading slash may be left out.
     """
 
     def answering(checks: Mapping[str, Check]) -> Handler:
@@ -59,11 +59,11 @@ def health_routes(
 def metrics_route(
     registries: Iterable[CollectorRegistry], reviewer: AccessReviewer | None = None
 ) -> Route:
-    """``/metrics`` in Prometheus' text format, one registry after another.
+    """Return the route ``/metrics`` in Prometheus' text format, one registry after another.
 
     Args:
-        registries: what is served.
-        reviewer: decides who may read it; ``None``: everybody.
+        registries: registries to serve.
+        reviewer: authorizes readers; ``None`` allows everyone.
     """
 
     async def handle(request: Request) -> Response:

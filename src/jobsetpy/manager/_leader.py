@@ -1,31 +1,31 @@
-"""Leader election on a Lease: of several managers one works, and the others stand by.
+"""Leader election on a Lease: one of several managers works, the others stand by.
 
-The record in the Lease is the one that client-go's elections keep, so a manager of ours and
-today's controller exclude each other when they use the same name.
+The record in the Lease is that of client-go's elections, so a manager of this project and the Go
+controller exclude each other when they use the same name.
 
-Why two can never write at the same time, whatever the network and the processes do:
+Two managers can never write at the same time, whatever the network and the processes do:
 
-* A holder's claim is counted from the moment *before* it sent the write that renewed it, and ends
-  after ``renew_deadline_s``. The fence in its client refuses writes from then on.
-* A rival counts from the moment at which it *saw* that write's result, which is later, and waits
-  for ``leaseDurationSeconds`` of the record, which is longer.
-* Each reads its own monotonic clock only. The times in the record are for people: wall clocks of
+* A holder's claim starts *before* it sends the write that renews it, and ends after
+  ``renew_deadline_s``. The fence in its client refuses writes from then on.
+* A rival counts from the moment at which it *saw* the result of that write, which is later, and
+  waits for ``leaseDurationSeconds`` of the record, which is longer.
+* Each reads only its own monotonic clock. The times in the record are for people: wall clocks of
   two machines differ, and jump.
-* No two bear the same name: each elector adds a random part to its own. Two managers that were
-  given one name by mistake, or one pod's process and the one before it, exclude each other.
+* Identities are unique: each elector adds a random part to its own. Two managers that were given
+  one name by mistake, or a pod's process and its predecessor, exclude each other.
 
-* A rival that has seen the Lease and finds it deleted waits as long, from then on, before it makes
-  another: the holder may not know yet.
-* So does one that has just started and never saw it, where it may have been there: whoever takes
-  the Lease makes another one before that, the *mark*, which is never written again. Without a mark
-  nobody has ever led, and the first start of an installation waits for nothing.
-* What was sent before the fence closed arrives within the difference of the two times, or never:
-  the connection is cut then, and what is in the kernel's hands is discarded (``client/_cut.py``).
+* A rival that has seen the Lease and finds it deleted waits for the same time from then on before
+  it creates another: the holder may not know yet.
+* So does one that has just started and never saw the Lease, if it may have existed: every leader
+  first creates another Lease, the *mark*, which is never written again. Without a mark there has
+  never been a leader, and the first start of an installation does not wait.
+* A request sent before the fence closed arrives within the difference of the two times, or never:
+  its connection is aborted then, and data in the kernel's buffers discarded (``client/_cut.py``).
 
-What is left to luck is a request that the API server, or a proxy before it, received in time and
-carries out more than ``lease_duration_s - renew_deadline_s`` later, clocks that run at speeds so
-different, and a contender that starts between the deletion of both Leases by hand and the holder's
-next renewal. A holder of another kind (today's controller) makes no mark.
+Not covered: a request that the API server, or a proxy in front of it, received in time and carries
+out more than ``lease_duration_s - renew_deadline_s`` later; clocks whose speeds differ by that
+much; and a contender that starts between the manual deletion of both Leases and the holder's next
+renewal. A holder of another kind (the Go controller) creates no mark.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 
 MARK_SUFFIX = "-mark"
-"""Of the name of the Lease that says that somebody has led."""
+"""Suffix of the name of the Lease that records that there has been a leader."""
 RELEASE_TIMEOUT_S = 2.0
-"""How long giving the Lease back may take; after that it lapses by itself."""
+"""Timeout for giving back the Lease, in seconds; after that it expires by itself."""
 _MARK_TEXT = "A leader was elected here: if the Lease beside this one is missing, wait."
 _RELEASED_S = 1
 """``leaseDurationSeconds`` of a Lease that was given back, as client-go writes it."""
@@ -68,14 +68,14 @@ _RELEASED_S = 1
 
 @attrs.frozen(kw_only=True)
 class LeaderElectionSettings:
-    """Which Lease is contended for, and how fast.
+    """Lease and timing of a leader election.
 
     Args:
-        namespace, name: of the Lease; made if it is missing.
-        identity: of this process, for people who read the Lease; the elector makes it unique.
-        lease_duration_s: how long others wait after the last renewal that they saw.
-        renew_deadline_s: how long a leader writes after the last renewal that succeeded.
-        retry_period_s: pause between two tries.
+        namespace, name: the Lease; created if it is missing.
+        identity: name of this process, for readers of the Lease; the elector makes it unique.
+        lease_duration_s: time that rivals wait after the last renewal that they saw.
+        renew_deadline_s: time for which a leader may write after its last successful renewal.
+        retry_period_s: interval between two attempts.
 
     Raises:
         ValueError: not ``lease_duration_s > renew_deadline_s > 1.2 retry_period_s > 0``.
@@ -89,7 +89,7 @@ class LeaderElectionSettings:
     retry_period_s: float = 2.0
 
     def __attrs_post_init__(self) -> None:
-        """Refuse times under which two could lead, or none for long."""
+        """Reject times that allow two leaders, or none for long."""
         lease, renew, retry = self.lease_duration_s, self.renew_deadline_s, self.retry_period_s
         if not lease > renew > 1.2 * retry > 0:
             msg = (
@@ -101,9 +101,9 @@ class LeaderElectionSettings:
 
 @attrs.define
 class _Seen:
-    """The record as it was last seen, and when it was first seen so, or seen to be deleted.
+    """Last record seen, with the time at which it was first seen in this state, or found deleted.
 
-    ``missed_at`` is when it was last looked for in vain.
+    ``missed_at`` is the time of the last failed read.
     """
 
     lease: Lease
@@ -113,24 +113,24 @@ class _Seen:
 
 
 class LeaderElector:
-    """One contender.
+    """One contender of a leader election.
 
     ``leading`` is set while it leads; ``fence`` is open for as long as it may write. ``identity``
-    is its name in the Lease, which no other elector has. Use :meth:`running` around everything that
-    writes, and :meth:`contend` when ready to lead.
+    is its unique name in the Lease. Use :meth:`running` around everything that writes, and
+    :meth:`contend` when ready to lead.
 
     Args:
-        client: not behind the fence, and with connections of its own (``Client.unpooled``).
-        settings: see there.
-        on_lost: called at once when leadership is lost, before anybody is cancelled.
-        clock: seconds as ``WriteFence`` needs them.
+        client: client without the fence, with its own connections (``Client.unpooled``).
+        settings: Lease and timing.
+        on_lost: called immediately when leadership is lost, before any task is cancelled.
+        clock: seconds as required by ``WriteFence``.
         now: the wall clock, for the record.
         rand: uniform numbers in [0, 1) for jitter.
-        identity: in the Lease; one that nobody else has when absent.
-        together: others bear the same identity, and renew the Lease as well. Each of them holds it
-            for as long as its own claim lasts.
-        news: set when the Lease may have become free; one of its own when absent.
-        report: told whether it leads; for the metric when absent.
+        identity: identity in the Lease; a new unique one when absent.
+        together: other processes have the same identity and renew the Lease as well. Each of
+            them holds it for as long as its own claim lasts.
+        news: set when the Lease may have become free; a new event when absent.
+        report: called with True or False when leadership changes; sets the metric when absent.
     """
 
     def __init__(  # noqa: PLR0913 - what several electors of a process have in common comes last
@@ -168,43 +168,43 @@ class LeaderElector:
         self._log = get_logger("leader")
         self._report(False)
 
-    # ---- what others call -------------------------------------------------------------------
+    # ---- called by others -------------------------------------------------------------------
 
     def contend(self) -> None:
-        """Be ready to lead from now on."""
+        """Contend for leadership from now on."""
         self._ready.set()
 
     def on_add(self, obj: Lease, *, initial: bool) -> None:
-        """Handler of an informer of the Lease: it only makes the next try come sooner."""
+        """Handle an event of the Lease's informer: it only makes the next attempt come sooner."""
         del initial
         self._hear(obj)
 
     def on_update(self, old: Lease, new: Lease) -> None:
-        """See ``on_add``."""
+        """Like ``on_add``."""
         del old
         self._hear(new)
 
     def on_delete(self, obj: Lease, *, final_state_known: bool) -> None:
-        """See ``on_add``."""
+        """Like ``on_add``."""
         del obj, final_state_known
         self._news.set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Contend, and lead, within the block; on the way out the Lease is given back.
+        """Contend, and lead, within the block; give back the Lease on exit.
 
         Raises:
-            LeadershipLostError: it led and does not any more; the block was cancelled.
+            LeadershipLostError: leadership was lost; the block was cancelled.
         """
         try:
             async with aio.supervise() as tasks:
                 tasks.start(self._run(), name="leader-election")
                 yield
         finally:
-            # Whoever wanted to write has ended by now.
+            # All tasks that write have ended by now.
             await self.give_back()
 
-    # ---- the course of it -------------------------------------------------------------------
+    # ---- lifecycle --------------------------------------------------------------------------
 
     async def _run(self) -> None:
         await self._ready.wait()
@@ -215,10 +215,10 @@ class LeaderElector:
         await self.lead()
 
     async def lead(self) -> Never:
-        """Keep the Lease that is held, until that is not possible any more.
+        """Keep the Lease that is held, for as long as possible.
 
         Raises:
-            LeadershipLostError: it is not.
+            LeadershipLostError: it is no longer held.
         """
         self._log.info("leading", lease=self._target, identity=self.identity)
         self._report(True)
@@ -231,13 +231,13 @@ class LeaderElector:
             raise
 
     async def _keep(self) -> Never:
-        """Renew until that is not possible any more."""
+        """Renew for as long as possible."""
         period_s = self.settings.retry_period_s
         failed = False
         while True:
-            # Sooner after a failure: a second chance costs little, the end of leadership much.
+            # Sooner after a failure: a retry is cheap, the end of leadership is not.
             pause_s = period_s * (0.25 if failed else 1.0) * (0.8 + 0.2 * self._rand())
-            # A clock's ticks are not endlessly fine: never sleep for less than one.
+            # At least one tick of the clock.
             await asyncio.sleep(max(0.001, min(pause_s, self.fence.remaining_s())))
             if self.fence.remaining_s() <= 0:
                 msg = f"not renewed for {self.settings.renew_deadline_s:g} s: {self._complaint}"
@@ -256,13 +256,13 @@ class LeaderElector:
         self._on_lost()
 
     async def give_back(self, alone: Callable[[], Awaitable[bool]] | None = None) -> None:
-        """Let the next one lead at once. Best effort: a Lease that stays lapses by itself.
+        """Let the next contender lead immediately. Best effort: otherwise the Lease expires.
 
         Args:
-            alone: whether nobody else holds the Lease with the same identity. It is asked after a
-                look at the Lease, which is not given back if it was changed after that look.
+            alone: returns whether no other process holds the Lease with the same identity. It is
+                called after a read of the Lease, which is not given back if it changed after that.
         """
-        # Unsure: a claim was cut short, and the API server may have it.
+        # Unsure: a claim was interrupted, and the API server may have received it.
         if not self.leading.is_set() and not self._unsure:
             return
         self.fence.close()
@@ -289,7 +289,7 @@ class LeaderElector:
             self._log.info("gave the Lease back", lease=self._target)
 
     async def _released(self, spec: dict[str, object]) -> bool:
-        """Give it back without a look at it; ``False`` if somebody has changed it."""
+        """Give back the Lease without reading it; return False if it was changed meanwhile."""
         if self._seen is None:
             return False
         try:
@@ -298,13 +298,13 @@ class LeaderElector:
             return False
         return True
 
-    # ---- one try ----------------------------------------------------------------------------
+    # ---- one attempt ------------------------------------------------------------------------
 
     async def attempt(self) -> bool:
-        """Renew or take the Lease; whether it is held with certainty: then :meth:`lead` at once.
+        """Renew or take the Lease; return True if it is certainly held: call :meth:`lead` then.
 
-        A try takes a quarter of the deadline at most, and less when less is left: an API call that
-        hangs must leave time for another one.
+        An attempt takes at most a quarter of the deadline, and less when less is left: an API call
+        that hangs must leave time for another one.
         """
         limit_s = self.settings.renew_deadline_s / 4
         if self.leading.is_set():
@@ -320,10 +320,10 @@ class LeaderElector:
         return held
 
     async def _renew(self, limit_s: float) -> bool:
-        """Renew what was seen last, without a look at it; whether nobody has changed it."""
+        """Renew the last version seen without reading it; return False if it was changed."""
         seen = self._seen
         if seen is None or _holder(seen.lease) != self.identity or self._together:
-            return False  # of what several renew, the version that was seen last is not the last
+            return False  # several processes renew the Lease: the version may be outdated
         try:
             await self._claim(seen.lease, limit_s)
         except (ConflictError, NotFoundError):
@@ -331,7 +331,7 @@ class LeaderElector:
         return True
 
     async def _take(self, limit_s: float) -> bool:
-        """Look, and take it if nobody else holds it."""
+        """Read the Lease, and take it if it is free."""
         try:
             lease = await self._get(limit_s)
         except NotFoundError:
@@ -342,16 +342,16 @@ class LeaderElector:
         if holder not in {"", self.identity} and self._lapses_in_s() > 0:
             return False
         if self.leading.is_set() and holder != self.identity:
-            return False  # given to nobody, or lapsed: we are not the one any more
+            return False  # given back, or expired: no longer held by this process
         await self._mark(limit_s)
         try:
             await self._claim(lease, limit_s)
         except (ConflictError, NotFoundError):
-            return False  # a rival was faster; the next look will tell
+            return False  # a rival was faster; the next read shows it
         return True
 
     async def _mark(self, limit_s: float) -> None:
-        """See to it that there is a mark; one that was there means that somebody may lead."""
+        """Create the mark; one that existed means that there may be another leader."""
         if self._marked:
             return
         settings = self.settings
@@ -373,12 +373,12 @@ class LeaderElector:
         self._marked = True
 
     def _may_make(self) -> bool:
-        """Whether nobody else can lead although there is no Lease."""
+        """Return whether no other process can lead although there is no Lease."""
         seen = self._seen
         if self.leading.is_set() or seen is None:
             return True
         now, settings = self._clock(), self.settings
-        # Between two looks it may have been made again, and deleted again.
+        # Between two reads it may have been recreated and deleted again.
         blind_s = settings.lease_duration_s - settings.renew_deadline_s
         if not seen.deleted or now - seen.missed_at > blind_s:
             seen = self._seen = _Seen(seen.lease, now, deleted=True)
@@ -405,7 +405,7 @@ class LeaderElector:
         self._held(await self._patch(lease, self._record(lease.spec), limit_s), started)
 
     def _held(self, lease: Lease, started: float) -> None:
-        """The write that began at ``started`` made us the holder."""
+        """Record that the write that began at ``started`` made this process the holder."""
         self._unsure = False
         self._seen = _Seen(lease, self._clock())
         self.fence.open_until(started + self.settings.renew_deadline_s)
@@ -414,7 +414,7 @@ class LeaderElector:
         settings, stamp = self.settings, micros_text(self._now())
         record: dict[str, object] = {
             "holderIdentity": self.identity,
-            # Whole seconds, rounded so that others wait rather too long.
+            # Whole seconds, rounded up so that rivals rather wait too long.
             "leaseDurationSeconds": math.ceil(settings.lease_duration_s),
             "renewTime": stamp,
         }
@@ -428,7 +428,7 @@ class LeaderElector:
         return await self._client.get(Lease, settings.namespace, settings.name, timeout_s=limit_s)
 
     async def _patch(self, lease: Lease, spec: dict[str, object], limit_s: float) -> Lease:
-        # A patch, for what others keep in the object; the version makes it a compare-and-swap.
+        # A patch, to preserve fields of others; the version makes it a compare-and-swap.
         version = lease.metadata.resource_version
         body = {"metadata": {"resourceVersion": version}, "spec": spec}
         settings = self.settings
@@ -436,23 +436,23 @@ class LeaderElector:
             Lease, settings.namespace, settings.name, body, timeout_s=limit_s
         )
 
-    # ---- what is seen -----------------------------------------------------------------------
+    # ---- observed state ---------------------------------------------------------------------
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last seen; "" for nobody."""
+        """Holder of the Lease when it was last seen; "" if it was free."""
         return self._holder()
 
     @property
     def held_since(self) -> datetime | None:
-        """Since when, by the holder's clock."""
+        """Time since when it is held, by the holder's clock."""
         return None if self._seen is None else self._seen.lease.spec.acquire_time
 
     async def is_free(self) -> bool:
-        """Look whether nobody holds the Lease.
+        """Read the Lease and return whether it is free.
 
         Raises:
-            JobSetPyError: that cannot be seen.
+            JobSetPyError: it cannot be read.
         """
         try:
             return not _holder(await self._get())
@@ -473,7 +473,7 @@ class LeaderElector:
     def _observe(self, lease: Lease) -> None:
         seen = self._seen
         if seen is None or seen.deleted or seen.lease.spec != lease.spec:
-            # Old news that come late only make the wait longer.
+            # A late event only makes the wait longer.
             self._seen = _Seen(lease, self._clock())
         else:
             seen.lease = lease
@@ -482,18 +482,18 @@ class LeaderElector:
         return "" if self._seen is None else _holder(self._seen.lease)
 
     def _lapses_in_s(self) -> float:
-        """Seconds until what was seen last may be taken over."""
+        """Seconds until the Lease as last seen may be taken over."""
         seen = self._seen
         if seen is None:
             return 0.0
         own_s = self.settings.lease_duration_s
         told_s = seen.lease.spec.lease_duration_seconds or own_s
-        # Who held a Lease when it was deleted, and for how long, is not known for sure.
+        # The last holder of a deleted Lease, and its duration, are not known for sure.
         wait_s = max(told_s, own_s) if seen.deleted else told_s
         return seen.since + wait_s - self._clock()
 
     def pause_s(self) -> float:
-        """Until the next try: in time for the moment at which the holder's claim lapses."""
+        """Seconds until the next attempt: in time for the expiry of the holder's claim."""
         pause_s = self.settings.retry_period_s * (1.0 + 0.2 * self._rand())
         lapses_in_s = self._lapses_in_s()
         deleted = self._seen is not None and self._seen.deleted
@@ -502,14 +502,14 @@ class LeaderElector:
         return max(0.005, pause_s)
 
     def _complain(self, problem: str) -> None:
-        """Once for each different problem."""
+        """Log each different problem once."""
         if problem != self._complaint:
             self._complaint = problem
             self._log.warning("the Lease could not be read or written", error=problem)
 
 
 def unique(identity: str) -> str:
-    """An identity that no other process has, though it be given the same name."""
+    """Return an identity that no other process has, even if it was given the same name."""
     return f"{identity}_{uuid.uuid4()}"
 
 

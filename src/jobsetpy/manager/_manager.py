@@ -2,18 +2,18 @@
 
 The nesting in :meth:`Manager.run` *is* the start order, and leaving it is the stop order:
 
-    endpoints → caches, synced → what every replica runs → election → event senders
+    endpoints → caches, synced → runnables of every replica → election → event senders
     → (until elected) → controllers → (until stopped)
 
-Where several processes share the work, a process knows its share only when it holds a shard. Then
-the caches of that share are filled, before the controllers start; those of kinds that are not
-shared, and of what every replica runs, are filled before.
+If several processes share the work, a process knows its share only when it holds a shard. The
+caches of that share are filled then, before the controllers start; caches of kinds that are not
+shared, and of the runnables of every replica, are filled earlier.
 
-Endpoints come first, so that a process that waits for its caches can say so; controllers come
-last, so that none sees a cache that is not complete; and on the way out controllers finish what
-they have in hand while caches, event senders and endpoints still work. The lease is given back
-after the last write, and at once: what every replica runs may have to serve for some seconds more,
-until all who call it have heard that it ends, and the next leader need not wait for that.
+Endpoints come first, so that a process that waits for its caches can report it; controllers come
+last, so that they only see complete caches; and on the way out controllers finish their current
+requests while caches, event senders and endpoints still work. The Lease is given back immediately
+after the last write: the runnables of every replica may have to serve for some seconds more, until
+all callers know that the process ends, and the next leader does not have to wait for that.
 """
 
 from __future__ import annotations
@@ -61,43 +61,43 @@ T = TypeVar("T", bound=KubeObject)
 _REVIEWS_QPS = 10
 
 WATCH_BACKOFF_CAP_S = 10.0
-"""The longest wait until a watch is tried again. Of managers there are a few, with a dozen watches
-each: after an outage nobody needs to wait longer for them, as for thousands of agents."""
+"""Maximum delay before a watch is retried, in seconds. There are few managers with a dozen watches
+each, so they need not wait as long after an outage as thousands of agents."""
 
 ENDPOINT_SHUTDOWN_S = 1.0
-"""How long a probe or a scrape may take when the manager stops."""
+"""Timeout for requests of probes and scrapes when the manager stops, in seconds."""
 
 WAITING_PERIOD_S = 15.0
-"""Interval between reports of caches that are not complete."""
+"""Interval between reports of caches that have not synced, in seconds."""
 
 LOOP_LAG_PERIOD_S = 1.0
-"""How often the event loop's lag is measured."""
+"""Interval between measurements of the event loop's lag, in seconds."""
 
 
 @attrs.frozen(kw_only=True)
 class ManagerSettings:
-    """How a manager serves and stops.
+    """Addresses, time limits and scope of a manager.
 
     Args:
         metrics_bind_address: ``host:port``, ``:port``, or "0" for no metrics server.
         health_probe_bind_address: the same for health and readiness.
-        liveness_path, readiness_path: where those two are served.
-        sync_timeout_s: how long caches may take for their first list before the manager gives up,
-            and how long each of what was added to it may take to start.
-        stop_timeout_s: how long a graceful stop may take as a whole.
-        metrics_tls: metrics are served over TLS, to those whom the API server lets
-            read them; ``None``: plain, to everybody.
-        leader_election: controllers run only while this process holds a Lease; ``None``: always.
-        namespaces: what informers follow that name no namespace; empty for all. Kinds that are in
-            no namespace are followed as a whole.
-        shard: which share of all namespaces informers follow that name no namespace; ``None`` for
-            all. Kinds that are in no namespace are followed as a whole.
-        shards: which processes share the work by names; ``None`` for one that does all of it. Each
-            holds a Lease of its own then: ``leader_election`` has to be given.
-        webhooks: how webhooks of one's own are served; ``None``: as by default.
+        liveness_path, readiness_path: paths of the two.
+        sync_timeout_s: timeout for the first lists of the caches, after which the manager ends,
+            and for the start of each runnable.
+        stop_timeout_s: timeout for a graceful stop as a whole.
+        metrics_tls: certificate with which metrics are served over TLS, to users that the API
+            server authorizes; ``None``: plain HTTP, to everyone.
+        leader_election: Lease that this process must hold to run controllers; ``None``: always.
+        namespaces: namespaces of informers that name none; empty for all. Cluster-scoped kinds are
+            followed as a whole.
+        shard: share of all namespaces for informers that name none; ``None`` for all.
+            Cluster-scoped kinds are followed as a whole.
+        shards: shards by object names; ``None`` for one process that does all the work. Each
+            process then holds its own Lease: ``leader_election`` is required.
+        webhooks: settings of the server of the program's own webhooks; ``None``: the defaults.
 
     Raises:
-        ValueError: shards without an election, or of two kinds at once.
+        ValueError: ``shards`` without an election, or together with ``shard``.
     """
 
     metrics_bind_address: str = "0"
@@ -114,7 +114,7 @@ class ManagerSettings:
     webhooks: WebhookServerSettings | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Refuse processes that would share nothing, or each something else."""
+        """Reject combinations in which processes would not share the work consistently."""
         if self.shards is not None and (self.leader_election is None or self.shard is not None):
             msg = "shards need leader_election, by which each gets one, and no other kind of shard"
             raise ValueError(msg)
@@ -123,19 +123,18 @@ class ManagerSettings:
 class Manager:
     """Runs controllers that share one client and one cache.
 
-    Build it, ask it for informers, add controllers, and call :meth:`run`. Informers are shared:
-    asking twice for the same class and scope gives the same one, and indexes and tallies may be
-    added until the start. Nothing is global; several managers can live in one process.
+    Create it, get informers from it, add controllers, and call :meth:`run`. Informers are shared:
+    the same class and scope give the same informer, and indexes and tallies may be added until
+    the start. There is no global state; several managers can run in one process.
 
-    ``client`` is the one for everything that only a leader does: with leader election, writes
-    through it are refused unless this process leads. ``replica_client`` is for the rest.
-    ``ready`` is set while everything runs that can run without leadership, and ``leading`` while
-    controllers do. Of managers that share the work, ``filled`` is set when the caches of its share
-    are complete.
+    ``client`` is for everything that only a leader does: with leader election, writes through it
+    are refused unless this process leads. ``replica_client`` is for the rest. ``ready`` is set
+    while everything runs that does not need leadership, and ``leading`` while controllers run.
+    If managers share the work, ``filled`` is set when the caches of its share have synced.
 
     Args:
         client: the manager's client; the manager does not close it.
-        settings: addresses and time limits.
+        settings: addresses, time limits and scope.
         clock: time source of everything in the manager.
     """
 
@@ -188,27 +187,27 @@ class Manager:
         transform: Callable[[T], T] | None = None,
         optional: bool = False,
     ) -> SharedInformer[T]:
-        """The shared informer of a class and scope, made on the first call.
+        """Return the shared informer of a class and scope; it is created on the first call.
 
         Args:
-            cls: the class of the objects.
-            namespace: where; those of ``settings``, or all, when none is named.
-            namespaces: more of them, each with a list and a watch of its own.
+            cls: class of the objects.
+            namespace: namespace to follow; when absent, those of ``settings``, or all.
+            namespaces: further namespaces, each with its own list and watch.
             label_selector: in the API's syntax; "" for everything.
             field_selector: the same.
-            shard: which share of the objects; that of ``settings``, or all, when absent.
-            whole: not this process's share by ``settings.shards``, but everything: for what every
-                replica runs, and for what a name does not tell whose it is.
-            indexes: what its store shall answer.
-            tallies: the same.
-            transform: applied to each object before it is stored.
-            optional: the kind may be unknown to the server: there are no objects then, until its
-                definition comes, which is looked for every ten seconds.
+            shard: share of the objects; when absent, that of ``settings``, or all.
+            whole: follow everything, not this process's share by ``settings.shards``: for the
+                runnables of every replica, and for objects whose name does not decide the share.
+            indexes: indexes of its store.
+            tallies: tallies of its store.
+            transform: function applied to each object before it is stored.
+            optional: the server may not know the kind: there are no objects until its CRD is
+                installed, which is checked every ten seconds.
 
         Raises:
-            ValueError: objects of this class are in no namespace.
+            ValueError: a namespace is given for a cluster-scoped class.
             AlreadyStartedError: a new informer, index or tally after the start.
-            IndexConflictError: an index name is taken by another function.
+            IndexConflictError: the name of an index is taken by a different function.
         """
         cache, share = self._cache, None
         if not (whole or namespace or namespaces or shard):
@@ -229,7 +228,7 @@ class Manager:
         )
 
     def _share_of(self, cls: type[Any]) -> KeyedShard | None:
-        """Which objects of a class this process looks after, if they are shared."""
+        """Return this process's share of a class; ``None`` if its objects are not shared."""
         shards, elector = self.settings.shards, self._elector
         if shards is None or not isinstance(elector, ShardElector) or not namespaced(cls):
             return None
@@ -239,12 +238,12 @@ class Manager:
 
     @property
     def filling(self) -> bool:
-        """Whether this process got its shard and fills the caches of it."""
+        """True while this process holds a shard and fills its caches."""
         assigned = isinstance(self._elector, ShardElector) and self._elector.assigned.is_set()
         return assigned and not self.filled.is_set()
 
     def recorder(self, component: str) -> EventRecorder:
-        """The event recorder that reports as ``component``; one for each name."""
+        """Return the event recorder that reports as ``component``; one for each name."""
         recorder = self._recorders.get(component)
         if recorder is None:
             self._before_start("an event recorder")
@@ -253,12 +252,12 @@ class Manager:
         return recorder
 
     def add(self, runnable: Runnable) -> None:
-        """Have ``runnable`` started with the manager, after those added before it.
+        """Add ``runnable``: it is started with the manager, after those added before it.
 
         Raises:
-            AlreadyStartedError: the manager runs already.
-            TypeError: it is none.
-            ValueError: a controller of that name was added already.
+            AlreadyStartedError: the manager is already running.
+            TypeError: it is not a runnable.
+            ValueError: a controller of that name was already added.
         """
         self._before_start("a runnable")
         if isinstance(runnable, type) or not callable(getattr(runnable, "running", None)):
@@ -283,20 +282,20 @@ class Manager:
 
     @property
     def runnables(self) -> tuple[Runnable, ...]:
-        """What was added, in that order."""
+        """Runnables in the order in which they were added."""
         return tuple(self._runnables)
 
     def add_ready_check(self, name: str, check: Check) -> None:
-        """Have ``/readyz`` fail with what ``check`` yields."""
+        """Add a check: ``/readyz`` fails with the problems that it yields."""
         self._ready_checks[name] = check
 
     def add_metrics(self, registry: CollectorRegistry) -> None:
-        """Have ``/metrics`` serve a registry besides the framework's; twice the same is one."""
+        """Add a registry to ``/metrics``; adding it twice has no effect."""
         if registry not in self._registries:
             self._registries.append(registry)
 
     def problems(self) -> list[str]:
-        """Why this process is not ready, a line for each reason: what ``/readyz`` answers."""
+        """Return the reasons why this process is not ready, one line each, as in ``/readyz``."""
         return problems(self._ready_checks)
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
@@ -308,8 +307,8 @@ class Manager:
             AlreadyStartedError: on a second call.
             LeadershipLostError: another process may lead; nothing more was written.
             StopTimedOutError: the stop took longer than ``settings.stop_timeout_s``.
-            StartTimedOutError: the caches did not sync, or something that was added did not start,
-                in ``settings.sync_timeout_s``; it says why.
+            StartTimedOutError: the caches did not sync, or a runnable did not start, within
+                ``settings.sync_timeout_s``; the message gives the reason.
         """
         self._before_start("itself")
         self._started = True
@@ -331,7 +330,7 @@ class Manager:
             async with limit, AsyncExitStack() as stack:
                 if await self._start(stack, stop):
                     ends = await self._work(stop)
-                    # Calls may come until all have heard that this process ends.
+                    # Calls may arrive until all callers know that this process ends.
                     await asyncio.sleep(ends - asyncio.get_running_loop().time())
                 else:
                     self._stopping()
@@ -343,7 +342,7 @@ class Manager:
         self._log.info("manager stopped")
 
     async def _start(self, stack: AsyncExitStack, stop: asyncio.Event) -> bool:
-        """Start what needs no leadership; ``False`` if the stop came before the caches synced."""
+        """Start what needs no leadership; return False if the stop came before the sync."""
         settings = self.settings
         paths = (settings.liveness_path, settings.readiness_path)
         routes = health_routes({}, self._ready_checks, paths)
@@ -359,7 +358,7 @@ class Manager:
         return await self._enter_all(stack, stop, on_every_replica=True)
 
     async def _fill(self, cache: InformerCache, stack: AsyncExitStack, stop: asyncio.Event) -> bool:
-        """Run a cache until the stack is left; ``False`` if the stop came before it synced.
+        """Run a cache until the stack is closed; return False if the stop came before it synced.
 
         Raises:
             StartTimedOutError: it took longer than ``settings.sync_timeout_s``.
@@ -378,7 +377,7 @@ class Manager:
     async def _enter_all(
         self, stack: AsyncExitStack, stop: asyncio.Event, *, on_every_replica: bool
     ) -> bool:
-        """Start runnables in order; ``False`` if the stop came first.
+        """Start runnables in order; return False if the stop came first.
 
         Raises:
             StartTimedOutError: one took longer than ``settings.sync_timeout_s``.
@@ -404,7 +403,7 @@ class Manager:
         return not stop.is_set()
 
     async def _stop_starting(self, stop: asyncio.Event) -> None:
-        """Have a start that is under way end when the stop comes."""
+        """End a start in progress when the stop comes."""
         await stop.wait()
         if self._starting is not None and not self._starting.expired():
             self._starting.reschedule(asyncio.get_running_loop().time())
@@ -414,7 +413,7 @@ class Manager:
         return StartTimedOutError(f"{text}: {waits_for}" if waits_for else text)
 
     async def _report_waiting(self, cache: InformerCache) -> None:
-        """Log again and again what the start waits for, and when it will be given up."""
+        """Log periodically what the start waits for."""
         left_s = self.settings.sync_timeout_s
         while True:
             await asyncio.sleep(WAITING_PERIOD_S)
@@ -428,10 +427,10 @@ class Manager:
                 )
 
     async def _work(self, stop: asyncio.Event) -> float:
-        """Do what needs leadership, once it is there, until the stop.
+        """Do what needs leadership, once this process leads, until the stop.
 
         Returns:
-            When what every replica runs may end: loop time.
+            Loop time at which the runnables of every replica may end.
         """
         async with AsyncExitStack() as stack:
             if self._elector is not None:
@@ -445,7 +444,7 @@ class Manager:
             return self._stopping()
 
     def _stopping(self) -> float:
-        """The stop begins; until when what others call has to go on: loop time."""
+        """Begin the stop; return the loop time until which callers must still be served."""
         self.ready.clear()
         self.leading.clear()
         self._log.info("manager stopping")
@@ -462,7 +461,7 @@ class Manager:
         return await _serve(stack, self.settings.metrics_bind_address, routes, certificates)
 
     async def _elected(self, stack: AsyncExitStack, stop: asyncio.Event) -> bool:
-        """Wait for leadership; ``False`` if the stop comes first."""
+        """Wait for leadership; return False if the stop comes first."""
         if self._elector is None:
             return True
         self._elector.contend()
@@ -502,7 +501,7 @@ class Manager:
             ).add_handler(one)
 
     def _abandon(self) -> None:
-        """Leadership is lost: no grace for anything."""
+        """Stop without grace: leadership is lost."""
         self.ready.clear()
         self.leading.clear()
         for runnable in self._runnables:
@@ -510,7 +509,7 @@ class Manager:
         self._hurry()
 
     def _hurry(self) -> None:
-        """The stop begins now, and has its limit."""
+        """Begin the stop and its time limit, unless it has expired."""
         if self._limit.expired():
             return
         now = asyncio.get_running_loop().time()
@@ -519,7 +518,7 @@ class Manager:
     def _cache_problems(self) -> Iterable[str]:
         if not self.ready.is_set():
             yield "not started yet, or stopping"
-        # Those of a shard count when they are filled: what every replica runs works without.
+        # Caches of a shard count once they are filled: the runnables of every replica do without.
         shared = self._shared.healthy() if self._shared.has_synced else []
         for kind in sorted({*self._cache.healthy(), *shared}):
             yield f"the watch of {kind} has not begun, or the API server has been silent for long"
@@ -549,7 +548,7 @@ async def _serve(
     routes: list[Route],
     certificates: CertificateManager | None = None,
 ) -> int | None:
-    """Serve until the stack is left; the port, or ``None`` if the address is none."""
+    """Serve until the stack is closed; return the port, or ``None`` if there is no address."""
     parsed = parse_address(address)
     if parsed is None:
         return None
@@ -560,7 +559,7 @@ async def _serve(
 
 
 async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Return when one of them has; the others are cancelled."""
+    """Return when one of the coroutines has returned; the others are cancelled."""
     async with aio.supervise() as tasks:
         ends = [tasks.start(wait, name="first-of") for wait in waits]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -568,7 +567,7 @@ async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
 
 @asynccontextmanager
 async def _in_background(name: str, run: Callable[[], Any]) -> AsyncIterator[None]:
-    """A coroutine function that runs until the block is left."""
+    """Run a coroutine function until the block is left."""
     async with aio.supervise() as tasks:
         tasks.start(run(), name=name)
         yield

@@ -1,4 +1,4 @@
-"""A server with its certificate as a part of a manager."""
+"""HTTP server with its certificate, as a runnable of a manager."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class ServerRunnable(Runnable):
-    """Serves on every replica, within ``running()``; a subclass says what, in ``listening``.
+    """Serves on every replica, within ``running()``; a subclass defines ``listening``.
 
     It accepts connections as soon as there is a certificate. Until then, until clients trust the
-    certificate, and once it has ended, ``problems()`` says why the process is not ready.
+    certificate, and once it has expired, ``problems()`` reports why the process is not ready.
 
     Args:
         bind_address: ``host:port`` or ``:port``.
-        certificates: of the server; ``None`` serves plain HTTP.
+        certificates: certificate of the server; ``None`` serves plain HTTP.
 
     Raises:
-        ValueError: the address cannot be used.
+        ValueError: the address is not usable.
     """
 
     on_every_replica = True
     title: str
-    """What it is called in messages."""
+    """Name in messages."""
 
     def __init__(self, bind_address: str, certificates: CertificateManager | None) -> None:
         address = parse_address(bind_address)
@@ -41,7 +41,7 @@ class ServerRunnable(Runnable):
         self._server: HttpServer | None = None
 
     def listening(self, address: Address) -> AbstractAsyncContextManager[HttpServer]:
-        """The server within the block.
+        """Return a context manager that runs the server within the block.
 
         Raises:
             OSError: the address cannot be bound.
@@ -50,12 +50,12 @@ class ServerRunnable(Runnable):
 
     @property
     def port(self) -> int | None:
-        """What is listened on; ``None`` before there is a certificate."""
+        """Port of the server; ``None`` before there is a certificate."""
         server = self._server
         return server.port if server is not None and server.serves else None
 
     def problems(self) -> Iterable[str]:
-        """Lines for ``/readyz``."""
+        """Yield lines for ``/readyz``."""
         if self._certificates is not None:
             yield from self._certificates.problems()
         if self.port is None:

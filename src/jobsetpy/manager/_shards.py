@@ -1,19 +1,19 @@
-"""Election of several processes that share the work, each by a Lease of its own.
+"""Election of several processes that share the work, each by its own Lease.
 
-Of ``N`` shards each has a Lease, ``NAME-shard-I-of-N``. A process holds one of them, whichever is
-free, and may hold it while its caches are filled. Who finds none free stands by for all of them.
+Each of ``N`` shards has a Lease, ``NAME-shard-I-of-N``. A process holds one of them, whichever is
+free, and may hold it while its caches are filled. A process that finds none free stands by for all.
 
-So that two numbers of shards never work at the same time, nor shards and a manager without, whoever
-holds a shard renews the Lease ``NAME`` as well, under a name that all of one number have in common:
-``N shards``. It is the Lease for which managers without shards are elected, of any release and of
-today's controller too: they take it for held, and another number does so as well. A process writes
-while both its claims last, which are those of any leader (``_leader``); its fence is open as long.
+Two shard counts must never work at the same time, nor shards and a manager without. Therefore the
+holder of a shard renews the Lease ``NAME`` as well, with an identity that all processes of one
+count share: ``N shards``. That Lease elects managers without shards, of any release, and the Go
+controller: they treat it as held, and so does any other count. A process writes while both its
+claims last, which work as for any leader (``_leader``); its fence is open for the same time.
 
-* A process that waits for ``NAME`` keeps its shard: no other number has that Lease, and it works at
-  once when the last process of the other number has ended.
-* The last process of a number gives ``NAME`` back: it looks at it, then at all shards, and writes
-  only if ``NAME`` was not changed after that look. Whoever joins changes it before it works. A
-  shard whose holder was killed is not free: ``NAME`` lapses then, as any Lease does.
+* A process that waits for ``NAME`` keeps its shard: no other count has that Lease, and it starts
+  work immediately when the last process of the other count has ended.
+* The last process of a count gives ``NAME`` back: it reads it, then all shards, and writes only if
+  ``NAME`` was not changed after that read. A process that joins changes it before it works. A shard
+  whose holder was killed is not free: ``NAME`` then expires, as any Lease does.
 """
 
 from __future__ import annotations
@@ -37,23 +37,25 @@ from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 
 MOST_SHARDS = 64
-"""Whoever waits for a free one looks at each."""
+"""Maximum number of shards; a process that waits for a free one reads each."""
 TOLD_EVERY_S = 60.0
-"""How often who waits says so."""
+"""Interval between log lines of a process that waits, in seconds."""
 
 
 @attrs.frozen
 class Shards:
-    """How many processes share the work, and what is whose.
+    """Number of shards, and the assignment of objects to them.
 
     Args:
-        count: how many; each looks after its share of all objects.
-        key: by a class, what gives the name that decides of an object's metadata. Objects of one
-            namespace and name are in one share. With "", an object is in every share.
-        peek: by a class, a model of what ``key`` reads (see ``KeyedShard``), or ``None``.
+        count: number of shards, each with its share of all objects.
+        key: for a class, returns the function from an object's metadata to the name that decides
+            its share. Objects of one namespace and name are in the same share. An object with the
+            name "" is in every share.
+        peek: for a class, returns a model of the fields that ``key`` reads (see ``KeyedShard``),
+            or ``None``.
 
     Raises:
-        ValueError: there cannot be so many.
+        ValueError: the count is out of range.
     """
 
     count: int = attrs.field()
@@ -68,20 +70,20 @@ class Shards:
 
 
 def lease_of(name: str, index: int, count: int) -> str:
-    """The Lease of one shard."""
+    """Return the name of the Lease of one shard."""
     return f"{name}-shard-{index}-of-{count}"
 
 
 class ShardElector:
-    """One contender for any shard of a number; the same to its manager as a ``LeaderElector``.
+    """One contender for any shard; has the same interface for its manager as a ``LeaderElector``.
 
-    ``assigned`` is set when it holds a shard, which ``assignment`` names, and ``leading`` while it
+    ``assigned`` is set when it holds a shard, given by ``assignment``, and ``leading`` while it
     may work; ``fence`` is open for as long as it may write.
 
     Args:
-        client, on_lost, clock, now, rand: as of a ``LeaderElector``.
-        settings: the name is that of the Lease that all processes hold together.
-        count: how many shards there are.
+        client, on_lost, clock, now, rand: as for a ``LeaderElector``.
+        settings: settings whose name is that of the Lease that all processes hold together.
+        count: number of shards.
     """
 
     def __init__(
@@ -128,33 +130,33 @@ class ShardElector:
 
     @property
     def electors(self) -> tuple[LeaderElector, ...]:
-        """All Leases that it looks at; handlers of their informers."""
+        """Electors of all Leases that it reads; handlers of their informers."""
         return (*self.shards, self.number)
 
     def contend(self) -> None:
-        """Be ready to take a shard from now on."""
+        """Contend for a shard from now on."""
         self._ready.set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Contend, and hold a shard, within the block; on the way out it is given back.
+        """Contend, and hold a shard, within the block; give it back on exit.
 
         Raises:
-            LeadershipLostError: it held a shard and does not any more; the block was cancelled.
+            LeadershipLostError: the shard was lost; the block was cancelled.
         """
         try:
             async with aio.supervise() as tasks:
                 tasks.start(self._run(), name="shard-election")
                 yield
         finally:
-            # Whoever wanted to write has ended by now.
+            # All tasks that write have ended by now.
             self.leading.clear()
             self._report()
             for one in self.shards:
                 await one.give_back()
             await self.number.give_back(self._nobody_has_a_shard)
 
-    # ---- the course of it -------------------------------------------------------------------
+    # ---- lifecycle --------------------------------------------------------------------------
 
     async def _run(self) -> None:
         await self._ready.wait()
@@ -167,16 +169,16 @@ class ShardElector:
                 self._log.info("has a shard", shard=index, of=self.assignment.count)
                 await self._join()
         except BaseExceptionGroup as failures:
-            # Both Leases may be lost at the same moment.
+            # Both Leases may be lost at the same time.
             lost, others = failures.split(LeadershipLostError)
             if lost is None or others is not None:
                 raise
             raise LeadershipLostError("neither the shard nor the number is held") from lost
 
     async def _take_one(self) -> int:
-        """Return when a shard is held; which one."""
+        """Wait until a shard is held; return its index."""
         count = self.assignment.count
-        # Those who start together look at different ones first.
+        # Processes that start together begin with different shards.
         first = int.from_bytes(blake2b(self.identity.encode(), digest_size=8).digest(), "big")
         order = [(first + step) % count for step in range(count)]
         while True:
@@ -188,10 +190,10 @@ class ShardElector:
             await aio.sleep_or(self._news, min(one.pause_s() for one in self.shards))
 
     async def _join(self) -> Never:
-        """Work as soon as no other number of shards does."""
+        """Work as soon as no other shard count does."""
         while not await self.number.attempt():
             if self.number.holder == self.number.identity:
-                # Another process of this number was faster, which keeps nobody out.
+                # Another process of this count was faster, which does not exclude this one.
                 await asyncio.sleep(self.settings.retry_period_s / 8)
                 continue
             self._tell("has a shard and waits for who works with another number", [self.number])
@@ -214,17 +216,17 @@ class ShardElector:
         self._report()
         self._on_lost()
 
-    # ---- what is told -----------------------------------------------------------------------
+    # ---- reports ----------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """The metric: which shard's Lease this process works with."""
+        """Set the metric: the shard's Lease that this process works with."""
         works = self.leading.is_set()
         for index, one in enumerate(self.shards):
             mine = works and index == self.assignment.index
             metrics.leader(one.settings.name, leading=mine)
 
     def _tell(self, what: str, waits_for: Any) -> None:
-        """Log who is waited for when that changes, and every now and then."""
+        """Log the holders that this process waits for, when they change and periodically."""
         holders = tuple(one.holder for one in waits_for)
         now = asyncio.get_running_loop().time()
         told = self._told
@@ -239,7 +241,7 @@ class ShardElector:
 
 
 class _JointFence(WriteFence):
-    """Open while a claim of a shard and that of the number last."""
+    """Fence that is open while both the claim of a shard and the joint claim last."""
 
     __slots__ = ("_number", "_shards")
 
@@ -249,11 +251,11 @@ class _JointFence(WriteFence):
         self._number = number.fence
 
     def close(self) -> None:
-        """Let nothing pass any more."""
+        """Close immediately."""
         for fence in (*self._shards, self._number):
             fence.close()
 
     def remaining_s(self) -> float:
-        """Seconds until it closes; 0 or less when it is closed."""
+        """Return the seconds until it closes; 0 or less when it is closed."""
         shard_s = max(fence.remaining_s() for fence in self._shards)
         return min(shard_s, self._number.remaining_s())

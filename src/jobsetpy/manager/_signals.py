@@ -1,4 +1,4 @@
-"""Signals become an event: the first asks for a graceful stop, the second ends at once."""
+"""Signal handling: the first signal starts a graceful stop, the second ends the process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contextlib import contextmanager
 def stop_on_signals(
     stop: asyncio.Event, signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)
 ) -> Iterator[None]:
-    """Within the block, the first of ``signals`` sets ``stop``.
+    """Set ``stop`` on the first of ``signals`` within the block.
 
-    A second one ends the process at once with 128 + its number: whoever sends it twice is tired of
-    waiting. Outside the block the previous handlers are back.
+    A second one ends the process immediately with 128 + its number. On exit the previous handlers
+    are restored.
     """
     loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""A server of webhooks as a part of a manager."""
+"""Webhook server as a runnable of a manager."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class WebhookServer(ServerRunnable):
-    """Webhooks and the certificate that they are served with.
+    """Serves webhooks with their certificate.
 
     Args:
-        handlers: of admission, by path.
-        certificates: of the server.
-        settings: see there.
-        converters: between versions of a kind, by path.
+        handlers: admission handlers by path.
+        certificates: certificate of the server.
+        settings: address, time limits and drain time.
+        converters: converters between versions of a kind, by path.
 
     Raises:
-        ValueError: the address cannot be used.
+        ValueError: the address is not usable.
     """
 
     name = "webhooks"
@@ -46,16 +46,16 @@ class WebhookServer(ServerRunnable):
         self._draining = False
 
     def drain(self) -> float:
-        """The process ends soon: callers are sent elsewhere. How long to go on meanwhile, seconds.
+        """Start draining: responses close their connections; return seconds to continue serving.
 
-        A pod that is deleted is still called until all API servers, or all nodes' proxies, know
-        that its Service has lost it; and API servers keep connections for their next calls.
+        A pod that is deleted is still called until all API servers, or all nodes' proxies, have
+        seen its removal from the Service; and API servers keep connections for their next calls.
         """
         self._draining = True
         return self.settings.drain_s
 
     def listening(self, address: Address) -> AbstractAsyncContextManager[HttpServer]:
-        """See ``ServerRunnable``."""
+        """Return the server with the routes of all handlers and converters."""
         body_limit, deadline_s = self.settings.body_limit, self.settings.deadline_s
         made = routes(self._handlers, body_limit=body_limit, deadline_s=deadline_s)
         made += [
