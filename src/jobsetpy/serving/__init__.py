@@ -1,5 +1,5 @@
-"""Servers: HTTP with limits on clients, and the certificates they serve with.
+"""Servers: HTTP with limits on clients, and the certificates of the servers.
 
-``http`` is the one server of webhooks, extender, health and metrics; ``certificates`` keeps its
-certificate good. Who is answered with what is up to those that use them.
+``http`` is the single server of webhooks, extender, health and metrics; ``certificates`` keeps its
+certificate valid. The users of this package define the responses.
 """

@@ -1,8 +1,8 @@
-"""A server's certificate: where it comes from, and how it is rotated and reloaded while it serves.
+"""Certificate of a server: its source, rotation, and reload while the server runs.
 
-There are three sources: a Secret with an authority of our own, which all replicas share; files that
-others write, such as cert-manager by way of a mounted Secret; and a self-signed one in memory.
-A :class:`CertificateManager` loads from a source and hands the server a new TLS context with each
+There are three sources: a Secret with our own authority, shared by all replicas; files written by
+others, such as cert-manager by means of a mounted Secret; and a self-signed certificate in memory.
+A :class:`CertificateManager` loads from a source and passes the server a new TLS context on each
 change.
 """
 
@@ -33,24 +33,24 @@ CA_CERT, CA_KEY, TLS_CERT, TLS_KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 
 RETRY_CAP_S: Final = 10.0
 SETTLE_S: Final = 1.0
-"""How long clients get to see a changed authority before it is relied on."""
+"""Time for clients to see a changed authority before it is used, in seconds."""
 _WRITE_ATTEMPTS: Final = 6
-"""Writes that lose to another replica are made anew; no more than a few replicas write at once."""
+"""Maximum number of attempts of a write; only a few replicas write concurrently."""
 _EMPTY_PERIOD_S: Final = 0.5
-"""How often a source that has no certificate yet is looked at."""
+"""Interval between checks of a source that has no certificate yet, in seconds."""
 
 
 @resource("", "v1", "Secret", "secrets")
 @wire
 class Secret:
-    """A Secret; values are base64."""
+    """Secret; values are base64."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
     data: Mapping[str, str] | None = None
 
     def values(self) -> dict[str, bytes]:
-        """Decoded values; one that is no base64 counts as missing."""
+        """Return the decoded values; a value that is not base64 counts as missing."""
         out = {}
         for name, value in (self.data or {}).items():
             try:
@@ -61,7 +61,7 @@ class Secret:
 
 
 async def write_secret(client: Client, secret: Secret, data: Mapping[str, bytes]) -> None:
-    """Replace some values of a Secret as it was read.
+    """Replace some values of a Secret that was read before.
 
     Raises:
         ConflictError: it has changed since.
@@ -74,31 +74,31 @@ async def write_secret(client: Client, secret: Secret, data: Mapping[str, bytes]
 
 
 class Source(Protocol):
-    """Gives the certificate to serve with."""
+    """Source of a server's certificate."""
 
     async def current(self) -> TlsMaterial | None:
-        """What is there now; ``None`` if it is not complete yet."""
+        """Return the current certificate; ``None`` if it is not complete yet."""
         ...
 
     async def renew(self) -> bool:
-        """Issue what is missing or ends soon; whether ``current`` may have changed."""
+        """Issue what is missing or expires soon; return whether ``current`` may have changed."""
         ...
 
 
 @attrs.frozen
 class FileSource:
-    """``tls.crt`` and ``tls.key`` of a folder, as cert-manager's Secrets are mounted.
+    """``tls.crt`` and ``tls.key`` in a folder, as cert-manager's Secrets are mounted.
 
     Args:
-        folder: where they are.
-        client_authorities: a file with the authorities of clients; ``None``: any client is let in.
+        folder: the folder.
+        client_authorities: file with the authorities of clients; ``None`` allows any client.
     """
 
     folder: Path
     client_authorities: Path | None = None
 
     async def current(self) -> TlsMaterial | None:
-        """What the files hold.
+        """Read the files.
 
         Raises:
             OSError: a file cannot be read.
@@ -106,7 +106,7 @@ class FileSource:
         return await asyncio.to_thread(self._read)
 
     async def renew(self) -> bool:
-        """Nothing: renewing is up to whoever writes the files."""
+        """Do nothing: the writer of the files renews them."""
         return False
 
     def _read(self) -> TlsMaterial:
@@ -117,9 +117,9 @@ class FileSource:
 
 
 class SelfSignedSource:
-    """A certificate in memory, for an endpoint whose clients do not verify it.
+    """Certificate in memory, for an endpoint whose clients do not verify it.
 
-    It still keeps what is read from being seen on the way.
+    It still encrypts the connection.
     """
 
     def __init__(self, names: Sequence[str], clock: aio.Clock | None = None) -> None:
@@ -129,11 +129,11 @@ class SelfSignedSource:
         self._authority = b""
 
     async def current(self) -> TlsMaterial | None:
-        """The present one; ``None`` before the first ``renew``."""
+        """Return the current certificate; ``None`` before the first ``renew``."""
         return None if self._pair is None else TlsMaterial(self._pair)
 
     async def renew(self) -> bool:
-        """Make one if there is none that lasts; whether one was made."""
+        """Create a certificate if none is valid long enough; return whether one was created."""
         now, pair = self._clock.now(), self._pair
         if pair is not None and x509.serving_usable(pair, self._authority, self._names, now):
             return False
@@ -145,24 +145,24 @@ class SelfSignedSource:
 
 @attrs.frozen(kw_only=True)
 class SecretSource:
-    """Certificates of our own, kept in a Secret that has to exist and that all replicas share.
+    """Certificates of our own authority, in an existing Secret that all replicas share.
 
-    Each step is taken from what is stored, and written under the Secret's resourceVersion: of
-    replicas that do the same at once one wins, and the others read again. The order of a change of
-    authority keeps clients able to call every replica: old and new authority are stored and
+    Each step is derived from the stored state, and written under the Secret's resourceVersion: if
+    replicas take the same step concurrently, one wins and the others read again. Clients can call
+    every replica throughout a change of authority: old and new authority are stored and
     distributed together before any certificate of the new one is served.
 
     Args:
-        client: may get and patch the Secret.
-        namespace, name: of the Secret.
-        dns_names: of the server; those that are IP addresses count as such.
-        clock: for the dates of certificates.
-        distribute: gives clients the authority where they lack it; whether some did. It may raise
-            ``ApiError``.
-        settle_s: how long clients of a server that serves already take to notice, in seconds.
-        mutual: clients need a certificate of the authority.
-        elliptic: see :func:`x509.new_serving`.
-        authority_name: see :func:`x509.new_authority`.
+        client: client that may get and patch the Secret.
+        namespace, name: the Secret.
+        dns_names: names of the server; IP addresses are recognised as such.
+        clock: clock for the dates of certificates.
+        distribute: writes the authority where clients miss it; returns whether some did. It may
+            raise ``ApiError``.
+        settle_s: time for clients of a running server to notice a change, in seconds.
+        mutual: require a certificate of the authority from clients.
+        elliptic: as in :func:`x509.new_serving`.
+        authority_name: as in :func:`x509.new_authority`.
     """
 
     client: Client
@@ -177,7 +177,7 @@ class SecretSource:
     authority_name: str = x509.AUTHORITY_NAME
 
     async def current(self) -> TlsMaterial | None:
-        """What the Secret holds.
+        """Read the Secret; return ``None`` if it is not complete.
 
         Raises:
             ApiError: the Secret cannot be read; ``NotFoundError`` if it is missing.
@@ -190,10 +190,10 @@ class SecretSource:
         return TlsMaterial(pair, stored[CA_CERT] if self.mutual else None)
 
     async def renew(self) -> bool:
-        """Issue what is missing or ends soon, and distribute the authority.
+        """Issue what is missing or expires soon, and distribute the authority.
 
         Raises:
-            ApiError: something cannot be read or written.
+            ApiError: an object cannot be read or written.
         """
         changed = False
         for _ in range(_WRITE_ATTEMPTS):
@@ -201,12 +201,12 @@ class SecretSource:
                 if not await self._step():
                     return changed
             except ConflictError:
-                pass  # another replica was faster: go on from what it wrote
+                pass  # another replica was faster: continue from its result
             changed = True
         return changed
 
     async def _step(self) -> bool:
-        """Write at most one thing to the Secret; whether there may be more to do."""
+        """Make at most one change of the Secret; return whether more may be needed."""
         secret, now = await self._get(), self.clock.now()
         stored = secret.values()
         authority = KeyPair(stored.get(CA_CERT, b""), stored.get(CA_KEY, b""))
@@ -231,18 +231,18 @@ class SecretSource:
 
 
 class CertificateManager:
-    """Keeps the certificate of one server good: loads, renews and reloads it.
+    """Keeps the certificate of one server valid: loads, renews and reloads it.
 
     Args:
-        source: where certificates come from.
-        server: what it is for, in metrics and log lines.
-        period_s: how often the source is looked at.
+        source: source of certificates.
+        server: name of the server, in metrics and log lines.
+        period_s: interval between checks of the source, in seconds.
         policy: versions and ciphers.
-        backoff: waits after failures.
-        clock: the wall clock tells whether a certificate has ended.
+        backoff: delays after failures.
+        clock: wall clock to check the validity of certificates.
 
     Raises:
-        ValueError: the TLS library has none of the policy's ciphers.
+        ValueError: the TLS library supports none of the policy's ciphers.
     """
 
     def __init__(
@@ -266,12 +266,12 @@ class CertificateManager:
         self._complete = False
         self._problem = ""
         self._log = get_logger("certificates")
-        self.policy.new_context()  # tells now what it cannot do
+        self.policy.new_context()  # fail now if the policy is not supported
 
     def problems(self) -> Iterable[str]:
-        """Why clients cannot call, or not yet; nothing while they can.
+        """Yield the reasons why clients cannot call the server; nothing if they can.
 
-        They can from the first renewal on, since only then they trust what is served.
+        They can from the first renewal on, since only then do they trust the served certificate.
         """
         if self._complete:
             if ended := self._out_of_time():
@@ -282,10 +282,10 @@ class CertificateManager:
             yield self._problem or "certificates are not ready yet"
 
     async def run(self, use: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:
-        """Until cancelled. Failures are logged and tried again; a certificate once loaded stays.
+        """Run until cancelled. Failures are logged and retried; a loaded certificate stays in use.
 
         Args:
-            use: has the server accept connections with another context.
+            use: makes the server accept connections with a new context.
         """
         while True:
             try:
@@ -300,17 +300,17 @@ class CertificateManager:
             await asyncio.sleep(self._period_s if self._complete else _EMPTY_PERIOD_S)
 
     async def _refresh(self, use: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:
-        # What is there first: a replica that cannot write must still serve what others wrote.
+        # Stored state first: a replica that cannot write must still serve the others' certificate.
         unusable = await self._load(use)
         if await self.source.renew():
             unusable = await self._load(use)
         if unusable is not None:
-            # Renewing repairs what is ours; a folder's files are in the middle of an exchange.
+            # Renewing repairs our own certificates; files of a folder are being replaced.
             msg = f"the certificate cannot be used: {unusable}"
             raise ValueError(msg)
 
     async def _load(self, use: Callable[[ssl.SSLContext], Awaitable[None]]) -> Exception | None:
-        """Serve with what is there, if it has changed; why it cannot be used, if so."""
+        """Serve with the current material if it has changed; return why it is not usable, if so."""
         material = await self.source.current()
         if material is None or material == self._served:
             return None
@@ -327,7 +327,7 @@ class CertificateManager:
         return None
 
     def _out_of_time(self) -> str:
-        """Why nobody accepts the certificate that is served; "" while they do."""
+        """Return why the served certificate is not valid now; "" if it is."""
         life, now = self._life, self._clock.now()
         if life is None or life.begins <= now < life.ends:
             return ""

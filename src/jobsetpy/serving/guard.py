@@ -1,8 +1,8 @@
-"""Keeps slow and silent clients from holding a server's connections.
+"""Limits that keep slow and silent clients from holding a server's connections.
 
-The HTTP server limits how long a request's answer takes, but not how long a client may take to send
-its headers, nor does it expect much of a connection that is idle. A guard stands between transport
-and HTTP protocol and gives up connections that take too long.
+The HTTP server limits the time of a response, but not the time that a client takes to send its
+headers, nor that of an idle connection. A guard stands between transport and HTTP protocol and
+aborts connections that take too long.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any, Final
 from weakref import WeakSet
 
 HEADERS_S = 10.0
-"""From the first byte of a request (or the connection) to the end of its headers."""
+"""Timeout from the first byte of a request (or the connection) to the end of its headers."""
 
 IDLE_S = 120.0
-"""Between two requests. More than the 90 s after which the API server closes a connection itself,
-so that it never sends a request into one that is just being closed here."""
+"""Timeout between two requests, in seconds. More than the 90 s after which the API server closes a
+connection itself, so that it never sends a request into one that is being closed here."""
 
 _END_S: Final = 1.0
 _POLL_S: Final = 0.02
 
 
 class Guard(asyncio.Protocol):
-    """Passes everything on to ``inner``, and ends a connection that is late.
+    """Passes everything to ``inner``, and aborts a connection that exceeds a timeout.
 
     Args:
         inner: the HTTP protocol.
-        headers_s: how long headers may take, in seconds.
-        idle_s: how long a connection may be without a request, in seconds.
+        headers_s: timeout of the headers, in seconds.
+        idle_s: timeout of a connection without a request, in seconds.
     """
 
     def __init__(self, inner: asyncio.Protocol, *, headers_s: float, idle_s: float) -> None:
@@ -44,7 +44,7 @@ class Guard(asyncio.Protocol):
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """A request is being answered, which has a deadline of its own."""
+        """Suspend the timeouts while a request is being answered: it has its own deadline."""
         self._set(None)
         try:
             yield
@@ -53,40 +53,40 @@ class Guard(asyncio.Protocol):
             self._set(self._idle_s)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the deadline of the headers."""
+        """Start the timeout of the headers."""
         self._made = True
         self._transport = transport  # type: ignore[assignment] # TCP and TLS have full transports
         self._set(self._headers_s)
         self._inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all deadlines."""
+        """Stop all timeouts."""
         self._transport = None
         self._set(None)
         self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A request begins, or goes on: more bytes give no more time."""
+        """Start the timeout at the beginning of a request; more bytes do not extend it."""
         if self._idle:
             self._idle = False
             self._set(self._headers_s)
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The client sends no more."""
+        """Pass on the end of the client's data."""
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """The client reads slowly."""
+        """Pass on that the client reads slowly."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has read enough."""
+        """Pass on that the client has read enough."""
         self._inner.resume_writing()
 
     @property
     def ended(self) -> bool:
-        """Whether a connection was made and is closed."""
+        """True if a connection was made and is closed."""
         return self._made and self._transport is None
 
     def end(self) -> None:
@@ -103,11 +103,11 @@ class Guard(asyncio.Protocol):
 
 
 class Guards:
-    """The connections of one server, each with a guard: a protocol factory.
+    """Protocol factory: the guarded connections of one server.
 
     Args:
-        factory: makes the HTTP protocols.
-        headers_s, idle_s: see :class:`Guard`.
+        factory: creates the HTTP protocols.
+        headers_s, idle_s: as in :class:`Guard`.
     """
 
     def __init__(
@@ -116,27 +116,27 @@ class Guards:
         self._factory = factory
         self._headers_s = headers_s
         self._idle_s = idle_s
-        # Weak: a connection whose handshake fails is never heard of again.
+        # Weak: a connection whose handshake fails is never reported again.
         self._guards: WeakSet[Guard] = WeakSet()
 
     def __call__(self) -> Guard:
-        """The guard of a connection that was just accepted."""
+        """Return the guard of a connection that was just accepted."""
         guard = Guard(self._factory(), headers_s=self._headers_s, idle_s=self._idle_s)
         self._guards.add(guard)
         return guard
 
     async def end(self) -> None:
-        """Abort the remaining connections, once the server accepts no more.
+        """Abort the remaining connections; the server accepts no more.
 
-        Handshakes under way are waited for, since nothing else can reach their sockets; no longer
-        than a second.
+        Handshakes in progress are awaited, since nothing else can reach their sockets; for a second
+        at most.
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + _END_S
         while True:
             for guard in list(self._guards):
                 guard.end()
-            await asyncio.sleep(0)  # transports tell of their end in the loop's next turn
+            await asyncio.sleep(0)  # transports report their end in the loop's next turn
             if loop.time() >= ends_at or all(guard.ended for guard in self._guards):
                 return
             await asyncio.sleep(_POLL_S)

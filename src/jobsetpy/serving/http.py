@@ -1,8 +1,8 @@
-"""The HTTP server of webhooks, extender, health and metrics.
+"""HTTP server of webhooks, extender, health and metrics.
 
-One socket, whose TLS context may be replaced while it is served; limits on slow and silent clients;
-an orderly end. Handlers know neither aiohttp nor TLS. aiohttp's server is imported by those who
-listen only: it is 3 MB, and a controller of one's own may serve nothing.
+One socket whose TLS context can be replaced while it is served; limits on slow and silent clients;
+an orderly stop. Handlers know neither aiohttp nor TLS. aiohttp's server is imported only when a
+server listens: it takes 3 MB, and a program may serve nothing.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from jobsetpy.serving.certificates import CertificateManager
 
 Address = tuple[str, int]
-"""Host ("" for all interfaces) and port (0 takes a free one)."""
+"""Host ("" for all interfaces) and port (0 for any free one)."""
 
 SHUTDOWN_S: Final = 3.0
-"""How long requests under way may take when a server stops."""
+"""Timeout of requests in progress when a server stops, in seconds."""
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What clients may cost.
+    """Limits on clients.
 
     Args:
-        headers_s: how long a handshake, and then headers, may take, in seconds.
-        idle_s: how long a connection may be without a request, in seconds.
-        shutdown_s: how long requests may take when the server stops, in seconds.
-        backlog: how many connections may wait to be accepted; the kernel may allow fewer.
+        headers_s: timeout of a handshake, and then of headers, in seconds.
+        idle_s: timeout of a connection without a request, in seconds.
+        shutdown_s: timeout of requests in progress when the server stops, in seconds.
+        backlog: number of connections that may wait to be accepted; the kernel may allow fewer.
     """
 
     headers_s: float = HEADERS_S
@@ -50,11 +50,11 @@ class Limits:
 
 
 class TooLargeError(Exception):
-    """A body is longer than its handler takes; answered with 413."""
+    """Body that exceeds its handler's limit; answered with 413."""
 
 
 class Request:
-    """One request."""
+    """HTTP request."""
 
     __slots__ = ("_http",)
 
@@ -63,30 +63,30 @@ class Request:
 
     @property
     def method(self) -> str:
-        """In upper case."""
+        """Method in upper case."""
         return self._http.method
 
     @property
     def path(self) -> str:
-        """Without the query."""
+        """Path without the query."""
         return self._http.path
 
     @property
     def client_name(self) -> str:
-        """The common name of the client's certificate; "" if it has none."""
+        """Common name of the client's certificate; "" if it has none."""
         transport = self._http.transport
         return common_name(transport.get_extra_info("peercert") if transport else None)
 
     def query(self, name: str) -> str:
-        """A query parameter; "" if it is missing."""
+        """Return a query parameter; "" if it is missing."""
         return self._http.query.get(name, "")
 
     def header(self, name: str) -> str:
-        """A header's value; "" if it is missing."""
+        """Return the value of a header; "" if it is missing."""
         return self._http.headers.get(name, "")
 
     async def body(self, limit: int) -> bytearray:
-        """The body.
+        """Read the body.
 
         Raises:
             TooLargeError: it is longer than ``limit`` bytes.
@@ -102,13 +102,13 @@ class Request:
 
 @attrs.frozen
 class Response:
-    """The answer to a request.
+    """HTTP response.
 
     Args:
         status: HTTP status.
         body: its content.
-        headers: with the content's type.
-        close: whether the client has to connect anew for its next request.
+        headers: headers, including the content type.
+        close: close the connection after this response.
     """
 
     status: int
@@ -121,7 +121,7 @@ JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
 
 
 def text(status: int, content: str, headers: Mapping[str, str] | None = None) -> Response:
-    """A response in plain text."""
+    """Return a response in plain text."""
     plain = {"Content-Type": "text/plain; charset=utf-8"}
     return Response(status, content.encode(), plain | dict(headers or {}))
 
@@ -131,7 +131,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @attrs.frozen
 class Route:
-    """Who answers which requests."""
+    """Handler of the requests with a method and path."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -139,29 +139,29 @@ class Route:
 
 
 class Http2(Protocol):
-    """Connections of clients that speak HTTP/2: a protocol factory."""
+    """Protocol factory for connections of clients that speak HTTP/2."""
 
     def __call__(self) -> asyncio.Protocol:
-        """The protocol of a connection that was just accepted."""
+        """Return the protocol of a connection that was just accepted."""
         ...
 
     def leave(self) -> None:
-        """Have all clients connect anew for what they ask next."""
+        """Make all clients reconnect for their next requests."""
         ...
 
     async def end(self, grace_s: float) -> None:
-        """Turn new requests away, wait a while for those under way, and close all connections."""
+        """Refuse new requests, wait for those in progress, and close all connections."""
         ...
 
 
 class HttpServer:
-    """A bound socket, and what accepts its connections; nothing before :meth:`use`.
+    """Bound socket and the acceptor of its connections; accepts none before :meth:`use`.
 
     Args:
-        http1: makes the protocols of connections.
+        http1: creates the protocols of connections.
         bound: the socket.
-        limits: see there.
-        http2: takes over connections whose clients ask for it; the TLS policy has to offer it.
+        limits: limits on clients.
+        http2: handles connections whose clients ask for it; the TLS policy must offer it.
     """
 
     def __init__(
@@ -180,18 +180,18 @@ class HttpServer:
 
     @property
     def serves(self) -> bool:
-        """Whether connections are accepted."""
+        """True if connections are accepted."""
         return self._server is not None
 
     async def use(self, context: ssl.SSLContext | None) -> None:
         """Accept new connections with ``context``; ``None``: plain HTTP.
 
-        Requests under way go on. Over HTTP/2 their connections get no new ones: a client that the
-        new context does not let in would else go on with an old connection for ever.
+        Requests in progress continue. Connections over HTTP/2 take no new requests: a client that
+        the new context refuses could otherwise use an old connection for ever.
         """
         server = await asyncio.get_running_loop().create_server(
             self._protocol,
-            sock=self._socket.dup(),  # no connection is refused while one server follows another
+            sock=self._socket.dup(),  # no connection is refused while a server replaces another
             ssl=context,
             ssl_handshake_timeout=None if context is None else self._limits.headers_s,
             backlog=self._limits.backlog,
@@ -209,7 +209,7 @@ class HttpServer:
             self._server = None
 
     async def end(self) -> None:
-        """Give up what is still connected, after a while for requests over HTTP/2."""
+        """Close the remaining connections; requests over HTTP/2 have some time to end."""
         if self._http2 is not None:
             await self._http2.end(self._limits.shutdown_s)
         await self._guards.end()
@@ -229,16 +229,16 @@ async def listening(
     cancel_handlers: bool = False,
     draining: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[HttpServer]:
-    """A server within the block, on the way out of which requests get a while to end.
+    """Run a server within the block; on exit requests have some time to end.
 
     Args:
-        routes: answers; other paths get 404, other methods 405.
-        address: to listen on.
-        limits: see there.
-        http2: see :class:`HttpServer`.
-        cancel_handlers: whether a client that is gone has its request cancelled.
-        draining: while it is true each answer is its connection's last, so that the client's next
-            request goes to whom the Service names then.
+        routes: routes; other paths get 404, other methods 405.
+        address: address to listen on.
+        limits: limits on clients; the defaults when absent.
+        http2: as in :class:`HttpServer`.
+        cancel_handlers: cancel the request of a client that has disconnected.
+        draining: while it returns True, each response closes its connection, so that the client's
+            next request goes to a current endpoint of the Service.
 
     Raises:
         OSError: the address cannot be bound.
@@ -277,8 +277,8 @@ async def serving(
     """Accept connections within the block.
 
     Args:
-        server: of :func:`listening`.
-        certificates: what it serves with, kept good; ``None``: plain HTTP.
+        server: server of :func:`listening`.
+        certificates: its certificate, kept valid; ``None``: plain HTTP.
     """
     if certificates is None:
         await server.use(None)
@@ -290,10 +290,10 @@ async def serving(
 
 
 def parse_address(text: str) -> Address | None:
-    """``host:port``, ``:port`` (all interfaces) or ``[v6]:port``; ``None`` for "" and "0".
+    """Parse ``host:port``, ``:port`` (all interfaces) or ``[v6]:port``; ``None`` for "" and "0".
 
     Raises:
-        ValueError: the text is no such address; the message says what would be right.
+        ValueError: the text is not an address; the message shows the expected form.
     """
     if text in {"", "0"}:
         return None
@@ -338,19 +338,19 @@ def _answering(
 async def _under_guard(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Tell the connection's guard while a request is being answered."""
+    """Suspend the connection's guard while a request is being answered."""
     protocol = request.transport.get_protocol() if request.transport is not None else None
     with protocol.request() if isinstance(protocol, Guard) else nullcontext():
         return await handler(request)
 
 
 class _Negotiated(asyncio.Protocol):
-    """Hands a connection over to the protocol that was agreed on in its handshake.
+    """Hands a connection to the protocol that was negotiated in its handshake.
 
     Args:
-        http1: of a client that does not speak HTTP/2. It is there from the start, so that whoever
-            ends connections knows of handshakes that are under way.
-        http2: makes one for a client that does.
+        http1: protocol of a client that does not speak HTTP/2. It exists from the start, so that
+            closing all connections includes handshakes in progress.
+        http2: creates the protocol of a client that does.
     """
 
     def __init__(self, http1: asyncio.Protocol, http2: Callable[[], asyncio.Protocol]) -> None:
@@ -358,7 +358,7 @@ class _Negotiated(asyncio.Protocol):
         self._http2 = http2
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The handshake is over."""
+        """Choose the protocol after the handshake."""
         tls = transport.get_extra_info("ssl_object")
         agreed = None if tls is None else tls.selected_alpn_protocol()
         chosen = self._http2() if agreed == "h2" else self._http1

@@ -1,4 +1,4 @@
-"""Where a server's Secrets and Services are."""
+"""Namespace of a server's Secrets and Services."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 def own_namespace(file: Path = _NAMESPACE_FILE, *, outside: str = "default") -> str:
-    """The namespace of the pod this runs in; ``outside`` if it does not run in a cluster."""
+    """Return the namespace of the pod this runs in; ``outside`` if it does not run in a cluster."""
     try:
         return file.read_text().strip() or outside
     except OSError:

@@ -1,4 +1,4 @@
-"""The envelopes of what API servers ask webhooks: admission and conversion, both v1."""
+"""Envelopes of the API server's requests to webhooks: admission and conversion, both v1."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ CONVERSION_API_VERSION = "apiextensions.k8s.io/v1"
 
 
 class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """An admission request.
+    """Admission request.
 
-    ``object`` is ``None`` for deletions, ``old_object`` for creations; both may be anything that
-    is JSON. ``user_info`` is who asks, as in a TokenReview; a ``dry_run`` must have no effects.
+    ``object`` is ``None`` for deletions, ``old_object`` for creations; both may be any JSON.
+    ``user_info`` is the requesting user, as in a TokenReview; a ``dry_run`` must have no effects.
     """
 
     uid: str
@@ -40,7 +40,7 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConversionRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """Objects of one kind, as the JSON they are, and the version that is wanted of them."""
+    """Conversion request: objects of one kind, as JSON, and the desired version."""
 
     uid: str
     desired_api_version: str = msgspec.field(default="", name="desiredAPIVersion")
@@ -58,13 +58,13 @@ R = TypeVar("R", _Review, _ConversionReview)
 
 @attrs.frozen
 class Answer:
-    """An admission response.
+    """Admission response.
 
     Args:
         patch: JSON patch for the object; only with an allowed request.
         status: ``metav1.Status`` that refuses the request; ``None`` allows it.
-        warnings: what the user is told of an allowed request; the API server may cut each after
-            256 characters.
+        warnings: messages for the user of an allowed request; the API server may truncate each
+            after 256 characters.
     """
 
     patch: Sequence[Mapping[str, Any]] = ()
@@ -79,10 +79,10 @@ _CONVERSION_DECODER = msgspec.json.Decoder(_ConversionReview)
 
 
 def decode(body: bytes | bytearray) -> ReviewRequest:
-    """The request of an AdmissionReview.
+    """Return the request of an AdmissionReview.
 
     Raises:
-        ValueError: the body is none; the message says what is wrong.
+        ValueError: the body is not an AdmissionReview; the message gives the reason.
     """
     return _decode(_DECODER, body, API_VERSION, "AdmissionReview", "an").request
 
@@ -102,7 +102,7 @@ def _decode(
 
 
 def encode(uid: str, answer: Answer) -> bytes:
-    """An AdmissionReview that answers the request of this UID."""
+    """Return an AdmissionReview that answers the request with this UID."""
     response: dict[str, Any] = {"uid": uid, "allowed": answer.status is None}
     if answer.status is not None:
         response["status"] = answer.status
@@ -116,17 +116,17 @@ def encode(uid: str, answer: Answer) -> bytes:
 
 
 def forbidden(message: str) -> Answer:
-    """403 with this text."""
+    """Return 403 with this text."""
     return failure(403, "Forbidden", message)
 
 
 def undecodable(message: str) -> Answer:
-    """400 with this text."""
+    """Return 400 with this text."""
     return failure(400, "BadRequest", message)
 
 
 def invalid(info: ResourceInfo, name: str, causes: Sequence[Cause]) -> Answer:
-    """422: an object of this kind and name has these problems."""
+    """Return 422: an object of this kind and name has these problems."""
     texts = list(dict.fromkeys(f"{each['field']}: {each['message']}" for each in causes))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     what = f"{info.kind}.{info.group}" if info.group else info.kind
@@ -135,24 +135,24 @@ def invalid(info: ResourceInfo, name: str, causes: Sequence[Cause]) -> Answer:
 
 
 def failure(code: int, reason: str, message: str, **more: Any) -> Answer:
-    """A refusal as the API server writes its own; ``more`` are more fields of the Status."""
+    """Return a refusal in the API server's form; ``more`` are further fields of the Status."""
     return Answer(
         status={"status": "Failure", "code": code, "reason": reason, "message": message, **more}
     )
 
 
 def decode_conversion(body: bytes | bytearray) -> ConversionRequest:
-    """The request of a ConversionReview.
+    """Return the request of a ConversionReview.
 
     Raises:
-        ValueError: the body is none; the message says what is wrong.
+        ValueError: the body is not a ConversionReview; the message gives the reason.
     """
     review = _decode(_CONVERSION_DECODER, body, CONVERSION_API_VERSION, "ConversionReview", "a")
     return review.request
 
 
 def encode_conversion(uid: str, converted: Sequence[Mapping[str, Any]], problem: str = "") -> bytes:
-    """A ConversionReview that answers the request of this UID: all objects, or why not."""
+    """Return a ConversionReview for the request with this UID: all objects, or the problem."""
     result = {"status": "Failure", "message": problem} if problem else {"status": "Success"}
     response = {"uid": uid, "result": result, "convertedObjects": [] if problem else converted}
     review = {

@@ -1,4 +1,4 @@
-"""What API servers' HTTPS requests to webhooks are answered with."""
+"""Routes for the API server's HTTPS requests to webhooks."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from jobsetpy.serving import http, review
 from jobsetpy.serving.http import JSON, Request, Response, Route, TooLargeError, text
 
 Handler = Callable[[review.ReviewRequest], Awaitable[review.Answer]]
-"""Answers one request; what it raises becomes a failure of the webhook call."""
+"""Answers one request; an exception becomes a failure of the webhook call."""
 
 Converter = Callable[[review.ConversionRequest], Sequence[Mapping[str, Any]]]
-"""Objects in the version that is wanted. Raises ``ValueError`` with why it cannot be."""
+"""Returns the objects in the desired version; raises ``ValueError`` with the reason if not."""
 
 _Answer = Callable[[Request, int], Awaitable[Response]]
 
 _MARGIN_S = 0.5
-"""An answer has to be there before the caller gives up."""
+"""Margin by which a response is due before the caller's timeout, in seconds."""
 
 _SECONDS = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,9})?)s")
 _log = get_logger("webhooks")
 
 
 def deadline(asked: str, limit_s: float) -> float:
-    """Seconds for an answer: what the caller waits (``timeout=10s``) less a margin, or the limit.
+    """Return the seconds for a response: the caller's timeout (``timeout=10s``) minus a margin.
 
     Args:
-        asked: the query parameter; "" or unknown forms count for nothing.
-        limit_s: the server's own limit.
+        asked: the query parameter; "" and unknown forms are ignored.
+        limit_s: the server's own limit, which is also the maximum.
     """
     found = _SECONDS.fullmatch(asked)
     if found is None:
@@ -42,7 +42,7 @@ def deadline(asked: str, limit_s: float) -> float:
 
 
 def routes(handlers: Mapping[str, Handler], *, body_limit: int, deadline_s: float) -> list[Route]:
-    """One for each webhook: bodies up to ``body_limit`` bytes, every answer in time."""
+    """Return one route per webhook: bodies up to ``body_limit`` bytes, responses in time."""
     return [
         Route("POST", path, _endpoint(path, _reviewed(handler), body_limit, deadline_s))
         for path, handler in handlers.items()
@@ -50,7 +50,7 @@ def routes(handlers: Mapping[str, Handler], *, body_limit: int, deadline_s: floa
 
 
 def conversion_route(path: str, convert: Converter, *, body_limit: int, deadline_s: float) -> Route:
-    """That of conversions between versions, with the same limits."""
+    """Return the route of conversions between versions, with the same limits."""
 
     async def answer(sent: Request, limit: int) -> Response:
         try:
@@ -110,10 +110,10 @@ async def _answer(sent: Request, handler: Handler, body_limit: int) -> Response:
         answer = await handler(request)
         content = review.encode(request.uid, answer)
     except JobSetPyError as error:
-        # Such as caches that are not synced: the caller's failurePolicy decides.
+        # For example caches that have not synced: the caller's failurePolicy decides.
         _log.warning("a request could not be answered", path=sent.path, error=str(error))
         return text(500, f"{error}\n")
-    except Exception as error:  # noqa: BLE001 - of a webhook that users wrote
+    except Exception as error:  # noqa: BLE001 - from a webhook that users wrote
         if not isinstance(error, RecursionError):
             _log.exception("a webhook failed", path=sent.path)
             return text(500, f"the webhook failed: {type(error).__name__}: {error}\n")

@@ -1,4 +1,4 @@
-"""TLS contexts of servers. A change of certificate or authorities makes a new one."""
+"""TLS contexts of servers. A change of certificate or authorities creates a new one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-if TYPE_CHECKING:  # cryptography is 10 MB that a server without TLS need not carry
+if TYPE_CHECKING:  # cryptography is 10 MB that a server without TLS does not need
     from jobsetpy.serving.x509 import KeyPair
 
 
 @attrs.frozen
 class TlsMaterial:
-    """What a context is made of: certificate, key, and the authorities of clients, all PEM.
+    """Input of a context: certificate, key, and the authorities of clients, all PEM.
 
-    With ``None`` for the authorities any client is let in.
+    With ``None`` for the authorities any client is allowed.
     """
 
     pair: KeyPair
@@ -27,13 +27,13 @@ class TlsMaterial:
 
 @attrs.frozen(kw_only=True)
 class TlsPolicy:
-    """Which protocols a server speaks.
+    """Protocols that a server accepts.
 
     Args:
-        tls13_only: whether TLS 1.2 is refused.
-        ciphers: OpenSSL's names of the TLS 1.2 suites to offer; those that this OpenSSL lacks are
-            passed over. () leaves the choice to it.
-        http2: whether HTTP/2 is offered besides HTTP/1.1. Its streams let one client hold far more
+        tls13_only: refuse TLS 1.2.
+        ciphers: OpenSSL's names of the TLS 1.2 suites to offer; those that this OpenSSL does not
+            support are skipped. () leaves the choice to it.
+        http2: offer HTTP/2 in addition to HTTP/1.1. Its streams let one client hold far more
             requests open than it has connections.
     """
 
@@ -42,14 +42,14 @@ class TlsPolicy:
     http2: bool = False
 
     def new_context(self, material: TlsMaterial | None = None) -> ssl.SSLContext:
-        """A server's context; without ``material`` handshakes fail.
+        """Return a server's context; without ``material`` handshakes fail.
 
-        Sessions of clients that have to show a certificate are not resumed: that would let one in
-        without a look at it.
+        Sessions of clients that must present a certificate are not resumed: a resumed session would
+        not verify it.
 
         Raises:
-            ssl.SSLError: the material cannot be used.
-            ValueError: the same, or OpenSSL has none of the ciphers.
+            ssl.SSLError: the material is not usable.
+            ValueError: the same, or OpenSSL supports none of the ciphers.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = (
@@ -74,7 +74,7 @@ class TlsPolicy:
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str:
-    """Of a certificate as the standard library shows it; "" if there is none."""
+    """Return the common name of a certificate as given by the standard library; "" if none."""
     for part in (certificate or {}).get("subject", ()):
         for name, value in part:
             if name == "commonName":
@@ -83,10 +83,10 @@ def common_name(certificate: Mapping[str, Any] | None) -> str:
 
 
 def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
-    """Have ``context`` serve with ``pair``.
+    """Load ``pair`` into ``context``.
 
-    The standard library loads certificates from files only. The file is in memory where the
-    system has such: the key touches no disk, and a read-only root file system is no obstacle.
+    The standard library loads certificates from files only. The file is in memory if the system
+    supports it: the key touches no disk, and a read-only root file system is no obstacle.
     """
     content = pair.certificate.rstrip() + b"\n" + pair.key
     if hasattr(os, "memfd_create"):

@@ -1,4 +1,4 @@
-"""The certificate of webhooks, and how API servers come to trust it."""
+"""Certificate of the webhook server, and its distribution to API servers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jobsetpy.serving.webhook_settings import WebhookServerSettings
 from jobsetpy.serving.x509 import KeyPair
 
 FILES_PERIOD_S = 2.0
-"""How often files are looked at, which costs nobody anything: whoever exchanges them may have taken
-back the old certificate's authority already."""
+"""Maximum interval between checks of files, in seconds: cheap, and the old certificate's authority
+may already have been revoked when they are replaced."""
 
 
 def certificate_manager(
     client: Client, settings: WebhookServerSettings, clock: aio.Clock
 ) -> CertificateManager:
-    """Of the webhook server, from the Secret or from files."""
+    """Return the certificate manager of the webhook server, from the Secret or from files."""
     folder, period_s = settings.certificate_dir, settings.check_period_s
     return CertificateManager(
         secret_source(client, settings, clock) if folder is None else FileSource(folder),
@@ -37,7 +37,7 @@ def certificate_manager(
 def secret_source(
     client: Client, settings: WebhookServerSettings, clock: aio.Clock
 ) -> SecretSource:
-    """The Secret that replicas share; API servers get its authority by the configurations."""
+    """Return the shared Secret as a source; API servers get its authority by the configurations."""
 
     async def distribute(authority: KeyPair) -> bool:
         return await inject(client, settings, authority.certificate)
@@ -55,7 +55,7 @@ def secret_source(
 
 
 async def inject(client: Client, settings: WebhookServerSettings, authorities: bytes) -> bool:
-    """Put the CA bundle into the configurations and definitions that lack it; whether one did.
+    """Write the CA bundle to the configurations and CRDs that miss it; return whether any did.
 
     Raises:
         ApiError: one of them cannot be read or written.

@@ -1,4 +1,4 @@
-"""Slices of the kinds that say which webhooks there are, and whom API servers trust there."""
+"""Slices of the kinds that configure webhooks and the authorities that API servers trust."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 
 @wire
 class ClientConfig:
-    """Whom the API server trusts; base64."""
+    """Authorities that the API server trusts; base64."""
 
     ca_bundle: str | None = None
 
@@ -57,14 +57,14 @@ class ValidatingConfiguration:
 
 @wire
 class ConversionWebhook:
-    """The webhook of a definition."""
+    """Conversion webhook of a CRD."""
 
     client_config: ClientConfig = ClientConfig()
 
 
 @wire
 class Conversion:
-    """How a definition's versions become each other."""
+    """Conversion between the versions of a CRD."""
 
     strategy: str = ""
     webhook: ConversionWebhook | None = None
@@ -72,7 +72,7 @@ class Conversion:
 
 @wire
 class DefinitionSpec:
-    """What is read of a definition."""
+    """Part of a CRD's spec that is read."""
 
     conversion: Conversion = Conversion()
 
@@ -86,7 +86,7 @@ class DefinitionSpec:
 )
 @wire
 class Definition:
-    """A definition with a conversion."""
+    """CRD with a conversion."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()

@@ -1,4 +1,4 @@
-"""How webhooks are reached and where their certificates come from."""
+"""Settings of the webhook server and its certificate."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from jobsetpy.serving.tls import TlsPolicy
 
 @attrs.frozen(kw_only=True)
 class WebhookServerSettings:
-    """Settings of a server of webhooks.
+    """Settings of a webhook server.
 
     Args:
         bind_address: ``host:port`` or ``:port``; port 0 takes a free one.
-        namespace: of the Secret and the Service.
-        service_name: of the Service in front; it and the namespace make the certificate's name.
-        secret_name: of the Secret that replicas share certificates through. It has to exist.
-        certificate_dir: take ``tls.crt`` and ``tls.key`` from this folder (as cert-manager fills
-            it) instead of making certificates; the CA is then injected by others, too.
+        namespace: namespace of the Secret and the Service.
+        service_name: Service of the webhooks; its name and namespace form the certificate's name.
+        secret_name: Secret in which replicas share certificates. It must exist.
+        certificate_dir: folder with ``tls.crt`` and ``tls.key`` (as cert-manager fills it) to use
+            instead of own certificates; the CA must then be injected by others, too.
         authority_name: name in the certificate of the authority that issues it.
-        extra_dns_names: more names for the certificate; those that are IP addresses count as such.
-        mutating_configuration: the object that gets the CA bundle; "" if there is none.
+        extra_dns_names: further names of the certificate; IP addresses are recognised as such.
+        mutating_configuration: configuration that gets the CA bundle; "" if there is none.
         validating_configuration: the same.
         definitions: names of CustomResourceDefinitions that get it, too, for conversions.
-        check_period_s: how often Secret, configurations or files are looked at again.
-        body_limit: longest request body in bytes: an update carries an object twice.
-        deadline_s: longest time for one answer, if the API server asks for no less.
-        drain_s: how long to serve on when the process is asked to end, in seconds.
-        tls: which versions and ciphers are offered.
+        check_period_s: interval between checks of Secret, configurations or files, in seconds.
+        body_limit: maximum size of a request body in bytes: an update carries an object twice.
+        deadline_s: maximum time for one response, unless the API server asks for less.
+        drain_s: time to continue serving when the process is asked to end, in seconds.
+        tls: versions and ciphers to offer.
     """
 
     bind_address: str = ":9443"
@@ -51,5 +51,5 @@ class WebhookServerSettings:
 
     @property
     def dns_names(self) -> tuple[str, ...]:
-        """Names the serving certificate is for; the first is its common name."""
+        """Names of the serving certificate; the first is its common name."""
         return (f"{self.service_name}.{self.namespace}.svc", *self.extra_dns_names)

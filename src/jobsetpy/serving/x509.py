@@ -1,6 +1,6 @@
-"""Certificates: a small authority of our own and what it issues, as pure functions of the time.
+"""Certificates: a small authority and the certificates it issues, as pure functions of the time.
 
-Private keys are RSA 2048 in PKCS#1 (the form that other programs which share the Secret read).
+Private keys are RSA 2048 in PKCS#1 (the form that other programs sharing the Secret read).
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_NAME: Final = "jobsetpy"
-"""Name of an authority whose owner gives it none."""
+"""Default name of an authority."""
 AUTHORITY_LIFETIME = timedelta(days=3650)
 SERVING_LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=90)
-"""How long before its end a certificate is replaced."""
+"""Time before its expiry at which a certificate is replaced."""
 CLOCK_SKEW = timedelta(hours=1)
-"""Certificates begin in the past, for API servers whose clock is behind."""
+"""Time by which certificates are backdated, for API servers whose clock is behind."""
 _PUBLIC_FORM: Final = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 MAX_AUTHORITIES = 3
-"""Most authorities in one bundle: the present one and those that replicas may still serve with."""
+"""Maximum number of authorities in a bundle: the current one and those replicas may still use."""
 
 _Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 
 @attrs.frozen
 class KeyPair:
-    """A certificate and its private key, both PEM.
+    """Certificate and its private key, both PEM.
 
-    ``certificate`` may hold more than one certificate; the first is the key's.
+    ``certificate`` may hold more than one certificate; the first belongs to the key.
     """
 
     certificate: bytes
@@ -57,14 +57,14 @@ class KeyPair:
 
 @attrs.frozen
 class Lifetime:
-    """From when until when a certificate is valid."""
+    """Validity period of a certificate."""
 
     begins: datetime
     ends: datetime
 
 
 def lifetime(pair: KeyPair) -> Lifetime:
-    """Of the certificate that is the key's.
+    """Return the validity period of the certificate that belongs to the key.
 
     Raises:
         ValueError: the PEM cannot be read.
@@ -74,10 +74,10 @@ def lifetime(pair: KeyPair) -> Lifetime:
 
 
 def new_authority(now: datetime, name: str = AUTHORITY_NAME) -> KeyPair:
-    """Make a self-signed certificate authority; takes a tenth of a second of CPU.
+    """Create a self-signed certificate authority; takes a tenth of a second of CPU.
 
     Args:
-        now: start of its lifetime.
+        now: start of its validity.
         name: organization of its subject; the common name is the same with ``-ca``.
     """
     key = _new_key()
@@ -101,14 +101,14 @@ def new_authority(now: datetime, name: str = AUTHORITY_NAME) -> KeyPair:
 def new_serving(
     authority: KeyPair, names: Sequence[str], now: datetime, *, elliptic: bool = False
 ) -> KeyPair:
-    """A server certificate for ``names`` (DNS names or IP addresses), issued by ``authority``.
+    """Issue a server certificate for ``names`` (DNS names or IP addresses).
 
     Args:
-        authority: issues it.
+        authority: issuer.
         names: at least one.
-        now: the time.
-        elliptic: with a key on the curve P-256: handshakes cost a tenth. Not where cipher suites
-            may be restricted to those for RSA.
+        now: the current time.
+        elliptic: use a key on the curve P-256: handshakes cost a tenth. Not suitable where cipher
+            suites may be restricted to those for RSA.
 
     Raises:
         ValueError: the authority's PEM cannot be read.
@@ -119,7 +119,7 @@ def new_serving(
 
 
 def new_client(authority: KeyPair, name: str, now: datetime) -> KeyPair:
-    """A client's certificate with the common name ``name``, issued by ``authority``.
+    """Issue a client certificate with the common name ``name``.
 
     Its key is on the curve P-256.
 
@@ -159,7 +159,7 @@ def _issued(
 
 
 def authority_usable(pair: KeyPair, now: datetime) -> bool:
-    """Whether it can issue certificates for some time to come."""
+    """Return whether the authority can issue certificates and will not expire soon."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
@@ -169,7 +169,7 @@ def authority_usable(pair: KeyPair, now: datetime) -> bool:
 
 
 def serving_usable(pair: KeyPair, authority: bytes, names: Sequence[str], now: datetime) -> bool:
-    """Whether it serves ``names`` for some time to come, issued by the PEM ``authority``."""
+    """Return whether the pair serves ``names``, is issued by ``authority`` and lasts."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
@@ -184,7 +184,7 @@ def serving_usable(pair: KeyPair, authority: bytes, names: Sequence[str], now: d
 
 
 def client_usable(pair: KeyPair, authority: bytes, name: str, now: datetime) -> bool:
-    """Whether it is a client's named ``name`` for some time to come, issued by ``authority``."""
+    """Return whether the pair is for client ``name``, is issued by ``authority`` and lasts."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
@@ -199,9 +199,9 @@ def client_usable(pair: KeyPair, authority: bytes, name: str, now: datetime) -> 
 
 
 def bundle(new: bytes, old: bytes, now: datetime) -> bytes:
-    """PEM of ``new`` followed by the authorities in ``old`` that are still valid, each once.
+    """Return PEM of ``new`` followed by the authorities in ``old`` that are still valid, each once.
 
-    While replicas go over to a new authority, the API server has to trust both.
+    While replicas change to a new authority, the API server must trust both.
     """
     kept = x509.load_pem_x509_certificates(new)[:1]
     try:
@@ -265,7 +265,7 @@ def _load_key(pem: bytes) -> rsa.RSAPrivateKey:
     key = load_pem_private_key(pem, password=None)
     if not isinstance(key, rsa.RSAPrivateKey):
         msg = "the authority's private key is not RSA"
-        raise ValueError(msg)  # noqa: TRY004 - what is wrong is the stored value
+        raise ValueError(msg)  # noqa: TRY004 - the stored value is wrong, not its type
     return key
 
 
@@ -280,9 +280,9 @@ def _matches(certificate: x509.Certificate, key: bytes) -> bool:
     return _public_part(key) == certificate.public_key().public_bytes(*_PUBLIC_FORM)
 
 
-# Loading checks an RSA key for soundness, some 20 ms. Stored keys are looked at again and again on
-# the loop that also answers the API server, and hardly ever change: authority and serving key, and
-# the ones that replace them.
+# Loading checks an RSA key for soundness, which takes about 20 ms. Stored keys are checked
+# repeatedly on the loop that also answers the API server, and hardly ever change: authority and
+# serving key, and the ones that replace them.
 @lru_cache(maxsize=4)
 def _public_part(key: bytes) -> bytes:
     public = load_pem_private_key(key, password=None).public_key()
