@@ -52,10 +52,10 @@ _queue_work = REGISTRY.histogram(
 
 
 class QueueMetrics:
-    """The observer of one work queue; implements ``workqueue.QueueObserver``.
+    """Observer of one work queue; implements ``workqueue.QueueObserver``.
 
     Args:
-        name: of the controller; label ``name`` and ``controller``.
+        name: name of the controller; label ``name`` and ``controller``.
     """
 
     __slots__ = ("_adds", "_retries", "_wait", "_work")
@@ -67,24 +67,24 @@ class QueueMetrics:
         self._work = _queue_work.labels(name, name)
 
     def on_add(self, priority: int) -> None:  # noqa: ARG002 - adds carry no priority label
-        """Count it."""
+        """Count an add."""
         self._adds.inc()
 
     def on_get(self, waited_s: float) -> None:
-        """Put it in the histogram."""
+        """Record the wait in the histogram."""
         self._wait.observe(waited_s)
 
     def on_done(self, worked_s: float) -> None:
-        """Put it in the histogram."""
+        """Record the duration in the histogram."""
         self._work.observe(worked_s)
 
     def on_retry(self) -> None:
-        """Count it."""
+        """Count a retry."""
         self._retries.inc()
 
 
 class _Queues(Collector):
-    """Gauges of work queues, read when scraped: counting along would cost each add and get."""
+    """Gauges of work queues, read when scraped: counting each add and get would cost more."""
 
     def __init__(self) -> None:
         self.sources: dict[
@@ -92,11 +92,11 @@ class _Queues(Collector):
         ] = {}
 
     def describe(self) -> Iterator[Metric]:
-        """The families without samples."""
+        """Yield the metric families without samples."""
         yield from self._families()
 
     def collect(self) -> Iterator[Metric]:
-        """One sample for each queue; the depth for each of its priorities."""
+        """Yield one sample for each queue, and its depth for each priority."""
         depth, unfinished, longest = self._families()
         for name, (depths, working_seconds) in self.sources.items():
             for priority, count in ({0: 0} | dict(depths())).items():
@@ -137,12 +137,12 @@ def queue_gauges(
     depths: Callable[[], Mapping[int, int]],
     working_seconds: Callable[[], Sequence[float]],
 ) -> Iterator[None]:
-    """While inside, scrapes show depth, unfinished work and longest work of a queue.
+    """Export depth, unfinished work and longest work of a queue within the block.
 
     Args:
-        name: of the controller.
-        depths: gives the number of queued items by priority.
-        working_seconds: gives, for each item in hand, how long it has been there.
+        name: name of the controller.
+        depths: returns the number of queued items by priority.
+        working_seconds: returns the processing time so far of each item in progress.
     """
     _queues.sources[name] = (depths, working_seconds)
     try:
@@ -218,7 +218,7 @@ _expectations_expired = REGISTRY.counter(
 
 
 class ReconcileMetrics:
-    """The metrics of one controller, all there from the start with the value 0."""
+    """Metrics of one controller; all series exist from the start with the value 0."""
 
     __slots__ = (
         "_active",
@@ -250,52 +250,52 @@ class ReconcileMetrics:
         _watch_errors.labels(controller)
 
     def workers(self, count: int) -> None:
-        """How many workers the controller has."""
+        """Set the number of workers of the controller."""
         self._workers.set(count)
 
     def started(self) -> None:
-        """A worker began a reconcile."""
+        """Record that a worker began a reconcile."""
         self._active.inc()
 
     def ended(self, seconds: float) -> None:
-        """A worker ended a reconcile, whatever came of it."""
+        """Record that a worker ended a reconcile, with any outcome."""
         self._active.dec()
         self._seconds.observe(seconds)
 
     def result(self, result: Result) -> None:
-        """What came of a reconcile; an ``error`` counts as one in both counters."""
+        """Count the outcome of a reconcile; an ``error`` counts in both counters."""
         self._results[result].inc()
         if result == "error":
             self._errors.inc()
 
     def terminal(self) -> None:
-        """The error will not be retried (to be counted besides the result)."""
+        """Count an error that will not be retried (in addition to the result)."""
         self._terminal.inc()
 
     def panic(self) -> None:
-        """The error is one nobody raises on purpose (besides the result)."""
+        """Count an unexpected exception (in addition to the result)."""
         self._panics.inc()
 
     def blocked(self) -> None:
-        """The reconcile held the event loop for too long (besides the result)."""
+        """Count a reconcile that held the event loop for too long (in addition to the result)."""
         self._blocked.inc()
 
     def timeout(self) -> None:
-        """The reconcile took too long (besides the result)."""
+        """Count a reconcile that timed out (in addition to the result)."""
         self._timeouts.inc()
 
     def conflict(self) -> None:
-        """The object had changed meanwhile (besides the result)."""
+        """Count a conflict: the object had changed meanwhile (in addition to the result)."""
         self._conflicts.inc()
 
 
 def watch_error(controller: str) -> None:
-    """A handler or predicate of a watch raised an exception."""
+    """Count an exception of a watch's handler or predicate."""
     _watch_errors.labels(controller).inc()
 
 
 def expectations_expired(name: str, count: int = 1) -> None:
-    """Own writes that were never seen in the cache; ``count=0`` makes the series exist."""
+    """Count own writes that never appeared in the cache; ``count=0`` creates the series."""
     _expectations_expired.labels(name).inc(count)
 
 
@@ -313,7 +313,7 @@ _events = REGISTRY.counter(
 
 
 class EventMetrics:
-    """The counters of one event recorder, all there from the start with the value 0."""
+    """Counters of one event recorder; all series exist from the start with the value 0."""
 
     __slots__ = ("_outcomes",)
 
@@ -324,7 +324,7 @@ class EventMetrics:
         }
 
     def count(self, outcome: EventOutcome) -> None:
-        """One more."""
+        """Count one event."""
         self._outcomes[outcome].inc()
 
 
@@ -347,14 +347,14 @@ _lags: deque[float] = deque([0.0], maxlen=15)
 
 
 def leader(name: str, *, leading: bool) -> None:
-    """Whether this process leads the lease ``name``."""
+    """Set whether this process leads the Lease ``name``."""
     _leader.labels(name).set(int(leading))
 
 
 def loop_lag(seconds: float) -> None:
-    """How late the event loop was in one measurement; the gauge shows the worst of the last 15.
+    """Record the event loop's lag in one measurement; the gauge shows the maximum of the last 15.
 
-    A scrape every 15 s with a measurement every second thus misses none.
+    A scrape every 15 s with a measurement every second therefore misses none.
     """
     _lags.append(seconds)
     _loop_lag.set(max(_lags))

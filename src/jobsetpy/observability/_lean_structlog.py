@@ -1,8 +1,8 @@
 """structlog without rich.
 
-structlog imports rich wherever it is installed, to draw tracebacks in colours, with the frames'
-local variables. Our log has plain ones; rich and its 66 modules are 3 MB of every manager, and take
-a twelfth of its start. The commands that draw tables import rich themselves.
+structlog imports rich if it is installed, to draw tracebacks in colours with the frames' local
+variables. Our log has plain ones; rich and its 66 modules take 3 MB of every manager and a twelfth
+of its start. The commands that draw tables import rich themselves.
 """
 
 from __future__ import annotations

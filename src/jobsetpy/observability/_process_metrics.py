@@ -1,4 +1,4 @@
-"""Metrics of what a process holds: tasks, cached objects, the certificates that it serves with.
+"""Metrics of a process's tasks, cached objects and serving certificates.
 
 A leak shows in one of these, or in ``process_resident_memory_bytes`` and ``process_open_fds``.
 """
@@ -24,26 +24,26 @@ _certificate_end = REGISTRY.gauge(
 
 
 def certificate_ends(server: str, end: datetime) -> None:
-    """A server uses a certificate that expires at ``end``."""
+    """Record that a server uses a certificate that expires at ``end``."""
     _certificate_end.labels(server).set(end.timestamp())
 
 
 class _Held(Collector):
-    """Counted when scraped, at no cost in between."""
+    """Gauges that are computed when scraped, at no cost in between."""
 
     def __init__(self) -> None:
         self.caches: list[Callable[[], Mapping[str, int]]] = []
 
     def describe(self) -> Iterator[Metric]:
-        """The families without samples."""
+        """Yield the metric families without samples."""
         yield from self._families()
 
     def collect(self) -> Iterator[Metric]:
-        """Tasks of the event loop that asks; objects of each kind over all caches."""
+        """Yield the tasks of the current event loop, and the objects of each kind in all caches."""
         tasks, objects = self._families()
         try:
             tasks.add_metric([], len(asyncio.all_tasks()))
-        except RuntimeError:  # asked for outside of an event loop
+        except RuntimeError:  # scraped outside of an event loop
             tasks.add_metric([], 0)
         counts: dict[str, int] = {}
         for sizes in self.caches:
@@ -67,10 +67,10 @@ REGISTRY.register(_held)
 
 @contextmanager
 def cache_sizes(sizes: Callable[[], Mapping[str, int]]) -> Iterator[None]:
-    """While inside, scrapes show how many objects a cache holds.
+    """Export the number of objects in a cache within the block.
 
     Args:
-        sizes: gives the number by kind.
+        sizes: returns the number of objects by kind.
     """
     _held.caches.append(sizes)
     try:

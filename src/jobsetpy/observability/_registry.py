@@ -1,4 +1,4 @@
-"""The registry of the framework's metrics, and how other packages make one of their own."""
+"""Registry of the framework's metrics, and the class for registries of other packages."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-# A "_created" series beside each counter would double their number for no reader.
+# A "_created" series for each counter would double their number for no reader.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class MetricRegistry(CollectorRegistry):
-    """The metrics of one package; served by managers that were given it (``add_metrics``)."""
+    """Metrics of one package; served by managers that were given it (``add_metrics``)."""
 
     def __init__(self) -> None:
         super().__init__(auto_describe=True)
@@ -32,7 +32,7 @@ class MetricRegistry(CollectorRegistry):
 
 
 REGISTRY: Final = MetricRegistry()
-"""The framework's metrics, which every manager serves."""
+"""Metrics of the framework, which every manager serves."""
 
 prometheus_client.ProcessCollector(registry=REGISTRY)
 prometheus_client.PlatformCollector(registry=REGISTRY)

@@ -33,7 +33,7 @@ class WebhookMetrics:
     """Counts the requests of one webhook.
 
     Args:
-        path: where it is served; one of few, never what a client asked for.
+        path: its path; one of few, never taken from a client's request.
     """
 
     __slots__ = ("_in_flight", "_latency", "_path")
@@ -47,10 +47,10 @@ class WebhookMetrics:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """A request is being answered."""
+        """Count a request in progress, and measure its time."""
         with self._in_flight.track_inprogress(), self._latency.time():
             yield
 
     def answered(self, status: int) -> None:
-        """It was answered with an HTTP status."""
+        """Count a response by its HTTP status."""
         _requests.labels(self._path, str(status)).inc()

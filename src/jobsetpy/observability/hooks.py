@@ -1,7 +1,7 @@
 """Metrics and log lines of the client and the informers.
 
-Those packages import neither: they call hooks, whose protocols they declare. The classes here fit
-them by structure.
+Those packages import neither: they call hooks, whose protocols they declare. The classes here
+implement them structurally.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _METHODS: Final = {
 }
 
 
-# Looking a series up by its labels costs more than counting it.
+# Finding a series by its labels costs more than counting.
 
 
 @functools.cache
@@ -99,7 +99,7 @@ def _events_of(kind: str, type_: str) -> Counter:
 
 
 _ADVISED_LIMIT: Final = 1000
-"""So many pieces of advice are remembered as given."""
+"""Maximum number of remembered pieces of advice, each of which is logged once."""
 
 
 class ClientMetrics:
@@ -108,20 +108,20 @@ class ClientMetrics:
     __slots__ = ()
 
     def on_response(self, verb: str, resource: str, status: int | None, seconds: float) -> None:
-        """An HTTP exchange ended."""
+        """Record an HTTP exchange."""
         _requests_of(verb, resource, status).inc()
         _request_seconds_of(verb).observe(seconds)
 
     def on_throttled(self, seconds: float) -> None:
-        """A request waited for the client's own rate limit."""
+        """Record the wait of a request for the client's own rate limit."""
         _throttle_seconds.observe(seconds)
 
 
 class InformerMetrics:
-    """Counts and logs what informers go through; implements ``informers.InformerObserver``.
+    """Counts and logs events of informers; implements ``informers.InformerObserver``.
 
     Logged are: completed lists and relists (info), failures (warning), objects that cannot be
-    decoded (error, once for each). Watches that end or fall silent are daily business.
+    decoded (error, once for each). Watches that end or fall silent are normal and logged at debug.
     """
 
     __slots__ = ("_advised", "_log")
@@ -131,12 +131,12 @@ class InformerMetrics:
         self._advised: set[str] = set()
 
     def on_list(self, kind: str, seconds: float, count: int) -> None:
-        """A list completed."""
+        """Record a completed list."""
         _list_seconds.labels(kind).observe(seconds)
         self._log.info("listed", kind=kind, count=count, seconds=round(seconds, 3))
 
     def on_shard(self, kind: str, *, by_server: bool) -> None:
-        """A list of a shard began."""
+        """Log the start of a list of a shard."""
         if by_server:
             self._log.info("the API server sends this shard alone", kind=kind)
         else:
@@ -147,34 +147,34 @@ class InformerMetrics:
             )
 
     def on_relist(self, kind: str, reason: str) -> None:
-        """A list starts although one had completed, or had begun, before."""
+        """Record a list that starts although another had completed, or begun, before."""
         _relists.labels(kind).inc()
         self._log.info("listing again", kind=kind, reason=reason)
 
     def on_watch_open(self, kind: str, resource_version: str) -> None:
-        """A watch is open."""
+        """Log an open watch."""
         self._log.debug("watching", kind=kind, resource_version=resource_version)
 
     def on_watch_end(self, kind: str, reason: str) -> None:
-        """A watch ended."""
+        """Record the end of a watch."""
         _watch_ends.labels(kind, reason).inc()
         self._log.debug("watch ended", kind=kind, reason=reason)
 
     def on_silence(self, kind: str, seconds: float) -> None:
-        """A watch was given up because nothing came."""
-        # Normal for a collection in which nothing happens; the server has no other sign of life.
+        """Log a watch that is replaced because nothing arrived."""
+        # Normal for a collection without changes; the server has no other sign of life.
         self._log.debug("watch is silent, opening another", kind=kind, seconds=round(seconds, 1))
 
     def on_event(self, kind: str, type_: str) -> None:
-        """A watch event was taken."""
+        """Count a watch event that was processed."""
         _events_of(kind, type_).inc()
 
     def on_stale_event(self, kind: str, type_: str) -> None:  # noqa: ARG002 - the hook's signature
-        """A watch event had been seen already."""
+        """Count a watch event that had been processed before."""
         _stale_events.labels(kind).inc()
 
     def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
-        """A list or watch request failed and will be sent again."""
+        """Record a failed list or watch request, which will be retried."""
         _failures.labels(kind).inc()
         advice = "\n".join(getattr(error, "__notes__", ()))
         more = {"advice": advice} if advice and advice not in self._advised else {}
@@ -189,7 +189,7 @@ class InformerMetrics:
         )
 
     def on_decode_error(self, kind: str, error: Exception, namespace: str, name: str) -> None:
-        """An object does not fit the model and was left out."""
+        """Record an object that does not fit the model and is left out."""
         _decode_errors.labels(kind).inc()
         self._log.error(
             "object does not fit the model and is left out of the cache",
@@ -202,7 +202,7 @@ class InformerMetrics:
     def on_function_error(
         self, kind: str, function: str, error: Exception, namespace: str, name: str
     ) -> None:
-        """An index, a tally or a transform failed for an object."""
+        """Record that an index, a tally or a transform failed for an object."""
         _function_errors.labels(kind).inc()
         self._log.error(
             f"{function.partition(' ')[0]} failed for an object, which is left out",

@@ -1,11 +1,11 @@
-"""structlog, set up once per process: JSON lines for machines, colours for a terminal.
+"""Configuration of structlog, once per process: JSON lines, or colours for a terminal.
 
-Events are constant texts with key/value pairs. What is bound in ``structlog.contextvars`` (the
-controller binds ``controller``, ``object`` and ``reconcile_id``) is in every line of a reconcile.
-Libraries that use the standard library's ``logging`` come out in the same format, from WARNING up.
+Events are constant texts with key/value pairs. Values bound in ``structlog.contextvars`` (the
+controller binds ``controller``, ``object`` and ``reconcile_id``) are in every line of a reconcile.
+Libraries that use the standard library's ``logging`` are logged in the same format, from WARNING.
 
-What looks like a credential is cut out of every line, wherever it came from: bearer tokens, JSON
-web tokens, private keys. That is the last resort; nothing logs one on purpose.
+Text that resembles a credential is removed from every line, whatever its origin: bearer tokens,
+JSON web tokens, private keys. This is the last resort; nothing logs one on purpose.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HINT: Final = re.compile("bearer|authorization|eyJ|PRIVATE KEY", re.IGNORECASE)
 
 
 def without_credentials(text: str) -> str:
-    """``text`` with what looks like a credential replaced by ``***``."""
+    """Return ``text`` with everything that resembles a credential replaced by ``***``."""
     if _HINT.search(text) is None:
         return text
     return _CREDENTIAL.sub(lambda found: (found["word"] or "") + "***", text)
@@ -52,15 +52,15 @@ def configure(
     *,
     stream: TextIO | None = None,
 ) -> None:
-    """Set up logging for the whole process; the last call counts.
+    """Configure logging for the whole process; the last call counts.
 
     Args:
         format: ``json``, ``console``, or ``auto``: console if ``stream`` is a terminal, else JSON.
-        level: ``debug``, ``info``, ``warning`` or ``error``; lower lines cost next to nothing.
-        stream: where lines go; standard error when absent.
+        level: ``debug``, ``info``, ``warning`` or ``error``; lines below it cost almost nothing.
+        stream: output of lines; standard error when absent.
 
     Raises:
-        ValueError: an unknown format or level.
+        ValueError: unknown format or level.
     """
     threshold = _LEVELS.get(level.lower())
     if threshold is None:
@@ -89,7 +89,7 @@ def configure(
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """A logger whose lines carry ``component=name``; may be made before ``configure``."""
+    """Return a logger whose lines carry ``component=name``; may be created before ``configure``."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger
 
@@ -114,7 +114,7 @@ def _console(*, colors: bool) -> list[structlog.typing.Processor]:
 
 
 def _redact(_: Any, __: str, line: Any) -> Any:
-    """After rendering: whatever value it was in, and however deep."""
+    """Redact the rendered line, which covers all values at any depth."""
     return without_credentials(line)
 
 
@@ -125,7 +125,7 @@ def _dump(event: MutableMapping[str, Any], **_: Any) -> str:
 def _add_component(
     logger: logging.Logger, _: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Name the logger in the same key as our own lines; a record from elsewhere has no logger."""
+    """Add the logger's name as ``component``; a record of another library has no logger."""
     event["component"] = event["_record"].name if logger is None else logger.name
     return event
 

@@ -1,12 +1,12 @@
-"""The framework's metrics and the functions that change them; nothing else touches a metric.
+"""Metrics of the framework and the functions that change them; nothing else touches a metric.
 
 They are declared in the modules behind this one and in ``hooks``, in one registry. Metrics of
-JobSets and of the coscheduler are declared beside what they count, each in a registry of its own.
+JobSets and of the coscheduler are declared next to the counted code, each in its own registry.
 All follow these rules:
 
 * Names, labels and buckets that client-go and controller-runtime have are kept.
 * No label names an object. The exception is two counters that users of JobSet know.
-* Series that an alert may ask for exist from the start with the value 0.
+* Series that alerts may query exist from the start with the value 0.
 * Functions, not metric objects, are exported: a caller cannot get labels or units wrong.
 """
 
