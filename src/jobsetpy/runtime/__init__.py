@@ -1,7 +1,7 @@
-"""The names a controller author needs: ``from jobsetpy import runtime as rt``.
+"""Public names for controller authors: ``from jobsetpy import runtime as rt``.
 
-Everything here is documented where it is defined. Names outside this package may move between
-minor versions; these do not.
+Each name is documented where it is defined. Names outside this package may move between minor
+versions; these do not.
 """
 
 from jobsetpy.extras import require as _require
@@ -148,7 +148,7 @@ from jobsetpy.workqueue import (
 )
 
 KubeClient = Client
-"""Another name of ``Client``."""
+"""Alias of ``Client``."""
 
 __all__ = [
     "BY_NAMESPACE",

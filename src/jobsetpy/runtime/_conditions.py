@@ -1,4 +1,4 @@
-"""Conditions of a status, changed by the rule that users' tools rely on."""
+"""Status conditions, changed according to the Kubernetes API conventions."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def set_condition(
     observed_generation: int = 0,
     now: datetime | None = None,
 ) -> tuple[Condition, ...]:
-    """The conditions with one of them as it should be; the same tuple if that changes nothing.
+    """Return the conditions with one of them set; the same tuple if nothing changes.
 
-    The transition time changes with the status only, and a condition keeps its place.
+    The transition time changes only with the status, and a condition keeps its position.
 
     Args:
-        conditions: those of the object.
-        type: of the condition.
+        conditions: conditions of the object.
+        type: type of the condition.
         status: a boolean, ``None`` for Unknown, or the text.
         reason: one word in CamelCase.
         message: for people.
         observed_generation: ``metadata.generation`` that this was derived from.
-        now: stored in whole seconds, as the API has them; the present when absent.
+        now: transition time, stored in whole seconds as in the API; the current time when absent.
 
     Raises:
         ValueError: another status, or no reason.
@@ -63,5 +63,5 @@ def set_condition(
 
 
 def condition_of(conditions: tuple[Condition, ...], type: str) -> Condition | None:  # noqa: A002
-    """The condition of a type, whatever its status; ``None`` if there is none."""
+    """Return the condition of a type, with any status; ``None`` if there is none."""
     return next((each for each in conditions if each.type == type), None)

@@ -1,4 +1,4 @@
-"""What kinds the API server has."""
+"""Discovery of the kinds that the API server has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobsetpy.errors import NotFoundError
 
 
 async def discover(client: Client, api_version: str, kind: str) -> type[Unstructured]:
-    """The class of untyped objects of a kind, found by what the API server says of itself.
+    """Return the class of untyped objects of a kind, from the API server's discovery.
 
     ::
 
@@ -22,14 +22,14 @@ async def discover(client: Client, api_version: str, kind: str) -> type[Unstruct
             widgets = manager.informer(Widget)
 
     Args:
-        client: of the server.
+        client: client of the server.
         api_version: ``v1``, or group and version such as ``apps/v1``.
         kind: such as ``Deployment``.
 
     Raises:
-        NotFoundError: the server has no such kind; it says which there are. For a kind that may
-            come later use ``unstructured(ResourceInfo(...))`` and ``manager.informer(...,
-            optional=True)``.
+        NotFoundError: the server has no such kind; the message lists those that exist. For a kind
+            that may be installed later use ``unstructured(ResourceInfo(...))`` and
+            ``manager.informer(..., optional=True)``.
     """
     group, _, version = api_version.rpartition("/")
     root = f"/apis/{api_version}" if group else f"/api/{api_version}"

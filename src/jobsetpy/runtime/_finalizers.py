@@ -1,4 +1,4 @@
-"""Finalizers: work that has to be done before an object may go."""
+"""Finalizers: work that must be done before an object is removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobsetpy.errors import ConflictError, NotFoundError
 T = TypeVar("T")
 
 ATTEMPTS: Final = 5
-"""So often is a write tried whose object changes meanwhile, before the reconcile is."""
+"""Maximum number of attempts of a write that conflicts, before the whole reconcile is retried."""
 
 _QUALIFIED: Final = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -23,10 +23,10 @@ _QUALIFIED: Final = re.compile(
 
 
 class Finalizer:
-    """One finalizer; made by :func:`finalizer`.
+    """One finalizer; created by :func:`finalizer`.
 
-    Conflicts are handled: where the object has changed since the cache saw it, it is read again,
-    and other controllers' finalizers are left as they are. Nothing is written that is not needed.
+    Conflicts are handled: an object that has changed since the cache saw it is read again, and
+    finalizers of other controllers are preserved. Only necessary changes are written.
     """
 
     __slots__ = ("name",)
@@ -39,15 +39,15 @@ class Finalizer:
         FINALIZERS.add(name)
 
     def __repr__(self) -> str:
-        """As it is made."""
+        """Expression that creates it."""
         return f"finalizer({self.name!r})"
 
     def on(self, obj: Any) -> bool:
-        """Whether the object has it."""
+        """Return whether the object has the finalizer."""
         return self.name in obj.metadata.finalizers
 
     async def guard(self, client: Client, obj: T, clean_up: Callable[[T], Awaitable[Any]]) -> bool:
-        """Keep the finalizer on a live object; clean up after a deleted one and take it off.
+        """Keep the finalizer on a live object; clean up after a deleted one and remove it.
 
         For the beginning of a reconcile::
 
@@ -57,16 +57,16 @@ class Finalizer:
         A controller of ``controller_for`` needs ``deleting=True`` for it.
 
         Args:
-            client: writes.
-            obj: as the cache has it.
+            client: client that writes the object.
+            obj: the object from the cache.
             clean_up: called if the object is being deleted and has the finalizer. It may be called
-                again after a crash or failure, so what is gone already is no error.
+                again after a crash or failure, so it must tolerate what is already gone.
 
         Returns:
-            Whether the object is deleted, or gone: nothing is left to do for it.
+            True if the object is being deleted, or is gone: nothing is left to do for it.
 
         Raises:
-            Exception: what ``clean_up`` raises; the finalizer stays.
+            Exception: any exception of ``clean_up``; the finalizer stays.
         """
         current: T | None = obj
         meta: Any = obj.metadata  # type: ignore[attr-defined] # KubeObject
@@ -83,14 +83,14 @@ class Finalizer:
         return True
 
     async def ensure(self, client: Client, obj: T) -> T | None:
-        """The object with the finalizer; ``None`` if it is gone.
+        """Return the object with the finalizer; ``None`` if it is gone.
 
-        One that is being deleted is returned as it is: nothing can be added to it any more.
+        An object that is being deleted is returned unchanged: no finalizer can be added to it.
         """
         return await self._write(client, obj, present=True)
 
     async def remove(self, client: Client, obj: T) -> T | None:
-        """The object without the finalizer; ``None`` if it is gone."""
+        """Return the object without the finalizer; ``None`` if it is gone."""
         return await self._write(client, obj, present=False)
 
     async def _write(self, client: Client, obj: T, *, present: bool) -> T | None:
@@ -121,12 +121,12 @@ class Finalizer:
             except NotFoundError:
                 return None
             if current.metadata.uid != uid:
-                return None  # another object of that name
+                return None  # a different object of that name
         raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
 
 def finalizer(name: str) -> Finalizer:
-    """A finalizer of that name, ``DOMAIN/NAME``.
+    """Return a finalizer of that name, ``DOMAIN/NAME``.
 
     Raises:
         ValueError: the API server would refuse the name.

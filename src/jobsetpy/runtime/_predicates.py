@@ -1,4 +1,4 @@
-"""More predicates: of what kind a change is, and of which objects."""
+"""Further predicates: for kinds of changes, and for selected objects."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from jobsetpy.controller import Event, Predicate
 
 
 def created(event: Event[Any]) -> bool:
-    """Adds: objects that are new, or were there when the controller began to listen."""
+    """Pass adds: objects that are new, or existed when the controller started to watch."""
     return event.old is None
 
 
 def updated(event: Event[Any]) -> bool:
-    """Updates."""
+    """Pass updates."""
     return event.is_update
 
 
 def deleted(event: Event[Any]) -> bool:
-    """Deletes: objects that are gone."""
+    """Pass deletes: objects that are gone."""
     return event.deleted
 
 
 def deletion_requested(event: Event[Any]) -> bool:
-    """Events of objects that are marked as deleted, and wait for their finalizers or their end."""
+    """Pass events of objects that are marked as deleted and wait for finalizers or removal."""
     return event.obj.metadata.deletion_timestamp is not None
 
 
 def field_changed(path: str) -> Predicate:
-    """Adds, deletes, and updates that change a field.
+    """Pass adds, deletes, and updates that change a field.
 
     Args:
-        path: of attributes, such as ``status.phase``. One that is not there counts as ``None``.
+        path: attribute path, such as ``status.phase``. A missing attribute counts as ``None``.
     """
     names = path.split(".")
 
@@ -50,23 +50,23 @@ def field_changed(path: str) -> Predicate:
 
 
 def in_namespaces(*namespaces: str) -> Predicate:
-    """Events of objects in one of these namespaces."""
+    """Pass events of objects in one of these namespaces."""
     wanted = frozenset(namespaces)
     return lambda event: event.obj.metadata.namespace in wanted
 
 
 def named(*names: str) -> Predicate:
-    """Events of objects of one of these names."""
+    """Pass events of objects with one of these names."""
     wanted = frozenset(names)
     return lambda event: event.obj.metadata.name in wanted
 
 
 def has_labels(**labels: str | None) -> Predicate:
-    """Events of objects with these labels, before or after the change.
+    """Pass events of objects with these labels, before or after the change.
 
     Args:
-        labels: with their values; ``None`` for any value. Keys that are no Python names are given
-            as ``**{"app.kubernetes.io/name": "x"}``.
+        labels: labels and their values; ``None`` for any value. Keys that are not Python names
+            are given as ``**{"app.kubernetes.io/name": "x"}``.
     """
 
     def fits(obj: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Webhooks of one's own: defaults and checks of objects, and conversions between versions.
+"""Webhooks of users: defaults and validation of objects, and conversions between versions.
 
-They are served by the manager on every replica, by the same server as JobSet's own, with a
-certificate that the manager makes, renews, and has API servers trust.
+The manager serves them on every replica, with the same server as JobSet's own webhooks. It also
+creates and renews the certificate, and makes API servers trust it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _ABSENT: Final = object()
 
 @attrs.frozen
 class AdmissionRequest(Generic[T]):
-    """What somebody asks of the API server.
+    """Request to the API server that is to be admitted.
 
     Args:
-        operation: which of the three.
-        new: the object as it shall be; ``None`` if it is to be deleted.
-        old: the object as it is; ``None`` if it is to be created.
-        namespace: of the object; "" for kinds of no namespace.
-        name: of the object; "" if the API server makes one up.
-        user: name of who asks.
-        groups: that they are in.
-        dry_run: nothing is stored, so nothing may be done either.
+        operation: one of the three operations.
+        new: the object to be stored; ``None`` if it is to be deleted.
+        old: the stored object; ``None`` if it is to be created.
+        namespace: namespace of the object; "" for cluster-scoped kinds.
+        name: name of the object; "" if the API server generates it.
+        user: name of the requesting user.
+        groups: groups of the user.
+        dry_run: nothing is stored, so there must be no side effects.
     """
 
     operation: Operation
@@ -61,11 +61,11 @@ class AdmissionRequest(Generic[T]):
 
 @attrs.frozen
 class Invalid:
-    """Why an object is refused.
+    """Reason for which an object is refused.
 
     Args:
-        field: its path, such as ``spec.schedule``.
-        message: what is wrong, and what would be right.
+        field: path of the field, such as ``spec.schedule``.
+        message: the problem, and the expected value.
     """
 
     field: str
@@ -74,7 +74,7 @@ class Invalid:
 
 @attrs.frozen
 class Warn:
-    """What the user is told of an object that is accepted; at most 256 characters are sure."""
+    """Warning to the user of an accepted object; may be truncated after 256 characters."""
 
     message: str
 
@@ -85,7 +85,7 @@ Default = Callable[[T], T | Awaitable[T]]
 
 
 class Webhook(Generic[T]):
-    """Defaults and checks of the objects of one class.
+    """Defaults and validation of the objects of one class.
 
     ::
 
@@ -93,25 +93,27 @@ class Webhook(Generic[T]):
             if asked.new and asked.new.spec.replicas > 9:
                 yield rt.Invalid("spec.replicas", "at most 9")
 
-    What either function raises makes the call fail, and ``failure_policy`` decides.
+    An exception of either function makes the call fail, and ``failure_policy`` decides.
 
     Args:
-        cls: of the objects, one's own or a slice of another kind; fields that it lacks are kept.
-        default: gives an object as it shall be, such as ``rt.evolve(obj, ...)``. Called for what
-            is created and changed; calling it twice must not change more than calling it once.
-        validate: gives what is wrong, and warnings; nothing accepts. Both functions may be
-            coroutine functions, and are called before anything is stored.
-        operations: what ``validate`` is asked about.
-        failure_policy: whether the API server refuses (``Fail``) or goes on (``Ignore``) where
-            the webhook cannot be reached.
-        timeout_s: how long it waits, 1 to 30.
-        namespace_selector: of a configuration; the default leaves out the system's namespace and
-            the manager's own for kinds of Kubernetes itself: their pods have to be able to start.
-        object_selector: of a configuration.
+        cls: class of the objects, your own or a slice of another kind; fields missing in it are
+            preserved.
+        default: returns the object with defaults, such as ``rt.evolve(obj, ...)``. Called on
+            create and update; it must be idempotent.
+        validate: returns problems and warnings; accepts if there are no problems. Both functions
+            may be coroutine functions, and are called before anything is stored.
+        operations: operations that are validated.
+        failure_policy: whether the API server refuses (``Fail``) or continues (``Ignore``) if the
+            webhook cannot be reached.
+        timeout_s: time that the API server waits, 1 to 30 seconds.
+        namespace_selector: as in a webhook configuration; for kinds of Kubernetes itself, the
+            default excludes the system's namespace and the manager's own: their pods must be able
+            to start.
+        object_selector: as in a webhook configuration.
 
     Raises:
-        ValueError: there is neither function, or an argument cannot be used.
-        TypeError: the class stands for no kind.
+        ValueError: neither function is given, or an argument is invalid.
+        TypeError: the class does not represent a kind.
     """
 
     def __init__(
@@ -147,12 +149,12 @@ class Webhook(Generic[T]):
         self.object_selector = object_selector
 
     def path(self, verb: str) -> str:
-        """Where it is called; ``verb`` is ``mutate`` or ``validate``."""
+        """Return the path of the webhook; ``verb`` is ``mutate`` or ``validate``."""
         at = self.resource
         return f"/{verb}-{at.group.replace('.', '-')}-{at.version}-{at.kind.lower()}"
 
     async def answer_mutate(self, request: ReviewRequest) -> Answer:
-        """The patch that ``default`` asks for."""
+        """Return the patch that ``default`` results in."""
         assert self.default is not None
         if request.operation not in {"CREATE", "UPDATE"}:
             return ALLOWED
@@ -170,7 +172,7 @@ class Webhook(Generic[T]):
         return Answer(patch=tuple(json_patch(request.object, wanted)))
 
     async def answer_validate(self, request: ReviewRequest) -> Answer:
-        """Whether ``validate`` accepts."""
+        """Return the verdict of ``validate``."""
         assert self.validate is not None
         try:
             asked = self._asked(request)
@@ -208,20 +210,20 @@ class Webhook(Generic[T]):
 
 
 class Conversion(Generic[Old, New]):
-    """How objects of an older version become those of the one that is stored, and back.
+    """Conversion of objects between an older version and the stored one, in both directions.
 
-    Metadata stays as it is, except for labels and annotations, which may hold what the older
-    version has no field for: whoever converts there and back must get what they had.
+    Metadata is preserved, except for labels and annotations, which may hold values for which the
+    older version has no field: a conversion there and back must be lossless.
 
     Args:
-        old: class of the version that is served besides.
-        to: class of the version that is stored; versions of one kind name the same.
-        up: makes ``to`` of ``old``.
-        down: makes ``old`` of ``to``.
+        old: class of the other served version.
+        to: class of the stored version; all conversions of a kind name the same.
+        up: converts ``old`` to ``to``.
+        down: converts ``to`` to ``old``.
 
     Raises:
-        TypeError: a class stands for no kind.
-        ValueError: they are no two versions of one kind.
+        TypeError: a class does not represent a kind.
+        ValueError: the classes are not two versions of one kind.
     """
 
     def __init__(
@@ -249,7 +251,7 @@ class Conversion(Generic[Old, New]):
 
     @property
     def version(self) -> str:
-        """The ``apiVersion`` of what is served besides."""
+        """``apiVersion`` of the other served version."""
         return _resource_of(self.old).api_version
 
     @property
@@ -259,7 +261,7 @@ class Conversion(Generic[Old, New]):
 
 
 class ConversionHandler:
-    """Answers conversions of all kinds, over the version that is stored."""
+    """Answers conversions of all kinds, by way of the stored version."""
 
     def __init__(self, conversions: Iterable[Conversion[Any, Any]]) -> None:
         self._by_version: dict[tuple[str, str], Conversion[Any, Any]] = {}
@@ -272,10 +274,10 @@ class ConversionHandler:
             self._by_version[each.version, kind] = each
 
     def __call__(self, request: ConversionRequest) -> list[dict[str, Any]]:
-        """All objects in the version that is asked for.
+        """Return all objects in the desired version.
 
         Raises:
-            ValueError: an object cannot be converted; it says which and why.
+            ValueError: an object cannot be converted; the message names it and the reason.
         """
         return [self._convert(obj, request.desired_api_version) for obj in request.objects]
 
@@ -311,7 +313,7 @@ class ConversionHandler:
 
 
 class ServedWebhooks(WebhookServer):
-    """The server of a manager's own webhooks; made by :func:`serve_webhooks`."""
+    """Server of a manager's own webhooks; created by :func:`serve_webhooks`."""
 
     def __init__(
         self,
@@ -336,15 +338,15 @@ def serve_webhooks(
     name: str,
     settings: WebhookServerSettings | None = None,
 ) -> ServedWebhooks:
-    """Have ``manager`` serve webhooks and conversions, and its readiness wait for them.
+    """Serve webhooks and conversions with ``manager``, whose readiness waits for them.
 
-    ``jobsetpy webhooks MODULE:FUNCTION`` prints the manifests that have them called.
+    ``jobsetpy webhooks MODULE:FUNCTION`` prints the manifests that register them.
 
     Args:
         manager: not started yet.
-        webhooks: those of its process, all at once.
-        name: of the program; Service, Secret and configurations are named after it.
-        settings: where it is served; those of ``jobsetpy run`` when absent.
+        webhooks: all webhooks and conversions of the process.
+        name: name of the program; Service, Secret and configurations are named after it.
+        settings: address and certificate; those of ``jobsetpy run`` when absent.
 
     Raises:
         ValueError: there are none, or two for one kind.
@@ -388,10 +390,10 @@ def _resource_of(cls: type[Any]) -> ResourceInfo:
 
 
 def carried_over(raw: Any, before: Any, after: Any) -> Any:
-    """``raw`` with what changed between two readings of it; what they do not know stays.
+    """Apply the change from ``before`` to ``after`` to ``raw``, preserving fields unknown to them.
 
-    All three are JSON data. Items of a list that grew are compared by place, those of one that
-    shrank by what they are.
+    All three are JSON data. Items of a list that grew are compared by position, those of one that
+    shrank by value.
     """
     if before == after:
         return raw
@@ -412,7 +414,7 @@ def carried_over(raw: Any, before: Any, after: Any) -> Any:
 
 
 def json_patch(old: Any, new: Any, path: str = "") -> Iterable[dict[str, Any]]:
-    """The JSON patch (RFC 6902) that makes ``new`` of ``old``; lists are replaced as a whole."""
+    """Yield the JSON patch (RFC 6902) from ``old`` to ``new``; lists are replaced as a whole."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in sorted(old.keys() | new.keys()):
             below = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"

@@ -1,4 +1,4 @@
-"""Writes that nearly every controller makes: of a status, and of objects that belong to another."""
+"""Common writes of controllers: of a status, and of objects that belong to another."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ async def list_objects(
     field_selector: str = "",
     page_limit: int = _PAGE,
 ) -> AsyncIterator[T]:
-    """All objects of a list, page by page: ``async for pod in rt.list_objects(client, rt.Pod)``.
+    """List objects, page by page: ``async for pod in rt.list_objects(client, rt.Pod)``.
 
-    Straight from the API server, for what no informer caches. Objects that do not fit the class
-    are left out.
+    Reads from the API server, for objects that no informer caches. Objects that do not fit the
+    class are left out.
 
     Raises:
-        ExpiredError: the list took so long that the server forgot its version: begin again.
+        ExpiredError: the list took too long and its version expired: start again.
     """
     token = ""
     while True:
@@ -56,7 +56,7 @@ async def list_objects(
 
 
 def difference(old: Any, new: Any) -> Any:
-    """The JSON merge patch (RFC 7386) that makes ``new`` of ``old``; {} if they are equal.
+    """Return the JSON merge patch (RFC 7386) from ``old`` to ``new``; {} if they are equal.
 
     Both are JSON data. Lists are replaced as a whole.
     """
@@ -76,24 +76,24 @@ def difference(old: Any, new: Any) -> Any:
 
 
 async def patch_status(client: Client, obj: T, status: Any) -> T:
-    """Have the object's status be ``status``: only what differs is written, and nothing if nothing.
+    """Set the object's status to ``status``; write only the difference, and nothing without one.
 
-    The object must not have changed since it was looked at: if it has, it is read again and the
-    difference is made anew, a few times.
+    If the object has changed since it was read, it is read again and the difference recomputed, a
+    few times.
 
     Args:
-        client: writes.
-        obj: as the cache has it.
-        status: an object of the status' class, or a function that makes one of an object's
-            present state (``lambda job: attrs.evolve(job.status, ready=3)``); the function is the
-            better choice where others write parts of the status as well. Fields of the status
-            that the class does not know are left alone.
+        client: client that writes the status.
+        obj: the object from the cache.
+        status: an object of the status' class, or a function that derives one from the object's
+            current state (``lambda job: attrs.evolve(job.status, ready=3)``); prefer the function
+            if others write parts of the status as well. Fields of the status that the class does
+            not know are preserved.
 
     Returns:
-        The object as the server has it now; ``obj`` itself if nothing was written.
+        The object as stored in the server; ``obj`` itself if nothing was written.
 
     Raises:
-        NotFoundError: it is gone.
+        NotFoundError: the object is gone.
         ConflictError: it changes faster than it can be written.
     """
     current: Any = obj
@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
 
 
 class Outcome(StrEnum):
-    """What ``create_or_apply`` did."""
+    """Action of ``create_or_apply``."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -137,13 +137,13 @@ class Outcome(StrEnum):
 
 @attrs.frozen
 class Applied(Generic[T]):
-    """What came of ``create_or_apply``.
+    """Result of ``create_or_apply``.
 
     Attributes:
-        obj: the object as the server has it.
-        outcome: what was done.
-        drift: paths of the fields that were otherwise than wanted, such as ``spec.replicas``; of
-            an object that was there before.
+        obj: the object as stored in the server.
+        outcome: the action.
+        drift: for an object that existed, paths of the fields that differed from the desired
+            state, such as ``spec.replicas``.
     """
 
     obj: T
@@ -161,20 +161,20 @@ async def create_or_apply(
     owner: str,
     controller: KubeObject | None = None,
 ) -> Applied[T]:
-    """Have an object be as ``body`` says, by server-side apply; nothing is written if it is so.
+    """Create or update an object to match ``body`` by server-side apply; no write if it matches.
 
-    The object is read first, so that what others have changed of it can be told. Fields that an
-    earlier call set and this one leaves out are removed; fields of others are left alone.
+    The object is read first, so that changes made by others can be reported. Fields that an
+    earlier call set and this one omits are removed; fields of others are preserved.
 
     Args:
-        client: reads and writes.
-        cls: of what is returned; the comparison is made on the whole JSON.
+        client: client that reads and writes the object.
+        cls: class of the result; the comparison uses the whole JSON.
         namespace: "" for cluster-scoped kinds.
-        name: of the object.
-        body: what matters of it: labels, annotations, spec, data. Names are filled in.
+        name: name of the object.
+        body: desired labels, annotations, spec, data. Names are filled in.
         owner: the field manager, such as the controller's name.
-        controller: the object that it belongs to: it gets a controller's owner reference, and is
-            garbage collected with it.
+        controller: owner of the object: the object gets a controller's owner reference, and is
+            garbage collected with its owner.
 
     Raises:
         ConflictError: another controller owns it.
@@ -235,7 +235,7 @@ def _check_owner(live: Mapping[str, Any], controller: KubeObject, what: str) -> 
 
 
 def _drift(wanted: Any, live: Any, path: str) -> Iterator[str]:
-    """Where ``live`` is not as ``wanted``; what it has besides does not count."""
+    """Yield the paths where ``live`` differs from ``wanted``; additional fields do not count."""
     if isinstance(wanted, Mapping) and isinstance(live, Mapping):
         for name, value in wanted.items():
             below = f"{path}.{name}" if path else name
@@ -265,7 +265,7 @@ def _applied(live: Mapping[str, Any], owner: str) -> bool:
 
 
 def _owned(live: Mapping[str, Any], owner: str) -> set[tuple[str, ...]]:
-    """Names of the fields that ``owner`` has applied; items of lists are not told apart."""
+    """Names of the fields that ``owner`` has applied; items of lists are not distinguished."""
     return {
         chain
         for entry in _entries(live, owner)
