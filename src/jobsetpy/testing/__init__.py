@@ -1,4 +1,4 @@
-"""The public test kit: a fake API server over real HTTP, builders, and helpers for tests.
+"""Public test kit: a fake API server over real HTTP, builders, and helpers for tests.
 
 No production module imports it.
 """

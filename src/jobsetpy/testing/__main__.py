@@ -1,4 +1,4 @@
-"""Serves a fake API server until it is interrupted: ``python -m jobsetpy.testing``."""
+"""Serve a fake API server until it is interrupted: ``python -m jobsetpy.testing``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobsetpy.testing.apiserver._serving import write_kubeconfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve; the exit code.
+    """Serve; return the exit code.
 
     Args:
         argv: arguments without the program's name; those of the process when absent.

@@ -1,4 +1,4 @@
-"""Builders of the objects tests speak about: short, in the API's words, with plain JSON out."""
+"""Builders of test objects: short, in the API's terms, with plain JSON as the result."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _owner(owner: Mapping[str, Any]) -> Json:
 
 
 class Builder:
-    """What all builders can: metadata, and any field by its wire name.
+    """Common methods of all builders: metadata, and any field by its wire name.
 
-    Every method changes the builder and returns it; ``build()`` gives a copy, so that one builder
-    can make many objects.
+    Every method changes the builder and returns it; ``build()`` returns a copy, so that one
+    builder can create many objects.
     """
 
     def __init__(self, api_version: str, kind: str, name: str, namespace: str) -> None:
@@ -69,7 +69,7 @@ class Builder:
         return self
 
     def identity(self, *, uid: str = "", resource_version: str = "", generation: int = 0) -> Self:
-        """What a server would set, for objects that never see one."""
+        """Set fields that a server would set, for objects that are never stored in one."""
         if uid:
             self._meta["uid"] = uid
         if resource_version:
@@ -95,7 +95,7 @@ class Builder:
         return self
 
     def build(self) -> Json:
-        """The object as JSON data."""
+        """Return the object as JSON data."""
         return copy.deepcopy(self._obj)
 
 
@@ -105,7 +105,7 @@ def _pod_template(spec: Mapping[str, Any] | None) -> Json:
 
 
 class JobSetBuilder(Builder):
-    """Made by :func:`make_jobset`."""
+    """Builder of a JobSet; created by :func:`make_jobset`."""
 
     def __init__(self, name: str, namespace: str) -> None:
         super().__init__(f"{keys.GROUP}/{keys.VERSION}", "JobSet", name, namespace)
@@ -129,12 +129,12 @@ class JobSetBuilder(Builder):
 
         Args:
             name: its name.
-            replicas: how many Jobs.
-            parallelism: how many pods each.
-            completions: as many as ``parallelism`` unless given.
-            backoff_limit: how many pod failures a Job survives.
+            replicas: number of Jobs.
+            parallelism: number of pods of each Job.
+            completions: the same as ``parallelism`` when absent.
+            backoff_limit: number of pod failures that a Job tolerates.
             indexed: completion mode Indexed rather than NonIndexed.
-            group: group name, if not the default one.
+            group: API group, if not the default one.
             depends_on: status by name of the ReplicatedJobs to wait for.
             job: further fields of the Job spec.
             pod: further fields of the pod spec.
@@ -164,7 +164,7 @@ class JobSetBuilder(Builder):
         strategy: str | None = None,
         rules: Sequence[Mapping[str, Any]] = (),
     ) -> Self:
-        """Set the failure policy; what is not given is left out."""
+        """Set the failure policy; absent arguments are left out."""
         policy: Json = self._spec.setdefault("failurePolicy", {})
         if max_restarts is not None:
             policy["maxRestarts"] = max_restarts
@@ -199,7 +199,7 @@ class JobSetBuilder(Builder):
         return self
 
     def network(self, *, dns_hostnames: bool = True, subdomain: str = "") -> Self:
-        """Set whether pods have stable DNS names, and under which subdomain."""
+        """Set whether pods have stable DNS names, and their subdomain."""
         self._spec["network"] = {"enableDNSHostnames": dns_hostnames}
         if subdomain:
             self._spec["network"]["subdomain"] = subdomain
@@ -220,22 +220,22 @@ class JobSetBuilder(Builder):
         return self
 
     def ttl(self, seconds: int) -> Self:
-        """Delete it so many seconds after its end."""
+        """Delete it this number of seconds after it has finished."""
         self._spec["ttlSecondsAfterFinished"] = seconds
         return self
 
     def managed_by(self, controller: str) -> Self:
-        """Name the controller that is to manage it."""
+        """Set the controller that manages it."""
         self._spec["managedBy"] = controller
         return self
 
     def in_place_restart(self, *, max_restarts: int = 3) -> Self:
-        """Restart in place."""
+        """Enable restart in place."""
         return self.failure_policy(max_restarts=max_restarts, strategy=keys.IN_PLACE_RESTART)
 
 
 class JobBuilder(Builder):
-    """Made by :func:`make_job`."""
+    """Builder of a Job; created by :func:`make_job`."""
 
     def __init__(self, name: str, namespace: str) -> None:
         super().__init__("batch/v1", "Job", name, namespace)
@@ -266,7 +266,7 @@ class JobBuilder(Builder):
         replicas: int = 1,
         attempt: int = 0,
     ) -> Self:
-        """Make it a child of a JobSet: owner and the labels that tell which child."""
+        """Make it a child of a JobSet: set the owner and the labels that identify the child."""
         meta = jobset["metadata"]
         return self.owned_by(jobset).labels(
             {
@@ -280,17 +280,17 @@ class JobBuilder(Builder):
         )
 
     def complete(self) -> Self:
-        """Finish it with success."""
+        """Let it succeed."""
         done = self._spec["completions"]
         return self.status(succeeded=done).condition("Complete", reason="CompletionsReached")
 
     def failed(self, reason: str = "BackoffLimitExceeded") -> Self:
-        """Finish it with failure."""
+        """Let it fail."""
         return self.status(failed=1).condition("Failed", reason=reason)
 
 
 class PodBuilder(Builder):
-    """Made by :func:`make_pod`."""
+    """Builder of a pod; created by :func:`make_pod`."""
 
     def __init__(self, name: str, namespace: str) -> None:
         super().__init__("v1", "Pod", name, namespace)
@@ -302,7 +302,7 @@ class PodBuilder(Builder):
         return self.annotations({keys.COMPLETION_INDEX_ANNOTATION: str(index)})
 
     def node(self, name: str) -> Self:
-        """Put it on a node."""
+        """Assign it to a node."""
         return self.spec(nodeName=name)
 
     def phase(self, phase: str) -> Self:
@@ -310,20 +310,20 @@ class PodBuilder(Builder):
         return self.status(phase=phase)
 
     def epoch(self, epoch: int) -> Self:
-        """Set what an agent reports."""
+        """Set the epoch reported by the agent."""
         return self.annotations({keys.EPOCH_ANNOTATION: str(epoch)})
 
 
 def make_jobset(name: str = "js", namespace: str = "default") -> JobSetBuilder:
-    """A JobSet without ReplicatedJobs; add them with ``replicated_job``."""
+    """Return a JobSet without ReplicatedJobs; add them with ``replicated_job``."""
     return JobSetBuilder(name, namespace)
 
 
 def make_job(name: str = "job", namespace: str = "default") -> JobBuilder:
-    """An indexed Job of one pod."""
+    """Return an indexed Job with one pod."""
     return JobBuilder(name, namespace)
 
 
 def make_pod(name: str = "pod", namespace: str = "default") -> PodBuilder:
-    """A pod with one container."""
+    """Return a pod with one container."""
     return PodBuilder(name, namespace)

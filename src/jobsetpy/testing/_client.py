@@ -10,12 +10,12 @@ from jobsetpy.testing.apiserver._world import World
 
 
 def make_client(url: str, **settings: Any) -> Client:
-    """A client on the package's slim transport, without rate limit unless ``settings`` say so.
+    """Return a client on the package's slim transport, without rate limit by default.
 
     Args:
-        url: of a running server; TLS needs ``ca_file`` or ``cadata`` in the settings.
-        **settings: for ``Client``; ``ca_file``, ``cadata``, ``token``, ``token_file`` and
-            ``server_hostname`` go to the transport.
+        url: URL of a running server; TLS needs ``ca_file`` or ``cadata`` in the settings.
+        **settings: arguments of ``Client``; ``ca_file``, ``cadata``, ``token``, ``token_file``
+            and ``server_hostname`` are passed to the transport.
     """
     names = {"ca_file", "cadata", "token", "token_file", "server_hostname"}
     transport_settings = {name: settings.pop(name) for name in names & settings.keys()}
@@ -23,7 +23,7 @@ def make_client(url: str, **settings: Any) -> Client:
 
 
 class RecordingClient(Client):
-    """A ``Client`` on a world in memory, for tests of what a reconciler writes.
+    """``Client`` of a world in memory, for tests of a reconciler's writes.
 
     ::
 
@@ -32,11 +32,11 @@ class RecordingClient(Client):
         ...
         assert [("create", "jobs", "a-w-0")] == client.calls
 
-    Answers are those of the fake API server, and so are ``world.faults``.
+    Responses are those of the fake API server, including ``world.faults``.
 
     Args:
         world: the objects; an empty world when absent.
-        **settings: for ``Client``.
+        **settings: arguments of ``Client``.
     """
 
     def __init__(self, world: World | None = None, **settings: Any) -> None:
@@ -45,12 +45,12 @@ class RecordingClient(Client):
 
     @property
     def writes(self) -> list[Request]:
-        """Every request that may have changed something, oldest first."""
+        """Requests that may have changed an object, oldest first."""
         return self.world.requests.writes
 
     @property
     def calls(self) -> list[tuple[str, str, str]]:
-        """The writes as verb, resource and name; the name of a create is that in its body."""
+        """Writes as verb, resource and name; the name of a create is the one in its body."""
         return [(one.verb, one.resource, one.name or _body_name(one)) for one in self.writes]
 
 

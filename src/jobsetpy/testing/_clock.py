@@ -1,4 +1,4 @@
-"""A clock for tests whose event loop runs in virtual time."""
+"""Clock for tests whose event loop runs in virtual time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
-    """The running event loop's time, and a wall clock that keeps pace with it.
+    """The running event loop's time, and a wall clock in step with it.
 
     For loops whose time jumps to the next timer, such as those of the pytest plugin ``looptime``:
-    components that are given this clock agree with the loop's timers. Where no loop runs, or where
-    a test moves the time itself, use ``aio.ManualClock``.
+    components that are given this clock agree with the loop's timers. Without a running loop, or
+    in a test that moves the time itself, use ``aio.ManualClock``.
 
     Args:
-        start: the wall clock when the loop's time is 0.
+        start: wall-clock time when the loop's time is 0.
     """
 
     __slots__ = ("_start",)
@@ -25,9 +25,9 @@ class VirtualClock:
         self._start = start
 
     def monotonic(self) -> float:
-        """Seconds of ``loop.time()``."""
+        """Return ``loop.time()``, in seconds."""
         return asyncio.get_running_loop().time()
 
     def now(self) -> datetime:
-        """``start``, and the loop's time since."""
+        """Return ``start`` plus the loop's time."""
         return self._start + timedelta(seconds=self.monotonic())

@@ -1,4 +1,4 @@
-"""Waiting for something to become true, in tests that run in real time."""
+"""Waiting until a condition is true, in tests that run in real time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ async def eventually(
 
     Args:
         predicate: a function or coroutine function.
-        timeout: how long to try, in seconds.
-        poll_s: how long to wait between tries, in seconds.
+        timeout: maximum total time, in seconds.
+        poll_s: interval between calls, in seconds.
 
     Raises:
         AssertionError: it never became true; the last failed assert is its cause.

@@ -1,4 +1,4 @@
-"""A manager that runs for as long as a block does, and time that does not have to be waited for."""
+"""Manager that runs for the duration of a block, and event loops in virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 Setup = Callable[[Manager], Awaitable[None] | None]
 
 START_S = 60.0
-"""How long a manager may take until it works."""
+"""Timeout for the start of a manager, in seconds."""
 
 
 @asynccontextmanager
@@ -29,21 +29,21 @@ async def running_manager(
     settings: ManagerSettings | None = None,
     clock: aio.Clock | None = None,
 ) -> AsyncIterator[Manager]:
-    """Run a manager against a world in memory; inside of the block it works.
+    """Run a manager against a world in memory; it is started within the block.
 
     ::
 
         async with running_manager(world, my_module.setup) as manager:
             world.create("widgets", {...})
-            await asyncio.sleep(5)  # no time at all in virtual time
+            await asyncio.sleep(5)  # takes no real time in virtual time
 
-    Its client is a ``RecordingClient``. What the manager raises comes out of the block.
+    Its client is a ``RecordingClient``. An exception of the manager is raised from the block.
 
     Args:
         world: the cluster.
-        *setups: functions as of ``jobsetpy run``.
-        settings: of the manager.
-        clock: of the manager; the loop's when absent.
+        *setups: functions as for ``jobsetpy run``.
+        settings: settings of the manager.
+        clock: clock of the manager; the loop's when absent.
     """
     client = RecordingClient(world)
     manager, stop = Manager(client, settings=settings, clock=clock), asyncio.Event()
@@ -69,10 +69,10 @@ async def _run(manager: Manager, stop: asyncio.Event) -> None:
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next timer as soon as nothing else is to be done.
+    """Event loop whose time jumps to the next timer as soon as there is nothing else to do.
 
-    For what lives in one process without sockets, such as a ``World``: ten minutes of back-off
-    take no time. A loop that waits for nothing that could ever come raises ``RuntimeError``.
+    For programs in one process without sockets, such as a ``World``: ten minutes of back-off take
+    no real time. A loop that waits for something that can never happen raises ``RuntimeError``.
     """
 
     def __init__(self) -> None:
@@ -80,16 +80,16 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._virtual_s = 0.0
 
     def time(self) -> float:
-        """Seconds since the loop was made."""
+        """Return the seconds since the loop was created."""
         return self._virtual_s
 
     def jump(self, seconds: float) -> None:
-        """Have so much time passed."""
+        """Advance the time by this number of seconds."""
         self._virtual_s += seconds
 
 
 class _Jumping(selectors.DefaultSelector):
-    """Waits for no time-out, but tells the loop that it is over."""
+    """Selector that does not wait for a timeout, but advances the loop's time by it."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class _Jumping(selectors.DefaultSelector):
         if found or timeout == 0:
             return found
         if timeout is None:
-            # Only another thread could wake this loop up, such as one of asyncio.to_thread.
+            # Only another thread could wake this loop, such as one of asyncio.to_thread.
             found = super().select(REAL_WAIT_S)
             if not found:
                 msg = f"nothing happened for {REAL_WAIT_S:g} s, and no timer is set: a dead end"
@@ -111,7 +111,7 @@ class _Jumping(selectors.DefaultSelector):
 
 
 REAL_WAIT_S = 30.0
-"""How long a virtual loop waits for other threads where there is no timer."""
+"""Time that a virtual loop without timers waits for other threads, in seconds."""
 
 
 class VirtualTime:
@@ -121,6 +121,6 @@ class VirtualTime:
         self.clock = VirtualClock()
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end on an event loop of its own."""
+        """Run a coroutine to completion on its own event loop."""
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
             return runner.run(main)

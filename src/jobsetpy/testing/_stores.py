@@ -1,4 +1,4 @@
-"""Caches made by hand, for tests of reconcilers that need no server."""
+"""Manually filled caches, for tests of reconcilers that need no server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def decoded(cls: type[T], data: Mapping[str, Any]) -> T:
-    """A wire object from JSON data, made as informers make it."""
+    """Decode a wire object from JSON data, as informers do."""
     return msgspec.json.decode(msgspec.json.encode(data), type=cls)
 
 
@@ -24,7 +24,7 @@ def store_of(
     indexes: Iterable[Index[T]] = (),
     tallies: Iterable[Tally[T, Any, Any]] = (),
 ) -> Store[T]:
-    """A synced store that holds ``objs``: wire objects, or JSON data to decode."""
+    """Return a synced store that holds ``objs``: wire objects, or JSON data to decode."""
     return store_writer_of(cls, objs, indexes=indexes, tallies=tallies).store
 
 
@@ -35,7 +35,7 @@ def store_writer_of(
     indexes: Iterable[Index[T]] = (),
     tallies: Iterable[Tally[T, Any, Any]] = (),
 ) -> StoreWriter[T]:
-    """As ``store_of``, for tests that change the store afterwards."""
+    """Return a store's writer, like ``store_of``, for tests that change the store afterwards."""
     writer: StoreWriter[T] = StoreWriter(cls, indexes=indexes, tallies=tallies)
     made = [decoded(cls, obj) if isinstance(obj, Mapping) else obj for obj in objs]
     writer.replace(made, "1")

@@ -1,7 +1,7 @@
-"""JobSets for tests of rules: builders, and a model of what an API server makes of a plan.
+"""JobSets for tests of rules: builders, and a model of a plan's effects in an API server.
 
-``ModelCluster`` holds one JobSet with its Jobs as plain JSON, carries plans out at once, and lets a
-test play the Job controller. It knows no conflicts, caches or delays: those belong to tests of
+``ModelCluster`` holds one JobSet with its Jobs as plain JSON, executes plans immediately, and lets
+a test play the Job controller. It has no conflicts, caches or delays: those belong to tests of
 reconcilers, against ``FakeApiServer``.
 """
 
@@ -25,7 +25,7 @@ from jobsetpy.testing.apiserver._patches import merge_patch as merge
 __all__ = ["EPOCH_START", "ModelCluster", "decoded", "jobset_json", "merge", "replicated_job"]
 
 EPOCH_START = datetime(2026, 1, 1, tzinfo=UTC)
-"""Where the model's clock starts."""
+"""Initial time of the model's clock."""
 
 
 def replicated_job(  # noqa: PLR0913 - a builder: one keyword for each field
@@ -40,7 +40,7 @@ def replicated_job(  # noqa: PLR0913 - a builder: one keyword for each field
     pod_metadata: Mapping[str, Any] | None = None,
     pod_spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A ReplicatedJob as JSON, with one container that runs nothing."""
+    """Return a ReplicatedJob as JSON, with one container that runs nothing."""
     template: dict[str, Any] = {
         "spec": {
             "parallelism": parallelism,
@@ -80,10 +80,10 @@ def jobset_json(
     status: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A JobSet as JSON: DNS names and success policy ``All``, as admission would fill them in.
+    """Return a JobSet as JSON: with DNS names and success policy ``All``, as after admission.
 
-    Without ReplicatedJobs it has those of most tests: ``replicated-job-a`` with one replica and
-    ``replicated-job-b`` with three. ``spec`` takes further fields under their JSON names.
+    By default it has the ReplicatedJobs of most tests: ``replicated-job-a`` with one replica and
+    ``replicated-job-b`` with three. ``spec`` takes further fields by their JSON names.
     """
     chosen = replicated_jobs or (
         replicated_job("replicated-job-a"),
@@ -109,18 +109,18 @@ def jobset_json(
 
 
 class ModelCluster:
-    """One JobSet and its children; plans are carried out at once and in full.
+    """One JobSet and its children; plans are executed immediately and completely.
 
     Args:
-        jobset: as JSON.
-        features: the feature gates of the planner.
+        jobset: the JobSet as JSON.
+        features: feature gates of the plan.
 
     Attributes:
         events: reasons of the events that were stored with a status, in order.
         notices: reasons of the other events.
-        group_objects: what group scheduling made, by kind and name.
-        group_rbac: whether that includes the right to watch it.
-        clock: the time that plans see; it moves only when a test moves it.
+        group_objects: objects created by group scheduling, by kind and name.
+        group_rbac: True if they include the permission to watch them.
+        clock: time of the plans; only a test advances it.
     """
 
     def __init__(self, jobset: Mapping[str, Any], features: Features | None = None) -> None:
@@ -138,44 +138,44 @@ class ModelCluster:
         self.status_writes = 0
         self._uids = 0
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------
 
     @property
     def jobset(self) -> JobSet:
-        """The JobSet as the controller would read it."""
+        """JobSet as the controller would read it."""
         return decoded(JobSet, self.object)
 
     @property
     def status(self) -> JobSetStatus:
-        """Its status."""
+        """Status of the JobSet."""
         return self.jobset.status
 
     def job(self, name: str) -> Job:
-        """A Job as the controller would read it."""
+        """Return a Job as the controller would read it."""
         return decoded(Job, self.jobs[name])
 
     def condition(self, kind: str) -> tuple[str, str] | None:
-        """Status and reason of a condition, or ``None``."""
+        """Return status and reason of a condition, or ``None``."""
         for item in self.status.conditions:
             if item.type == kind:
                 return item.status, item.reason
         return None
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """The counters that are not zero, by ReplicatedJob."""
+        """Return the counters that are not zero, by ReplicatedJob."""
         return {
             item["name"]: {k: v for k, v in item.items() if v and k != "name"}
             for item in self.object.get("status", {}).get("replicatedJobsStatus", ())
         }
 
     def reasons(self) -> list[str]:
-        """Reasons of the stored events."""
+        """Return the reasons of the stored events."""
         return [event.reason for event in self.events]
 
     # -- the controller -----------------------------------------------------------------------
 
     def observe(self) -> ObservedJobSet:
-        """What a reconcile sees, with a cache that is up to date."""
+        """Return the input of a reconcile with an up-to-date cache."""
         jobset = self.jobset
         return ObservedJobSet(
             key=jobset.metadata.key,
@@ -190,15 +190,15 @@ class ModelCluster:
 
     @property
     def now(self) -> p.Now:
-        """The model's time; its monotonic clock stands still."""
+        """Time of the model; its monotonic clock stands still."""
         return p.Now(self.clock, 0.0)
 
     def plan(self) -> p.JobsPlan:
-        """The plan for the present state, by a reconciler that remembers nothing."""
+        """Return the plan for the current state, by a reconciler without memory."""
         return plan_jobs(self.observe(), p.JobsMemory(), self.now)
 
     def reconcile(self, *, limit: int = 12) -> p.JobsPlan:
-        """Plan and carry out until there is nothing left to do; the last plan."""
+        """Plan and execute until the plan is empty; return the last plan."""
         for _ in range(limit):
             plan = self.plan()
             if plan.empty:
@@ -208,7 +208,7 @@ class ModelCluster:
         raise AssertionError(msg)
 
     def carry_out(self, plan: p.JobsPlan) -> None:
-        """Do what a plan says."""
+        """Execute a plan."""
         for action in plan.actions:
             self._act(action)
         self.notices += plan.notices
@@ -250,10 +250,10 @@ class ModelCluster:
                 self.deleted = True
                 self.object["metadata"]["deletionTimestamp"] = seconds_text(self.clock)
 
-    # -- the rest of the world ----------------------------------------------------------------
+    # -- the rest of the cluster --------------------------------------------------------------
 
     def collect(self, *names: str) -> None:
-        """Let terminating Jobs go: those named, or all."""
+        """Remove terminating Jobs: those named, or all."""
         for name in names or tuple(self.jobs):
             if "deletionTimestamp" in self.jobs[name]["metadata"]:
                 del self.jobs[name]
@@ -267,20 +267,20 @@ class ModelCluster:
         self.jobs[name]["status"] = {**self.jobs[name].get("status", {}), **status}
 
     def ready(self, *names: str) -> None:
-        """Have all pods of Jobs run ready."""
+        """Set all pods of Jobs to ready."""
         for name in names:
             pods = self.jobs[name]["spec"].get("parallelism", 1)
             self.set_status(name, active=pods, ready=pods)
 
     def complete(self, *names: str) -> None:
-        """Have Jobs complete."""
+        """Let Jobs complete."""
         for name in names:
             self._finish(name, "Complete", "CompletionsReached", "")
 
     def fail(
         self, name: str, reason: str = "BackoffLimitExceeded", message: str = "", *, after: int = 0
     ) -> None:
-        """Have a Job fail, ``after`` seconds from now."""
+        """Let a Job fail, ``after`` seconds from now."""
         self._finish(name, "Failed", reason, message, self.clock + timedelta(seconds=after))
 
     def _finish(
@@ -296,7 +296,7 @@ class ModelCluster:
         self.set_status(name, active=0, ready=0, conditions=[condition])
 
     def each(self, action: Callable[[str], None], *, prefix: str = "") -> None:
-        """Do something with every Job whose name starts so."""
+        """Call a function with every Job whose name starts with ``prefix``."""
         for name in tuple(self.jobs):
             if name.startswith(prefix):
                 action(name)

@@ -1,4 +1,4 @@
-"""Admission webhooks: called for each write that a configuration in the world is about.
+"""Admission webhooks: called for each write that matches a configuration in the world.
 
 Kubernetes documents, "Dynamic Admission Control". Mutating webhooks are called one after the other
 in the order of their configurations' names, and then all validating ones. ``matchConditions`` are
@@ -33,14 +33,14 @@ _PLURALS: Final = {
 }
 
 Handler = Callable[[str, Json], Awaitable[Mapping[str, Any]]]
-"""Given the path and the AdmissionReview; returns the AdmissionReview with its answer."""
+"""Takes the path and the AdmissionReview; returns the AdmissionReview with its response."""
 
 
 class Admission:
-    """The webhooks of a world.
+    """Webhooks of a world.
 
     Args:
-        storage: where the configurations are.
+        storage: storage with the configurations.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -48,19 +48,19 @@ class Admission:
         self.services: dict[str, str | Handler] = {}
 
     def concerns(self, collection: Collection, operation: str, subresource: str) -> bool:
-        """Whether any webhook is about such writes."""
+        """Return whether a webhook matches such writes."""
         if collection.kind.info.group == GROUP:
-            return False  # or nobody could mend them
+            return False  # otherwise a broken configuration could not be fixed
         rules = (collection, operation, subresource)
         return any(
             _covers(hook, *rules) for mutating in _PLURALS for hook in self._configured(mutating)
         )
 
     async def mutated(self, call: Review) -> Json | None:
-        """The object as the mutating webhooks want it; ``None`` for deletions.
+        """Return the object as changed by the mutating webhooks; ``None`` for deletions.
 
         Raises:
-            StatusError: one of them refuses, or cannot be asked.
+            StatusError: a webhook refuses, or cannot be called.
         """
         obj = copy.deepcopy(call.obj)
         for hook in self._chosen(call, mutating=True):
@@ -72,10 +72,10 @@ class Admission:
         return obj
 
     async def validated(self, call: Review, obj: Json | None) -> None:
-        """Ask the validating webhooks.
+        """Call the validating webhooks.
 
         Raises:
-            StatusError: one of them refuses, or cannot be asked.
+            StatusError: a webhook refuses, or cannot be called.
         """
         for hook in self._chosen(call, mutating=False):
             await self._asked(hook, call, obj)
@@ -143,7 +143,7 @@ class Admission:
         return response
 
     def _place(self, config: Json) -> tuple[str | Handler, str, str | None]:
-        """Base URL or function, path, and the name in the certificate."""
+        """Return the base URL or function, the path, and the name in the certificate."""
         if "url" in config:
             return config["url"], "", None
         service = config["service"]
@@ -157,17 +157,17 @@ class Admission:
 
 @attrs.frozen(eq=False)
 class Review:
-    """A write that webhooks are asked about.
+    """Write for which webhooks are called.
 
     Args:
-        collection: what is written to.
-        key: of the object.
+        collection: collection of the object.
+        key: key of the object.
         operation: CREATE, UPDATE or DELETE.
-        subresource: "" or the one that is written to.
-        obj: what would be stored; ``None`` for deletions.
-        old: what is stored; ``None`` for creations.
-        dry_run: whether nothing will be.
-        user: who writes.
+        subresource: "" or the written subresource.
+        obj: the object to be stored; ``None`` for deletions.
+        old: the stored object; ``None`` for creations.
+        dry_run: nothing will be stored.
+        user: the requesting user.
     """
 
     collection: Collection
@@ -180,7 +180,7 @@ class Review:
     user: str
 
     def review(self, obj: Json | None) -> Json:
-        """The AdmissionReview that a webhook is sent."""
+        """Return the AdmissionReview to send to a webhook."""
         info = self.collection.kind.info
         kind = {"group": info.group, "version": info.version, "kind": info.kind}
         resource = {"group": info.group, "version": info.version, "resource": info.plural}
@@ -247,7 +247,7 @@ def _covers(hook: Json, collection: Collection, operation: str, subresource: str
 
 
 def _matches(selector: Mapping[str, Any] | None, obj: Json) -> bool:
-    """Whether a LabelSelector, as objects have it, selects an object."""
+    """Return whether a LabelSelector, in its JSON form, selects an object."""
     parts = [f"{key}={value}" for key, value in ((selector or {}).get("matchLabels") or {}).items()]
     for each in (selector or {}).get("matchExpressions") or ():
         key, values = each["key"], ",".join(each.get("values") or ())

@@ -1,6 +1,6 @@
-"""The API server's failure answers, as exceptions that carry a Status object.
+"""Failure responses of the API server, as exceptions that carry a Status object.
 
-Texts and fields follow what a real kube-apiserver (1.36) sends; the contract suite compares them.
+Texts and fields follow those of a real kube-apiserver (1.36); the contract suite compares them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _OPTIONS_GROUP = "meta.k8s.io"
 
 
 class StatusError(Exception):
-    """A request fails with this Status.
+    """Failure of a request with this Status.
 
     Args:
         code: HTTP status code.
-        reason: the machine-readable reason; "" for errors the server has no reason for.
+        reason: the machine-readable reason; "" for errors without one.
         message: the text for people.
         details: the Status object's ``details``, or ``None`` to leave them out.
         retry_after: seconds for the Retry-After header.
-        continue_token: a token in the Status' own metadata, as 410 answers to lists have it.
-        plain: answer with this text instead of a Status object.
+        continue_token: token in the Status' own metadata, as in 410 responses to lists.
+        plain: respond with this text instead of a Status object.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class StatusError(Exception):
         self.plain = plain
 
     def body(self) -> dict[str, Any]:
-        """The Status object."""
+        """Return the Status object."""
         meta = {"continue": self.continue_token} if self.continue_token else {}
         status: dict[str, Any] = {
             "kind": "Status",
@@ -67,12 +67,12 @@ class StatusError(Exception):
 
 
 def qualified(info: ResourceInfo) -> str:
-    """``pods`` or ``jobs.batch``, as messages name a resource."""
+    """Return the name of a resource in messages: ``pods`` or ``jobs.batch``."""
     return f"{info.plural}.{info.group}" if info.group else info.plural
 
 
 def details_of(info: ResourceInfo, name: str, *, kind: str | None = None) -> dict[str, Any]:
-    """``details`` that point to one object; ``kind`` is the plural unless given."""
+    """Return ``details`` that refer to one object; ``kind`` is the plural by default."""
     details: dict[str, Any] = {"name": name} if name else {}
     if info.group:
         details["group"] = info.group
@@ -81,35 +81,35 @@ def details_of(info: ResourceInfo, name: str, *, kind: str | None = None) -> dic
 
 
 def not_found(info: ResourceInfo, name: str) -> StatusError:
-    """404: no such object."""
+    """Return 404: no such object."""
     message = f"{qualified(info)} {json.dumps(name)} not found"
     return StatusError(404, "NotFound", message, details_of(info, name))
 
 
 def no_such_path() -> StatusError:
-    """404 for a path of a known API group that is no resource."""
+    """Return 404 for a path of a known API group that is not a resource."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def page_not_found() -> StatusError:
-    """404 for a path outside every known API group: plain text, no Status."""
+    """Return 404 for a path outside all known API groups: plain text, no Status."""
     return StatusError(404, "NotFound", "404 page not found", plain="404 page not found\n")
 
 
 def already_exists(info: ResourceInfo, name: str) -> StatusError:
-    """409: a create found the name taken."""
+    """Return 409: the name of a create is taken."""
     message = f"{qualified(info)} {json.dumps(name)} already exists"
     return StatusError(409, "AlreadyExists", message, details_of(info, name))
 
 
 def conflict(info: ResourceInfo, name: str, why: str = "", *, kind: str = "") -> StatusError:
-    """409: the object is not in the state the writer believed.
+    """Return 409: the object is not in the state that the writer expected.
 
     Args:
         info: the resource.
         name: the object's name.
         why: the reason; the text about a newer resourceVersion when empty.
-        kind: what to call the resource; its qualified plural when empty.
+        kind: name of the resource in the message; its qualified plural when empty.
     """
     why = why or (
         "the object has been modified; please apply your changes to the latest version and try"
@@ -121,14 +121,14 @@ def conflict(info: ResourceInfo, name: str, why: str = "", *, kind: str = "") ->
 
 
 def bad_request(message: str) -> StatusError:
-    """400."""
+    """Return 400."""
     return StatusError(400, "BadRequest", message)
 
 
 def invalid(
     info: ResourceInfo, name: str, causes: Sequence[Cause], *, kind: str = ""
 ) -> StatusError:
-    """422: validation found the given causes."""
+    """Return 422: validation found the given causes."""
     kind = kind or info.kind
     what = f"{kind}.{info.group}" if info.group else kind
     found = [f"{one['field']}: {one['message']}" for one in causes]
@@ -138,24 +138,24 @@ def invalid(
 
 
 def invalid_options(kind: str, causes: Sequence[Cause]) -> StatusError:
-    """422 about query parameters or DeleteOptions; ``kind`` such as ``ListOptions``."""
+    """Return 422 about query parameters or DeleteOptions; ``kind`` such as ``ListOptions``."""
     return invalid(ResourceInfo(_OPTIONS_GROUP, "v1", kind, kind), "", causes)
 
 
 def patch_refused() -> StatusError:
-    """422: a JSON patch that cannot be applied; the real server says no more than this either."""
+    """Return 422: a JSON patch cannot be applied; the real server gives no more details."""
     message = "the server rejected our request due to an error in our request"
     return StatusError(422, "Invalid", message, {})
 
 
 def method_not_allowed() -> StatusError:
-    """405."""
+    """Return 405."""
     message = "the server does not allow this method on the requested resource"
     return StatusError(405, "MethodNotAllowed", message, {})
 
 
 def unsupported_media_type(accepted: Sequence[str] = ()) -> StatusError:
-    """415, with the accepted types when the server gets as far as naming them."""
+    """Return 415, with the accepted types where the real server names them."""
     if not accepted:
         return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     message = (
@@ -166,12 +166,12 @@ def unsupported_media_type(accepted: Sequence[str] = ()) -> StatusError:
 
 
 def expired(message: str, *, continue_token: str = "") -> StatusError:
-    """410 with reason Expired."""
+    """Return 410 with reason Expired."""
     return StatusError(410, "Expired", message, continue_token=continue_token)
 
 
 def too_large_version(asked: int, current: int) -> StatusError:
-    """504: a resourceVersion from the future."""
+    """Return 504: a resourceVersion from the future."""
     return StatusError(
         504,
         "Timeout",
@@ -187,12 +187,12 @@ def too_large_version(asked: int, current: int) -> StatusError:
 
 
 def internal(message: str) -> StatusError:
-    """500 without a reason: what the real server sends for errors it did not classify."""
+    """Return 500 without a reason, as the real server does for unclassified errors."""
     return StatusError(500, "", message)
 
 
 def injected(code: int, retry_after: float | None, message: str) -> StatusError:
-    """A failure made by a fault rule, with the reason a real server gives that code."""
+    """Return the failure of a fault rule, with the reason that a real server gives that code."""
     reason = {
         401: "Unauthorized",
         403: "Forbidden",

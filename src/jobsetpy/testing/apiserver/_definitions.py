@@ -1,6 +1,6 @@
-"""CustomResourceDefinitions: creating one makes its kind, as on a real server.
+"""CustomResourceDefinitions: creating one registers its kind, as on a real server.
 
-Objects are pruned, defaulted and validated by the schema of the version that is served.
+Objects are pruned, defaulted and validated by the schema of the served version.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEFINITIONS = Kind(
 
 
 def kind_of(definition: Mapping[str, Any]) -> Kind | None:
-    """The kind that a definition describes, in its stored version; ``None`` if it serves none."""
+    """Return the kind that a CRD defines, in its stored version; ``None`` if it serves none."""
     spec = definition["spec"]
     served = [version for version in spec["versions"] if version.get("served", True)]
     version = next((one for one in served if one.get("storage")), next(iter(served), None))
@@ -82,7 +82,7 @@ def kind_of(definition: Mapping[str, Any]) -> Kind | None:
 
 
 def _nodes(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every typed node below a schema by dotted path; list items have the path of their list."""
+    """Yield every typed node below a schema by dotted path; list items have their list's path."""
     yield path, schema
     items = schema.get("items")
     if isinstance(items, Mapping):

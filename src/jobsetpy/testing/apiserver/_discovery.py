@@ -1,4 +1,4 @@
-"""What a client can find out about the server: groups, resources, version."""
+"""Discovery documents of the server: groups, resources, version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VERBS = [
 
 
 def discover(storage: Storage, path: str) -> dict[str, Any] | None:
-    """The document at a discovery path; ``None`` if it is none."""
+    """Return the document at a discovery path; ``None`` for other paths."""
     parts = [part for part in path.split("/") if part]
     match parts:
         case ["version"]:
@@ -46,7 +46,7 @@ def discover(storage: Storage, path: str) -> dict[str, Any] | None:
 
 
 def knows_group(storage: Storage, group: str, version: str) -> bool:
-    """Whether some resource lives there."""
+    """Return whether the group and version have a resource."""
     return any((one.kind.info.group, one.kind.info.version) == (group, version) for one in storage)
 
 

@@ -1,4 +1,4 @@
-"""What happens to a request between its arrival and its answer, over HTTP or in memory."""
+"""Processing of a request from its arrival to its response, over HTTP or in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_BODY = 3 * 1024 * 1024
 
 @attrs.frozen(kw_only=True)
 class Arrival:
-    """A request as it came."""
+    """Request as received."""
 
     method: str
     path: str
@@ -39,7 +39,7 @@ class Arrival:
 
 @attrs.frozen
 class Reply:
-    """A complete answer."""
+    """Complete response."""
 
     status: int
     body: bytes
@@ -48,12 +48,12 @@ class Reply:
 
 
 class Dispatcher:
-    """Logs requests, lets the script interfere, and carries out what is left.
+    """Logs requests, applies fault rules, and executes the remaining requests.
 
     Args:
         storage: the objects.
         registry: the writes.
-        settle: called after each request that was carried out.
+        settle: called after each request that was executed.
     """
 
     def __init__(self, storage: Storage, registry: Registry, settle: Callable[[], None]) -> None:
@@ -67,7 +67,7 @@ class Dispatcher:
         self._settle = settle
 
     def log(self, arrival: Arrival) -> Request:
-        """Find out what a request is about, and note it."""
+        """Determine the target of a request, and log it."""
         route = _http.parse_path(arrival.path)
         verb = arrival.method.lower()
         refused: StatusError | None = None
@@ -96,10 +96,10 @@ class Dispatcher:
         return entry
 
     async def answer(self, arrival: Arrival, entry: Request) -> Reply | Watch:
-        """Carry a request out; a ``Watch`` is yet to be run.
+        """Execute a request; a returned ``Watch`` has yet to be run.
 
         Raises:
-            ConnectionCutError: the script wants no answer to be sent.
+            ConnectionCutError: a fault rule suppresses the response.
         """
         try:
             reply = await self._answer(arrival, entry)
@@ -162,7 +162,7 @@ class Dispatcher:
 
 
 def failure(error: StatusError) -> Reply:
-    """The answer an exception stands for."""
+    """Return the response for an exception."""
     if error.plain:
         return Reply(error.code, error.plain.encode(), content_type="text/plain")
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}

@@ -1,7 +1,7 @@
-"""Scripted faults: rules that say which requests go wrong, how, and how often.
+"""Scripted faults: rules that define which requests fail, how, and how often.
 
-A rule is made by one call and works until it has hit ``count`` requests, or until ``lift()``.
-Rules about watch streams also hit the streams that are open already.
+A rule is created by one call and is active until it has hit ``count`` requests, or until
+``lift()``. Rules about watch streams also hit streams that are already open.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Action = Literal["status", "latency", "lose", "cut", "stall", "duplicate", "drop
 
 @attrs.frozen(kw_only=True)
 class Target:
-    """What a request is about, as authorization rules name it.
+    """Target of a request, in the terms of authorization rules.
 
     ``verb`` is get, list, watch, create, update, patch, apply, delete or deletecollection; for
-    paths that are no resources it is the HTTP method in lower case and ``resource`` is "".
-    ``resource`` is the plural, with ``/status`` and the like for subresources.
+    other paths it is the HTTP method in lower case and ``resource`` is "". ``resource`` is the
+    plural, with ``/status`` and the like for subresources.
     """
 
     verb: str
@@ -33,10 +33,10 @@ class Target:
 
 
 class Select(TypedDict, total=False):
-    """Which requests a rule is about.
+    """Selection of the requests that a rule hits.
 
-    Patterns as of ``fnmatch``, "*" when absent; see :class:`Target` for what they mean. ``count``
-    is how many requests (or streams) are hit, ``None`` for all; ``skip`` how many pass first.
+    Patterns as in ``fnmatch``, "*" when absent; :class:`Target` defines the fields. ``count`` is
+    the number of requests (or streams) to hit, ``None`` for all; ``skip`` the number to pass first.
     """
 
     verb: str
@@ -72,7 +72,7 @@ class Rule:
     lifted: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
 
     def matches(self, target: Target) -> bool:
-        """Whether the rule is about this request."""
+        """Return whether the rule selects this request."""
         return (
             fnmatchcase(target.verb, self.verb)
             and fnmatchcase(target.resource, self.resource)
@@ -83,11 +83,11 @@ class Rule:
 
     @property
     def spent(self) -> bool:
-        """Whether it has hit as often as it should, or was lifted."""
+        """True if it has hit ``count`` requests, or was lifted."""
         return self.lifted.is_set() or (self.count is not None and self.hits >= self.count)
 
     def take(self) -> bool:
-        """Count one matching request; whether the rule hits it."""
+        """Count one matching request; return whether the rule hits it."""
         if self.spent:
             return False
         if self.skip > 0:
@@ -97,26 +97,26 @@ class Rule:
         return True
 
     def lift(self) -> None:
-        """End the rule; what it stalls goes on."""
+        """End the rule; stalled requests continue."""
         self.lifted.set()
 
 
 class OpenStream(Protocol):
-    """An open watch, as the script sees it."""
+    """Interface of an open watch for fault rules."""
 
     target: Target
 
     def bind(self, rule: Rule) -> None:
-        """Obey a ``cut`` or ``stall`` rule that hit this stream."""
+        """Apply a ``cut`` or ``stall`` rule that hit this stream."""
 
     def end(self, code: int | None = None) -> None:
         """End cleanly; with a code, send an ERROR event first."""
 
 
 class Faults:
-    """The script of a :class:`FakeApiServer`.
+    """Fault rules of a :class:`FakeApiServer`.
 
-    Every method that makes a rule returns it. All take the keyword arguments of :class:`Select`.
+    Every method that creates a rule returns it. All take the keyword arguments of :class:`Select`.
     """
 
     def __init__(self) -> None:
@@ -131,18 +131,18 @@ class Faults:
         message: str = "",
         **select: Unpack[Select],
     ) -> Rule:
-        """Answer with this status (429, 500, 503, 401, ...) instead of doing anything."""
+        """Respond with this status (429, 500, 503, 401, ...) without executing the request."""
         rule = Rule(action="status", code=code, retry_after=retry_after, message=message, **select)
         return self._add(rule)
 
     def latency(self, seconds: float, **select: Unpack[Select]) -> Rule:
-        """Wait before a request is handled."""
+        """Delay requests before they are handled."""
         return self._add(Rule(action="latency", seconds=seconds, **select))
 
     def lose_answer(self, **select: Unpack[Select]) -> Rule:
-        """Do what was asked, then drop the connection: the client cannot know that it worked.
+        """Execute the request, then drop the connection: the client cannot know the result.
 
-        Hits one request unless ``count`` says otherwise.
+        Hits one request unless ``count`` is given.
         """
         select.setdefault("count", 1)
         return self._add(Rule(action="lose", **select))
@@ -155,16 +155,17 @@ class Faults:
         reset: bool = False,
         **select: Unpack[Select],
     ) -> Rule:
-        """Drop the connection in the middle of an answer.
+        """Drop the connection in the middle of a response.
 
-        Hits one request or stream unless ``count`` says otherwise. Open watches are hit as well.
+        Hits one request or stream unless ``count`` is given. Open watches are hit as well.
 
         Args:
-            after_events: watches: after that many more events (bookmarks count), at once for 0.
-            after_bytes: after that many bytes of the body; in a watch, of the event that comes
-                after ``after_events``. Without it an ordinary answer ends after its headers.
-            reset: reset the connection, which may lose what was sent before, instead of closing.
-            **select: which requests.
+            after_events: for watches: number of further events (including bookmarks) before the
+                cut; 0 cuts immediately.
+            after_bytes: number of bytes of the body before the cut; in a watch, of the event that
+                follows ``after_events``. Without it an ordinary response ends after its headers.
+            reset: reset the connection, which may lose data sent before, instead of closing it.
+            **select: selection of requests.
         """
         select.setdefault("count", 1)
         rule = Rule(
@@ -179,28 +180,28 @@ class Faults:
     def stall(
         self, *, after_events: int = 0, after_bytes: int | None = None, **select: Unpack[Select]
     ) -> Rule:
-        """Stop sending without closing, until the rule is lifted or the client goes away.
+        """Stop sending without closing, until the rule is lifted or the client disconnects.
 
-        Hits one request or stream unless ``count`` says otherwise; arguments as for ``cut``.
+        Hits one request or stream unless ``count`` is given; arguments as for ``cut``.
         """
         select.setdefault("count", 1)
         rule = Rule(action="stall", after_events=after_events, after_bytes=after_bytes, **select)
         return self._add(rule)
 
     def duplicate(self, *, times: int = 2, **select: Unpack[Select]) -> Rule:
-        """Send watch events ``times`` times; ``count`` limits how many events are repeated."""
+        """Send watch events ``times`` times; ``count`` limits the number of repeated events."""
         return self._add(Rule(action="duplicate", times=times, **select))
 
     def drop_bookmarks(self, **select: Unpack[Select]) -> Rule:
-        """Send no bookmarks, as a server may, but for the one that ends initial events."""
+        """Send no bookmarks, as a server may, except the one that ends initial events."""
         return self._add(Rule(action="drop_bookmarks", **select))
 
     def end_watches(self, **select: Unpack[Select]) -> int:
-        """End open watches cleanly, as a server does when their time is up; how many."""
+        """End open watches cleanly, as a server does on their timeout; return their number."""
         return self._end(None, select)
 
     def fail_watches(self, code: int = 410, **select: Unpack[Select]) -> int:
-        """Send an ERROR event into open watches and end them; how many."""
+        """Send an ERROR event into open watches and end them; return their number."""
         return self._end(code, select)
 
     def clear(self) -> None:
@@ -212,26 +213,26 @@ class Faults:
     # -- for the server ----------------------------------------------------------------------
 
     def take(self, action: Action, target: Target) -> Rule | None:
-        """The first rule with that action that hits this request."""
+        """Return the first rule with that action that hits this request."""
         for rule in self._live():
             if rule.action == action and rule.matches(target) and rule.take():
                 return rule
         return None
 
     def opened(self, stream: OpenStream) -> None:
-        """A watch begins."""
+        """Register a watch that begins, and apply rules to it."""
         self._streams[stream] = None
         for rule in self._live():
             if rule.action in {"cut", "stall"} and rule.matches(stream.target) and rule.take():
                 stream.bind(rule)
 
     def closed(self, stream: OpenStream) -> None:
-        """A watch has ended."""
+        """Unregister a watch that has ended."""
         self._streams.pop(stream, None)
 
     @property
     def open_watches(self) -> list[Target]:
-        """What is being watched at the moment."""
+        """Targets of the watches that are open now."""
         return [stream.target for stream in self._streams]
 
     def _live(self) -> list[Rule]:

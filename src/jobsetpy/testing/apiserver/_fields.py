@@ -21,7 +21,7 @@ from jobsetpy.testing.apiserver._kinds import Json, Kind
 
 Path = tuple[str, ...]
 
-# What the server sets, or what names the object: nobody owns it.
+# Set by the server, or part of the object's identity: never owned.
 _UNOWNED_META = frozenset(
     {
         "name",
@@ -51,12 +51,12 @@ class Owner:
     paths: frozenset[Path]
 
     def same_actor(self, other: Owner) -> bool:
-        """Whether both entries are about one manager doing one kind of thing."""
+        """Return whether both entries have the same manager, operation and subresource."""
         mine = (self.manager, self.operation, self.subresource)
         return mine == (other.manager, other.operation, other.subresource)
 
     def to_json(self) -> Json:
-        """As it stands in ``metadata.managedFields``."""
+        """Return the entry for ``metadata.managedFields``."""
         tree: Json = {}
         for path in sorted(self.paths):
             node = tree
@@ -76,7 +76,7 @@ class Owner:
 
 
 def owners_of(obj: Mapping[str, Any]) -> list[Owner]:
-    """Read ``metadata.managedFields``."""
+    """Parse ``metadata.managedFields``."""
     return [
         Owner(
             entry.get("manager", ""),
@@ -112,7 +112,7 @@ def _store(obj: Json, owners: Iterable[Owner]) -> None:
 
 
 def leaves(kind: Kind, obj: Mapping[str, Any]) -> dict[Path, Any]:
-    """Every owned path of an object with its value."""
+    """Return every owned path of an object with its value."""
     out: dict[Path, Any] = {}
     for name, value in obj.items():
         if name in {"apiVersion", "kind"}:
@@ -146,7 +146,7 @@ def _walk(kind: Kind, value: Any, names: Path, at: Path, out: dict[Path, Any]) -
 
 
 def _item(keys: tuple[str, ...], item: Any) -> str:
-    """The path element that names one list item."""
+    """Return the path element of one list item."""
     if not keys or not isinstance(item, Mapping):
         return "v:" + json.dumps(item, separators=_COMPACT)
     found = {key: item[key] for key in sorted(keys) if key in item}
@@ -154,7 +154,7 @@ def _item(keys: tuple[str, ...], item: Any) -> str:
 
 
 def show(path: Path) -> str:
-    """A path as conflict messages print it."""
+    """Return a path in the format of conflict messages."""
     out = []
     for part in path:
         if part.startswith("f:"):
@@ -174,7 +174,7 @@ def show(path: Path) -> str:
 def record_update(
     kind: Kind, old: Json | None, new: Json, *, manager: str, subresource: str, time: str
 ) -> None:
-    """Give what a create, PUT or PATCH changed to its manager; sets ``metadata.managedFields``."""
+    """Assign the fields changed by a create, PUT or PATCH to its manager in ``managedFields``."""
     before = leaves(kind, old) if old is not None else {}
     after = leaves(kind, new)
     changed = frozenset(path for path, value in after.items() if before.get(path) != value)
@@ -207,21 +207,22 @@ def apply(
     subresource: str,
     time: str,
 ) -> Json:
-    """The object after ``manager`` applied a configuration.
+    """Return the object after ``manager`` applied a configuration.
 
-    Fields the manager applied before and leaves out now are removed unless someone else owns them.
+    Fields that the manager applied before and omits now are removed unless they have another
+    owner.
 
     Args:
         kind: the kind.
-        live: the object as it is; ``None`` when it is to be created.
+        live: the current object; ``None`` if it is to be created.
         applied: the configuration.
         manager: the field manager.
-        force: take conflicting fields over instead of failing.
+        force: take over conflicting fields instead of failing.
         subresource: "" or ``status``.
-        time: for managedFields.
+        time: time for managedFields.
 
     Raises:
-        StatusError: 409 with one cause per field that another manager holds at another value.
+        StatusError: 409 with one cause per field that another manager owns with another value.
     """
     base: Json = live if live is not None else {"metadata": {}}
     present = leaves(kind, base)
@@ -239,7 +240,7 @@ def apply(
     merged: Json = _merge(kind, base, applied, ())
     owned_elsewhere = frozenset().union(*(owner.paths for owner in others))
     gone = (previous.paths if previous else frozenset()) - mine.paths - owned_elsewhere
-    # Whole items first: once its key field is gone, an item cannot be found any more.
+    # Whole items first: without its key field, an item can no longer be found.
     for path in sorted(gone, key=lambda path: (path[-1] != ".", -len(path), path)):
         if not any(other[: len(path)] == path for other in wanted):
             _remove(merged, path)
@@ -296,7 +297,7 @@ def _merge(kind: Kind, live: Any, applied: Any, names: Path) -> Any:
 
 
 def _remove(node: Any, path: Path) -> None:
-    """Delete what ``path`` names; maps and lists that become empty go with it."""
+    """Delete the field at ``path``; maps and lists that become empty are deleted with it."""
     part, rest = path[0], path[1:]
     if part.startswith("f:"):
         name = part[2:]

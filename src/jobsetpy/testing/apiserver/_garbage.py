@@ -1,8 +1,8 @@
-"""A stand-in for Kubernetes' garbage collector: follows owner references, at once.
+"""Fake garbage collector: follows owner references, immediately.
 
 Rules: Kubernetes documentation, "Garbage Collection": cascading deletion in the background or in
-the foreground, and orphaning. The real one works a little later; this one before the answer to the
-request that caused it, when it is switched on.
+the foreground, and orphaning. The real one acts a little later; this one, if enabled, before the
+response to the request that triggers it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _WRITE = WriteOptions("kube-controller-manager")
 
 
 class GarbageCollector:
-    """Collects what no living owner holds.
+    """Deletes objects without a living owner.
 
     Args:
-        storage: to look owners and dependents up.
-        registry: to write as any client would.
+        storage: storage of owners and dependents.
+        registry: writes as for any client.
     """
 
     def __init__(self, storage: Storage, registry: Registry) -> None:
@@ -36,7 +36,7 @@ class GarbageCollector:
         self._busy = False
 
     def note(self, collection: Collection, change: Change) -> None:
-        """Remember what a change may call for."""
+        """Queue the checks that a change requires."""
         obj = change.new.obj
         uid = obj["metadata"]["uid"]
         if change.type == "DELETED":
@@ -49,11 +49,11 @@ class GarbageCollector:
                 self._pending.append(partial(self._check_owners, collection, change.key))
 
     def forget(self) -> None:
-        """Drop what was noted."""
+        """Drop the queued checks."""
         self._pending.clear()
 
     def collect(self) -> None:
-        """Carry out everything noted, and what follows from it."""
+        """Execute all queued checks, and those that follow from them."""
         if self._busy:
             return
         self._busy = True
@@ -64,7 +64,7 @@ class GarbageCollector:
             self._busy = False
 
     def scan(self) -> None:
-        """Note every object: for a collector that is switched on late."""
+        """Queue checks of every object: for a collector that is enabled late."""
         for collection in self._storage:
             for key, found in collection.objects.items():
                 uid = found.obj["metadata"]["uid"]

@@ -1,4 +1,4 @@
-"""From an HTTP request to a verb on a resource, and back."""
+"""Mapping between HTTP requests and verbs on resources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Query = Mapping[str, str]
 
 @attrs.frozen
 class Route:
-    """A resource path taken apart; ``name`` and ``subresource`` are "" when absent."""
+    """Components of a resource path; ``name`` and ``subresource`` are "" when absent."""
 
     group: str
     version: str
@@ -42,17 +42,17 @@ class Route:
 
     @property
     def key(self) -> ObjectKey:
-        """The object's key."""
+        """Key of the object."""
         return ObjectKey(self.namespace, self.name)
 
     @property
     def resource(self) -> str:
-        """The plural, with the subresource if there is one."""
+        """Plural, with the subresource if there is one."""
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
 
 def parse_path(path: str) -> Route | None:
-    """The route of ``/api/v1/...`` or ``/apis/group/version/...``; ``None`` for other paths."""
+    """Parse ``/api/v1/...`` or ``/apis/group/version/...``; return ``None`` for other paths."""
     parts = [part for part in path.split("/") if part]
     match parts:
         case ["api", version, *rest]:
@@ -72,7 +72,7 @@ def parse_path(path: str) -> Route | None:
 
 
 def verb_of(method: str, route: Route, query: Query, content_type: str) -> str:
-    """The verb as authorization rules name it (server-side apply is ``apply``).
+    """Return the verb in the terms of authorization rules (server-side apply is ``apply``).
 
     Raises:
         StatusError: 405.
@@ -97,7 +97,7 @@ def verb_of(method: str, route: Route, query: Query, content_type: str) -> str:
 
 
 def truth(query: Query, name: str) -> bool | None:
-    """A boolean parameter; ``None`` when absent."""
+    """Return a boolean parameter; ``None`` when absent."""
     if name not in query:
         return None
     return query[name] in {"1", "true", "True", "TRUE", "t", ""}
@@ -113,7 +113,7 @@ def _number(query: Query, name: str) -> int:
 
 
 def list_options(kind: Kind, query: Query, *, watch: bool) -> ListOptions:
-    """Parameters of LIST and WATCH.
+    """Parse the parameters of LIST and WATCH.
 
     Raises:
         StatusError: 400.
@@ -126,7 +126,7 @@ def list_options(kind: Kind, query: Query, *, watch: bool) -> ListOptions:
     match = query.get("resourceVersionMatch", "")
     initial = truth(query, "sendInitialEvents")
     if watch and bookmarks and initial is None and not match and version in {"", "0"}:
-        # From 1.34 on the server treats such a watch as a streaming list.
+        # Since 1.34 the server treats such a watch as a streaming list.
         initial, match = True, "NotOlderThan"
     return ListOptions(
         matches=lambda obj: by_label(obj) and by_field(obj),
@@ -143,7 +143,7 @@ def list_options(kind: Kind, query: Query, *, watch: bool) -> ListOptions:
 
 
 def write_options(query: Query, user_agent: str, subresource: str, *, apply: bool) -> WriteOptions:
-    """Parameters of writes.
+    """Parse the parameters of writes.
 
     Raises:
         StatusError: 422, for an apply without a manager and ``force`` without an apply.
@@ -163,7 +163,7 @@ def write_options(query: Query, user_agent: str, subresource: str, *, apply: boo
 
 
 def delete_options(query: Query, body: bytes) -> DeleteOptions:
-    """DeleteOptions from the body, with the query parameters over it.
+    """Parse DeleteOptions from the body; query parameters take precedence.
 
     Raises:
         StatusError: 400 or 422.
@@ -195,12 +195,12 @@ def delete_options(query: Query, body: bytes) -> DeleteOptions:
 
 
 def media_type(content_type: str) -> str:
-    """The media type without parameters."""
+    """Return the media type without parameters."""
     return content_type.split(";", maxsplit=1)[0].strip().lower()
 
 
 def read_object(body: bytes, content_type: str, kind: Kind) -> Json:
-    """The object of a create or PUT.
+    """Parse the object of a create or PUT.
 
     Raises:
         StatusError: 400 or 415.
@@ -215,7 +215,7 @@ def read_object(body: bytes, content_type: str, kind: Kind) -> Json:
 
 
 def read_patch(body: bytes, content_type: str, kind: Kind) -> tuple[str, Any]:
-    """The patch's media type and its content.
+    """Return the patch's media type and its content.
 
     Raises:
         StatusError: 400 or 415.

@@ -1,7 +1,7 @@
-"""The kinds a fake server knows, and how each behaves on create and update.
+"""Kinds of the fake server, and their behaviour on create and update.
 
-Kubernetes calls this a kind's *strategy*: what a write may touch, which fields get defaults, what
-can be selected by. Only what controllers notice is here.
+Kubernetes calls this a kind's *strategy*: the fields that a write may change, defaults, and
+selectable fields. It is implemented as far as controllers notice it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from jobsetpy.testing.apiserver._selectors import FieldReader
 
 Json = dict[str, Any]
 
-# Merge keys of lists that are maps in disguise: by path for custom kinds, by field name for the
-# built-in ones (``patchMergeKey`` and ``x-kubernetes-list-map-keys`` of the OpenAPI schema).
+# Merge keys of associative lists: by path for custom kinds, by field name for the built-in ones
+# (``patchMergeKey`` and ``x-kubernetes-list-map-keys`` of the OpenAPI schema).
 BUILTIN_LIST_KEYS: Mapping[str, tuple[str, ...]] = {
     "containers": ("name",),
     "initContainers": ("name",),
@@ -40,24 +40,24 @@ class Kind:
     """One resource and its strategy.
 
     Args:
-        info: where it lives in the REST API.
-        status: whether ``/status`` is a subresource that the main resource cannot write.
-        builtin: typed kind: the body may lack ``kind``, strategic merge patches work, and writes
+        info: its place in the REST API.
+        status: ``/status`` is a subresource that the main resource cannot write.
+        builtin: typed kind: the body may omit ``kind``, strategic merge patches work, and writes
             to ``/status`` may change labels and annotations. Custom kinds are the opposite.
-        generation: whether ``metadata.generation`` counts changes of the desired state.
-        fields: what a field selector may name besides name and namespace.
+        generation: ``metadata.generation`` counts changes of the desired state.
+        fields: fields for field selectors, in addition to name and namespace.
         list_keys: keys of associative lists by dotted path (``status.conditions``); built-in
             kinds have those of ``BUILTIN_LIST_KEYS`` by field name as well.
         atomic_maps: dotted paths of maps that have one owner.
-        defaults: fills in a new object.
-        keeps_status: whether a create keeps the status it was sent.
-        unconditional_update: whether a PUT may come without a resourceVersion.
-        create_on_update: whether a PUT to a free name creates the object.
-        returns_deleted: whether DELETE answers with the object rather than a Status.
+        defaults: sets defaults of a new object.
+        keeps_status: a create keeps the status in its body.
+        unconditional_update: a PUT may omit the resourceVersion.
+        create_on_update: a PUT to a free name creates the object.
+        returns_deleted: DELETE responds with the object rather than a Status.
         short_names: for discovery.
         schema: structural schema of a custom kind, by which objects are pruned, defaulted and
-            validated; ``None``: objects are taken as they are.
-        zero: what an empty object of the kind looks like besides its metadata; bookmarks have it.
+            validated; ``None``: objects are stored unchanged.
+        zero: fields of an empty object of the kind besides its metadata; used by bookmarks.
     """
 
     info: ResourceInfo
@@ -78,7 +78,7 @@ class Kind:
 
     @property
     def selectable(self) -> Mapping[str, FieldReader]:
-        """Every field a field selector may name."""
+        """All fields for field selectors."""
         return {
             "metadata.name": _reader("metadata", "name"),
             "metadata.namespace": _reader("metadata", "namespace"),
@@ -86,7 +86,7 @@ class Kind:
         }
 
     def unsupported_field(self, name: str) -> str:
-        """The message about a field that no selector may name."""
+        """Return the message about a field that selectors do not support."""
         if self.info.kind in _OWN_FIELD_MESSAGE:
             return _OWN_FIELD_MESSAGE[self.info.kind].format(name=name)
         if not self.builtin:
@@ -95,7 +95,7 @@ class Kind:
         return f'"{name}" is not a known field selector: only {known}'
 
     def keys_at(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The keys of the associative list at ``path``; ``()`` for a set; ``None``: atomic."""
+        """Return the keys of the associative list at ``path``; ``()``: a set; ``None``: atomic."""
         if path == ("metadata", "ownerReferences"):
             return ("uid",)
         if path == ("metadata", "finalizers"):
@@ -176,7 +176,7 @@ def _job(obj: Json) -> None:
 
 
 def _spec_defaults(status: Mapping[str, Any], **fields: Any) -> Callable[[Json], None]:
-    """What most kinds do: some fields of the spec have defaults, and the status is this."""
+    """Return a function that sets defaults of the spec and this status, as for most kinds."""
 
     def fill(obj: Json) -> None:
         obj["spec"] = {**copy.deepcopy(fields), **(obj.get("spec") or {})}
@@ -344,7 +344,7 @@ BUILTIN: tuple[Kind, ...] = (
 
 
 def prepare_create(kind: Kind, obj: Json) -> None:
-    """What a create does to the object: drop or default the status, set the generation."""
+    """Prepare an object for a create: drop or default the status, set the generation."""
     if kind.status and not kind.keeps_status:
         obj.pop("status", None)
     if kind.defaults is not None:
@@ -357,7 +357,7 @@ def prepare_create(kind: Kind, obj: Json) -> None:
 
 
 def prepare_update(kind: Kind, old: Json, new: Json, subresource: str) -> None:
-    """What an update may not change is put back; the generation counts a new desired state."""
+    """Restore fields that an update may not change; count a new desired state as a generation."""
     if subresource == "status":
         _restrict_to_status(kind, old, new)
     elif kind.status:
@@ -380,7 +380,7 @@ def _complete(kind: Kind, obj: Json) -> None:
 def _restrict_to_status(kind: Kind, old: Json, new: Json) -> None:
     status = new.get("status")
     if kind.builtin:
-        # Typed kinds let /status change labels, annotations and finalizers; not the rest.
+        # For typed kinds, /status can change labels, annotations and finalizers; not the rest.
         meta = new["metadata"]
         owners = old["metadata"].get("ownerReferences")
         new.pop("spec", None)
@@ -412,7 +412,7 @@ def _keep(old: Json, new: Json, name: str) -> None:
 
 
 def _desired(kind: Kind, obj: Json) -> Json:
-    """The part of an object whose changes count as a new generation."""
+    """Return the part of an object whose changes count as a new generation."""
     if kind.builtin:
         return {"spec": obj.get("spec")}
     skipped = {"metadata", "status"} if kind.status else {"metadata"}

@@ -1,4 +1,4 @@
-"""LIST: pages of a consistent snapshot, and what a resourceVersion means for it.
+"""LIST: pages of a consistent snapshot, and the meaning of a resourceVersion.
 
 Rules: Kubernetes API concepts, "Resource versions" and "Retrieving large results sets in chunks".
 """
@@ -27,7 +27,7 @@ _EXPIRED = (
 
 @attrs.frozen(kw_only=True)
 class ListOptions:
-    """The query parameters of LIST and WATCH, after validation of their own form."""
+    """Query parameters of LIST and WATCH, after syntactic validation."""
 
     matches: Match
     filtered: bool = False
@@ -42,10 +42,10 @@ class ListOptions:
 
 
 def parse_version(text: str) -> int:
-    """A resourceVersion as a number; "" counts as 0.
+    """Parse a resourceVersion as a number; "" counts as 0.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: it is not a number.
     """
     if not text:
         return 0
@@ -59,7 +59,7 @@ def parse_version(text: str) -> int:
 
 
 def list_version(text: str) -> int:
-    """As ``parse_version``; the failure is the 400 of a list."""
+    """Parse like ``parse_version``; the failure is the 400 of a list."""
     try:
         return parse_version(text)
     except ValueError as error:
@@ -67,7 +67,7 @@ def list_version(text: str) -> int:
 
 
 def check_options(options: ListOptions) -> None:
-    """Combinations of parameters the API server refuses.
+    """Reject combinations of parameters as the API server does.
 
     Raises:
         StatusError: 422.
@@ -101,7 +101,7 @@ def check_options(options: ListOptions) -> None:
 def list_page(
     storage: Storage, collection: Collection, namespace: str, options: ListOptions
 ) -> bytes:
-    """The body of a LIST answer.
+    """Return the body of a LIST response.
 
     Raises:
         StatusError: 400 for a bad token or version, 410 for one that is too old, 504 for one from
@@ -133,7 +133,7 @@ def list_page(
 def _start(
     storage: Storage, collection: Collection, namespace: str, options: ListOptions
 ) -> tuple[int, str]:
-    """At which version to list, and after which object to go on."""
+    """Return the version to list at, and the object after which to continue."""
     if options.continue_token:
         if options.version not in {"", "0"}:
             raise answers.bad_request(

@@ -1,4 +1,4 @@
-"""A client transport without sockets, which works in virtual time."""
+"""Client transport without sockets, which works in virtual time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from jobsetpy.errors import ApiTimeoutError, StreamBrokenError
 from jobsetpy.testing.apiserver._dispatch import Arrival, Dispatcher, Reply
 from jobsetpy.testing.apiserver._watching import ConnectionCutError, Watch
 
-# Frames a slow reader may be behind before the sending side waits, as with a socket's buffer.
+# Number of frames by which a reader may lag before the sender waits, as with a socket's buffer.
 _STREAM_BUFFER = 256
 
 
 class MemoryTransport:
-    """A ``Transport`` that ends in a world of this process.
+    """``Transport`` that is connected to a world in this process.
 
-    Faults work but for ``cut`` and ``stall`` of answers that are no watches.
+    Faults work except ``cut`` and ``stall`` of responses that are not watches.
 
     Args:
-        dispatcher: what carries requests out.
+        dispatcher: executes requests.
         user_agent: for the log and for fault rules.
     """
 
@@ -31,7 +31,7 @@ class MemoryTransport:
         self._user_agent = user_agent
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """See ``Transport``."""
+        """Implement ``Transport.request``."""
         arrival = self._arrival(request)
         entry = self._dispatcher.log(arrival)
         try:
@@ -49,7 +49,7 @@ class MemoryTransport:
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[_MemoryStream]:
-        """See ``Transport``."""
+        """Implement ``Transport.stream``."""
         arrival = self._arrival(request)
         try:
             reply = await self._dispatcher.answer(arrival, self._dispatcher.log(arrival))
@@ -68,10 +68,10 @@ class MemoryTransport:
             yield stream
 
     async def refresh_credentials(self) -> None:
-        """See ``Transport``; there are none."""
+        """Do nothing: there are no credentials."""
 
     async def aclose(self) -> None:
-        """See ``Transport``."""
+        """Do nothing: there are no connections."""
 
     def _arrival(self, request: HttpRequest) -> Arrival:
         if request.fence is not None:

@@ -1,7 +1,7 @@
 """JSON merge patch, JSON patch and strategic merge patch on plain JSON.
 
 Sources: RFC 7386 (merge patch), RFC 6902 (JSON patch) and Kubernetes' "Update API Objects in Place
-Using kubectl patch" (strategic merge patch). Nothing here changes its arguments.
+Using kubectl patch" (strategic merge patch). No function here changes its arguments.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from jobsetpy.testing.apiserver._answers import bad_request, patch_refused
 from jobsetpy.testing.apiserver._kinds import BUILTIN_LIST_KEYS, Json
 
-# Lists of a strategic merge patch that are merged item by item although they are no maps.
+# Lists of a strategic merge patch that are merged item by item although they contain no maps.
 _PRIMITIVE_LISTS = frozenset({"finalizers"})
 _DELETE_FROM = "$deleteFromPrimitiveList/"
 _MERGE_KEYS = {name: keys[0] for name, keys in BUILTIN_LIST_KEYS.items()} | {
@@ -24,7 +24,7 @@ _MERGE_KEYS = {name: keys[0] for name, keys in BUILTIN_LIST_KEYS.items()} | {
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386: maps are merged, ``null`` deletes, all else replaces."""
+    """Apply a merge patch (RFC 7386): maps are merged, ``null`` deletes, all else replaces."""
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
     result = dict(target) if isinstance(target, Mapping) else {}
@@ -45,7 +45,7 @@ def json_patch(target: Json, operations: Any) -> Json:
     """Apply the operations in order.
 
     Raises:
-        StatusError: 400 when the patch is no list of operations, 422 when one of them fails.
+        StatusError: 400 if the patch is not a list of operations, 422 if one of them fails.
     """
     if not isinstance(operations, Sequence) or isinstance(operations, str):
         raise bad_request(
@@ -143,12 +143,12 @@ def _remove(document: Any, path: list[str]) -> None:
 
 
 def strategic_merge_patch(target: Any, patch: Any, *, field: str = "") -> Any:
-    """Merge by the lists' merge keys; ``$patch: delete|replace`` and primitive lists are known.
+    """Merge by the lists' merge keys; supports ``$patch: delete|replace`` and primitive lists.
 
     Args:
-        target: what is there.
-        patch: what is to change.
-        field: name of the field both come from; it decides the merge key of a list.
+        target: the current value.
+        patch: the change.
+        field: name of the field of both; it determines the merge key of a list.
     """
     if isinstance(patch, Mapping):
         return _strategic_map(target, patch)

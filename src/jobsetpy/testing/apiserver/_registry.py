@@ -34,17 +34,17 @@ class DeleteOptions:
 
 
 class Registry(Writer):
-    """Every verb that changes objects."""
+    """Executes every verb that changes objects."""
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
         super().__init__(storage, clock)
-        #: Pods that run on a node wait for ``gracePeriodSeconds=0``, as under a real kubelet.
+        #: Pods on a node wait for ``gracePeriodSeconds=0``, as with a real kubelet.
         self.graceful_pods = False
 
     def delete(
         self, collection: Collection, key: ObjectKey, options: DeleteOptions
     ) -> tuple[Json, bool]:
-        """DELETE: the object's last state, and whether it is gone already."""
+        """Execute DELETE; return the object's last state, and whether it is already gone."""
         kind = collection.kind
         old = collection.get(key)
         if old is None:
@@ -62,14 +62,14 @@ class Registry(Writer):
         self._mark(meta, grace)
         if options.dry_run or obj == old:
             return obj, gone
-        # A pod is marked first even if it goes at once, so watches see two events.
+        # A pod is marked first even if it is removed immediately, so watches see two events.
         marked = self._storage.put(collection, key, obj).obj
         if gone:
             self._storage.remove(collection, key)
         return marked, gone
 
     def _mark(self, meta: Json, grace: int) -> None:
-        """Note in the metadata that the object is to go after ``grace`` seconds."""
+        """Record in the metadata that the object is to be removed after ``grace`` seconds."""
         marked = "deletionTimestamp" in meta
         if marked and grace >= (meta.get("deletionGracePeriodSeconds") or 0):
             return
@@ -118,7 +118,7 @@ class Registry(Writer):
         body: Json,
         options: WriteOptions,
     ) -> None:
-        """POST to ``binding`` (put the pod on a node) or ``eviction`` (delete it)."""
+        """Execute a POST to ``binding`` (assign the pod to a node) or ``eviction`` (delete it)."""
         if action == "binding":
             _check_binding(key, body)
         pod = collection.get(key)
@@ -154,12 +154,12 @@ def _check_binding(key: ObjectKey, body: Json) -> None:
             f"name in URL does not match name in Binding object: {key.name} is not {name}"
         )
     if not (body.get("target") or {}).get("name"):
-        # The real server says so by an error that has no reason.
+        # The real server reports this with an error that has no reason.
         raise answers.internal(f'Binding "{key.name}" is invalid: target.name: Required value')
 
 
 def _set_system_finalizers(meta: Json, propagation: str | None) -> None:
-    """The finalizers that ask the garbage collector to act before the object goes."""
+    """Set the finalizers that make the garbage collector act before the object is removed."""
     if propagation is None:
         return
     kept = [name for name in meta.get("finalizers") or () if name not in _SYSTEM_FINALIZERS]
@@ -175,7 +175,7 @@ def _set_system_finalizers(meta: Json, propagation: str | None) -> None:
 
 
 def status_of_delete(kind: Kind, obj: Mapping[str, Any]) -> Json:
-    """The Status a DELETE answers with for most kinds."""
+    """Return the Status with which a DELETE responds for most kinds."""
     details = answers.details_of(kind.info, obj["metadata"]["name"])
     details["uid"] = obj["metadata"]["uid"]
     return {

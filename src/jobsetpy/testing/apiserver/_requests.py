@@ -1,4 +1,4 @@
-"""A log of the requests a fake server got, bounded, with counters that are not."""
+"""Log of the requests to a fake server, bounded, with unbounded counters."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ class Request:
 
     @property
     def verb(self) -> str:
-        """get, list, watch, create, update, patch, apply, delete, deletecollection."""
+        """One of get, list, watch, create, update, patch, apply, delete, deletecollection."""
         return self.target.verb
 
     @property
     def resource(self) -> str:
-        """The plural, with ``/status`` and the like for subresources."""
+        """Plural, with ``/status`` and the like for subresources."""
         return self.target.resource
 
     @property
     def namespace(self) -> str:
-        """The namespace; "" for all or none."""
+        """Namespace; "" for all or none."""
         return self.target.namespace
 
     @property
     def json(self) -> Any:
-        """The body as JSON data; ``None`` if there is none."""
+        """Body as JSON data; ``None`` if there is none."""
         return msgspec.json.decode(self.body) if self.body.strip() else None
 
     @property
     def name(self) -> str:
-        """The object's name; "" for collections."""
+        """Name of the object; "" for collections."""
         return self.target.name
 
 
 class RequestLog:
-    """The latest requests, oldest first, and how many there were of each sort.
+    """Latest requests, oldest first, and counters by verb and resource.
 
     Args:
-        limit: how many requests are kept; the counters count all.
+        limit: maximum number of requests to keep; the counters count all.
     """
 
     def __init__(self, limit: int = 20_000) -> None:
@@ -65,12 +65,12 @@ class RequestLog:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, request: Request) -> None:
-        """Note a request."""
+        """Add a request."""
         self._log.append(request)
         self._counts[request.verb, request.resource] += 1
 
     def count(self, verb: str = "*", resource: str = "*") -> int:
-        """How many requests since the last ``clear``; patterns as of ``fnmatch``."""
+        """Return the number of requests since the last ``clear``; patterns as in ``fnmatch``."""
         return sum(
             count
             for (one_verb, one_resource), count in self._counts.items()
@@ -80,7 +80,7 @@ class RequestLog:
     def matching(
         self, verb: str = "*", resource: str = "*", name: str = "*", user_agent: str = "*"
     ) -> list[Request]:
-        """The kept requests that match all patterns."""
+        """Return the kept requests that match all patterns."""
         return [
             request
             for request in self._log
@@ -92,11 +92,11 @@ class RequestLog:
 
     @property
     def writes(self) -> list[Request]:
-        """The kept requests that may have changed something."""
+        """Kept requests that may have changed something."""
         return [request for request in self._log if request.method not in {"GET", "HEAD"}]
 
     def clear(self) -> None:
-        """Forget all, for example after the set-up of a test."""
+        """Clear the log and the counters, for example after the set-up of a test."""
         self._log.clear()
         self._counts.clear()
 

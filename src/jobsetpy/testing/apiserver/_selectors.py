@@ -1,4 +1,4 @@
-"""Label and field selectors: parsed once, then asked of many objects.
+"""Label and field selectors: parsed once, then applied to many objects.
 
 Grammar of label selectors: Kubernetes API concepts, "Labels and selectors": equality
 (``a=b``, ``a==b``, ``a!=b``), sets (``a in (x,y)``, ``a notin (x)``) and existence (``a``, ``!a``).
@@ -19,7 +19,7 @@ _TOKEN = re.compile(r"\s*(==|!=|[=!(),]|[^\s=!(),]+)")
 
 
 def everything(_: Mapping[str, Any]) -> bool:
-    """The empty selector."""
+    """Select everything, as the empty selector does."""
     return True
 
 
@@ -39,7 +39,7 @@ def _tokens(text: str) -> list[str]:
 
 
 class _LabelParser:
-    """Recursive descent over the tokens of one selector."""
+    """Recursive-descent parser of one selector."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [*_tokens(text), ""]
@@ -112,7 +112,7 @@ def label_selector(text: str) -> Match:
     """Parse a label selector.
 
     Raises:
-        StatusError: 400, as the API server answers.
+        StatusError: 400, with the API server's message.
     """
     if not text.strip():
         return everything
@@ -127,11 +127,11 @@ def field_selector(
 
     Args:
         text: the selector.
-        fields: how to read each supported field.
-        unsupported: the message for a field that is not among them.
+        fields: reader of each supported field.
+        unsupported: returns the message for an unsupported field.
 
     Raises:
-        StatusError: 400, as the API server answers.
+        StatusError: 400, with the API server's message.
     """
     if not text.strip():
         return everything

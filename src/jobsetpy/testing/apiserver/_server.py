@@ -1,4 +1,4 @@
-"""The fake API server: a :class:`World` behind real HTTP, with faults by script."""
+"""Fake API server: a :class:`World` behind real HTTP, with scripted faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FakeApiServer(World):
-    """A Kubernetes API server in this process, reached over HTTP on the loopback interface.
+    """Kubernetes API server in this process, reached over HTTP on the loopback interface.
 
     ::
 
@@ -32,19 +32,19 @@ class FakeApiServer(World):
             ...
             assert server.get("jobs", "a-w-0") is not None
 
-    It keeps the API server's rules as far as controllers notice them; the contract suite runs the
-    same tests against a real one. It knows no quotas and no authorization. Custom resources
-    are pruned, defaulted and validated by the schema of their definition, but for its CEL rules.
-    Admission webhooks are called for clients' writes (``serve_webhooks``).
-    The inherited methods work without a running server and at any time.
+    It follows the API server's rules as far as controllers notice them; the contract suite runs
+    the same tests against a real one. There are no quotas and no authorization. Custom resources
+    are pruned, defaulted and validated by the schema of their CRD, except for its CEL rules.
+    Admission webhooks are called for clients' writes (``serve_webhooks``). The inherited methods
+    work at any time, even if the server is not running.
 
     Args:
         tls: serve HTTPS with this context.
-        token: demand this bearer token; the attribute ``token`` may be changed at any time.
+        token: require this bearer token; the attribute ``token`` may be changed at any time.
         port: 0 for any free port, kept over ``stop()`` and ``start()``.
-        bookmark_s: seconds between bookmarks; a real server takes about 60.
-        clock: for timestamps.
-        history_limit: how many changes each kind remembers for watches.
+        bookmark_s: interval between bookmarks, in seconds; about 60 in a real server.
+        clock: clock for timestamps.
+        history_limit: number of changes of each kind kept for watches.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class FakeApiServer(World):
         self._runner: web.ServerRunner | None = None
         self._clients: list[Client] = []
 
-    # -- life --------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -106,7 +106,7 @@ class FakeApiServer(World):
             self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Reset every connection and listen no more, as if the machine had gone."""
+        """Reset every connection and stop listening, as if the machine had failed."""
         if self._runner is None or self._server is None:
             return
         for connection in tuple(self._server.connections):
@@ -117,7 +117,7 @@ class FakeApiServer(World):
 
     @property
     def token(self) -> str | None:
-        """The bearer token that is demanded; it may be changed at any time."""
+        """Bearer token that is required; it may be changed at any time."""
         return self._dispatcher.token
 
     @token.setter
@@ -126,16 +126,16 @@ class FakeApiServer(World):
 
     @property
     def port(self) -> int:
-        """The port; 0 before the first start."""
+        """Port; 0 before the first start."""
         return self._port
 
     @property
     def url(self) -> str:
-        """``http://127.0.0.1:port`` (https with TLS)."""
+        """URL: ``http://127.0.0.1:port`` (https with TLS)."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     def client(self, **settings: Any) -> Client:
-        """A client of this server, closed with the server; settings go to ``Client``."""
+        """Return a client, closed with the server; ``settings`` are arguments of ``Client``."""
         if self.token and not {"token", "token_file"} & settings.keys():
             settings["token"] = self.token
         client = make_client(self.url, **settings)

@@ -1,4 +1,4 @@
-"""A fake API server in a thread of its own, with a kubeconfig: to test whole programs."""
+"""Fake API server in its own thread, with a kubeconfig: for tests of whole programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def write_kubeconfig(server: FakeApiServer, path: Path) -> Path:
-    """Write a kubeconfig of a running server, which ``kubectl`` and every client can use."""
+    """Write a kubeconfig of a running server for ``kubectl`` and any client."""
     user = {"token": server.token} if server.token else {}
     content = {
         "apiVersion": "v1",
@@ -34,7 +34,7 @@ def write_kubeconfig(server: FakeApiServer, path: Path) -> Path:
 
 
 class ServedApi:
-    """A ``FakeApiServer`` that runs in a thread as long as the block does.
+    """``FakeApiServer`` that runs in a thread for the duration of the block.
 
     ::
 
@@ -43,8 +43,8 @@ class ServedApi:
             subprocess.run(["my-program"], env={"KUBECONFIG": str(api.kubeconfig)})
 
     Args:
-        kubeconfig: where its kubeconfig is written.
-        **settings: of the ``FakeApiServer``.
+        kubeconfig: path to write its kubeconfig to.
+        **settings: arguments of ``FakeApiServer``.
     """
 
     def __init__(self, kubeconfig: Path, **settings: Any) -> None:
@@ -59,7 +59,7 @@ class ServedApi:
         self._thread = threading.Thread(target=self._main, name="fake-api-server", daemon=True)
 
     def __enter__(self) -> Self:
-        """Start; returns when it serves."""
+        """Start; return when it serves."""
         self._thread.start()
         self._up.wait()
         if self._failure is not None:
@@ -80,9 +80,9 @@ class ServedApi:
     def call(
         self, method: Callable[Concatenate[FakeApiServer, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call a method of the server in its own thread: ``api.call(FakeApiServer.list, "pods")``.
+        """Call a method of the server in its thread: ``api.call(FakeApiServer.list, "pods")``.
 
-        Any function that takes the server works as well; what it raises is raised here.
+        Any function that takes the server works as well; its exceptions are raised here.
         """
         assert self._loop is not None, "the server does not run"
         return asyncio.run_coroutine_threadsafe(

@@ -1,7 +1,8 @@
-"""What the fake server remembers: objects, one global resourceVersion, and the history of changes.
+"""Storage of the fake server: objects, one global resourceVersion, and the history of changes.
 
-This is the part etcd and the watch cache play for a real API server. Everything is synchronous and
-so atomic on the event loop. Stored objects are never changed in place: each write stores a new one.
+It takes the place of etcd and the watch cache of a real API server. Everything is synchronous and
+therefore atomic on the event loop. Stored objects are never changed in place: each write stores a
+new one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class Version:
-    """One state of one object; its JSON text is made once, when somebody asks for it."""
+    """One state of one object; its JSON text is encoded once, on demand."""
 
     __slots__ = ("_bare", "kind", "obj")
 
@@ -32,7 +33,7 @@ class Version:
 
     @property
     def bare(self) -> bytes:
-        """JSON as an item of a list; items of built-in kinds lack ``kind`` and ``apiVersion``."""
+        """JSON as an item of a list; for built-in kinds without ``kind`` and ``apiVersion``."""
         if self._bare is None:
             obj: Mapping[str, Any] = self.obj
             if self.kind.builtin:
@@ -65,10 +66,10 @@ class Change:
 
 
 class Collection:
-    """All objects of one kind, and what happened to them since ``floor``.
+    """All objects of one kind, and their changes since ``floor``.
 
-    ``lost`` is the version of the latest change that is no longer remembered: who has seen that
-    one has missed nothing, even if it stands below ``floor``.
+    ``lost`` is the version of the latest change that is no longer kept: a client that has seen it
+    has missed nothing, even if it is below ``floor``.
     """
 
     def __init__(self, kind: Kind, floor: int) -> None:
@@ -80,17 +81,17 @@ class Collection:
         self.watchers: set[asyncio.Event] = set()
 
     def get(self, key: ObjectKey) -> Json | None:
-        """The object as it is now; callers must not change it."""
+        """Return the current object; callers must not change it."""
         found = self.objects.get(key)
         return None if found is None else found.obj
 
     def since(self, version: int) -> list[Change]:
-        """Changes after ``version``, oldest first; the caller checks ``floor`` first."""
+        """Return the changes after ``version``, oldest first; the caller checks ``floor`` first."""
         at = bisect_right(self._history, version, key=lambda change: change.version)
         return self._history[at:]
 
     def snapshot(self, version: int) -> dict[ObjectKey, Version]:
-        """The objects as they were at ``version`` (not below ``floor``)."""
+        """Return the objects as they were at ``version`` (not below ``floor``)."""
         objects = dict(self.objects)
         for change in reversed(self.since(version)):
             if change.old is None:
@@ -100,7 +101,7 @@ class Collection:
         return objects
 
     def record(self, change: Change, limit: int) -> None:
-        """Append to the history, forgetting the oldest entries beyond ``limit``."""
+        """Append to the history, dropping the oldest entries beyond ``limit``."""
         self._history.append(change)
         if len(self._history) > limit + limit // 4:
             self.floor = self.lost = self._history[-limit - 1].version
@@ -116,18 +117,18 @@ class Collection:
         self.floor = max(self.floor, version)
 
     def wake(self) -> None:
-        """Let every open watch look for news."""
+        """Wake every open watch."""
         for watcher in self.watchers:
             watcher.set()
 
 
 class Storage:
-    """Every collection, and the counter they share.
+    """All collections, and their common version counter.
 
     Args:
         first_version: the resourceVersion before the first write. It is above 1, so that "1" is
-            an old version as it is on any real server.
-        history_limit: how many changes each kind remembers.
+            an old version as on any real server.
+        history_limit: number of changes kept for each kind.
     """
 
     def __init__(self, *, first_version: int = 100, history_limit: int = 20_000) -> None:
@@ -139,7 +140,7 @@ class Storage:
         self.on_change: Callable[[Collection, Change], None] = _ignore
 
     def register(self, kind: Kind, *, floor: int | None = None) -> Collection:
-        """Add a kind; watches from before this moment find their resourceVersion too old."""
+        """Add a kind; for watches from before this moment, the resourceVersion is too old."""
         key = (kind.info.group, kind.info.plural)
         present = self._collections.get(key)
         if present is not None:
@@ -157,14 +158,14 @@ class Storage:
         del self._collections[group, plural]
 
     def find(self, group: str, plural: str) -> Collection | None:
-        """The collection of a resource."""
+        """Return the collection of a resource; ``None`` if it is unknown."""
         return self._collections.get((group, plural))
 
     def __iter__(self) -> Iterator[Collection]:
         return iter(self._collections.values())
 
     def put(self, collection: Collection, key: ObjectKey, obj: Json) -> Version:
-        """Store ``obj`` (whose metadata must be its own) under the next resourceVersion."""
+        """Store ``obj``, whose metadata must not be shared, under the next resourceVersion."""
         old = collection.objects.get(key)
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
@@ -178,7 +179,7 @@ class Storage:
         return new
 
     def remove(self, collection: Collection, key: ObjectKey) -> Version:
-        """Delete an object; what watches see last is its stored state under a new version."""
+        """Delete an object; the DELETED event has its stored state under a new version."""
         old = collection.objects.pop(key)
         self.version += 1
         obj = dict(old.obj)
@@ -190,16 +191,16 @@ class Storage:
         return new
 
     def compact(self) -> None:
-        """Forget all history: every older resourceVersion is too old from now on."""
+        """Drop all history: every older resourceVersion is too old from now on."""
         for collection in self:
             collection.forget(self.version)
 
     def alive(self, uid: str) -> tuple[Collection, ObjectKey] | None:
-        """Where the object with that uid is."""
+        """Return the place of the object with that uid; ``None`` if it is gone."""
         return self._uids.get(uid)
 
     def dependents(self, uid: str) -> list[tuple[Collection, ObjectKey]]:
-        """The objects with an owner reference to ``uid``."""
+        """Return the places of the objects with an owner reference to ``uid``."""
         return list(self._dependents.get(uid, ()))
 
     def _publish(self, collection: Collection, change: Change) -> None:

@@ -1,8 +1,9 @@
-"""What the API server refuses of an object's content, as far as controllers meet with it.
+"""Validation of an object's content, as far as controllers encounter it.
 
-Not a schema: these are the refusals that a program under test is most likely to earn. The contract
-suite asks the real server the same. Templates of workloads need no images here. Scenes that a test
-sets by ``World.create`` are not validated, so that they need hold no more than the test is about.
+It is not a schema: it has the refusals that a program under test is most likely to cause. The
+contract suite compares them with the real server's. Templates of workloads need no images here.
+Objects created by a test through ``World.create`` are not validated, so that they need only the
+fields relevant to the test.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ _PREFIX_LENGTH: Final = 253
 
 
 def check_types(kind: Kind, obj: Json, *, patch: bool = False) -> None:
-    """Refuse values of another JSON type than the field has.
+    """Reject values whose JSON type differs from that of the field.
 
     Args:
         kind: the kind.
-        obj: as it came, or as a patch made it.
-        patch: whether a patch made it.
+        obj: the object as received, or as patched.
+        patch: the object is the result of a patch.
 
     Raises:
-        StatusError: 400; 422 of a patch.
+        StatusError: 400; 422 for a patch.
     """
     meta = obj.get("metadata") or {}
     maps = [
@@ -79,13 +80,13 @@ def _cannot_decode(
 
 
 def check(kind: Kind, new: Json, old: Json | None = None, subresource: str = "") -> None:
-    """Refuse what a write would make of an object.
+    """Validate the result of a write.
 
     Args:
         kind: the kind.
-        new: with defaults filled in.
-        old: as it is; ``None`` for a create.
-        subresource: "" or the one that is written to.
+        new: the new object, with defaults.
+        old: the current object; ``None`` for a create.
+        subresource: "" or the written subresource.
 
     Raises:
         StatusError: 422 with every cause.
@@ -276,7 +277,7 @@ def _changed_job(old: Json, new: Json) -> Iterator[Cause]:
 
 
 def _without_scheduling(template: Json) -> None:
-    """What may be changed of a Job's template while it is suspended."""
+    """Remove the fields of a Job's template that may be changed while the Job is suspended."""
     meta, spec = template.get("metadata") or {}, template.get("spec") or {}
     for field in ("labels", "annotations"):
         meta.pop(field, None)

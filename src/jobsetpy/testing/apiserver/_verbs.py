@@ -1,4 +1,4 @@
-"""One request to a resource, carried out: everything between the HTTP server and the registry."""
+"""Execution of one request to a resource, between the HTTP server and the registry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobsetpy.testing.apiserver._writes import WriteOptions
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to a resource, without HTTP."""
+    """Request to a resource, without HTTP."""
 
     verb: str
     route: Route
@@ -29,7 +29,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     trial: bool = False
 
     def options(self, *, apply: bool) -> WriteOptions:
-        """Parameters of a write; a trial stores nothing and refuses no content."""
+        """Return the parameters of a write; a trial stores nothing and skips validation."""
         made = _http.write_options(self.query, self.user_agent, self.route.subresource, apply=apply)
         return attrs.evolve(made, dry_run=True, validate=False) if self.trial else made
 
@@ -38,7 +38,7 @@ Answer = tuple[int, bytes]
 
 
 def resolve(storage: Storage, route: Route) -> Collection:
-    """The collection a route is about.
+    """Return the collection of a route.
 
     Raises:
         StatusError: 404.
@@ -63,7 +63,7 @@ def resolve(storage: Storage, route: Route) -> Collection:
 
 
 def perform(storage: Storage, registry: Registry, collection: Collection, call: Call) -> Answer:
-    """Carry out any verb but watch; the status code and the body of the answer.
+    """Execute any verb except watch; return the status code and the body of the response.
 
     Raises:
         StatusError: the request fails.
@@ -102,7 +102,7 @@ _TRIES = 5
 async def perform_admitted(
     storage: Storage, registry: Registry, admission: Admission, collection: Collection, call: Call
 ) -> Answer:
-    """The same, after the webhooks that are about it have been asked.
+    """Execute like ``perform``, after calling the matching webhooks.
 
     Raises:
         StatusError: the request fails.
@@ -110,7 +110,7 @@ async def perform_admitted(
     operation, route = _OPERATIONS.get(call.verb, ""), call.route
     subresource = route.subresource
     if operation == "UPDATE" and collection.get(route.key) is None and not subresource:
-        operation = "CREATE"  # an apply, or a PUT, that makes the object
+        operation = "CREATE"  # an apply, or a PUT, that creates the object
     if subresource in {"binding", "eviction"} or not (
         operation and admission.concerns(collection, operation, subresource)
     ):
@@ -129,7 +129,7 @@ async def perform_admitted(
         changed = await admission.mutated(asked)
         await admission.validated(asked, changed)
         if collection.get(route.key) is not old and operation != "CREATE":
-            continue  # somebody else was faster: again, with what is there now
+            continue  # another writer was faster: repeat with the current object
         if changed == wanted:
             return perform(storage, registry, collection, call)
         assert changed is not None
@@ -140,7 +140,7 @@ async def perform_admitted(
 def _store_mutated(
     registry: Registry, collection: Collection, call: Call, key: ObjectKey, changed: Json
 ) -> Answer:
-    """Store an object as the webhooks have made it."""
+    """Store an object as changed by the webhooks."""
     options = call.options(apply=call.verb == "apply")
     if collection.get(key) is None and call.verb != "apply":
         return 201, _encode(
@@ -173,7 +173,7 @@ def _create(registry: Registry, collection: Collection, call: Call) -> Answer:
     route = call.route
     options = call.options(apply=False)
     body = _http.read_object(call.body, call.content_type, collection.kind)
-    if route.plural == "bindings":  # of a pod that the body names
+    if route.plural == "bindings":  # of the pod named in the body
         name = (body.get("metadata") or {}).get("name") or ""
         route = attrs.evolve(route, plural="pods", name=name, subresource="binding")
     if not route.subresource:

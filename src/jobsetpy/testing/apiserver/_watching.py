@@ -27,12 +27,12 @@ from jobsetpy.testing.apiserver._storage import (
     Version,
 )
 
-#: The annotation of the bookmark that ends the initial events of a streaming list.
+#: Annotation of the bookmark that ends the initial events of a streaming list.
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
-# A server ends every watch some time; a real one takes a random time between 30 and 60 minutes.
+# A server ends every watch eventually; a real one after a random time of 30 to 60 minutes.
 _DEFAULT_TIMEOUT_S = 1800.0
-# How long before its end a stream gets a last bookmark, as a real watch cache sends it.
+# Time before its end at which a stream gets a last bookmark, as from a real watch cache.
 _LAST_BOOKMARK_S = 2.0
 _TIMER_SLACK_S = 0.001
 
@@ -40,7 +40,7 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 class ConnectionCutError(Exception):
-    """The script wants the connection dropped.
+    """Request by a fault rule to drop the connection.
 
     Args:
         reset: by a reset rather than an ordinary close.
@@ -56,12 +56,12 @@ class Watch:
 
     Args:
         storage: for the current resourceVersion.
-        collection: what is watched.
+        collection: collection to watch.
         namespace: "" for all.
         options: the parsed query.
-        target: the request, for fault rules.
-        faults: the script.
-        bookmark_s: seconds between bookmarks.
+        target: target of the request, for fault rules.
+        faults: the fault rules.
+        bookmark_s: interval between bookmarks, in seconds.
 
     Raises:
         StatusError: the request is refused; nothing was sent yet.
@@ -100,10 +100,10 @@ class Watch:
         self._sent = 0
         self._send: Send = _nowhere
 
-    # -- for the script ----------------------------------------------------------------------
+    # -- for fault rules ---------------------------------------------------------------------
 
     def bind(self, rule: Rule) -> None:
-        """Obey a ``cut`` or ``stall`` rule from now on."""
+        """Apply a ``cut`` or ``stall`` rule from now on."""
         self._bound.append((rule, self._sent + rule.after_events))
         self._woken.set()
 
@@ -158,7 +158,7 @@ class Watch:
                 if code is not None:
                     await self._error(code)
                 return
-            # A timer may fire a hair early; without the allowance a virtual clock would spin here.
+            # A timer may fire slightly early; without the slack a virtual clock would spin here.
             if self._options.bookmarks and loop.time() >= next_bookmark - _TIMER_SLACK_S:
                 await self._bookmark()
                 next_bookmark = loop.time() + self._bookmark_s
@@ -167,7 +167,7 @@ class Watch:
                     await self._woken.wait()
 
     async def _initial(self) -> None:
-        """Send what there is as ADDED events."""
+        """Send the current objects as ADDED events."""
         version = self._storage.version
         found = sorted(
             self._collection.objects.items(),
@@ -197,7 +197,7 @@ class Watch:
         elif before and deleted:
             await self._event("DELETED", change.new.raw)
         elif before and change.old is not None:
-            # It does not match any more: its last matching state, under the change's version.
+            # It no longer matches: its last matching state, under the change's version.
             obj = dict(change.old.obj)
             version = str(change.version)
             obj["metadata"] = {**obj["metadata"], "resourceVersion": version}
@@ -207,7 +207,7 @@ class Watch:
         if not ends_initial and self._faults.take("drop_bookmarks", self.target):
             return
         info = self._collection.kind.info
-        # Every change up to the store's version was looked at, whether or not it was sent.
+        # Every change up to the store's version was processed, even if it was not sent.
         self._version = max(self._version, self._storage.version)
         meta: dict[str, Any] = {"resourceVersion": str(self._version)}
         if ends_initial:
@@ -235,7 +235,7 @@ class Watch:
         await self._obey()
 
     async def _obey(self, frame: bytes = b"") -> None:
-        """Carry out the bound rules that are due; ``frame`` is what would be sent next."""
+        """Apply the bound rules that are due; ``frame`` is the next frame to be sent."""
         for rule, at in tuple(self._bound):
             if self._sent < at or (rule.after_bytes is not None and not frame):
                 continue

@@ -1,4 +1,4 @@
-"""The fake cluster without HTTP: what tests use to set the scene and to look at the outcome."""
+"""Fake cluster without HTTP: tests use it to create objects and to check the outcome."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _MANAGER = "test"
 
 
 class World:
-    """Objects of a pretended cluster, changed by the API server's rules.
+    """Objects of a fake cluster, changed by the API server's rules.
 
-    ``what`` is a kind by its plural (``pods``; ``jobs.batch`` where that is ambiguous), by a wire
-    class with a ``RESOURCE``, or by its ``ResourceInfo``. Objects go in and come out as plain JSON
-    data, always as copies. Refusals raise ``StatusError``, which holds the answer that a client
+    ``what`` is a kind by its plural (``pods``; ``jobs.batch`` if that is ambiguous), by a wire
+    class with a ``RESOURCE``, or by its ``ResourceInfo``. Objects are passed and returned as plain
+    JSON data, always as copies. Refusals raise ``StatusError`` with the response that a client
     would get. ``default``, ``kube-system`` and ``kube-public`` exist.
 
     Args:
-        clock: for timestamps.
-        history_limit: how many changes each kind remembers for watches.
+        clock: clock for timestamps.
+        history_limit: number of changes of each kind kept for watches.
     """
 
     def __init__(self, *, clock: Clock | None = None, history_limit: int = 20_000) -> None:
@@ -61,11 +61,11 @@ class World:
         status: bool = True,
         list_keys: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
-        """Add a custom kind, the short way; ``create("customresourcedefinitions", ...)`` works too.
+        """Add a custom kind, in short; ``create("customresourcedefinitions", ...)`` works too.
 
         Args:
             what: the resource, or a wire class of it.
-            status: whether ``/status`` is a subresource of its own.
+            status: ``/status`` is a separate subresource.
             list_keys: keys of associative lists by dotted path, for server-side apply, such as
                 ``{"status.conditions": ["type"]}``; other lists are atomic.
         """
@@ -83,17 +83,17 @@ class World:
 
     @property
     def faults(self) -> Faults:
-        """The script of what goes wrong."""
+        """Fault rules."""
         return self._dispatcher.faults
 
     @property
     def requests(self) -> RequestLog:
-        """The requests of clients."""
+        """Requests of clients."""
         return self._dispatcher.requests
 
     @property
     def garbage_collect(self) -> bool:
-        """Whether owner references are followed after each write; off at first.
+        """Follow owner references after each write; initially off.
 
         While it is off, foreground deletions wait for ``collect_garbage()`` or for a test to
         remove their finalizer.
@@ -108,9 +108,9 @@ class World:
 
     @property
     def graceful_pods(self) -> bool:
-        """Whether a pod on a node outlives its DELETE until one with ``gracePeriodSeconds=0``.
+        """Keep a pod on a node after its DELETE until one with ``gracePeriodSeconds=0``.
 
-        Off at first: pods go at once.
+        Initially off: pods are removed immediately.
         """
         return self._registry.graceful_pods
 
@@ -120,13 +120,13 @@ class World:
 
     @property
     def resource_version(self) -> str:
-        """The version of the latest write."""
+        """Version of the latest write."""
         return str(self._storage.version)
 
     # -- objects -----------------------------------------------------------------------------
 
     def add_namespace(self, name: str, *, labels: Mapping[str, str] | None = None) -> None:
-        """Create a namespace, if it is not there."""
+        """Create a namespace unless it exists."""
         if self.get("namespaces", name) is None:
             self.create("namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
 
@@ -142,12 +142,12 @@ class World:
         return self._settled(made)
 
     def get(self, what: Any, name: str, *, namespace: str = "default") -> Json | None:
-        """The object, or ``None``."""
+        """Return the object, or ``None``."""
         collection = self._collection(what)
         return copy.deepcopy(collection.get(self._key(collection, namespace, name)))
 
     def list(self, what: Any, *, namespace: str = "", labels: str = "") -> list[Json]:
-        """All objects of a kind by namespace and name; ``labels`` is a label selector."""
+        """Return all objects of a kind by namespace and name; ``labels`` is a label selector."""
         matches = _selectors.label_selector(labels)
         found = self._collection(what).objects
         return [
@@ -165,7 +165,7 @@ class World:
         namespace: str = "default",
         subresource: str = "",
     ) -> Json:
-        """JSON merge patch."""
+        """Apply a JSON merge patch."""
         collection = self._collection(what)
         done = self._registry.patch(
             collection,
@@ -178,7 +178,7 @@ class World:
     def set_status(
         self, what: Any, name: str, *, namespace: str = "default", **status: Any
     ) -> Json:
-        """Merge fields (under their wire names) into the status."""
+        """Merge fields (by their wire names) into the status."""
         return self.patch(what, name, {"status": status}, namespace=namespace, subresource="status")
 
     def delete(
@@ -196,7 +196,7 @@ class World:
         self._settle()
 
     def owned(self, what: Any, uid: str) -> builtins.list[Json]:
-        """The objects of a kind with an owner reference to ``uid``."""
+        """Return the objects of a kind with an owner reference to ``uid``."""
         collection = self._collection(what)
         return [
             copy.deepcopy(place.objects[key].obj)
@@ -205,43 +205,43 @@ class World:
         ]
 
     def expire(self) -> None:
-        """Forget all history: every resourceVersion before now is too old (410) from here on."""
+        """Drop all history: every resourceVersion before now is too old (410) from now on."""
         self._storage.compact()
 
     def add_controller(self, note: Callable[[Change], None], work: Callable[[], None]) -> None:
-        """Add a controller that lives in this world.
+        """Add a controller that runs inside this world.
 
         Args:
-            note: told of every change, in the middle of it: it may only remember.
-            work: called after each request, again until it changes nothing.
+            note: called with every change, while it is made: it may only record it.
+            work: called after each request, repeatedly until it changes nothing.
         """
         self._controllers.append((note, work))
 
     def serve_webhooks(self, service: str, target: str | Handler) -> None:
-        """Say where webhooks of a service are, for configurations that name it.
+        """Set the location of a service's webhooks, for configurations that name it.
 
-        Webhooks are called for what clients write; a test's own ``create`` and the like go past
+        Webhooks are called for writes of clients; a test's own ``create`` and the like bypass
         them. ``matchConditions`` are not evaluated.
 
         Args:
             service: ``namespace/name``.
             target: its URL, ``https://127.0.0.1:9443``, or ``async def handler(path, review)``
-                that returns the AdmissionReview with its answer.
+                that returns the AdmissionReview with its response.
         """
         self._dispatcher.admission.services[service] = target
 
     def collect_garbage(self) -> None:
-        """Do once what the garbage collector would do."""
+        """Run the garbage collector once."""
         self._garbage.forget()
         self._garbage.scan()
         self._garbage.collect()
 
     def transport(self, *, user_agent: str = "memory") -> MemoryTransport:
-        """A client transport that ends here, without sockets."""
+        """Return a client transport that is connected to this world, without sockets."""
         return MemoryTransport(self._dispatcher, user_agent=user_agent)
 
     def kind_named(self, api_version: str, kind: str) -> ResourceInfo:
-        """The resource of a kind, as manifests name it.
+        """Return the resource of a kind, by the names in manifests.
 
         Raises:
             LookupError: there is none.
@@ -283,7 +283,7 @@ class World:
             note(change)
 
     def _defined(self, change: Change) -> None:
-        """A CustomResourceDefinition came, changed or went."""
+        """Handle the creation, update or deletion of a CustomResourceDefinition."""
         if change.type != "DELETED":
             kind = kind_of(change.new.obj)
             if kind is not None:
@@ -296,7 +296,7 @@ class World:
             self.faults.end_watches(resource=plural)
 
     def _settle(self) -> None:
-        """Let the garbage collector and the controllers work until nothing changes any more."""
+        """Run the garbage collector and the controllers until nothing changes."""
         if self._settling:
             return
         self._settling = True

@@ -1,7 +1,7 @@
 """Create, replace, patch and apply, with the API server's rules: conflicts, names, ownership.
 
 Sources: Kubernetes API conventions and API concepts (resource versions, generated names); details
-follow a real server's answers.
+follow a real server's responses.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 @attrs.frozen
 class WriteOptions:
-    """What comes with a create, PUT or PATCH besides the body.
+    """Options of a create, PUT or PATCH.
 
-    ``validate`` is for requests; what a test sets up itself need not be complete.
+    ``validate`` is for requests; objects set up by a test need not be complete.
     """
 
     manager: str = "unknown"
@@ -52,11 +52,11 @@ class WriteOptions:
 class Writer:
     """Writes to a :class:`Storage` by the API server's rules.
 
-    Every method raises ``StatusError`` with the answer a client would get.
+    Every method raises ``StatusError`` with the response that a client would get.
 
     Args:
-        storage: where objects are kept.
-        clock: for creation and deletion times.
+        storage: storage of the objects.
+        clock: clock for creation and deletion times.
     """
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
@@ -171,7 +171,7 @@ class Writer:
     def replace(
         self, collection: Collection, key: ObjectKey, body: Json, options: WriteOptions
     ) -> tuple[Json, bool]:
-        """PUT: the object as stored, and whether it was created."""
+        """Execute PUT; return the object as stored, and whether it was created."""
         kind = collection.kind
         obj = _without_nulls(body)
         self._check_type(kind, obj)
@@ -200,7 +200,7 @@ class Writer:
         change: Callable[[Json], Json],
         options: WriteOptions,
     ) -> Json:
-        """PATCH: ``change`` makes the new object from a copy of the old one."""
+        """Execute PATCH: ``change`` returns the new object, given a copy of the old one."""
         kind = collection.kind
         old = collection.get(key)
         if old is None:
@@ -239,7 +239,7 @@ class Writer:
         *,
         patch: bool = False,
     ) -> Json:
-        """Rules of every update; ``obj`` and its metadata must be the caller's own."""
+        """Apply the rules of every update; ``obj`` and its metadata must not be shared."""
         kind = collection.kind
         meta, before = obj["metadata"], old["metadata"]
         version = meta.get("resourceVersion")
@@ -276,7 +276,7 @@ class Writer:
     def _store(
         self, collection: Collection, key: ObjectKey, old: Json, obj: Json, *, dry_run: bool
     ) -> Json:
-        """Write unless nothing changed; a deleted object without finalizers goes away."""
+        """Write unless nothing changed; a deleted object without finalizers is removed."""
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if obj == old or dry_run:
             return obj
@@ -313,7 +313,7 @@ class Writer:
         *,
         force: bool,
     ) -> tuple[Json, bool]:
-        """Server-side apply: the object as stored, and whether it was created."""
+        """Execute server-side apply; return the object as stored, and whether it was created."""
         kind = collection.kind
         applied = _without_nulls(body)
         if not applied.get("kind") or not applied.get("apiVersion"):
@@ -359,7 +359,7 @@ class Writer:
 
     @staticmethod
     def _reset(kind: Kind, applied: Json, subresource: str) -> None:
-        """Drop what this endpoint does not write, so that nobody comes to own it there."""
+        """Drop fields that this endpoint does not write, so that they get no owner there."""
         if subresource == "status":
             meta = applied["metadata"]
             kept = {"name", "namespace"}
@@ -376,14 +376,14 @@ class Writer:
 
 
 def tidy(meta: Json) -> None:
-    """Empty maps and lists of metadata are not stored."""
+    """Remove empty maps and lists of metadata, which are not stored."""
     for name in ("labels", "annotations", "finalizers", "ownerReferences", "generateName"):
         if name in meta and not meta[name]:
             del meta[name]
 
 
 def _without_nulls(body: Mapping[str, Any]) -> Json:
-    """A deep copy without members that are null: for the API server they are absent."""
+    """Return a deep copy without null members: for the API server they are absent."""
     return {name: _copied(value) for name, value in body.items() if value is not None}
 
 

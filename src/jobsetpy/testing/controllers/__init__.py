@@ -1,1 +1,1 @@
-"""Stand-ins for controllers of Kubernetes."""
+"""Fake controllers of Kubernetes."""

@@ -1,8 +1,9 @@
-"""A stand-in for the Job controller (and a kubelet), so that simulations have pods that live.
+"""Fake Job controller (and kubelet), for simulations with running pods.
 
-It knows what JobSets rely on: indexed pods, suspension, counters, completion, the back-off limit.
-It acts within the request that gave it cause, so simulations are deterministic. Not known: pod
-failure policies, success policies, back-off delays, finalizers of pods, ``managedBy``.
+It implements the parts on which JobSets rely: indexed pods, suspension, counters, completion, the
+back-off limit. It acts within the request that triggers it, so simulations are deterministic. Not
+implemented: pod failure policies, success policies, back-off delays, finalizers of pods,
+``managedBy``.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _FINAL = frozenset({"Succeeded", "Failed"})
 
 
 class FakeJobController:
-    """Makes pods for the Jobs of a world, and keeps the Jobs' status.
+    """Creates pods for the Jobs of a world, and maintains the Jobs' status.
 
-    Deleted Jobs lose their pods by garbage collection: switch that on as well.
+    Pods of deleted Jobs are removed by garbage collection: enable that as well.
 
     Args:
         world: a world or fake server.
@@ -41,7 +42,7 @@ class FakeJobController:
         self._work()
 
     def pods_of(self, name: str, *, namespace: str = "default") -> list[Json]:
-        """The pods of a Job by completion index, those on their way out included."""
+        """Return the pods of a Job by completion index, including terminating pods."""
         job = self._world.get("jobs", name, namespace=namespace)
         if job is None:
             return []
@@ -49,7 +50,7 @@ class FakeJobController:
         return sorted(pods, key=lambda pod: (_index(pod), pod["metadata"]["name"]))
 
     def finish(self, name: str, *, namespace: str = "default", failed: bool = False) -> None:
-        """Let a Job's pods succeed; or one of them fail, which ends a Job without back-off."""
+        """Let a Job's pods succeed; or let one fail, which ends a Job without back-off."""
         live = [pod for pod in self.pods_of(name, namespace=namespace) if not _done(pod)]
         for pod in live[:1] if failed else live:
             pod_name = pod["metadata"]["name"]
@@ -111,7 +112,7 @@ class FakeJobController:
         self._write(namespace, name, old, {**status, "active": 0, "ready": 0})
 
     def _fill(self, job: Json, pods: list[Json], live: list[Json], completions: int) -> None:
-        """Make the pods that are missing, lowest index first; a failed pod is replaced."""
+        """Create the missing pods, lowest index first; a failed pod is replaced."""
         succeeded = [pod for pod in pods if pod["status"]["phase"] == "Succeeded"]
         room = max(0, job["spec"]["parallelism"] - len(live))
         if job["spec"]["completionMode"] == "Indexed":
