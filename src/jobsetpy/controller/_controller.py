@@ -294,8 +294,8 @@ class Controller(Runnable):
             return
         started = self._clock.monotonic()
         self._metrics.started()
-        # Once per reconcile: ids from the system's source of randomness, and the context manager
-        # that does the same, cost several times as much.
+        # This runs for each reconcile: ids from the system's source of randomness, and the context
+        # manager that does the same, would cost several times as much.
         bound = structlog.contextvars.bind_contextvars(
             controller=self.name,
             object=str(request),
