@@ -1,7 +1,7 @@
-"""``python -m jobsetpy.agent``: what must happen before anything is imported, and after the end.
+"""``python -m jobsetpy.agent``: steps before the first import and after the end.
 
-Signals first: see ``signals``. The rest saves time and memory, which every pod of a group spends
-again at each restart. Figures are those of ``bench/agent.py``.
+Signal handlers come first (``signals``). The rest saves time and memory that every pod of a group
+spends at each restart. Figures are those of ``bench/agent.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _START: Final = time.monotonic()
 
 _DEFERRED: Final[dict[str, dict[str, Any]]] = {
     "base64": {},
-    # For dataclasses (of h11), which makes up docstrings that nobody will read.
+    # For dataclasses (of h11), which generates docstrings that are never read.
     "inspect": {"signature": lambda _cls: ""},
     "linecache": {},
     "locale": {},
@@ -32,18 +32,18 @@ _DEFERRED: Final[dict[str, dict[str, Any]]] = {
     "tokenize": {},
 }
 """Modules that asyncio, ssl, logging, h11 and msgspec import, but that run only when something
-fails; with what they import in turn, some 2 MB and 10 ms. The attributes are those that are wanted
-during the import itself; they are taken away after it."""
+fails; with what they import in turn, some 2 MB and 10 ms. The attributes are those that the import
+itself uses; they are removed after it."""
 
 _TLS_BUFFER: Final = 32 * 1024
-"""What asyncio reads into, for each TLS connection, in place of 256 kB: two TLS records."""
+"""Size in bytes of asyncio's read buffer per TLS connection: two TLS records, not 256 kB."""
 
 
 class Deferred(ModuleType):
-    """Stands for a module until one of its attributes is wanted; then it is that module."""
+    """Placeholder for a module, which is imported when one of its attributes is first used."""
 
     def __getattr__(self, name: str) -> Any:
-        """Import the real module (the import system's own questions have no answer before)."""
+        """Import the real module (attributes of the import system are missing before that)."""
         if name.startswith("__"):
             raise AttributeError(name)
         if sys.modules.get(self.__name__) is self:
@@ -54,8 +54,8 @@ class Deferred(ModuleType):
 
 
 def _load() -> Any:
-    """Import the agent in the cheapest way; its ``main``."""
-    # Nothing that is loaded now will ever be garbage: looking at it is wasted time.
+    """Import the agent in the cheapest way and return its ``main``."""
+    # Nothing that is loaded now will ever be garbage: scanning it is wasted time.
     gc.disable()
     deferred = [Deferred(name) for name in _DEFERRED if name not in sys.modules]
     for module in deferred:
@@ -75,10 +75,10 @@ def _load() -> Any:
 
 
 def _start() -> NoReturn:
-    # A sidecar that is told to stop has done its work; a pod whose worker never ran has not.
+    # A sidecar that gets a stop signal has done its work; a pod whose worker never ran has not.
     leave_on_signals(143 if sys.argv[1:2] in (["supervise"], ["wait-for-group"]) else 0)
     code = _load()(sys.argv[1:], start=_START)
-    # Taking the interpreter down in order would take longer than all else at the end.
+    # An orderly shutdown of the interpreter would take longer than everything else at the end.
     os._exit(code)
 
 

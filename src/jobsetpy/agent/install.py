@@ -1,21 +1,20 @@
-"""``install FOLDER``: copies this agent, interpreter included, to where any image can run it.
+"""``install FOLDER``: copies this agent and its interpreter, for containers of any image.
 
-A worker's image may hold another C library or none at all, and no Python. What is copied here needs
-nothing of it: Python, the modules the supervisor imports, the shared libraries of both and their
-dynamic linker, started by a static program. An init container does that into an ``emptyDir``.
+A worker's image may have another C library or none at all, and no Python. The copied files need
+nothing from it: Python, the modules the supervisor imports, the shared libraries of both and their
+dynamic linker, started by a static program. An init container copies them into an ``emptyDir``.
 
-What to copy is not listed anywhere: the modules are those that are loaded once the supervisor is,
-and the shared libraries those that are then mapped into this process.
+The files to copy are not listed anywhere: the modules are those that are loaded with the
+supervisor, and the shared libraries those that are then mapped into this process.
 
 ::
 
-    FOLDER/supervise        the static launcher (hack/images/supervise.c)
-    FOLDER/ld.so            the dynamic linker
-    FOLDER/bin/python3      the interpreter, which finds its library beside itself
-    FOLDER/lib/             shared libraries, and the standard library's part in pythonX.Y
-    FOLDER/app/             msgspec, h11, jobsetpy, and the program
+    FOLDER/supervise the static launcher (hack/images/supervise.c) FOLDER/ld.so the dynamic linker
+    FOLDER/bin/python3 the interpreter, which finds its library next to itself FOLDER/lib/ shared
+    libraries, and the standard library's part in pythonX.Y FOLDER/app/ msgspec, h11, jobsetpy, and
+    the program
 
-The launcher of standbys is among these, for the worker image's own Python to run.
+The launcher of standby processes is among them; the worker image's own Python runs it.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH110, PTH118, PTH120, PTH123 - what this process imports is what it
@@ -63,11 +62,11 @@ LAUNCHER: Final = "supervise"
 
 
 class InstallError(Exception):
-    """Something cannot be copied; the message says what."""
+    """A file cannot be copied; the message names it."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Copy everything into the folder that is the one argument; the exit code."""
+    """Copy everything into the folder given as the only argument and return the exit code."""
     start = time.monotonic()
     if len(argv) != 1 or argv[0].startswith("-"):
         _say("usage: install FOLDER")
@@ -83,21 +82,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def install(folder: str) -> tuple[int, int]:
-    """Copy the supervisor and all it needs.
+    """Copy the supervisor and everything it needs.
 
     Args:
-        folder: made if it is not there; files in it are overwritten.
+        folder: created if it does not exist; files in it are overwritten.
 
     Returns:
         The number of files and their size in bytes.
 
     Raises:
-        InstallError: this Python is not one that can be copied.
+        InstallError: this Python cannot be copied.
         OSError: a file cannot be read or written.
     """
     for name in LATER:
         if getattr(sys.modules.get(name), "__spec__", None) is None:
-            sys.modules.pop(name, None)  # put off by ``__main__``: now for real
+            sys.modules.pop(name, None)  # deferred by ``__main__``: import it now
         import_module(name)
     library = os.path.dirname(os.__file__)
     version = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
@@ -112,7 +111,7 @@ def install(folder: str) -> tuple[int, int]:
     tree.copy(os.path.realpath("/proc/self/exe"), "bin/python3", mode=0o755)
     tree.write(PROGRAM.encode(), "app/__main__.py")
     package = sys.modules["jobsetpy"].__path__[0]
-    # No modules of this Python: the worker image's own runs them.
+    # Not modules of this Python: the worker image's own Python runs them.
     for file in sys.modules["jobsetpy.agent.supervisor.standby.process"].LAUNCHED:
         tree.copy(f"{package}/{file}", f"app/jobsetpy/{file}")
     launcher = os.path.join(os.path.dirname(package), LAUNCHER)
@@ -124,7 +123,7 @@ def install(folder: str) -> tuple[int, int]:
 
 
 class _Tree:
-    """Writes below a folder and counts."""
+    """Writer of files below a folder, with counters."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -133,11 +132,11 @@ class _Tree:
         self.bytes = 0
 
     def place(self, path: str) -> str:
-        """Where a path below the root really is."""
+        """Return the full path of a path below the root."""
         return f"{self._root}/{path}"
 
     def folder(self, path: str) -> None:
-        """Make a folder that everybody may read."""
+        """Create a folder that all users may read."""
         place = f"{self._root}/{path}" if path else self._root
         if place in self._folders:
             return
@@ -148,7 +147,7 @@ class _Tree:
             os.mkdir(place)
         except FileExistsError:
             return
-        os.chmod(place, 0o755)  # noqa: S103 - whatever the umask says: workers have other users
+        os.chmod(place, 0o755)  # noqa: S103 - regardless of the umask: workers run as other users
 
     def write(self, data: bytes, path: str, *, mode: int = 0o644) -> str:
         """Write a file."""
@@ -163,7 +162,7 @@ class _Tree:
         return place
 
     def copy(self, source: str, path: str, *, mode: int = 0o644) -> None:
-        """Copy a file with its time, which bytecode may be compared with."""
+        """Copy a file with its modification time, with which Python validates bytecode."""
         with open(source, "rb", buffering=0) as file:
             place = self.write(file.read(), path, mode=mode)
             status = os.fstat(file.fileno())
@@ -171,11 +170,11 @@ class _Tree:
 
 
 def _copy_module(tree: _Tree, module: ModuleType, library: str, version: str) -> set[str]:
-    """Copy a module's file and bytecode; the real paths of compiled modules."""
+    """Copy a module's file and bytecode and return the real paths of compiled modules."""
     spec = getattr(module, "__spec__", None)
     file = getattr(module, "__file__", None) or getattr(spec, "origin", None)
     if spec is None or not file or not file.startswith("/"):
-        return set()  # built in, or the program itself
+        return set()  # built-in, or the program itself
     name = str(spec.name)
     if file.startswith(f"{library}/") and not file.startswith(f"{library}/site-packages/"):
         target = f"{version}{file[len(library) :]}"
@@ -198,7 +197,7 @@ def _copy_module(tree: _Tree, module: ModuleType, library: str, version: str) ->
 
 
 def _compile(tree: _Tree, file: str, place: str) -> None:
-    """Make the bytecode that is not there, at this process's own level of optimisation."""
+    """Compile missing bytecode at this process's own optimisation level."""
     import py_compile
 
     tree.folder(place.rpartition("/")[0])
@@ -208,12 +207,12 @@ def _compile(tree: _Tree, file: str, place: str) -> None:
         doraise=True,
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
-    os.chmod(tree.place(place), 0o644)  # whatever the umask says
+    os.chmod(tree.place(place), 0o644)  # regardless of the umask
     tree.files += 1
 
 
 def _copy_libraries(tree: _Tree, own: set[str]) -> None:
-    """Copy the shared libraries of this process under the names they are asked for."""
+    """Copy the shared libraries of this process under the names by which they are loaded."""
     program = os.path.realpath("/proc/self/exe")
     linker = ""
     for path in sorted(_mapped()):
@@ -230,7 +229,7 @@ def _copy_libraries(tree: _Tree, own: set[str]) -> None:
 
 
 def _mapped() -> Iterable[str]:
-    """The real paths of all files that are mapped executable into this process."""
+    """Return the real paths of all files that are mapped as executable into this process."""
     found = set()
     with open("/proc/self/maps") as lines:
         for line in lines:
@@ -241,7 +240,7 @@ def _mapped() -> Iterable[str]:
 
 
 def _soname(path: str) -> str:
-    """The name a shared library gives itself (ELF, 64 bits, little-endian); "" for none."""
+    """Return the SONAME of a shared library (ELF, 64 bits, little-endian); "" for none."""
     with open(path, "rb") as file:
         data = file.read()
     if data[:6] != b"\x7fELF\x02\x01":

@@ -1,22 +1,21 @@
-"""Stores the epoch in the annotation of the own pod, however long the API server refuses.
+"""Writer of the epoch into the agent's own pod; it retries for as long as the API server refuses.
 
-One merge patch per epoch: no read before it, so five thousand agents cost the API server five
-thousand requests and not ten. A merge patch cannot say "unless the value is higher already"; what
-keeps a lower epoch from replacing a higher one is this:
+It sends one merge patch per epoch and no read before it, so five thousand agents cost the API
+server five thousand requests and not ten. A merge patch has no condition "unless the value is
+already higher"; a lower epoch does not replace a higher one for these reasons:
 
-* The epoch comes from a consistent read of the JobSet, and the synced epoch never falls, so a later
-  run of a pod computes the same epoch as an earlier run or a higher one.
-* Within a run one patch is under way at a time, and epochs only grow.
-* What remains is a patch that the API server delays and carries out after the next run's. Only the
-  API server can refuse that one: an admission policy that forbids the annotation to decrease.
+* The epoch comes from a consistent read of the JobSet, and the synced epoch never decreases, so a
+  later run of a pod computes the same epoch as an earlier run or a higher one.
+* Within a run one patch is in flight at a time, and epochs only increase.
+* A patch that the API server delays and applies after the next run's remains possible. Only the API
+  server can refuse it, by an admission policy that forbids the annotation to decrease.
 
-The answer to a patch is also how an agent knows that it has a pod at all. A pod that was given up
+The answer to a patch also proves to an agent that its pod still exists. A pod that was given up
 with its node is deleted by force while the agent may live on; the group would be complete without
-it, at the very epoch that it holds. So no worker starts before an answer has confirmed that the pod
-exists and stays. Where pods are given up, it has to be the answer to a patch that was sent a few
-seconds ago at most, or after the barrier lifted. The latter may take any time: a pod that existed
-after the lift was one of those that the controller counted for it, since the pod that replaces it
-is made later and joins a later epoch.
+it, at the same epoch. So no worker starts before an answer has confirmed that the pod exists and
+stays. Where pods are given up, that patch must have been sent at most a few seconds ago, or after
+the barrier lifted. The latter may take any time: the controller counted a pod that existed after
+the lift, since a replacement is created later and joins a later epoch.
 """
 
 from __future__ import annotations
@@ -44,36 +43,36 @@ from jobsetpy.errors import (
 
 FRESH_S: Final = 5.0
 """Maximum age of a patch from before the lift that still confirms a pod which may be given up,
-counted from when it was sent. The controller deletes none by force sooner than ten seconds after it
-was told to end (``reconcilers.lost_nodes.plan.LEAVING_S``). A restart takes less, so it costs no
-second patch."""
+counted from when it was sent. The controller force-deletes a pod no sooner than ten seconds after
+its deletion was requested (``reconcilers.lost_nodes.plan.LEAVING_S``). A restart takes less, so it
+costs no second patch."""
 
 SLOW_S: Final = 5.0
-"""Duration of a patch above which the log has a warning."""
+"""Duration of a patch, in seconds, above which a warning is logged."""
 
 _NOTHING: Final[Mapping[str, str | None]] = {}
 
 _REFUSED: Final = (ForbiddenError, InvalidError, NotFoundError, UnauthorizedError)
-"""Answers that a human has to do something about; asking again soon would only be noise."""
+"""Answers that need an administrator; they are retried with long pauses."""
 
 
 def _briefer(about: Mapping[str, str | None]) -> Mapping[str, str | None]:
-    """A report without the worker's own words, which came last; or else none."""
+    """Return the report without the worker's failure text; an empty one if there is no text."""
     cause = about.get(keys.RESTART_CAUSE_ANNOTATION) or ""
     brief, space, _ = cause.partition(" ")
     return {**about, keys.RESTART_CAUSE_ANNOTATION: brief} if space else _NOTHING
 
 
 class EpochReporter:
-    """Brings the epoch it was last given to the API server.
+    """Writer of the last reported epoch to the API server.
 
     Args:
         client: used for the one patch.
-        namespace: of the pod.
-        pod_name: the own pod.
-        log: one line when stored, one for each failure.
-        rand: uniform numbers in [0, 1) for the jitter.
-        sleep: how to wait.
+        namespace: namespace of the pod.
+        pod_name: name of the agent's own pod.
+        log: log for one line per stored epoch and one per failure.
+        rand: source of uniform numbers in [0, 1) for the jitter.
+        sleep: function that waits for a number of seconds.
     """
 
     def __init__(
@@ -105,21 +104,21 @@ class EpochReporter:
 
     @property
     def stored(self) -> int:
-        """The highest epoch known to be in the annotation; 0 for none of this run's."""
+        """Highest epoch of this run that is known to be in the annotation; 0 for none."""
         return self._stored
 
     @property
     def may_outlive_pod(self) -> bool:
-        """Whether the own pod is given up when its node is unreachable for a while."""
+        """Return True if the pod is given up when its node stays unreachable."""
         return bool(self._deadline)
 
     def report(self, epoch: int, about: Mapping[str, str | None] = _NOTHING) -> None:
-        """Have ``epoch`` stored; one that is not above an earlier one is ignored.
+        """Request that ``epoch`` is stored; ignored unless it is higher than all earlier ones.
 
         Args:
-            epoch: that the pod has come to.
-            about: other annotations, stored with it in the same patch; ``None`` takes one away.
-                They only say more: where they are refused, the epoch is stored without.
+            epoch: epoch that the pod has reached.
+            about: other annotations, stored in the same patch; ``None`` removes one. They are
+                optional: if the API server refuses them, the epoch is stored without them.
         """
         if epoch > self._wanted:
             if epoch > keys.MAX_EPOCH:
@@ -136,12 +135,12 @@ class EpochReporter:
             self._wake.set()
 
     def when_confirmed(self, epoch: int, lift: Callable[[], None]) -> None:
-        """Call ``lift`` when it is sure that the own pod is there, at ``epoch``, and stays.
+        """Call ``lift`` once it is certain that the pod exists, at ``epoch``, and stays.
 
         In most cases that is immediately: the controller has just seen the annotation, and its
-        patch was answered. If the answer was lost, or the patch is too old, one more is sent; until
-        it is answered, and for ever in a pod that is being deleted, ``lift`` is not called. Neither
-        is it when another epoch is reported meanwhile.
+        patch was answered. If the answer was lost, or the patch is too old, another one is sent,
+        and ``lift`` waits for its answer. ``lift`` is never called in a pod that is being deleted,
+        or once another epoch has been reported.
         """
         self.report(epoch)  # an earlier run of the pod may have reported it
         self._lift = lift
@@ -162,19 +161,20 @@ class EpochReporter:
         lift()
 
     async def run(self) -> None:
-        """Send patches until cancelled; nothing the API server does ends this."""
+        """Send patches until cancelled, regardless of errors from the API server."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             await self._store()
 
     async def _store(self) -> None:
-        """Try until the wanted epoch is stored."""
+        """Retry until the reported epoch is stored."""
         soon = Backoff(base=0.1, cap=30.0, rand=self._rand)
         late = Backoff(base=2.0, cap=60.0, rand=self._rand)
         while self._stored < self._wanted or (self._lift is not None and not self._leaving):
             if self._stored >= self._wanted:
-                # A confirmation. Where the server is slow, a whole group must not ask together.
+                # A confirmation. If the server is slow, the whole group must not ask
+                # simultaneously.
                 wait = self._took_s * self._rand()
                 self._log("confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3))
                 await self._sleep(wait)
@@ -184,7 +184,7 @@ class EpochReporter:
             except JobSetPyError as error:
                 retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
                 if isinstance(error, (ForbiddenError, InvalidError)) and any(self._about.values()):
-                    # An admission policy may be older than this agent, and not know of them.
+                    # An admission policy may be older than this agent and not allow them.
                     self._about = _briefer(self._about)
                     self._log_failure(epoch, error, 0.0)
                     continue

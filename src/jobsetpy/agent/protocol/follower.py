@@ -1,6 +1,6 @@
-"""Follows the one JobSet and turns each of its states into the barrier's actions; for both modes.
+"""Watch of the agent's JobSet, which passes each of its states to the barrier; for both modes.
 
-Nobody else reads the watch: a state is acted upon completely before the next one is looked at.
+The watch has no other reader: a state is acted on completely before the next one is read.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from jobsetpy.informers._options import WatchOptions
 from jobsetpy.informers._watcher import Watcher
 
 IDLE_TIMEOUT_S: Final = 120.0
-"""Longest silence of the watch. Above it, the API server's own bookmarks (one a minute) are the
-sign of life, so that thousands of waiting agents cost no requests; a peer that vanished is noticed
-sooner, by TCP keep-alive."""
+"""Longest silence of the watch, in seconds. It exceeds the interval of the API server's own
+bookmarks (one a minute), so that thousands of waiting agents cost no requests; TCP keep-alive
+detects a vanished peer sooner."""
 
 REFUSED_S: Final = 180.0
 """Time for which the API server must refuse the token before the pod is presumed gone. The token is
-bound to the pod, so that it stays refused once the pod is deleted. But API servers also refuse
-tokens while signing keys are rotated or an authenticator is down, for minutes, and those of all
-workers of the cluster."""
+bound to the pod, so it stays refused once the pod is deleted. But API servers also refuse tokens
+while signing keys are rotated or an authenticator is down, for minutes, and those of all workers of
+the cluster."""
 
 
 def connect(settings: Settings) -> Client:
-    """A client of the pod's own service account; nothing is sent yet."""
+    """Return a client with the pod's own service account; nothing is sent yet."""
     folder = settings.service_account_dir
     transport = H11Transport.in_cluster(
         token_file=f"{folder}/token",
@@ -54,16 +54,16 @@ def connect(settings: Settings) -> Client:
 
 
 class Follower:
-    """The watch of the JobSet, in front of a :class:`Barrier`.
+    """Watch of the JobSet, in front of a :class:`Barrier`.
 
     Args:
-        settings: whom to follow.
-        client: of the pod's own service account.
-        barrier: is shown each state of the JobSet.
-        log: what goes wrong.
-        act: carries out the barrier's actions; synchronous.
-        may_outlive_pod: whether the pod may be deleted while the agent lives on. Its token, which
-            is bound to it, is then refused, and nothing else can be known of the JobSet.
+        settings: names the JobSet to follow.
+        client: client with the pod's own service account.
+        barrier: receives each state of the JobSet.
+        log: log for failures.
+        act: executes the barrier's actions; synchronous.
+        may_outlive_pod: returns True if the pod may be deleted while the agent continues to run.
+            Its token, which is bound to it, is then refused, and the JobSet cannot be read.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Follower:
         self._barrier = barrier
         self._log = log
         self._act = act
-        # Its first state is a consistent one, as ``Barrier`` demands: a streaming list that asks
+        # Its first state is a consistent one, as ``Barrier`` requires: a streaming list that asks
         # for no resourceVersion, or a paged list that asks for none where streaming is refused.
         self._watcher = Watcher(
             client,
@@ -99,14 +99,14 @@ class Follower:
         self._present = True
 
     async def run(self) -> None:
-        """Watch until cancelled; nothing the API server does ends this."""
+        """Watch until cancelled, regardless of errors from the API server."""
         await self._watcher.run(self.on_events)
 
     def on_events(self, events: Sequence[WatchEvent[JobSet]]) -> None:
-        """Take a batch of watch events; synchronous, so that no state is seen half applied.
+        """Process a batch of watch events; synchronous, so that no state is seen half applied.
 
-        During a list nothing is acted upon: its objects may come from an API server's cache that
-        lags behind, and only its end says that they are as new as the moment it was asked for.
+        During a list nothing is acted on: its objects may come from an API server's lagging cache,
+        and only its end guarantees that they are as new as the request.
         """
         for event in events:
             match event:
@@ -129,7 +129,7 @@ class Follower:
                     assert_never(event)
 
     def _refused(self) -> None:
-        """The token has been refused for a while."""
+        """Stop the worker if the pod, whose token has been refused for long, may be deleted."""
         if not self._may_be_given_up():
             return
         actions = self._barrier.pod_replaced()
@@ -143,7 +143,7 @@ class Follower:
             self._act(action)
 
     def _see(self, jobset: JobSet | None) -> None:
-        """One complete state of the JobSet; ``None`` when there is none."""
+        """Process one complete state of the JobSet; ``None`` if it does not exist."""
         if jobset is None:
             if self._present:
                 self._log("no JobSet of this name; waiting", level="warning")
@@ -165,13 +165,13 @@ class Follower:
 
 
 class _WatchLog(NullObserver):
-    """Says what goes wrong with the watch, and which permission is missing.
+    """Logger of the watch's failures and of missing permissions.
 
     Args:
-        log: takes the lines.
-        settings: who we are.
-        refused: called when the token has been refused for ``REFUSED_S``, and at each refusal that
-            follows.
+        log: log to write to.
+        settings: names the agent's namespace.
+        refused: called when the token has been refused for ``REFUSED_S``, and at each later
+            refusal.
     """
 
     def __init__(self, log: Log, settings: Settings, refused: Callable[[], None]) -> None:
@@ -181,11 +181,11 @@ class _WatchLog(NullObserver):
         self._refused_since: float | None = None
 
     def on_watch_open(self, kind: str, resource_version: str) -> None:  # noqa: ARG002 - a protocol's
-        """The token is good."""
+        """Record that the token is accepted."""
         self._refused_since = None
 
     def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
-        """A list or watch request failed."""
+        """Log a list or watch request that failed."""
         if not isinstance(error, UnauthorizedError):
             self._refused_since = None
         else:
@@ -203,10 +203,10 @@ class _WatchLog(NullObserver):
         self._log(f"cannot watch the {kind}", level="warning", **fields)
 
     def on_silence(self, kind: str, seconds: float) -> None:
-        """The watch died without a word."""
+        """Log a watch that has become silent."""
         self._log(f"watch of the {kind} is silent", level="warning", seconds=round(seconds))
 
     def on_decode_error(self, kind: str, error: Exception, namespace: str, name: str) -> None:
-        """The JobSet is not what we think a JobSet is."""
+        """Log a JobSet that cannot be decoded."""
         key = f"{namespace}/{name}"
         self._log(f"cannot read the {kind}", level="error", error=str(error), object=key)

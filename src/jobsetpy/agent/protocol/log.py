@@ -1,11 +1,11 @@
-"""JSON lines on standard error, one for each transition.
+"""Log of JSON lines on standard error, one for each transition.
 
-``logging`` with a formatter would do the same with more imports and more work before the first
-line. Values are the caller's: never a token, never a header.
+``logging`` with a formatter would need more imports and more work before the first line. Callers
+never log a token or a header.
 
-A log that is not read must not stop the agent: with a slow disk or a container runtime that is
-down, the pipe that is standard error fills up, and a write to it would block for as long. So a line
-that does not fit is dropped, and the next one that fits says how many were.
+A log that is not read must not stop the agent: with a slow disk or a stopped container runtime, the
+pipe behind standard error fills up, and a write to it would block. So a line that does not fit is
+dropped, and the next one that fits has the number of dropped lines.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import msgspec
 from jobsetpy.aio import Clock
 
 MAX_LINE: Final = select.PIPE_BUF
-"""Length of a line above which it is cut off. A pipe that polls as writable takes as much."""
+"""Length in bytes above which a line is cut off. A pipe that polls as writable takes that much."""
 
 
 class Log(Protocol):
-    """Something that takes an event and its fields."""
+    """Function that logs an event with its fields."""
 
     def __call__(self, event: str, /, *, level: str = "info", **fields: object) -> None:
         """Write one line; never raises, never blocks for long."""
@@ -33,14 +33,14 @@ class Log(Protocol):
 
 
 class JsonLog:
-    """Writes lines such as ``{"ts":…,"level":"info","event":"started","ms":51,…}``.
+    """Log of lines such as ``{"ts":…,"level":"info","event":"started","ms":51,…}``.
 
     The field ``dropped_lines`` counts lines before this one that could not be written.
 
     Args:
-        clock: for the time stamp, and for ``ms``: whole milliseconds since ``start``.
-        start: the process's start on ``time.monotonic()``.
-        fd: where to write.
+        clock: clock for the time stamp.
+        start: the process's start on ``time.monotonic()``; ``ms`` is whole milliseconds since then.
+        fd: file descriptor to write to.
     """
 
     __slots__ = ("_clock", "_dropped", "_fd", "_is_pipe", "_ready", "_start")
@@ -58,7 +58,7 @@ class JsonLog:
             self._is_pipe = False
 
     def __call__(self, event: str, /, *, level: str = "info", **fields: object) -> None:
-        """Write one line; a closed or full standard error drops it and must not stop a worker."""
+        """Write one line, or drop it if standard error is closed or full."""
         line = {
             "ts": self._clock.now().isoformat(timespec="milliseconds"),
             "level": level,
@@ -72,7 +72,7 @@ class JsonLog:
         self._dropped = 0 if self._write(data) else self._dropped + 1
 
     def _write(self, data: bytes) -> bool:
-        """Write without blocking; return whether it was written.
+        """Write without blocking; return True if the line was written.
 
         Standard error cannot be made non-blocking: it is the worker's as well.
         """

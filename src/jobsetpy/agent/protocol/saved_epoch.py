@@ -1,13 +1,14 @@
-"""Where a pod has come to without having started its worker, for the agent's next run.
+"""Epoch that a pod has reached without having started its worker, saved for the agent's next run.
 
-A sidecar that is ended while it waits (by its startup probe, say) is started again alone. Should
-the barrier lift meanwhile, the others run and this pod's worker does not: its next run must let it
-run at the same epoch, and open no new one for which all others would have to restart. A new process
-cannot tell that from a worker that has run and failed, so the one before leaves a note, in memory
-that the containers of a pod share and that lasts as long as the pod's sandbox.
+A sidecar that ends while it waits (killed by its startup probe, for example) is restarted alone. If
+the barrier lifts meanwhile, the others run and this pod's worker does not: the sidecar's next run
+must let it run at the same epoch, and not join a new one, for which all others would have to
+restart. A new process cannot distinguish that from a worker that has run and failed, so the
+previous one saves its epoch in memory that the containers of a pod share and that lasts as long as
+the pod's sandbox.
 
-Without the note (another runtime, a sandbox made anew) the next run joins the next epoch, which is
-always safe.
+Without the saved epoch (another runtime, a recreated sandbox) the next run joins the next epoch,
+which is always safe.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _MAX: Final = 256
 
 
 class Arrival:
-    """The note: one short line in a file.
+    """File with the saved epoch, one short line.
 
-    Nothing here raises: whoever cannot leave a note has none.
+    No method raises: an epoch that cannot be saved is not saved.
 
     Args:
-        path: of the file.
+        path: path of the file.
     """
 
     __slots__ = ("_path",)
@@ -36,7 +37,7 @@ class Arrival:
         self._path = path
 
     def read(self) -> tuple[str, int]:
-        """The JobSet's UID and the epoch; ``("", 0)`` if there is no note of our own."""
+        """Return the JobSet's UID and the epoch; ``("", 0)`` if this user has saved none."""
         try:
             # Where containers share the node's memory, others can put a file or link here.
             number = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -53,10 +54,10 @@ class Arrival:
         return (uid, int(epoch)) if epoch.isascii() and epoch.isdecimal() else ("", 0)
 
     def note(self, uid: str, epoch: int) -> str:
-        """The pod comes to an epoch of a JobSet, and its worker does not run.
+        """Save the epoch of a JobSet that the pod reaches while its worker does not run.
 
         Returns:
-            Why that cannot be noted; "" if it is.
+            The error if it cannot be saved; "" if it is.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -70,9 +71,9 @@ class Arrival:
         return ""
 
     def forget(self) -> None:
-        """The worker may run from now on.
+        """Delete the saved epoch: the worker may run from now on.
 
-        A note that stays would hide the worker's failure, so it is emptied where it cannot go.
+        A leftover would hide the worker's failure, so the file is emptied if it cannot be removed.
         """
         try:
             os.unlink(self._path)  # noqa: PTH108 - pathlib costs memory

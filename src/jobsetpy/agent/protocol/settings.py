@@ -1,8 +1,8 @@
-"""The agent's configuration: environment variables, which flags may override.
+"""Configuration of the agent: environment variables, which flags may override.
 
-Pod templates set the environment (the names are part of the API); flags serve those who start the
-agent by hand. ``argparse`` is imported only when there are flags: without them it would cost some
-milliseconds of every restart.
+Pod templates set the environment (the names are part of the API); flags are for starting the agent
+by hand. ``argparse`` is imported only when there are flags, to save some milliseconds of every
+restart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXIT_USAGE: Final = 2
 """Exit code of a configuration that cannot work."""
 
 _DIGITS: Final = 18
-"""More are no number of anything."""
+"""Maximum number of digits of a number."""
 
 _REQUIRED: Final = ("NAMESPACE", "POD_NAME", "JOBSET_NAME")
 _FLAGS: Final = {
@@ -50,25 +50,26 @@ _FLAGS: Final = {
 
 
 class ConfigurationError(Exception):
-    """The environment or the flags cannot work; the message says which and why."""
+    """The environment or a flag is invalid; the message names it and the reason."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the agent can be told.
+    """Settings of the agent.
 
     Args:
-        namespace: of the pod and the JobSet.
-        pod_name: the own pod.
-        jobset_name: the JobSet to obey.
-        jobset_uid: its UID, "" to take the first one seen. The pods carry it as the label
-            ``jobset.sigs.k8s.io/jobset-uid``.
-        exit_code: 1 to 255, the process's exit code that asks for a restart in place.
+        namespace: namespace of the pod and the JobSet.
+        pod_name: name of the agent's own pod.
+        jobset_name: name of the JobSet to follow.
+        jobset_uid: its UID; "" to use that of the first one observed. The pods carry it as the
+            label ``jobset.sigs.k8s.io/jobset-uid``.
+        exit_code: exit code of the process that requests a restart in place, 1 to 255.
         barrier_path: URL path of the barrier, starting with "/".
         barrier_port: TCP port, 0 for any free one.
         barrier_bind_address: IP address; "" for all addresses of both families.
-        arrival_file: outlives the agent's container, but not the pod (see ``arrival``).
-        service_account_dir: folder of ``token`` and ``ca.crt``.
-        api_host, api_port: the API server, as the kubelet tells every container.
+        arrival_file: path of the saved epoch, on a volume that outlives the agent's container but
+            not the pod (see ``saved_epoch``).
+        service_account_dir: folder with ``token`` and ``ca.crt``.
+        api_host, api_port: address of the API server, which the kubelet sets in every container.
     """
 
     namespace: str
@@ -86,12 +87,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(environ: Mapping[str, str], argv: Sequence[str] = ()) -> Settings:
-    """Read the settings; a flag wins over its variable, and an empty variable counts as unset.
+    """Read the settings; a flag overrides its variable, and an empty variable counts as unset.
 
     Raises:
-        ConfigurationError: something required is missing, or a value cannot be used. All missing
-            names are named at once.
-        SystemExit: ``--help`` was asked for, or a flag is unknown.
+        ConfigurationError: something required is missing, or a value cannot be used. The message
+            lists all missing names.
+        SystemExit: ``--help`` was given, or a flag is unknown.
     """
     given = {name: value for name, value in environ.items() if value}
     if argv:
@@ -124,15 +125,15 @@ def load(environ: Mapping[str, str], argv: Sequence[str] = ()) -> Settings:
 
 
 def is_number(text: str, low: int, high: int) -> bool:
-    """Whether a text is an integer within bounds, however long it is."""
+    """Return True if a text of any length is an integer within bounds."""
     return text.isascii() and text.isdecimal() and len(text) <= _DIGITS and low <= int(text) <= high
 
 
 def number_of(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """An integer within bounds; an empty variable counts as unset.
+    """Return a variable as an integer within bounds; an empty variable counts as unset.
 
     Raises:
-        ConfigurationError: it is something else.
+        ConfigurationError: the value is not such an integer.
     """
     text = environ.get(name, "")
     if not text:
@@ -143,7 +144,7 @@ def number_of(environ: Mapping[str, str], name: str, default: int, low: int, hig
 
 
 def _parse_flags(argv: Sequence[str]) -> dict[str, str]:
-    """Flags as the variables they stand for."""
+    """Return the flags as the variables they stand for."""
     import argparse
 
     parser = argparse.ArgumentParser(

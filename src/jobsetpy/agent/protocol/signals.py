@@ -1,7 +1,7 @@
-"""How the agent stops: at once.
+"""Signal handlers with which the agent stops immediately.
 
-It holds nothing that must be put in order, so a signal needs no event loop, no cancellation and no
-clean-up; and the handler can be set before anything else is imported.
+It has nothing to clean up, so a signal needs no event loop and no cancellation, and the handler can
+be set before anything else is imported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 
 def leave_on_signals(code: int = 0) -> None:
-    """Have SIGTERM and SIGINT end the process with ``code``, wherever it is.
+    """Have SIGTERM and SIGINT end the process with ``code`` at any point.
 
     A container's first process gets no default action for signals: without a handler, a SIGTERM
     that comes while modules load would be lost, and the pod would wait out its grace period.
@@ -23,5 +23,5 @@ def leave_on_signals(code: int = 0) -> None:
         os._exit(code)
 
     signal.signal(signal.SIGTERM, leave)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell's background job has it
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background job
         signal.signal(signal.SIGINT, leave)

@@ -1,7 +1,7 @@
-"""What the agent reads of a JobSet and of its pod, and nothing more.
+"""Fields of a JobSet and of a pod that the agent reads.
 
 The manager's models are attrs classes, whose import alone costs the agent several milliseconds at
-every restart. These are the same objects, cut down to the fields that the barrier needs.
+every restart. These are the same objects, reduced to the fields that the barrier needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jobsetpy.api import keys
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Where a kind lives in the REST API; what the client reads of ``api.meta.ResourceInfo``."""
+    """Place of a kind in the REST API; the client's part of ``api.meta.ResourceInfo``."""
 
     group: str
     version: str
@@ -52,7 +52,7 @@ class JobSetStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class JobSet(msgspec.Struct, frozen=True):
-    """The agent's slice of a JobSet."""
+    """JobSet, as far as the agent reads it."""
 
     RESOURCE: ClassVar[Resource] = Resource(keys.GROUP, keys.VERSION, "JobSet", "jobsets")
 
@@ -62,7 +62,7 @@ class JobSet(msgspec.Struct, frozen=True):
 
     @property
     def restarts_in_place(self) -> bool:
-        """Whether a controller will ever write epochs into this JobSet's status."""
+        """Return True if the manager writes epochs into this JobSet's status."""
         policy = self.spec.failure_policy
         return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
 
@@ -73,7 +73,7 @@ class PodAnnotations(
     """``metadata.annotations`` of a pod.
 
     Args:
-        deadline: the pod is given up when its node is unreachable for longer; "" if never.
+        deadline: time after which the pod is given up if its node is unreachable; "" if never.
     """
 
     deadline: str = ""
@@ -88,7 +88,7 @@ class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """What the agent reads of the answer to its patch."""
+    """Pod in the answer to a patch, as far as the agent reads it."""
 
     RESOURCE: ClassVar[Resource] = Resource("", "v1", "Pod", "pods")
 

@@ -1,13 +1,13 @@
-"""The HTTP server behind the startup probe: 503 until the barrier lifts, 200 from then on.
+"""HTTP server for the startup probe: 503 until the barrier lifts, 200 from then on.
 
-It listens from the start, so that the kubelet sees "not yet" and not "connection refused". A whole
-HTTP library would be more code to load than this needs: one request line is read, one fixed answer
-is given, the connection is closed (the kubelet opens a new one for each probe anyway). Whatever a
-client sends, or does not send, costs at most one small buffer for a few seconds.
+It listens from the start, so that the kubelet gets a 503 and not "connection refused". A whole HTTP
+library would take longer to load: one request line is read, one fixed answer is given, the
+connection is closed (the kubelet opens a new one for each probe anyway). A client costs at most one
+small buffer for a few seconds, whatever it sends.
 
-A probe that asks for it (``?wait=SECONDS``) is answered when the barrier lifts, or 503 when that
-time is over. The kubelet then learns of the lift at once and not at its next probe, and does not
-report a failed probe, with an event, for each second that each pod of a group waits.
+A probe with ``?wait=SECONDS`` is answered when the barrier lifts, or with 503 when that time is
+over. The kubelet then sees the lift immediately and not at its next probe, and does not report a
+failed probe, with an event, for each second that each pod of a group waits.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _REASONS: Final = {
 
 
 class BarrierServer:
-    """Answers ``GET`` and ``HEAD`` on one path by a flag.
+    """Server that answers ``GET`` and ``HEAD`` on one path by the state of the barrier.
 
     Args:
-        path: URL path of the barrier; every other one is 404. Of a query, only ``wait`` is read: so
-            many seconds, at most 60, to wait with a 503.
-        deadline_s: how long one connection may take in all, apart from that wait.
-        max_connections: above this, the oldest connection is dropped for each new one, so that
-            clients that say nothing cannot keep the kubelet out.
-        on_open: called once, right before somebody can know that the barrier has lifted; when it
-            lifts, if nobody has asked by then, since workers that no probe holds may be started.
+        path: URL path of the barrier; every other one gives 404. Of a query, only ``wait`` is read:
+            seconds to delay a 503, at most 60.
+        deadline_s: maximum time of one connection, without that wait.
+        max_connections: number above which the oldest connection is dropped for each new one, so
+            that silent clients cannot lock out the kubelet.
+        on_open: called once, right before a client can see that the barrier has lifted; when it
+            lifts, if no client has asked by then, since workers that no probe holds may be started.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class BarrierServer:
         self._asked = False
         self._deadline_s = deadline_s
         self._max_connections = max_connections
-        self._connections: dict[_Connection, None] = {}  # in the order they came
+        self._connections: dict[_Connection, None] = {}  # in order of arrival
         self._waiting: dict[_Connection, bytes] = {}
         self._lifted = False
 
     def lift(self) -> None:
-        """Answer 200 from now on, and whoever waits at once."""
+        """Answer 200 from now on, waiting requests included."""
         self._lifted = True
         if not self._asked:
             self._open()
@@ -75,7 +75,7 @@ class BarrierServer:
             self._on_open = None
 
     def close(self) -> None:
-        """Answer 503 again, for a supervisor that joins the next epoch."""
+        """Answer 503 again; for a supervisor that joins the next epoch."""
         self._lifted = False
 
     @asynccontextmanager
@@ -91,7 +91,7 @@ class BarrierServer:
                 connection.drop()
 
     def opened(self, connection: _Connection) -> float:
-        """Count a new connection; how long it may live, in seconds."""
+        """Register a new connection and return its maximum time in seconds."""
         if len(self._connections) >= self._max_connections:
             next(iter(self._connections)).drop()
         self._connections[connection] = None
@@ -113,13 +113,13 @@ class BarrierServer:
             connection.finish(self.answer(head))
 
     def waited(self, connection: _Connection) -> None:
-        """The time is over, and the barrier has not lifted."""
+        """Answer a request whose wait is over while the barrier is closed."""
         head = self._waiting.pop(connection, None)
         if head is not None:
             connection.finish(self.answer(head))
 
     def _wait_s(self, head: bytes) -> int:
-        """How many seconds a request for the barrier is ready to wait."""
+        """Return the seconds that a request for the barrier accepts to wait."""
         words = head.split(b"\n", 1)[0].split()
         if len(words) != 3 or words[0] not in {b"GET", b"HEAD"}:
             return 0
@@ -133,7 +133,7 @@ class BarrierServer:
         return 0
 
     def answer(self, head: bytes) -> bytes:
-        """The whole response to a request, from its bytes up to the empty line."""
+        """Return the whole response to a request, given its bytes up to the empty line."""
         words = head.split(b"\n", 1)[0].split()
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _response(400)
@@ -148,7 +148,7 @@ class BarrierServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One client: collects the head of one request, answers, closes."""
+    """Connection of one client: reads the head of one request, answers and closes."""
 
     __slots__ = ("_deadline_s", "_head", "_server", "_timer", "_transport")
 
@@ -182,12 +182,12 @@ class _Connection(asyncio.Protocol):
             self._timer.cancel()
 
     def drop(self) -> None:
-        """End the connection at once, whatever is still unsent."""
+        """Abort the connection, even with unsent data."""
         if self._transport is not None:
             self._transport.abort()
 
     def wait(self, seconds: float) -> None:
-        """Stay open without an answer for that long."""
+        """Stay open without an answer for a number of seconds."""
         self._arm(seconds, self._server.waited, self)
 
     def finish(self, response: bytes) -> None:
@@ -204,12 +204,12 @@ class _Connection(asyncio.Protocol):
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """A listening socket; ``address`` "" stands for all addresses, IPv6 and IPv4 where both exist.
+    """Return a listening socket; ``address`` "" means all addresses, IPv6 and IPv4 if both exist.
 
-    The socket is made here because naming a host to asyncio would start a resolver thread.
+    The socket is created here because asyncio would start a resolver thread for a host name.
 
     Raises:
-        OSError: the address is not this machine's, or the port is taken.
+        OSError: the address is not this machine's, or the port is in use.
     """
     if not address and socket.has_dualstack_ipv6():
         return socket.create_server(
@@ -220,7 +220,7 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def _response(status: int, *, body: bool = True) -> bytes:
-    """A complete HTTP/1.1 response with the reason as its text."""
+    """Return a complete HTTP/1.1 response with the reason as its text."""
     text = f"{_REASONS[status]}\n"
     allow = "Allow: GET, HEAD\r\n" if status == 405 else ""
     head = (

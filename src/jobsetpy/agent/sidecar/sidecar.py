@@ -1,8 +1,8 @@
-"""The sidecar's process: settings, connection, and what carries out the barrier's decisions.
+"""Process of the sidecar: settings, connection, and execution of the barrier's decisions.
 
 Two requests make up a start: the streaming list of the one JobSet (which then stays open as the
-watch) and the patch of the own pod. Everything else that happens here is over before the first of
-them is answered.
+watch) and the patch of its own pod. Everything else here is done before the first of them is
+answered.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from jobsetpy.aio import LoopClock, supervise
 from jobsetpy.client import Client
 
 EXIT_LISTEN: Final = 1
-"""The barrier's port cannot be had, or something else failed before the barrier lifted: the kubelet
-restarts the agent alone, with its back-off."""
+"""Exit code if the barrier's port is not available, or something else failed before the barrier
+lifted: the kubelet restarts the agent alone, with its back-off."""
 
 
 class ListenError(Exception):
-    """The barrier's address or port cannot be had."""
+    """The barrier's address or port is not available."""
 
 
 class Agent:
-    """Sidecar mode: reports the epoch, answers the probe, ends with the restart's exit code.
+    """Agent in sidecar mode: reports the epoch, answers the probe, ends for a restart.
 
     Args:
-        settings: who we are and whom we obey.
-        client: of the pod's own service account.
-        log: one line for each transition.
-        arrival: what the run before has left, and this one leaves to the next.
-        on_open: called when no worker runs yet, right before one may be started.
+        settings: names of the pod and of the JobSet to follow.
+        client: client with the pod's own service account.
+        log: log for one line per transition.
+        arrival: file with the saved epoch, read from the previous run and written for the next.
+        on_open: called right before the first worker may be started.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class Agent:
         self._restart: asyncio.Future[int] | None = None
 
     async def run(self) -> int:
-        """Live until the epoch is deprecated.
+        """Run until the epoch is deprecated.
 
         Returns:
-            The exit code that has the pod restarted in place.
+            The exit code that makes the kubelet restart the pod in place.
 
         Raises:
-            ListenError: the barrier's address or port cannot be had.
+            ListenError: the barrier's address or port is not available.
             Exception: a defect, while the worker cannot run yet.
         """
         try:
@@ -103,7 +103,7 @@ class Agent:
             if not self._opened:
                 raise
             # The kubelet would restart the agent alone, and its next run would join the next epoch
-            # beside a worker of this one.
+            # while a worker of this one runs.
             code = self._settings.exit_code
             self._log("failed", level="error", error=repr(error), exit_code=code)
             return code
@@ -112,7 +112,7 @@ class Agent:
         settings = self._settings
         self._restart = asyncio.get_running_loop().create_future()
         async with supervise() as tasks:
-            # First of all, because the answer takes as long as everything below.
+            # First, because the answer takes as long as everything below.
             tasks.start(self._follower.run(), name="watch")
             tasks.start(self._reporter.run(), name="report")
             try:
@@ -176,11 +176,11 @@ class Agent:
 
 
 async def _run(settings: Settings, log: Log) -> int:
-    """Connect and live; the client is not closed, because the process ends right after."""
+    """Connect and run the agent; the client is not closed, because the process then ends."""
 
     def worker_starts() -> None:
-        # Ended from now on, the agent must not come back alone beside the worker. Where the kubelet
-        # ends it with its pod, the code does not matter.
+        # From now on, an agent that is ended must not be restarted alone while the worker runs. If
+        # the kubelet ends it with its pod, the code does not matter.
         leave_on_signals(settings.exit_code)
 
     arrival = Arrival(settings.arrival_file)
@@ -189,7 +189,7 @@ async def _run(settings: Settings, log: Log) -> int:
 
 
 def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
-    """Run the sidecar by its environment; see ``jobsetpy.agent.main``."""
+    """Run the sidecar as its environment configures it; see ``jobsetpy.agent.main``."""
     leave_on_signals()
     log = JsonLog(LoopClock(), start=time.monotonic() if start is None else start)
     try:

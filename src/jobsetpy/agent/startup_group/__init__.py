@@ -1,1 +1,1 @@
-"""Startup groups: the program that ends once all pods of its group have started."""
+"""Startup groups: the program that ends once all pods of its startup group have started."""

@@ -1,14 +1,14 @@
-"""``wait-for-group``: the init container that ends when its whole group has started (KEP-498).
+"""``wait-for-group``: init container that ends once its startup group has started (KEP-498).
 
-The supervisor waits in the same way where it holds the containers of a group itself.
+The supervisor waits in the same way for the containers that it holds itself.
 
-It watches the one ConfigMap and looks at the mounted copy of it at the same time, and goes by
-whatever tells first: the watch within milliseconds, the mount within a minute or so. Without the
-right to watch, or without an API server, the mount alone will do.
+It watches the group's ConfigMap and reads a mounted copy of it, and uses whichever is released
+first: the watch within milliseconds, the mount within about a minute. Without permission to watch,
+or without an API server, the mount alone is enough.
 
-The value names the attempt that is released, see ``api.group_signal``; one that is older than the
-pod's own attempt lifts nothing, however it comes here. So a container that runs again, as all do
-when a pod restarts in place, ends at once.
+The value names the released attempt (``api.group_signal``); one that is older than the pod's own
+attempt releases nothing. So a container that runs again, as all do when a pod restarts in place,
+ends immediately.
 """
 
 from __future__ import annotations
@@ -50,30 +50,30 @@ from jobsetpy.informers._options import WatchOptions
 from jobsetpy.informers._watcher import Watcher
 
 EXIT_TIMED_OUT: Final = 1
-"""The pod fails, and the JobSet's failure policy goes on from there."""
+"""Exit code after the timeout: the pod fails, and the JobSet's failure policy applies."""
 
 EXIT_STOPPED: Final = 143
-"""Told to stop: not 0, which would say that the group has started."""
+"""Exit code after a stop signal: not 0, which would mean that the group has started."""
 
 IDLE_TIMEOUT_S: Final = 120.0
-"""Longest silence of the watch; bookmarks come once a minute."""
+"""Longest silence of the watch, in seconds; bookmarks come once a minute."""
 
 BACKOFF_S: Final = 0.5
-"""Bound of the first wait after a failure; long, as a whole group may lack the right."""
+"""Maximum first wait after a failure, in seconds; long, as a whole group may fail."""
 
 LOOK_EVERY_S: Final = 1.0
-"""How often the mounted file is read."""
+"""Interval in seconds between reads of the mounted file."""
 
 TERMINATION_LOG: Final = "/dev/termination-log"
 
 _HIGHEST: Final = 2**31 - 1
-"""Of a count or a time, as the JobSet's definition has it."""
+"""Maximum of a count or a time, as in the CRD."""
 
 _REQUIRED: Final = ("NAMESPACE", "JOBSET_NAME", "JOBSET_UID", "GROUP_ATTEMPT")
 
 
 class ConfigMap(msgspec.Struct, frozen=True):
-    """The agent's slice of a ConfigMap."""
+    """ConfigMap, as far as the agent reads it."""
 
     RESOURCE: ClassVar[Resource] = Resource("", "v1", "ConfigMap", "configmaps")
 
@@ -82,18 +82,18 @@ class ConfigMap(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the wait can be told.
+    """Settings of the wait.
 
     Args:
-        namespace: of the pod.
-        jobset_name, jobset_uid: whose group it is.
-        attempt: the pod's own.
-        size: of the group, for messages; "" if it is not known.
-        timeout_s: how long to wait, in seconds; ``None`` for ever.
-        mount: where the ConfigMap is mounted.
-        termination_log: where the last words go.
-        service_account_dir: folder of ``token`` and ``ca.crt``.
-        api_host, api_port: the API server; "" if it is not known.
+        namespace: namespace of the pod.
+        jobset_name, jobset_uid: the JobSet of the group.
+        attempt: attempt of the pod.
+        size: size of the group, for messages; "" if unknown.
+        timeout_s: timeout in seconds; ``None`` for none.
+        mount: folder where the ConfigMap is mounted.
+        termination_log: file for the termination message.
+        service_account_dir: folder with ``token`` and ``ca.crt``.
+        api_host, api_port: address of the API server; "" if unknown.
     """
 
     namespace: str
@@ -136,13 +136,13 @@ def load(environ: Mapping[str, str]) -> Settings:
 
 
 class GroupWait:
-    """Waits until the group is released.
+    """Wait for the release of a startup group.
 
     Args:
-        settings: whom to wait for.
-        client: of the pod's own service account; ``None`` to look at the mount alone.
-        log: one line for each transition.
-        elapsed: seconds since the container started.
+        settings: names the group and the timeout.
+        client: client with the pod's own service account; ``None`` to read the mount only.
+        log: log for one line per transition.
+        elapsed: returns the seconds since the container started.
     """
 
     def __init__(
@@ -161,11 +161,11 @@ class GroupWait:
         self._released: asyncio.Future[str] | None = None
 
     def look(self) -> bool:
-        """Read the mount; whether it says that the group is released."""
+        """Read the mount and return True if the group is released."""
         return self._take({name: self._read(name) for name in (STARTED, WAITING)})
 
     def on_events(self, events: Sequence[WatchEvent[ConfigMap]]) -> None:
-        """Take a batch of watch events; values only grow, so their order does not matter."""
+        """Process a batch of watch events; values only increase, so their order does not matter."""
         for event in events:
             match event:
                 case Listed(config_map) | Applied(config_map):
@@ -178,7 +178,7 @@ class GroupWait:
         """Wait.
 
         Returns:
-            0 once the group is released, :data:`EXIT_TIMED_OUT` if it is not in time.
+            0 once the group is released, :data:`EXIT_TIMED_OUT` after the timeout.
         """
         self._released = asyncio.get_running_loop().create_future()
         limit = self._settings.timeout_s
@@ -247,7 +247,7 @@ class GroupWait:
 
 
 class _WatchLog(NullObserver):
-    """Says what goes wrong with the watch, and which permission is missing."""
+    """Logger of the watch's failures and of missing permissions."""
 
     def __init__(self, log: Log, name: str) -> None:
         self._log = log
@@ -255,7 +255,7 @@ class _WatchLog(NullObserver):
         self._forbidden = False
 
     def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
-        """A list or watch request failed; a right that is missing is told of once."""
+        """Log a list or watch request that failed; a missing permission is logged once."""
         if isinstance(error, ForbiddenError) and self._forbidden:
             return
         self._forbidden = isinstance(error, ForbiddenError)
@@ -269,7 +269,7 @@ class _WatchLog(NullObserver):
 
 
 def connect(settings: Settings) -> Client | None:
-    """A client of the pod's own service account; ``None`` if there is no API server to ask."""
+    """Return a client with the pod's own service account; ``None`` without an API server."""
     folder = settings.service_account_dir
     if not settings.api_host or not Path(folder, "token").exists():
         return None
@@ -286,21 +286,21 @@ def connect(settings: Settings) -> Client | None:
 
 
 async def _run(settings: Settings, log: Log, start: float) -> int:
-    """Connect and wait; the client is not closed, because the process ends right after."""
+    """Connect and wait; the client is not closed, because the process then ends."""
     return await GroupWait(
         settings, connect(settings), log=log, elapsed=lambda: time.monotonic() - start
     ).run()
 
 
 def main(*, start: float | None = None) -> int:
-    """Wait by the environment.
+    """Wait as the environment configures it.
 
     Args:
-        start: when the process started, on ``time.monotonic()``.
+        start: time of the process's start on ``time.monotonic()``.
 
     Returns:
-        0 once the group is released, 1 if that was not in time, 2 for a configuration that cannot
-        work. SIGTERM ends the process with 143 before this returns.
+        0 once the group is released, 1 after the timeout, 2 for a configuration that cannot work.
+        SIGTERM ends the process with 143 before this returns.
     """
     leave_on_signals(EXIT_STOPPED)
     began = time.monotonic() if start is None else start
@@ -314,10 +314,10 @@ def main(*, start: float | None = None) -> int:
 
 
 def wait(settings: Settings, *, log: Log, start: float) -> int:
-    """Wait, without an event loop if the mount says already that the group is released.
+    """Wait; without an event loop if the mount already shows the release.
 
     Returns:
-        As :meth:`GroupWait.run`.
+        Exit code, as :meth:`GroupWait.run`.
     """
     if GroupWait(settings, None, log=log).look():
         log("released", path="volume")

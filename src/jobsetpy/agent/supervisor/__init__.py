@@ -1,1 +1,1 @@
-"""Supervisor mode: the agent is the container's first process, and the worker's parent."""
+"""Supervisor mode: the agent is the container's first process and the worker's parent."""

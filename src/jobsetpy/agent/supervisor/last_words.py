@@ -1,7 +1,7 @@
-"""Last words of the worker's processes: why they fail, before they have ended.
+"""Failure reasons that the worker's processes report before they end.
 
-A process under ``preload.py`` has a descriptor of its own, named by ``JOBSET_REPORT_FD`` at a cold
-start, or the one that it waited at as a standby process. When its program raises, it writes
+A process under ``preload.py`` has its own descriptor, named by ``JOBSET_REPORT_FD`` at a cold
+start, or the one on which it waited as a standby process. When its program raises, it writes
 ``failed CODE TEXT`` there, and ends without the interpreter's teardown.
 """
 
@@ -18,7 +18,7 @@ _LONGEST: Final = 1024
 
 
 class LastWords:
-    """Descriptors of the processes of the present worker.
+    """Descriptors of the current worker's processes.
 
     Args:
         on_failure: called with the exit code and the reason, free of control characters.
@@ -31,10 +31,10 @@ class LastWords:
     def start(
         self, start: Callable[[Mapping[bytes, bytes]], int], environ: Mapping[bytes, bytes]
     ) -> int:
-        """Start a process that has such a descriptor; its process id.
+        """Start a process with such a descriptor and return its process id.
 
         Raises:
-            OSError: it could not be started.
+            OSError: the process could not be started.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -48,18 +48,18 @@ class LastWords:
         return pid
 
     def follow(self, channel: socket.socket) -> None:
-        """Listen to a process."""
+        """Read from the descriptor of a process."""
         channel.setblocking(False)
         self._channels.add(channel)
         asyncio.get_running_loop().add_reader(channel, self._hear, channel)
 
     def read(self) -> None:
-        """Read what has been written by now: an exit may be noticed before it."""
+        """Read pending reports: the exit of a process may be noticed before its report."""
         for channel in list(self._channels):
             self._hear(channel)
 
     def close(self) -> None:
-        """Listen no longer: the worker has ended."""
+        """Close all descriptors: the worker has ended."""
         for channel in list(self._channels):
             self._forget(channel)
 

@@ -1,15 +1,15 @@
-"""The worker's processes: starting, signalling, reaping.
+"""Processes of the worker: starting, signalling, reaping.
 
-The agent is the container's first process, to which the kernel gives every orphan. All children are
-reaped in one place, by ``waitpid(-1)`` at each SIGCHLD; ``asyncio.subprocess`` and its watcher are
-not used, because two reapers steal each other's results.
+The agent is the container's first process, which becomes the parent of every orphan. All children
+are reaped in one place, by ``waitpid(-1)`` at each SIGCHLD; ``asyncio.subprocess`` and its watcher
+are not used, because two reapers would take each other's results.
 
-In a pod with ``shareProcessNamespace`` the agent is not the first process. There it asks the kernel
-for the orphans (as a "child subreaper"; the launcher has done so, where it is used), and kills its
-own descendants only: the namespace has other containers' processes.
+In a pod with ``shareProcessNamespace`` the agent is not the first process. There it registers as a
+"child subreaper" for orphans (the launcher has done so, if it is used) and kills its own
+descendants only: the namespace has other containers' processes.
 
-The worker has a process group of its own, so that what a shell started on its behalf gets the same
-signals: a shell that is not the first process dies of SIGTERM at once and passes nothing on.
+The worker has a process group of its own, so that processes started by a shell get the same
+signals: a shell that is not the first process ends immediately on SIGTERM and forwards nothing.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from typing import Final
 
 EXIT_NOT_FOUND: Final = 127
 EXIT_NOT_EXECUTABLE: Final = 126
-"""What shells give for a command that cannot be run."""
+"""Exit codes of shells for a command that cannot be run."""
 
 POLL_S: Final = 0.02
-"""Between two looks at a process group that has processes which are not our children."""
+"""Interval in seconds between checks of a process group with processes not our children."""
 
 UNKILLABLE_AFTER_S: Final = 1.0
-"""Between killing everything and asking whether what is left can be killed at all: a process of
-another user may be about to end by itself, since its parent has gone."""
+"""Seconds between killing everything and checking if the remaining processes can be killed at all:
+a process of another user may end by itself, since its parent has ended."""
 
 SPARED_FOR_S: Final = 5.0
-"""What is aside is spared for so long while other processes do not end. Those that start others
-faster than they are looked for end only with all."""
+"""Maximum time in seconds for which processes aside are spared while others do not end. Processes
+that start others faster than they are found end only when all are killed."""
 
 STUCK_AFTER_S: Final = 5.0
-"""Time after a SIGKILL from which processes that have not ended are reported; then after twice the
-time, and so on."""
+"""Seconds after a SIGKILL when processes that have not ended are first reported; the interval then
+doubles."""
 
 STUCK_EVERY_S: Final = 600.0
-"""Longest time between two such reports."""
+"""Maximum interval in seconds between two such reports."""
 
 _GONE: Final = -1
-"""The parent of a process that ended while it was looked at."""
+"""Parent of a process that ended while it was inspected."""
 
 MAX_NAMED: Final = 10
 """Maximum number of processes that a report names."""
@@ -58,28 +58,28 @@ FORWARDED: Final = tuple(
     for number in sorted(signal.valid_signals())
     if number in {1, 2, 3, 10, 12, 14, 15, 18, 28, 30} or number >= signal.SIGRTMIN
 )
-"""HUP, INT, QUIT, USR1, USR2, ALRM, TERM, CONT, WINCH, PWR and the real-time signals: those that
-other processes send on purpose, and that a process may catch."""
+"""HUP, INT, QUIT, USR1, USR2, ALRM, TERM, CONT, WINCH, PWR and the real-time signals: signals that
+other processes send on purpose and that a process may catch."""
 
 _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTTOU)
-"""Python's own dispositions (and one of ours), which a program it starts would inherit."""
+"""Signals that Python (and this module) ignores; a started program would inherit that."""
 
 
 class Processes:
-    """The processes of at most one worker at a time, with all their descendants; and those aside.
+    """Processes of at most one worker at a time, with all their descendants, and those aside.
 
-    A process that is *aside* (a standby) belongs to no worker: it gets none of its signals, and is
-    spared when all that is left of the worker is killed. Spared are those processes only that can
-    be told from the worker's: its children, theirs and so on, as long as their parents live.
+    A process that is *aside* (a standby process) belongs to no worker: it gets none of its signals,
+    and is spared when the rest of the worker is killed. Its descendants are spared as long as their
+    parents live; others cannot be distinguished from the worker's.
 
     Args:
-        command: the program, looked up in ``PATH`` unless it has a slash, and its arguments.
+        command: the program, found in ``PATH`` unless it has a slash, and its arguments.
         on_exit: called with the exit code (128 + n for signal n) of each of the worker's processes.
         on_empty: called once, when all groups (after :meth:`kill_all` everything) are gone.
-        on_unkillable: called after :meth:`kill_all`, when a process is left that has taken on
-            another user's identity, so that no signal of ours can ever end it.
+        on_unkillable: called after :meth:`kill_all` if a remaining process has switched to another
+            user, so that the agent cannot signal it.
         on_stuck: called with the seconds since :meth:`kill_all` and with the processes that have
-            not ended since (number, program, state), less and less often. They wait in the kernel.
+            not ended since (number, program, state), at growing intervals. They wait in the kernel.
     """
 
     def __init__(
@@ -106,25 +106,25 @@ class Processes:
         self._stuck: asyncio.TimerHandle | None = None
 
     def attach(self, on_signal: Callable[[int], None]) -> None:
-        """Take over the process's signals, on the running loop, for good.
+        """Install the process's signal handling on the running loop, permanently.
 
         Args:
-            on_signal: called with the number of each signal that is to be forwarded.
+            on_signal: called with the number of each signal to forward.
         """
-        # What the loop's add_signal_handler() does, without the inspect module that it imports.
+        # Like the loop's add_signal_handler(), without the inspect module that it imports.
         if not self._first:
             _adopt_orphans()
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, *FORWARDED):
-            # What whoever started us had ignored stays so, for the worker too.
+            # Signals that the parent process ignored stay ignored, for the worker too.
             if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _wake)
         asyncio.get_running_loop().add_reader(reader, self._signals, reader, on_signal)
-        self._reap()  # what ended before
+        self._reap()  # children that ended before
 
     def _signals(self, reader: int, on_signal: Callable[[int], None]) -> None:
-        """Act on the signals that have come, in order."""
+        """Handle the received signals in order."""
         for number in os.read(reader, 4096):
             if number == signal.SIGCHLD:
                 self._reap()
@@ -132,7 +132,7 @@ class Processes:
                 on_signal(number)
 
     def start(self, environ: Mapping[bytes, bytes]) -> int:
-        """Start a process of the worker with our standard streams, working directory and limits.
+        """Start a process of the worker with the agent's streams, working directory and limits.
 
         Args:
             environ: its whole environment.
@@ -141,7 +141,7 @@ class Processes:
             Its process id, which is its group's.
 
         Raises:
-            OSError: it could not be started; then ``on_exit`` has to be thought of by the caller.
+            OSError: it could not be started; ``on_exit`` is not called.
         """
         self._killing = False
         pid = self._spawn(environ)
@@ -153,7 +153,7 @@ class Processes:
 
         Args:
             environ: its whole environment.
-            on_exit: called with its exit code if it ends before.
+            on_exit: called with its exit code if it ends before that.
 
         Raises:
             OSError: it could not be started.
@@ -163,7 +163,7 @@ class Processes:
         return pid
 
     def adopt(self, pid: int) -> bool:
-        """Make a process that was aside one of the worker's; whether it was still there."""
+        """Make a process that was aside one of the worker's; return False if it has ended."""
         if self._aside.pop(pid, None) is None:
             return False
         self._killing = False
@@ -171,7 +171,7 @@ class Processes:
         return True
 
     def kill_aside(self, pid: int) -> None:
-        """SIGKILL a process that is aside and what it has started; ``on_exit`` is called."""
+        """SIGKILL a process that is aside and its descendants; ``on_exit`` is called."""
         if pid in self._aside:
             for each in (-pid, *_descendants(_parents(), pid)):
                 with suppress(ProcessLookupError, PermissionError):
@@ -200,11 +200,11 @@ class Processes:
 
     @property
     def running(self) -> bool:
-        """Whether any of the worker's processes runs."""
+        """Return True if any of the worker's processes runs."""
         return bool(self._running)
 
     def send(self, number: int) -> None:
-        """Send a signal to the worker's groups, as far as there are any that may be sent to."""
+        """Send a signal to those of the worker's process groups that can be signalled."""
         self._forget_groups()
         for group in self._groups:
             with suppress(ProcessLookupError, PermissionError):
@@ -213,7 +213,7 @@ class Processes:
     def kill_all(self) -> None:
         """SIGKILL the groups and all descendants; as a container's first process, all others.
 
-        What is aside is spared; not for ever, if the rest does not end.
+        Processes aside are spared, for ``SPARED_FOR_S`` if the rest does not end.
         """
         self._killing = True
         self._killed_at = asyncio.get_running_loop().time()
@@ -225,7 +225,7 @@ class Processes:
         self._stuck = loop.call_later(STUCK_AFTER_S, self._report_stuck, STUCK_AFTER_S)
 
     def _report_stuck(self, pause: float) -> None:
-        """Report what has not ended since it was killed."""
+        """Report processes that have not ended since they were killed."""
         loop = asyncio.get_running_loop()
         left = self._running | set(self._others()[0])
         found = [text for pid in sorted(left) if (text := _description(pid))]
@@ -239,7 +239,7 @@ class Processes:
             self._stuck = None
 
     def _forget_groups(self) -> None:
-        """Forget groups that have ended: the kernel may use their numbers for others' processes.
+        """Forget groups that have ended: the kernel may reuse their numbers for other processes.
 
         It cannot do so while the first process of a group has not been reaped, or while any other
         process is in the group. Such a process is in our session, which it could only have left by
@@ -252,7 +252,7 @@ class Processes:
             except ProcessLookupError:
                 self._groups.discard(group)
             except PermissionError:
-                pass  # another user's, which gets no signal of ours
+                pass  # another user's, which we cannot signal
             else:
                 ours = _groups_of_session(os.getsid(0)) if ours is None else ours
                 if group not in ours:
@@ -260,7 +260,7 @@ class Processes:
 
     @property
     def _sparing(self) -> bool:
-        """Whether something is to live on. Else the kernel itself sees to it that nothing does."""
+        """Return True while processes aside are spared; otherwise the kernel kills all."""
         late = asyncio.get_running_loop().time() > self._killed_at + SPARED_FOR_S
         return bool(self._aside) and not late
 
@@ -274,13 +274,13 @@ class Processes:
                 os.kill(pid, signal.SIGKILL)
 
     def _others(self) -> tuple[list[int], bool]:
-        """All processes but ours and those aside; and whether these are all, for certain.
+        """Return all processes except ours and those aside; and True if these are certainly all.
 
-        Each process that there is when the look begins is seen, or has started another one before
-        it ended, whose number is higher: the kernel counts up, and /proc is read upwards. Only
-        where its count begins anew meanwhile could one slip through below, or one number stand for
-        two processes; that shows in the count. Of one that was listed and is gone it is not known
-        whose it was, nor whether it left others behind the look.
+        Each process that exists when the scan begins is seen, or has started another one before it
+        ended, whose number is higher: the kernel counts up, and /proc is read in ascending order.
+        Only if the kernel's count wraps around meanwhile could one be missed, or one number stand
+        for two processes; the last number shows that. For a process that was listed and has ended,
+        its parent and any children that the scan has missed are unknown.
         """
         before = _last_number()
         parents = _parents()
@@ -293,11 +293,11 @@ class Processes:
         return found, certain
 
     def collect(self) -> None:
-        """Report the processes that have ended by now, whose SIGCHLD may be still on its way."""
+        """Report the processes that have ended by now, whose SIGCHLD may still be pending."""
         self._reap()
 
     def _reap(self) -> None:
-        """Collect every child that has ended; tell of each end and of empty groups."""
+        """Collect every child that has ended; report each end and empty groups."""
         childless = False
         while True:
             try:
@@ -332,7 +332,7 @@ class Processes:
             self._aside.pop(pid)(code)
 
     def _gone(self, *, childless: bool) -> bool:
-        if self._killing:  # before that, a group that stays is waited for as long as its grace is
+        if self._killing:  # before that, a remaining group is awaited for its grace period
             self._forget_groups()
         for group in list(self._groups):
             try:
@@ -340,7 +340,7 @@ class Processes:
             except ProcessLookupError:
                 self._groups.discard(group)
             except PermissionError:
-                return False  # still there, as another user
+                return False  # still exists, as another user
             else:
                 return False
         if not self._killing:
@@ -348,7 +348,7 @@ class Processes:
         return self._others() == ([], True) if self._sparing else childless
 
     def _is_unkillable(self) -> bool:
-        """Whether a process that was to be killed belongs to another user by now."""
+        """Return True if a process that should be killed now belongs to another user."""
         if asyncio.get_running_loop().time() < self._killed_at + UNKILLABLE_AFTER_S:
             return False
         for pid in [*(-group for group in self._groups), *self._others()[0]]:
@@ -363,7 +363,7 @@ class Processes:
     def _look_again(self) -> None:
         self._poll = None
         if self._killing and (not self._first or self._aside):
-            self._kill_others()  # those that were started meanwhile
+            self._kill_others()  # processes that were started meanwhile
         self._reap()
 
     def _cancel_poll(self) -> None:
@@ -373,11 +373,11 @@ class Processes:
 
 
 def _wake(_number: int, _frame: FrameType | None) -> None:
-    """Nothing: the interpreter has written the number to the wake-up pipe."""
+    """Do nothing: the interpreter has written the number to the wake-up pipe."""
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of all descendants whose own parents end, if this Python can ask for it."""
+    """Become the parent of all orphaned descendants, if this Python has ctypes."""
     try:
         import ctypes  # only here: it costs start-up time, and the agent's image has none
 
@@ -387,19 +387,19 @@ def _adopt_orphans() -> None:
 
 
 def _stat(pid: int | str) -> list[bytes]:
-    """What /proc says of a process: its name, then its state, parent, group, session and more.
+    """Return the fields of a process in /proc: its name, then state, parent, group, session etc.
 
     Raises:
-        OSError: it is not there, or may not be looked at.
+        OSError: it does not exist or may not be read.
     """
     with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - start-up
-        # The name of the program, in parentheses, may hold anything.
+        # The name of the program, in parentheses, may contain anything.
         head, _, rest = file.read().rpartition(b")")
     return [head.partition(b"(")[2], *rest.split()]
 
 
 def _description(pid: int) -> str:
-    """A process for the log, such as ``123 python3 D``; "" if it has ended."""
+    """Return a process's description for the log, such as ``123 python3 D``; "" if it has ended."""
     try:
         name, state = _stat(pid)[:2]
     except (OSError, ValueError):
@@ -408,7 +408,7 @@ def _description(pid: int) -> str:
 
 
 def _groups_of_session(session: int) -> set[int]:
-    """The process groups of a session, as far as its processes can be seen."""
+    """Return the process groups of a session, as far as its processes are visible."""
     found = set()
     for name in os.listdir("/proc"):  # noqa: PTH208 - start-up
         if name.isdigit():
@@ -420,7 +420,7 @@ def _groups_of_session(session: int) -> set[int]:
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process that can be seen; see ``_GONE``."""
+    """Return the parent of each visible process, or ``_GONE``."""
     parents = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - start-up
         if name.isdigit():
@@ -431,7 +431,7 @@ def _parents() -> dict[int, int]:
 
 
 def _last_number() -> int:
-    """The number of the process that was started last, where the kernel says it."""
+    """Return the number of the last started process; 0 if the kernel does not show it."""
     try:
         with open("/proc/loadavg", "rb") as file:  # noqa: PTH123 - start-up
             return int(file.read().split()[4])
@@ -440,7 +440,7 @@ def _last_number() -> int:
 
 
 def _descendants(parents: Mapping[int, int], root: int = 0) -> list[int]:
-    """The children of a process (ours), their children, and so on."""
+    """Return all descendants of a process; of this one by default."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
@@ -451,30 +451,31 @@ def _descendants(parents: Mapping[int, int], root: int = 0) -> list[int]:
 
 
 def exec_command(command: Sequence[str], environ: Mapping[bytes, bytes]) -> OSError:
-    """Replace this process by a command, which finds signals as the container's first program does.
+    """Replace this process by a command, with signals as for a container's first program.
 
     Returns:
-        Why it could not be started.
+        The error if it could not be started.
     """
     for number in _IGNORED_BY_PYTHON:
         if number != signal.SIGTTOU:
             signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvpe(command[0], list(command), environ)  # noqa: S606 - that is the worker's
+        os.execvpe(command[0], list(command), environ)  # noqa: S606 - the worker's command
     except OSError as error:
         return error
 
 
 def exit_code_of(error: OSError) -> int:
-    """The exit code for a command that could not be started."""
+    """Return the exit code for a command that could not be started."""
     return EXIT_NOT_FOUND if error.errno == errno.ENOENT else EXIT_NOT_EXECUTABLE
 
 
 def original_environ() -> dict[bytes, bytes]:
-    """The environment this process was started with, byte for byte.
+    """Return the environment this process was started with, byte for byte.
 
     ``os.environ`` differs from it: in the C locale Python sets ``LC_CTYPE`` for itself, which the
-    worker must not see. Variables that the launcher put aside from the dynamic linker are put back.
+    worker must not see. Variables that the launcher has hidden from the dynamic linker are
+    restored.
     """
     try:
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - pathlib costs start-up time
@@ -486,4 +487,4 @@ def original_environ() -> dict[bytes, bytes]:
 
 
 SET_ASIDE: Final = b"JOBSETPY_SET_ASIDE_"
-"""Prefix that the launcher gives to the variables that our own dynamic linker must not obey."""
+"""Prefix that the launcher gives to variables that our own dynamic linker must ignore."""

@@ -1,11 +1,11 @@
-"""What a worker tells of its progress, and whether it hangs.
+"""Progress that a worker reports, and detection of hangs.
 
-The worker writes its step into a file in memory, or only touches it. That costs it a few
-microseconds and needs no library; the agent looks at the file's status a few times a second while a
-hang is to be noticed. Otherwise it looks for the first step only, less and less often, and once
-more when the worker has ended.
+The worker writes its step into a file in memory, or only touches it. That takes it a few
+microseconds and needs no library; the agent checks the file's status a few times a second if hangs
+are to be detected. Otherwise it only waits for the first step, at growing intervals, and reads the
+file again when the worker has ended.
 
-Nothing in the file can stop a training: what cannot be read is told once and counts as a touch.
+Nothing in the file can stop a training: unreadable contents are logged once and count as a touch.
 """
 
 from __future__ import annotations
@@ -24,41 +24,42 @@ from jobsetpy.agent.protocol.settings import ConfigurationError, number_of
 from jobsetpy.api.hang_sections import SECTIONS_FORM, hang_sections, section_name
 
 VARIABLE: Final = "JOBSET_PROGRESS_FILE"
-"""Tells the worker where the file is. Where the container has it already, its value is taken."""
+"""Variable with the path of the file, for the worker. A value set by the container is kept."""
 
 FOLDER: Final = "/dev/shm"  # noqa: S108 - in memory, and the container's own, mostly
 TOUCHED: Final = "touched"
-"""In place of a step, for a worker that has shown progress and no number."""
+"""Report of a worker that has shown progress without a step number."""
 
 MAX_STEP: Final = 2**63 - 1
 MAX_HANG_S: Final = 604800
 POLL_S: Final = 0.25
-"""Between two looks. A longer pause means that the agent did not run either (it was frozen with its
-container, or starved), so no more than this counts of it, twice."""
+"""Interval in seconds between checks. After a longer pause the agent itself did not run (it was
+frozen with its container, or starved), so at most twice this interval counts as idle time."""
 
 AUTO: Final = "auto"
-"""In place of seconds: a limit by what the worker was seen to need."""
+"""Value in place of seconds: the limit follows from the worker's observed steps."""
 
 AUTO_FACTOR: Final = 5
 AUTO_LEAST_S: Final = 30.0
 AUTO_AFTER: Final = 3
-"""Number of steps that must have been seen before there is such a limit."""
+"""Number of steps that must be observed before there is such a limit."""
 
 MAX_SECTIONS: Final = 32
 _LONGEST: Final = 64
 
 
 class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a worker tells of its progress, and when it is hung.
+    """File of a worker's progress, and limits after which it counts as hung.
 
     Args:
-        file: that it writes its step into, or touches.
-        after_s: maximum time after its last progress; 0 for no limit.
-        first_s: maximum time from its start to its first progress; 0 for no limit, so that a worker
-            that never reports progress, as most ranks of a group may, is never hung.
-        auto: in place of ``after_s``, five times the longest step that was seen, 30 s at least; of
-            a section, the longest of that section.
-        sections: maximum times in sections of the program, by the word that stands after the step.
+        file: path of the file that it writes its step into, or touches.
+        after_s: maximum time in seconds after its last progress; 0 for no limit.
+        first_s: maximum time in seconds from its start to its first progress; 0 for no limit, so
+            that a worker that never reports progress, as most ranks of a group may, never counts as
+            hung.
+        auto: in place of ``after_s``, five times the longest step observed, at least 30 s; in a
+            section, the longest of that section.
+        sections: maximum times in seconds in sections of the program, by the word after the step.
     """
 
     file: str
@@ -69,7 +70,7 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def watches(self) -> bool:
-        """Whether a worker may be found hung at all."""
+        """Return True if hangs are detected at all."""
         return self.auto or self.after_s > 0
 
 
@@ -92,7 +93,7 @@ def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
 
 
 def progress_file(environ: Mapping[str, str], *, namespace: str, pod: str) -> str:
-    """Where the file is, by the container's whole environment.
+    """Return the path of the file, given the container's whole environment.
 
     The pod is in its name because pods with ``hostIPC`` share the folder.
 
@@ -106,10 +107,10 @@ def progress_file(environ: Mapping[str, str], *, namespace: str, pod: str) -> st
 
 
 class Steps:
-    """What the contents of the file mean, over one run of the worker.
+    """Contents of the file, over one run of the worker.
 
     Args:
-        log: what is wrong with them, each kind of it once.
+        log: log for invalid contents, each kind once.
     """
 
     def __init__(self, log: Log) -> None:
@@ -120,7 +121,7 @@ class Steps:
         self.section = ""
 
     def take(self, data: bytes) -> None:
-        """The file was written to, and holds ``data`` now; of a long one, the beginning."""
+        """Process new contents of the file; only the beginning of long ones."""
         self.touched = True
         words = data.split()
         self.section = ""
@@ -141,24 +142,24 @@ class Steps:
             self.step = int(text)
 
     def tell(self, kind: str, what: str, **fields: object) -> None:
-        """Write a line about the file, once for each kind."""
+        """Log a line about the file, once for each kind."""
         if kind not in self._told:
             self._told.add(kind)
             self._log(f"the progress file {what}", level="warning", **fields)
 
     @property
     def report(self) -> str | None:
-        """For the pod's annotation; ``None`` if the worker has shown no progress."""
+        """Value of the pod's annotation; ``None`` if the worker has shown no progress."""
         if self.step >= 0:
             return str(self.step)
         return TOUCHED if self.touched else None
 
 
 class StepTimes:
-    """The longest steps of a worker through all its runs, by section.
+    """Longest steps of a worker through all its runs, by section.
 
     Args:
-        log: the limit that follows from them, when it is first known and when it has doubled.
+        log: log for the resulting limit, when it is first known and when it has doubled.
     """
 
     def __init__(self, log: Log) -> None:
@@ -167,7 +168,7 @@ class StepTimes:
         self._told: dict[str, float] = {}
 
     def note(self, section: str, seconds: float) -> None:
-        """A step, or a section, has taken so long."""
+        """Record the duration of a step, or of a section."""
         if section not in self._seen and len(self._seen) > MAX_SECTIONS:
             return
         count, longest = self._seen.get(section, (0, 0.0))
@@ -179,18 +180,18 @@ class StepTimes:
             self._log("limit for hangs", seconds=round(limit, 1), **about)
 
     def limit(self, section: str) -> float:
-        """The limit for the next one; 0 before enough was seen."""
+        """Return the limit in seconds for the next one; 0 before enough steps were observed."""
         count, longest = self._seen.get(section, (0, 0.0))
         return max(AUTO_LEAST_S, AUTO_FACTOR * longest) if count >= AUTO_AFTER else 0.0
 
 
 class Idle:
-    """How long nothing has come, as far as the agent ran itself.
+    """Time without progress, as far as the agent itself has run.
 
     Args:
-        rules: when that is too long.
-        now: on the monotonic clock.
-        times: of the steps so far, where limits follow from them.
+        rules: limits of that time.
+        now: time on the monotonic clock, in seconds.
+        times: durations of the steps so far, if limits follow from them.
     """
 
     def __init__(self, rules: ProgressRules, now: float, times: StepTimes | None = None) -> None:
@@ -203,7 +204,7 @@ class Idle:
 
     @property
     def limit(self) -> float:
-        """How long it may be; 0 for as long as it likes."""
+        """Current limit in seconds; 0 for none."""
         if self._first:
             return self._rules.first_s
         if self._section in self._rules.sections:
@@ -213,13 +214,13 @@ class Idle:
         return self._rules.after_s
 
     def look(self, now: float, *, progress: bool, known: bool = True, section: str = "") -> bool:
-        """Whether it has been too long.
+        """Return True if the limit is exceeded.
 
         Args:
-            now: on the monotonic clock.
-            progress: whether there was some since the last look.
-            known: whether that can be told.
-            section: of the program, as it was told with the progress.
+            now: time on the monotonic clock, in seconds.
+            progress: True if there was progress since the last check.
+            known: False if that cannot be determined.
+            section: section of the program, as reported with the progress.
         """
         passed, self._at = min(now - self._at, 2 * POLL_S), now
         if progress:
@@ -232,12 +233,12 @@ class Idle:
 
 
 class Progress:
-    """The progress of one worker after the other.
+    """Progress of the worker, one run after the other.
 
     Args:
-        rules: where the file is, and when a worker is hung.
-        log: what goes wrong.
-        on_hung: called with the seconds that have been too long, once for each worker.
+        rules: path of the file, and limits for hangs.
+        log: log for failures.
+        on_hung: called with the exceeded limit in seconds, once for each run.
     """
 
     def __init__(self, rules: ProgressRules, *, log: Log, on_hung: Callable[[float], None]) -> None:
@@ -255,21 +256,21 @@ class Progress:
 
     @property
     def report(self) -> str | None:
-        """What the present or the last worker has told, for the pod's annotation."""
+        """Progress of the current or last run, for the pod's annotation."""
         return self._steps.report
 
     @property
     def first(self) -> str | None:
-        """Likewise, of its first step and the seconds since the start, as far as it was seen."""
+        """First step of that run and the seconds since its start; ``None`` if not observed."""
         return self._first
 
     @property
     def step(self) -> int:
-        """The last step that was told of, or -1."""
+        """Last reported step, or -1."""
         return self._steps.step
 
     def started(self) -> None:
-        """A worker is about to start: it finds an empty file."""
+        """Prepare an empty file for a worker that is about to start."""
         self._steps = Steps(self._log)
         self._first = None
         try:
@@ -292,13 +293,13 @@ class Progress:
         self._poll = loop.call_later(POLL_S, self._look, idle)
 
     def stop(self) -> None:
-        """Nobody is to be found hung any more: the worker stops, or has ended."""
+        """Stop the detection of hangs: the worker stops, or has ended."""
         if self._poll is not None:
             self._poll.cancel()
             self._poll = None
 
     def ended(self) -> None:
-        """The worker has ended: see what it told last."""
+        """Read the last report of a worker that has ended."""
         self.stop()
         if self._usable:
             self._changed()
@@ -313,12 +314,12 @@ class Progress:
         elif self._rules.watches:
             self._poll = loop.call_later(POLL_S, self._look, idle)
         elif self._first is None:
-            # Many programs never write a step: that is not worth a look each quarter of a second.
+            # Many programs never write a step: that is not worth a check each quarter of a second.
             pause = max(POLL_S, (loop.time() - self._began) / 100)
             self._poll = loop.call_later(pause, self._look, idle)
 
     def _changed(self) -> bool:
-        """Whether the file was written to or touched; takes what it holds."""
+        """Process the file if it was written to or touched; return True if so."""
         try:
             state = _state(self._path)
             if state == self._seen:
@@ -339,16 +340,16 @@ class Progress:
 
 
 _CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A pipe without a reader, or a link to anywhere, is an error rather than something to wait for."""
+"""Flags with which a pipe without a reader, or a link, is an error and does not block."""
 
 
 def _make_empty(path: str) -> None:
-    """Have an empty file there that any user may write to.
+    """Create or empty the file, and let any user write to it.
 
-    Programs give up their rights before they start to work (gosu, setpriv, su-exec), and the file
-    of an agent that runs as root would make them crash at their first step.
+    Programs may switch to another user before they work (gosu, setpriv, su-exec), and would crash
+    at their first step on a file that only root may write to.
     """
-    # Whatever is there instead of a file must not stop the agent.
+    # Anything else at this path must not stop the agent.
     flags = os.O_TRUNC | os.O_WRONLY | _CAREFUL
     try:
         # Not with O_CREAT: in a sticky folder (/dev/shm) the kernel refuses that, even to root, for
@@ -359,14 +360,14 @@ def _make_empty(path: str) -> None:
     try:
         mode = os.fstat(number).st_mode
         if stat.S_ISREG(mode) and mode & 0o666 != 0o666:
-            with suppress(OSError):  # another user's file, which has the mode that it was given
-                os.fchmod(number, 0o666)  # whatever the umask says
+            with suppress(OSError):  # another user's file, which keeps its mode
+                os.fchmod(number, 0o666)  # regardless of the umask
     finally:
         os.close(number)
 
 
 def _state(path: str) -> tuple[int, int, int]:
-    """What changes when the file is written to, touched or replaced."""
+    """Return values that change when the file is written to, touched or replaced."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
         raise OSError("it is no ordinary file")
@@ -374,7 +375,7 @@ def _state(path: str) -> tuple[int, int, int]:
 
 
 def _read(path: str) -> bytes:
-    """The beginning of the file."""
+    """Return the beginning of the file."""
     fd = os.open(path, os.O_RDONLY | _CAREFUL)
     try:
         return os.read(fd, _LONGEST)

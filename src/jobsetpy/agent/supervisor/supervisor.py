@@ -1,9 +1,9 @@
 """Supervisor mode: the agent is the container's first process and runs the worker as its child.
 
 A group restart then needs no kubelet, no new process of the agent and no new watch: the worker is
-stopped, the next epoch is patched, and when the barrier lifts the command is started again. What
-the worker sees of the agent is nothing: standard streams, working directory, environment, signals
-and exit codes are those of a container that runs the command itself.
+stopped, the next epoch is patched, and when the barrier lifts the command is started again. The
+agent is invisible to the worker: standard streams, working directory, environment, signals and exit
+codes are those of a container that runs the command itself.
 """
 
 from __future__ import annotations
@@ -79,26 +79,26 @@ if TYPE_CHECKING:
     from jobsetpy.agent.supervisor.standby.process import StandbyRules, Standbys
 
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
-"""Exit code when the pod is told to stop while there is no worker; not 0, see
+"""Exit code after a stop signal to the pod while there is no worker; not 0, see
 :meth:`Worker.signalled`."""
 
 EPOCH_VARIABLE: Final = b"JOBSET_EPOCH"
-"""Tells each of the worker's processes its epoch, for ids and ports of its own rendezvous."""
+"""Variable with the epoch of a worker's process, for ids and ports of its rendezvous."""
 
 
 class Supervisor:
     """Runs a command once in each epoch of its group.
 
     Args:
-        settings: who we are and whom we obey.
-        client: of the pod's own service account.
+        settings: names of the pod and of the JobSet to follow.
+        client: client with the pod's own service account.
         command: the worker's program and arguments.
         environs: the environment of each of the worker's processes.
-        rules: what the user decided about the worker.
-        log: one line for each transition.
-        progress: where the worker tells of its progress, and when it is hung.
-        standby: what the user decided about standbys, if there are to be any.
-        group: what its first start waits for besides (KEP-498); its pod has no barrier of its own.
+        rules: the user's settings for the worker.
+        log: log for one line per transition.
+        progress: file of the worker's progress, and limits for hangs.
+        standby: the user's settings for standby processes; ``None`` for none.
+        group: startup group that the first start also waits for (KEP-498).
     """
 
     def __init__(  # noqa: PLR0913 - each of them a value of its own
@@ -150,7 +150,7 @@ class Supervisor:
         self._end: asyncio.Future[int] | None = None
 
     async def run(self) -> int:
-        """Live until the worker's work is done or the pod ends.
+        """Run until the worker's work is done or the pod ends.
 
         Returns:
             The container's exit code.
@@ -166,14 +166,14 @@ class Supervisor:
             return await self._end
 
     async def _wait_for_group(self, group: GroupWait) -> None:
-        """Wait for the group to start, once; the epoch's barrier may have lifted before."""
+        """Wait for the startup group, once; the epoch's barrier may have lifted before."""
         code = await group.run()
         if code:
             self._do([End(code)])
             return
         self._group = None
         if self._lifted:
-            # It may have waited for long: the pod may be gone by now.
+            # The wait may have been long: the pod may be deleted by now.
             self._reporter.when_confirmed(self._lifted, partial(self._lift, self._lifted))
 
     def _lift(self, epoch: int) -> None:
@@ -183,7 +183,7 @@ class Supervisor:
             self._do(self._worker.lifted(epoch))
 
     def _apply_action(self, action: Action) -> None:
-        """Carry out what the barrier says."""
+        """Execute an action of the barrier."""
         match action:
             case PatchEpoch(epoch):
                 self._log("joining", epoch=epoch)
@@ -207,7 +207,7 @@ class Supervisor:
                 assert_never(action)
 
     def _last_run(self) -> dict[str, str | None]:
-        """What is told of the run that is over, with the epoch that follows it."""
+        """Return the annotations about the last run, which are stored with the next epoch."""
         cause, self._cause = self._cause, None
         return {
             keys.RESTART_CAUSE_ANNOTATION: cause,
@@ -216,7 +216,7 @@ class Supervisor:
         }
 
     def _do(self, actions: Sequence[WorkerAction]) -> None:
-        """Carry out what the rules of the worker say."""
+        """Execute actions of the worker's rules."""
         for action in actions:
             match action:
                 case Start(epoch):
@@ -245,7 +245,7 @@ class Supervisor:
                     assert_never(action)
 
     def _make_standbys(self, rules: StandbyRules) -> Standbys:
-        from jobsetpy.agent.supervisor.standby.process import Standbys  # what most pods do not have
+        from jobsetpy.agent.supervisor.standby.process import Standbys  # most pods have none
 
         def worker_runs() -> bool:
             return self._worker.phase is Phase.RUNNING
@@ -255,12 +255,12 @@ class Supervisor:
         )
 
     def _make_last_words(self) -> LastWords:
-        from jobsetpy.agent.supervisor.last_words import LastWords  # what most pods do not have
+        from jobsetpy.agent.supervisor.last_words import LastWords  # most pods have none
 
         return LastWords(self._raised)
 
     def _start(self, epoch: int) -> None:
-        """Have the worker's processes run: those that stand by go on, the others are started."""
+        """Run the worker's processes: release standby processes, start the others."""
         self._progress.started()
         self._said = ""
         words = self._last_words
@@ -293,7 +293,7 @@ class Supervisor:
             self._exited(exit_code_of(why))
 
     def _raised(self, code: int, text: str) -> None:
-        """A process of the worker says why it fails."""
+        """Handle the reason that a failing process of the worker reports."""
         if self._worker.phase is not Phase.RUNNING or self._said:
             return
         self._said = f" {text}" if text else ""
@@ -313,8 +313,8 @@ class Supervisor:
         self._do(self._worker.exited(code))
 
     def _hung(self, seconds: float) -> None:
-        """The worker has shown no progress for too long."""
-        self._processes.collect()  # one that has ended with 0 by now has succeeded
+        """Stop a worker that has exceeded its limit without progress."""
+        self._processes.collect()  # one that has exited with 0 by now has succeeded
         if self._worker.phase is not Phase.RUNNING:
             return
         step = self._progress.step
@@ -362,7 +362,7 @@ class Supervisor:
 
 
 def _chosen(log: Log, choice: str) -> Log:
-    """The log without the lines that are not wanted: standard error is the worker's as well."""
+    """Return the log without unwanted lines: standard error is the worker's as well."""
     if choice == "on":
         return log
 
@@ -378,10 +378,10 @@ def _progress_file(settings: Settings) -> str:
 
 
 def _standby_rules(environ: Mapping[str, str]) -> StandbyRules | None:
-    """What standbys are to be like, if there are to be any."""
+    """Read the settings for standby processes; ``None`` for none."""
     if not environ.get("WORKER_STANDBY") and not environ.get("WORKER_PRELOAD"):
         return None
-    from jobsetpy.agent.supervisor.standby import process as standby  # what most pods do not have
+    from jobsetpy.agent.supervisor.standby import process as standby  # most pods have none
 
     return standby.load(environ)
 
@@ -389,7 +389,7 @@ def _standby_rules(environ: Mapping[str, str]) -> StandbyRules | None:
 def _command_of(
     argv: Sequence[str], environ: Mapping[str, str], log: Log
 ) -> tuple[list[str], StandbyRules | None]:
-    """The worker's command, with the launcher that preloads for it, and what stands by."""
+    """Return the worker's command, with the preloading launcher, and the standby settings."""
     command, rules = split_command(argv), _standby_rules(environ)
     if rules is None or not rules.modules:
         return command, rules
@@ -407,11 +407,11 @@ def _command_of(
 def _group_wait(
     environ: Mapping[str, str], client: Client, *, log: Log, start: float
 ) -> GroupWait | None:
-    """What the first start waits for, if the pod starts as a part of a group."""
+    """Return the wait of the first start if the pod is in a startup group."""
     if not environ.get("GROUP_ATTEMPT"):
         return None
     from jobsetpy.agent.startup_group import (
-        wait as startup_group_wait,  # what most pods do not need
+        wait as startup_group_wait,  # most pods have none
     )
 
     return startup_group_wait.GroupWait(
@@ -420,7 +420,7 @@ def _group_wait(
 
 
 def _hold(command: Sequence[str], environ: Mapping[str, str], *, log: Log, start: float) -> int:
-    """Wait for the group, then become the command; returns only if that is not to be."""
+    """Wait for the group, then become the command; return only if that fails."""
     from jobsetpy.agent.startup_group import wait as startup_group_wait
 
     code = startup_group_wait.wait(startup_group_wait.load(environ), log=log, start=start)
@@ -432,15 +432,15 @@ def _hold(command: Sequence[str], environ: Mapping[str, str], *, log: Log, start
 
 
 def main(argv: Sequence[str], *, start: float | None = None) -> int:
-    """Run the supervisor by its environment.
+    """Run the supervisor as its environment configures it.
 
     Args:
         argv: ``-- COMMAND [ARGUMENT...]``.
-        start: when the process started, on ``time.monotonic()``.
+        start: time of the process's start on ``time.monotonic()``.
 
     Returns:
         The exit code: the worker's (128 + n when a signal ended it) if that ends the pod, 143 when
-        the pod is told to stop and no worker runs or the worker exits with 0 after that, 2 for a
+        the pod gets its stop signal and no worker runs or the worker then exits with 0, 2 for a
         configuration that cannot work.
     """
     leave_on_signals(EXIT_STOPPED)

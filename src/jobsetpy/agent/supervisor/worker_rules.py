@@ -1,12 +1,12 @@
-"""The supervisor's decisions about its worker, without processes, signals, clock or event loop.
+"""Decisions of the supervisor about its worker, without processes, signals, clock or event loop.
 
-``Barrier`` says when the group may run; this says what is done with the worker's processes (one,
-unless it is told to run more) and their descendants. The two meet in ``Lift`` (start it),
-``Restart`` (stop it) and :class:`JoinNext`.
+``Barrier`` decides when the restart group may run; this module decides about the worker's processes
+(one by default) and their descendants. They are connected by ``Lift`` (start it), ``Restart`` (stop
+it) and :class:`JoinNext`.
 
-One law carries the safety of the protocol: ``JoinNext`` is decided only when nothing of the old
-worker is left. The epoch in the pod's annotation therefore says "no worker of an earlier epoch runs
-here", which is what the controller counts on before it lets the next ones start.
+The safety of the protocol depends on one rule: ``JoinNext`` is decided only when nothing of the old
+worker is left. The epoch in the pod's annotation therefore means "no worker of an earlier epoch
+runs here", which the controller relies on before it lets the next ones start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import enum
 import msgspec
 
 DUMP_S = 3.0
-"""So long a hung worker has to write where it is, before it is killed."""
+"""Seconds that a hung worker has to dump its stacks before it is killed."""
 
 EXIT_UNKILLABLE = 137
 """Exit code when the container has to end because a part of the worker cannot be killed."""
@@ -26,17 +26,17 @@ _SIGCONT = 18
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user decides about the worker.
+    """User's settings for the worker.
 
     Args:
-        stop_signal: number of the signal that asks the worker to stop, sent at a group restart. The
-            container's own stop signal, so that receiving it means that the pod ends.
+        stop_signal: number of the signal that asks the worker to stop, sent at a group restart. It
+            is also the container's own stop signal: when the agent receives it, the pod ends.
         grace_s: seconds between that signal and SIGKILL at a group restart, for a checkpoint.
-        dump_signal: number of the signal that a hung worker gets, to say where it is.
+        dump_signal: number of the signal that makes a hung worker dump its stacks.
         end_codes: exit codes (1 to 255; 128 + n for a worker ended by signal n) that end the pod
-            in place of restarting the group. 0 always ends it.
-        processes: how many processes the worker is. One that fails is the worker's failure, and it
-            has succeeded when all of them have.
+            instead of restarting the group. 0 always ends it.
+        processes: number of the worker's processes. The worker fails when one of them fails, and
+            succeeds when all have succeeded.
     """
 
     stop_signal: int = 15
@@ -65,11 +65,11 @@ class ArmGrace(msgspec.Struct, frozen=True):
 
 
 class KillAll(msgspec.Struct, frozen=True):
-    """SIGKILL whatever is left of the worker, then report it with :meth:`Worker.emptied`."""
+    """SIGKILL the rest of the worker, then call :meth:`Worker.emptied`."""
 
 
 class JoinNext(msgspec.Struct, frozen=True):
-    """Nothing of the worker is left: call :meth:`Barrier.next_round`."""
+    """Call :meth:`Barrier.next_round`: nothing of the worker is left."""
 
 
 class End(msgspec.Struct, frozen=True):
@@ -82,30 +82,30 @@ WorkerAction = Start | Signal | ArmGrace | KillAll | JoinNext | End
 
 
 class Phase(enum.Enum):
-    """Where the worker is."""
+    """Phase of the worker."""
 
     WAITING = "waiting"
-    """There is none: the barrier is closed."""
+    """No worker runs: the barrier is closed."""
     RUNNING = "running"
     HUNG = "hung"
-    """Found without progress for too long: it may say where it is, then it is killed."""
+    """Without progress for too long: it may dump its stacks, then it is killed."""
     STOPPING = "stopping"
     """Asked to stop for a group restart, within its grace period."""
     CLEARING = "clearing"
-    """What is left of it has been killed and is not gone yet; the next epoch follows."""
+    """The rest of it has been killed and has not ended yet; the next epoch follows."""
     ENDING = "ending"
     """The pod ends: its stop signal has been passed on."""
     ENDED = "ended"
 
 
 class Worker:
-    """The worker of one pod through all its epochs.
+    """Worker of one pod through all its epochs.
 
-    All methods are synchronous and return what is to be done, in order. Events that do not matter
-    in the present phase give nothing, so that late timers and signals need no care.
+    All methods are synchronous and return the actions to take, in order. Events that do not matter
+    in the current phase return none, so late timers and signals are harmless.
 
     Args:
-        rules: what the user decided.
+        rules: the user's settings.
     """
 
     __slots__ = ("_code", "_raised", "_rules", "_running", "_stop_code", "phase")
@@ -119,7 +119,7 @@ class Worker:
         self._raised = False
 
     def lifted(self, epoch: int) -> list[WorkerAction]:
-        """The barrier is open."""
+        """Start the worker: the barrier is open."""
         if self.phase is not Phase.WAITING:
             return []
         self.phase = Phase.RUNNING
@@ -129,11 +129,11 @@ class Worker:
         return [Start(epoch)]
 
     def deprecated(self, *, replaced: bool = False) -> list[WorkerAction]:
-        """The epoch is over. A worker that is being cleared away after its failure is so anyway.
+        """Stop the worker: the epoch is over. A worker that is cleared after a failure stays so.
 
         Args:
-            replaced: another worker of the same rank runs by now. Ours gets no time for a
-                checkpoint, which would replace one of the other's.
+            replaced: True if another worker of the same rank runs by now. This one gets no time for
+                a checkpoint, which could overwrite one of the other's.
         """
         if self.phase is Phase.WAITING:
             return [JoinNext()]
@@ -149,9 +149,9 @@ class Worker:
         return [Signal(self._rules.stop_signal), ArmGrace(self._rules.grace_s)]
 
     def raised(self) -> list[WorkerAction]:
-        """A process of the worker has reported that it fails; its end should follow.
+        """Handle a process's report of its failure; its end should follow.
 
-        What it does before, such as handlers of ``atexit``, has the time of a checkpoint.
+        Handlers of ``atexit`` and the like have the time of a checkpoint.
         """
         if self.phase is not Phase.RUNNING or self._raised:
             return []
@@ -159,10 +159,10 @@ class Worker:
         return [ArmGrace(self._rules.grace_s)]
 
     def hung(self) -> list[WorkerAction]:
-        """The worker has shown no progress for too long: it fails, whatever it exits with.
+        """Fail a worker without progress for too long, regardless of its exit code.
 
-        Also with 0: many programs handle the signal by saving and ending in order, which does not
-        complete their work. It may be stopped, and a stopped process takes no signal but SIGCONT.
+        Even with 0: many programs handle the signal by saving and exiting normally, which does not
+        complete their work. SIGCONT follows because a stopped process handles no other signal.
         """
         if self.phase is not Phase.RUNNING:
             return []
@@ -170,7 +170,7 @@ class Worker:
         return [Signal(self._rules.dump_signal), Signal(_SIGCONT), ArmGrace(DUMP_S)]
 
     def exited(self, code: int) -> list[WorkerAction]:
-        """One of the worker's processes has ended, or could not be started.
+        """Handle the end of one of the worker's processes, or of one that could not be started.
 
         Args:
             code: its exit code, 128 + n when signal n ended it. The first that is not 0 is the
@@ -179,10 +179,10 @@ class Worker:
         self._running -= 1
         self._code = self._code or code
         if self.phase is Phase.ENDING:
-            # Its children may still be at work; the kubelet's patience bounds both.
+            # Its children may still be working; the kubelet's grace period bounds both.
             return [] if self._running else [ArmGrace(self._rules.grace_s)]
         if self.phase is Phase.HUNG and self._running:
-            return []  # each of them may say where it is
+            return []  # each of them may dump its stacks
         if self.phase is Phase.HUNG:
             self.phase = Phase.CLEARING
             return [KillAll()]
@@ -196,13 +196,13 @@ class Worker:
         return [KillAll()]
 
     def emptied(self) -> list[WorkerAction]:
-        """Nothing is left: of the worker's process group, or after ``KillAll`` of anything."""
+        """Handle the end of the worker's process groups; after ``KillAll``, of everything."""
         if self._running:
             return []
         match self.phase:
             case Phase.STOPPING:
-                # Processes that left the group got no signal. With the container's first process
-                # they would have died too.
+                # Processes that left the group got no signal. In a container without the agent they
+                # would have ended with its first process.
                 self.phase = Phase.CLEARING
                 return [KillAll()]
             case Phase.CLEARING:
@@ -214,14 +214,14 @@ class Worker:
                 return []
 
     def unkillable(self) -> list[WorkerAction]:
-        """After ``KillAll`` something is left that we may not signal, so it would stay for ever.
+        """End the container: after ``KillAll`` a process is left that cannot be signalled.
 
-        It must not run beside the next epoch's worker. The end of the container takes it along.
+        It must not run next to the next epoch's worker. The end of the container ends it, too.
         """
         return self._end(EXIT_UNKILLABLE) if self.phase is Phase.CLEARING else []
 
     def grace_over(self) -> list[WorkerAction]:
-        """The grace period of the last ``ArmGrace`` is over."""
+        """Handle the end of the grace period of the last ``ArmGrace``."""
         failing = self.phase is Phase.RUNNING and self._raised
         if failing or self.phase in {Phase.STOPPING, Phase.HUNG}:
             self.phase = Phase.CLEARING
@@ -231,11 +231,11 @@ class Worker:
         return []
 
     def signalled(self, number: int) -> list[WorkerAction]:
-        """The agent itself got a signal: the worker gets it, as the container's first process.
+        """Forward a signal that the agent got to the worker, as if it were the first process.
 
         The stop signal (and SIGTERM always) means that the pod ends. Then the worker's exit code is
-        the container's, but never 0: a worker that saves and exits 0 because it was told to stop
-        has not completed its work. The kubelet would report the pod as succeeded, and its Job would
+        the container's, but never 0: a worker that saves and exits with 0 after a stop signal has
+        not completed its work. The kubelet would report the pod as succeeded, and its Job would
         count the index as complete and never replace the pod. The code is 128 + n in that case, and
         also when there is no worker.
         """
@@ -252,7 +252,7 @@ class Worker:
             case Phase.STOPPING:
                 if stop:
                     self.phase = Phase.ENDING
-                    # Once is enough: many programs take a second one for "give up at once".
+                    # Once is enough: many programs handle a second one as "abort immediately".
                     again = [] if number == self._rules.stop_signal else [Signal(number)]
                     grace = [] if self._running else [ArmGrace(self._rules.grace_s)]
                     return [*again, *grace]

@@ -1,9 +1,9 @@
-"""The supervisor's own settings: environment variables only.
+"""Settings of the supervisor: environment variables only.
 
-Flags would have to be told from the worker's command line, and the environment is what pod
-templates set. The variables stay in the worker's environment like all others, unless they have the
-prefix ``JOBSET_AGENT_``: those are for the supervisor alone, win over the same name without it, and
-are what admission injects.
+Flags would have to be distinguished from the worker's command line, and pod templates set the
+environment. The variables stay in the worker's environment like all others, unless they have the
+prefix ``JOBSET_AGENT_``: those are for the supervisor alone, override the same name without the
+prefix, and are injected by admission.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ DEFAULT_MASTER_PORT: Final = "29500"
 
 
 def own_environ(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment as the supervisor reads it.
+    """Return the environment as the supervisor reads it.
 
-    With variables that are its own, these under their plain names and what the kubelet tells of the
-    API server: then whatever else there is, is the worker's.
+    If it has variables of its own, only these, under their plain names, and the kubelet's variables
+    for the API server: all others are then the worker's.
     """
     prefix = keys.AGENT_VARIABLE_PREFIX
     own = {name.removeprefix(prefix): environ[name] for name in environ if name.startswith(prefix)}
@@ -42,13 +42,13 @@ def own_environ(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def workers_environ(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """The environment as the worker gets it: without the supervisor's own variables."""
+    """Return the worker's environment: without the supervisor's own variables."""
     prefix = keys.AGENT_VARIABLE_PREFIX.encode()
     return {name: value for name, value in environ.items() if not name.startswith(prefix)}
 
 
 def load_rules(environ: Mapping[str, str]) -> Rules:
-    """Read what is said of the worker: grace, exit codes, signals, number of processes.
+    """Read the settings for the worker: grace, exit codes, signals, number of processes.
 
     Raises:
         ConfigurationError: a value cannot be used; the message names the variable.
@@ -63,9 +63,9 @@ def load_rules(environ: Mapping[str, str]) -> Rules:
 
 
 def log_choice(environ: Mapping[str, str]) -> str:
-    """What the agent writes to the standard error it shares with the worker.
+    """Return which lines the agent logs to the standard error it shares with the worker.
 
-    ``on``: a line for each transition; ``problems``: what goes wrong; ``off``: nothing.
+    ``on``: a line for each transition; ``problems``: warnings and errors; ``off``: nothing.
 
     Raises:
         ConfigurationError: ``AGENT_LOG`` is none of these.
@@ -77,10 +77,10 @@ def log_choice(environ: Mapping[str, str]) -> str:
 
 
 def split_command(argv: Sequence[str]) -> list[str]:
-    """The worker's command from the arguments after ``supervise``: all after the first ``--``.
+    """Return the worker's command from the arguments after ``supervise``: all after ``--``.
 
     Raises:
-        ConfigurationError: there is no command, or something before the dashes.
+        ConfigurationError: there is no command, or an argument before the dashes.
     """
     if not argv or argv[0] != "--":
         extra = f", not {argv[0]!r}" if argv else ""
@@ -97,21 +97,21 @@ def split_command(argv: Sequence[str]) -> list[str]:
 def worker_environs(
     common: dict[bytes, bytes], environ: Mapping[str, str], processes: int
 ) -> list[Mapping[bytes, bytes]]:
-    """The environment of each of the worker's processes, by the names that torch and others read.
+    """Return the environment of each of the worker's processes, with the variables of torch.
 
-    Ranks count through all processes of all pods, those of a pod one after the other, from the pod
-    that has ``MASTER_ADDR``. Without ``WORKER_PROCESSES`` nothing is added.
+    Ranks are numbered through all processes of all pods, consecutively within a pod, starting with
+    the pod that has ``MASTER_ADDR``. Without ``WORKER_PROCESSES`` nothing is added.
 
     Args:
-        common: what they share.
-        environ: the supervisor's own: ``WORKER_WORLD_SIZE`` is how many processes there are in all
-            pods, ``WORKER_FIRST_RANK`` the rank of the first one in the first pod of the first Job
-            of this ReplicatedJob, ``WORKER_JOB_PODS`` how many pods each of these Jobs has,
-            ``WORKER_JOB_INDEX`` and ``WORKER_POD_INDEX`` which of them this one is.
-        processes: how many there are in this pod.
+        common: variables that they share.
+        environ: the supervisor's own variables: ``WORKER_WORLD_SIZE`` is the number of processes in
+            all pods, ``WORKER_FIRST_RANK`` the rank of the first one in the first pod of the first
+            Job of this ReplicatedJob, ``WORKER_JOB_PODS`` the number of pods of each of these Jobs,
+            ``WORKER_JOB_INDEX`` and ``WORKER_POD_INDEX`` the indexes of this Job and pod.
+        processes: number of processes in this pod.
 
     Raises:
-        ConfigurationError: a value is missing, or they do not fit together.
+        ConfigurationError: a value is missing, or the values are inconsistent.
     """
     if not environ.get("WORKER_PROCESSES"):
         return [common]
@@ -144,10 +144,10 @@ def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
 
 
 def seconds_of(environ: Mapping[str, str], name: str, default: float) -> float:
-    """A number of seconds, at most a day.
+    """Return a variable as a number of seconds, at most a day.
 
     Raises:
-        ConfigurationError: it is something else.
+        ConfigurationError: the value is not such a number.
     """
     text = environ.get(name, "")
     if not text:

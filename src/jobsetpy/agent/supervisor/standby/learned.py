@@ -1,4 +1,4 @@
-"""The modules that a program imports: noted as it runs, imported beforehand by its next standby.
+"""Modules that a program imports: recorded as it runs, preloaded by its next standby process.
 
 ``preload.py`` runs this in the worker image's own Python, 3.8 or newer; it needs nothing but the
 standard library. The list is a file in the pod's memory, one for each process of the worker::
@@ -6,12 +6,12 @@ standard library. The list is a file in the pod's memory, one for each process o
     torch<TAB>/usr/lib/python3/site-packages/torch/__init__.py
     =OMP_NUM_THREADS<TAB>1
 
-that is, modules in the order of their import, with the file that each came from, and what the
-program changed in its environment in between: many modules read it once, when they are imported.
+that is, modules in the order of their import, each with its file, and the changes that the program
+made to its environment in between: many modules read it once, when they are imported.
 
-Only installed modules are imported, none of the program's own. An import that fails, or that
-leaves a device, a port, a thread of Python, a file that is written or a child process behind, is
-noted in a second file, and the process starts over without it: so nothing of it stays.
+Only installed modules are imported, none of the program's own. An import that fails, or that leaves
+behind a device, a port, a Python thread, a file open for writing or a child process, is recorded in
+a second file, and the process starts over without it, so that nothing of it stays.
 """
 
 # ruff: noqa: PTH118, PTH120, PTH123, PTH208 - every module that is
@@ -35,13 +35,13 @@ if TYPE_CHECKING:  # the module itself is one that the program may do without
 MAX_NAMES = 20000
 MAX_BYTES = 4000000
 MAX_STARTS_OVER = 16
-"""Number of unfit modules, each of which costs a start of the process, before no more are tried."""
+"""Maximum number of unfit modules, each of which costs a start of the process."""
 
 TRIES = 2
 """Imports of a module in which the process ended or was killed, before the module is left out."""
 
 MEMORY_SHARE = 0.9
-"""Share of the container's memory limit from which on nothing more is imported."""
+"""Share of the container's memory limit above which no more modules are imported."""
 
 WARM = "jobsetpy.warm."
 FRAMEWORKS = ("torch", "jax")
@@ -60,11 +60,11 @@ _HARMLESS = frozenset(
     ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx")
 )
 _SEARCHED = 64
-"""Number of modules remembered that were searched for and are not loaded yet."""
+"""Maximum number of modules remembered that were searched for and are not loaded yet."""
 
 
 def own_path(path: str) -> str:
-    """The list of this process of the worker, of which a pod may have several."""
+    """Return the path of this process's list; a worker may have several processes."""
     rank = os.environ.get("LOCAL_RANK", "")
     return f"{path}.{rank}" if rank.isdigit() else path
 
@@ -78,7 +78,7 @@ def _is_installed(origin: str | None) -> bool:
 
 
 def _is_under(name: str, names: frozenset[str] | set[str]) -> bool:
-    """Return whether a module, or a package that it is in, is one of these."""
+    """Return True if a module, or a package that contains it, is in a set of names."""
     parts = name.split(".")
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 
@@ -111,14 +111,14 @@ def _read(path: str, offset: int = 0) -> str:
 
 
 class Recorder:
-    """Finder of modules that finds none, and notes those that are loaded.
+    """Finder of modules that finds none, and records those that are loaded.
 
-    It is the first of ``sys.meta_path``. A module is noted at a later search, once it is there:
-    many are only searched for, to know whether they are installed.
+    It is the first of ``sys.meta_path``. A module is recorded at a later search, once it is loaded:
+    many are only searched for, to check that they are installed.
 
     Args:
-        path: of the list; what it has already is not noted again.
-        program: the module that is the program, if it is one.
+        path: path of the list; its entries are not recorded again.
+        program: name of the program if it is a module.
     """
 
     def __init__(self, path: str, program: str) -> None:
@@ -132,7 +132,7 @@ class Recorder:
         self._full = False
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
-        """Note what has been loaded by now; and search for nothing."""
+        """Record modules that have been loaded by now; find none."""
         if self._full or os.getpid() != self._process or not self._lock.acquire(blocking=False):
             return
         try:
@@ -145,7 +145,7 @@ class Recorder:
             self._lock.release()
 
     def _flush(self) -> None:
-        """Note the modules that were searched for and are loaded, and the environment of each."""
+        """Record the modules that were searched for and are loaded, and the environment of each."""
         lines: list[str] = []
         changes: list[str] = []
         waiting: list[tuple[str, list[str]]] = []
@@ -167,7 +167,7 @@ class Recorder:
         self._full = len(self._known) > MAX_NAMES
 
     def _changes(self) -> list[str]:
-        """The changes of the environment since the last search, as lines."""
+        """Return the changes of the environment since the last search, as lines."""
         old, new = self._environ, _environ()
         if new == old:
             return []
@@ -178,10 +178,10 @@ class Recorder:
 
 
 def record(path: str, program: Sequence[str]) -> None:
-    """Note from now on what is imported.
+    """Record imports from now on.
 
     Args:
-        path: of the list.
+        path: path of the list.
         program: its command line, ``-m MODULE`` or a file.
     """
     module = program[1] if program[0] == "-m" else ""
@@ -189,7 +189,7 @@ def record(path: str, program: Sequence[str]) -> None:
 
 
 def _environ() -> dict[bytes, bytes]:
-    """The environment, without decoding it at each search."""
+    """Return the environment, without decoding it at each search."""
     return dict(os.environ._data)  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -206,10 +206,10 @@ def _plain(text: str) -> str:
 
 
 class Replay:
-    """Imports what a list has, as far as it is safe, and what is added to it later.
+    """Importer of the modules in a list, as far as it is safe, and of later additions.
 
     Args:
-        path: of the list.
+        path: path of the list.
         program: the command line of the program.
         say: writes a line to the log.
         start_over: replaces the process by a new one of the same command; does not return.
@@ -244,7 +244,7 @@ class Replay:
             say(f"found unfit before, and not preloaded: {', '.join(sorted(self._denied))}"[:300])
 
     def read(self) -> bool:
-        """Read what has been added to the list; whether there is something to import."""
+        """Read additions to the list; return True if there is something to import."""
         try:
             age = time.time() - os.lstat(self._path).st_mtime  # noqa: TID251 - a file's
         except OSError:
@@ -282,7 +282,7 @@ class Replay:
             self._restore()
 
     def _is_wanted(self, name: str, origin: str) -> bool:
-        """Whether it is found where the program found it, and is not known to be unfit."""
+        """Return True if it is found where the program found it and is not known to be unfit."""
         if _is_under(name, DENIED) or _is_under(name, self._denied) or name == self._program:
             return False
         top = name.partition(".")[0]
@@ -297,7 +297,7 @@ class Replay:
         return self._tops[top]
 
     def _try(self, name: str) -> None:
-        """Import a module or run a warm-up, and look for what it has left behind."""
+        """Import a module or run a warm-up, and check for side effects."""
         if _memory_is_short():
             self._stop("little is left of the container's memory")
             return
@@ -306,7 +306,7 @@ class Replay:
         why = ""
         try:
             load(name)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the program may do without
+        except BaseException as error:  # noqa: BLE001 - the program may not need it
             why = f"{type(error).__name__}: {error}"
         os.truncate(f"{self._path}.tried", len(tried.encode("utf-8", "surrogateescape")))
         if not why:
@@ -322,7 +322,7 @@ class Replay:
         self._say(f"preloads nothing more: {why}")
 
     def _change(self, name: str, value: str | None) -> None:
-        """Have the environment as the program had it; unless a module that is loaded did that."""
+        """Set the environment as the program had it, unless a loaded module has done so."""
         before = os.environ.get(name)
         if before == value:
             return
@@ -335,7 +335,7 @@ class Replay:
             _set(name, value)
 
     def _restore(self) -> None:
-        """Give the environment back what it had: the program makes its own changes."""
+        """Restore the environment: the program makes its own changes."""
         for name, (original, value) in self._changed.items():
             if os.environ.get(name) == value:
                 _set(name, original)
@@ -349,7 +349,7 @@ def _set(name: str, value: str | None) -> None:
 
 
 def load(name: str) -> None:
-    """Import a module; or run one of the warm-ups that the agent brings, by its name."""
+    """Import a module, or run one of the agent's warm-ups, by its name."""
     if not name.startswith(WARM):
         import_module(name)
         return
@@ -361,7 +361,7 @@ def load(name: str) -> None:
 
 
 def _memory_is_short() -> bool:
-    """Whether the container's memory, without files that can be read again, is nearly used up."""
+    """Return True if the container's memory, without cached files, is nearly used up."""
     try:
         with open("/sys/fs/cgroup/memory.max") as file:
             limit = file.read().strip()
@@ -377,7 +377,7 @@ def _memory_is_short() -> bool:
 
 
 def _traces() -> set[str]:
-    """Side effects that can be seen from outside: threads of Python, files, ports, children."""
+    """Return visible side effects: Python threads, files, ports, children."""
     threads = sys._current_frames()  # noqa: SLF001
     found = {f"thread {number}" for number in threads if number != get_ident()}
     sockets = set()

@@ -1,13 +1,13 @@
-"""Runs a Python program whose modules have been imported before it is needed.
+"""Launcher of a Python program whose modules have been imported before it is needed.
 
 ``python [options] preload.py MODULES FILE [ARGUMENT...]``, or ``-m MODULE [ARGUMENT...]`` in place
-of the file. Without ``JOBSET_STANDBY_FD`` that is the program and nothing else. With it, this
-imports the modules (names with commas), says that it is ready, and runs the program once it is told
-to; see ``standby``. ``MODULES`` may end with ``@PATH``: then what the program imports is noted
-there, and a standby process imports that as well; see ``learned``.
+of the file. Without ``JOBSET_STANDBY_FD`` it only runs the program. With it, it imports the modules
+(comma-separated names), reports that it is ready, and runs the program once it is released; see
+``process``. ``MODULES`` may end with ``@PATH``: the program's imports are then recorded there, and
+a standby process imports them as well; see ``learned``.
 
 It is run by the worker image's own Python, 3.8 or newer, and needs nothing but its standard
-library. What the program sees is what it would see without it.
+library. It is invisible to the program.
 """
 
 # ruff: noqa: PTH109, PTH112, PTH118, PTH120, PTH123, SIM105 - every module that is imported here is
@@ -33,11 +33,11 @@ _PREPARE_S = 60.0
 PREFIX = b"jobset standby: "
 _HERE = __file__
 _LAUNCHER = sys.modules[__name__]
-"""Kept: a module that nobody holds loses its functions."""
+"""Reference to this module: without one, its functions are lost."""
 
 
 class _HeldOutput:
-    """Keeps what is written to standard output and error, until it is let go."""
+    """Buffer for standard output and error, until the process is released."""
 
     def __init__(self) -> None:
         self._real: tuple[int, int] | None = None
@@ -52,11 +52,11 @@ class _HeldOutput:
             os.dup2(self._file, number)
 
     def say(self, text: str) -> None:
-        """Write a line of our own at once: a mistake should not come to light at a failure only."""
+        """Write a line of our own immediately: mistakes should be visible before a failure."""
         os.write(2 if self._real is None else self._real[1], _line(text))
 
     def let_go(self) -> None:
-        """Write it to the real standard error, with a prefix; from now on nothing is held."""
+        """Write the buffer to the real standard error, with a prefix, and stop buffering."""
         if self._real is None:
             return
         for stream in (sys.stdout, sys.stderr):
@@ -86,7 +86,7 @@ def _import(names: str, held: _HeldOutput) -> None:
     for name in wanted:
         try:
             (_learned().load if name.startswith("jobsetpy.warm.") else import_module)(name)
-        except BaseException as error:  # noqa: BLE001 - the program may do without it
+        except BaseException as error:  # noqa: BLE001 - the program may not need it
             held.say(f"cannot preload {name!r}: {type(error).__name__}: {error}")
     if "torch" in wanted and _major_version("torch") >= 2:
         # Its first DistributedDataParallel imports this, for more than a second.
@@ -99,7 +99,7 @@ def _major_version(name: str) -> int:
 
 
 def _learned() -> Any:
-    """The module beside this one, under a name of its own."""
+    """Return the module ``learned`` next to this one, under a name of its own."""
     name = "_jobset_learned"
     if name not in sys.modules:
         module = sys.modules[name] = ModuleType(name)
@@ -109,7 +109,7 @@ def _learned() -> Any:
 
 
 def _follow(channel: int, replay: Any) -> None:
-    """Import what is added to the list, until there is something to read."""
+    """Import modules that are added to the list, until there is something to read."""
     import select
 
     def is_released() -> bool:
@@ -124,7 +124,7 @@ def _follow(channel: int, replay: Any) -> None:
 
 
 def _wait(channel: int, replay: Any = None) -> str:
-    """Say that we are ready, and wait; the epoch. The process ends if the supervisor has."""
+    """Report readiness, wait and return the epoch. The process ends if the supervisor has ended."""
     line = b""
     try:
         os.write(channel, b"ready\n")
@@ -141,7 +141,7 @@ def _wait(channel: int, replay: Any = None) -> str:
 
 
 def _look_up(host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
-    """Socket families and addresses of a host; none if DNS does not answer in time.
+    """Return socket families and addresses of a host; none if DNS does not answer in time.
 
     In a thread, because ``getaddrinfo`` has no timeout: where DNS is down it takes many seconds.
     """
@@ -194,7 +194,7 @@ def _await_first_rank() -> None:
 
 
 def _prepare(modules: str, learned: str, program: list[str], words: list[bytes]) -> int:
-    """Be a standby until there is something to do; the descriptor to the supervisor."""
+    """Run as standby process until released; return the descriptor to the supervisor."""
     environ = dict(os.environb)
     channel = int(os.environ.pop("JOBSET_STANDBY_FD"))
     held = _HeldOutput()
@@ -202,7 +202,7 @@ def _prepare(modules: str, learned: str, program: list[str], words: list[bytes])
     def start_over() -> None:
         held.let_go()
         os.set_inheritable(channel, True)
-        os.execve(sys.executable, words, environ)  # noqa: S606 - ourselves
+        os.execve(sys.executable, words, environ)  # noqa: S606 - this program again
 
     try:
         limit = time.monotonic() + _PREPARE_S
@@ -235,7 +235,7 @@ def _new_main() -> ModuleType:
 
 
 def _whole(path: str) -> str:
-    """What the interpreter makes of a path on its command line."""
+    """Return a path as the interpreter resolves it on its command line."""
     return os.path.join(os.getcwd(), path) if sys.version_info >= (3, 9) else path
 
 
@@ -260,7 +260,7 @@ def _run_file(path: str) -> None:
 
 
 def _run_module(name: str, *, alter_argv: bool = True) -> None:
-    """What the interpreter itself calls for ``-m``, for folders and for archives."""
+    """Run a module as the interpreter does for ``-m``, folders and archives."""
     import runpy
 
     _new_main()
@@ -268,7 +268,7 @@ def _run_module(name: str, *, alter_argv: bool = True) -> None:
 
 
 def _become(program: list[str]) -> None:
-    """Have ``sys`` say what it says to the program."""
+    """Set up ``sys`` as the program expects it."""
     is_safe = bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
     if program[0] == "-m":
         folder, sys.argv[:] = os.getcwd(), ["-m", *program[2:]]
@@ -292,7 +292,7 @@ def _command_line() -> list[bytes]:
 
 
 def main() -> None:
-    """Prepare, if that is asked for; then run the program."""
+    """Prepare if configured; then run the program."""
     program = sys.argv[2:]
     modules, _, learned = sys.argv[1].partition("@")
     words = _command_line()
@@ -326,7 +326,7 @@ def main() -> None:
 
 
 def _failure(error: BaseException) -> tuple[int, str]:
-    """Exit code of an exception that nothing catches, and the last line of its traceback."""
+    """Return the exit code for an uncaught exception, and the last line of its traceback."""
     kind, value = type(error), error.code if isinstance(error, SystemExit) else error
     if isinstance(error, SystemExit):
         if value is None or isinstance(value, int):
@@ -352,7 +352,7 @@ def _report(channel: int, code: int, text: str) -> None:
 def _end(error: BaseException, code: int) -> None:
     """Show an error and end without the interpreter's teardown, which takes torch 2 a second.
 
-    Handlers of ``atexit`` run and the standard streams are flushed. Where threads are left that the
+    Handlers of ``atexit`` run and the standard streams are flushed. If threads are left that the
     interpreter would wait for, this only returns.
     """
     threading = sys.modules.get("threading")
@@ -375,7 +375,7 @@ def _end(error: BaseException, code: int) -> None:
             step()
         except BaseException:  # noqa: BLE001, S110 - each by itself
             pass
-    if "ctypes" in sys.modules:  # what libraries have written by stdio
+    if "ctypes" in sys.modules:  # output of libraries through stdio
         sys.modules["ctypes"].CDLL(None).fflush(None)
     os._exit(code)
 

@@ -1,16 +1,15 @@
-r"""Standby workers: processes of the worker's command that have prepared themselves and wait.
+r"""Standby processes: processes of the worker's command that have prepared themselves and wait.
 
-Nine tenths of a supervised restart of a training job are its imports. A process that has done
-them before the failure goes on within milliseconds when the barrier lifts.
+Imports take nine tenths of a supervised restart of a training job. A process that has done them
+before the failure continues within milliseconds when the barrier lifts.
 
 The contract, in any language: the variable ``JOBSET_STANDBY_FD`` names one end of a pair of
-sockets. The program prepares, writes ``ready\n``, and reads one line: ``run epoch=E\n``, and it
-goes on; the end of the file, and it ends with 0. ``preload.py`` keeps it for Python programs that
-know nothing of it.
+sockets. The program prepares, writes ``ready\n``, and reads one line: on ``run epoch=E\n`` it
+continues; at the end of the file it exits with 0. ``preload.py`` keeps the contract for Python
+programs that do not implement it.
 
-:class:`Standby` decides, without processes and clock; :class:`Standbys` carries it out. A standby
-never fails its pod: whatever goes wrong with it is a line in the log, and the worker is started as
-if there were none.
+:class:`Standby` decides, without processes and clock; :class:`Standbys` executes. A standby process
+never fails its pod: its failures are logged, and the worker is started as if there were none.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from jobsetpy.api.python_command import module_names, split_python
 FD_VARIABLE: Final = b"JOBSET_STANDBY_FD"
 READY: Final = b"ready\n"
 MAX_BACKOFF_S: Final = 600.0
-"""Between two standbys of which the first has ended by itself."""
+"""Maximum seconds before the next standby process if one has ended by itself."""
 
 LEAVE_S: Final = 1.0
 """Time between a standby process closing its descriptor and SIGKILL."""
@@ -50,7 +49,7 @@ LAUNCHED: Final = (
 """Files of this package that the worker image's own Python runs."""
 
 AUTO: Final = "auto"
-"""In a list of modules: those that the program was seen to import."""
+"""Entry in a list of modules for those that the program was seen to import."""
 
 MEMORY: Final = "/dev/shm"  # noqa: S108 - in memory, and the container's own, mostly
 
@@ -61,20 +60,21 @@ _V1: Final = (
     "total_inactive_file",
 )
 UNLIMITED: Final = 1 << 60
-"""A limit of memory that is none: of cgroups of version 1, which know no word for it."""
+"""Memory limit, in bytes, that means no limit in cgroups of version 1."""
 
 
 class StandbyRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user decides about standbys.
+    """User's settings for standby processes.
 
     Args:
-        delay_s: so long after a start of the worker its standby is started, so as not to compete.
-        ready_s: so long it may prepare. One that takes longer is killed.
-        modules: names that ``preload.py`` is to import, with commas; it keeps the contract then.
-            ``auto`` among them stands for those that the program imports. Without modules, one
-            that is not ready in time is taken for a program that does not know the contract and
-            trains: there is no other one.
-        optional: whether the program keeps the contract if nothing can be preloaded for it.
+        delay_s: seconds between a start of the worker and that of its standby process, which would
+            compete with it.
+        ready_s: timeout for preparing, in seconds. A standby process that takes longer is killed.
+        modules: comma-separated modules for ``preload.py`` to import; it then keeps the contract.
+            ``auto`` stands for those that the program imports. Without modules, a process that is
+            not ready in time is assumed not to know the contract and to train: no other one is
+            started.
+        optional: True if the program keeps the contract when nothing can be preloaded for it.
     """
 
     delay_s: float = DEFAULT_DELAY_S
@@ -84,7 +84,7 @@ class StandbyRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def preloaded(self) -> bool:
-        """Whether ``preload.py`` keeps the contract."""
+        """Return True if ``preload.py`` keeps the contract."""
         return bool(self.modules)
 
 
@@ -113,11 +113,11 @@ def load(environ: Mapping[str, str]) -> StandbyRules | None:
 
 
 def with_launcher(command: Sequence[str], modules: str, learned: str = "") -> list[str] | str:
-    """The command with ``preload.py`` before the program; as a text, why that cannot be.
+    """Return the command with ``preload.py`` before the program; as a text, the reason against it.
 
     Args:
-        command: the worker's.
-        modules: names with commas; see :class:`StandbyRules`.
+        command: the worker's command.
+        modules: comma-separated names, as in :class:`StandbyRules`.
         learned: file in memory for the names that the program imports.
     """
     parts = split_python(command)
@@ -132,7 +132,7 @@ def with_launcher(command: Sequence[str], modules: str, learned: str = "") -> li
 
 
 def learned_file(environ: Mapping[str, str]) -> str:
-    """Path of the file of learned imports, by the supervisor's own environment.
+    """Return the path of the file of learned imports, given the supervisor's own environment.
 
     The pod is in its name because pods with ``hostIPC`` share the folder.
     """
@@ -141,42 +141,42 @@ def learned_file(environ: Mapping[str, str]) -> str:
 
 
 class StandbyPhase(enum.Enum):
-    """Where a standby is."""
+    """Phase of a standby process."""
 
     NONE = "none"
     PREPARING = "preparing"
     READY = "ready"
     LEAVING = "leaving"
-    """It has closed its descriptor and can be told nothing: it has to end."""
+    """It has closed its descriptor and cannot be released: it has to end."""
     OFF = "off"
-    """There is none, and there will be none: the program does not keep the contract."""
+    """None is started again: the program does not keep the contract."""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Call :meth:`Standby.due` after ``seconds``, in place of whatever was waited for before."""
+    """Call :meth:`Standby.due` after ``seconds``; replaces an earlier wait."""
 
     seconds: float
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """Start the standby."""
+    """Start the standby process."""
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """SIGKILL the standby."""
+    """SIGKILL the standby process."""
 
 
 StandbyAction = Wait | Spawn | Kill
 
 
 class Standby:
-    """The standby of one process of the worker, through all its epochs.
+    """Standby of one process of the worker, through all its epochs.
 
-    It is the standby until :meth:`take` says that it is to run. From then on it is the worker, and
-    ended with it; so a process of an earlier epoch never counts as a standby.
+    It is a standby process until :meth:`take` releases it. From then on it is the worker and ends
+    with it, so a process of an earlier epoch never counts as a standby process.
 
     Args:
-        rules: what the user decided.
+        rules: the user's settings.
     """
 
     __slots__ = ("_failures", "_rules", "phase")
@@ -187,7 +187,7 @@ class Standby:
         self.phase = StandbyPhase.NONE
 
     def take(self) -> bool:
-        """The barrier has lifted: whether there is one that is ready, which is the worker now."""
+        """Release the standby process as the worker; return False if none is ready."""
         if self.phase is not StandbyPhase.READY:
             return False
         self.phase = StandbyPhase.NONE
@@ -195,21 +195,21 @@ class Standby:
         return True
 
     def closed(self) -> list[StandbyAction]:
-        """It has closed its descriptor, or could not be told to run: its end should follow."""
+        """Handle a closed descriptor, or a failed release: its end should follow."""
         if self.phase is StandbyPhase.OFF:
             return []
         self.phase = StandbyPhase.LEAVING
         return [Wait(LEAVE_S)]
 
     def worker_started(self) -> list[StandbyAction]:
-        """A worker runs."""
+        """Schedule a standby process: a worker runs."""
         return [Wait(self._rules.delay_s)] if self.phase is StandbyPhase.NONE else []
 
     def due(self, *, needed: bool) -> list[StandbyAction]:
-        """The time that was waited for is over.
+        """Handle the end of the last ``Wait``.
 
         Args:
-            needed: whether a worker runs, and the memory holds another one.
+            needed: True if a worker runs and there is memory for another one.
         """
         if self.phase is StandbyPhase.PREPARING:
             if not self._rules.preloaded:
@@ -223,17 +223,17 @@ class Standby:
         return [Spawn(), Wait(self._rules.ready_s)]
 
     def ready(self) -> None:
-        """It has prepared itself."""
+        """Record that the standby process has prepared itself."""
         if self.phase is StandbyPhase.PREPARING:
             self.phase = StandbyPhase.READY
 
     def broke_contract(self) -> list[StandbyAction]:
-        """It said something that is not in the contract."""
+        """Kill a process that wrote something outside the contract."""
         self.phase = StandbyPhase.OFF
         return [Kill()]
 
     def ended(self) -> list[StandbyAction]:
-        """It has ended by itself, or could not be started: another one comes later and later."""
+        """Schedule another one with growing delays: it has ended, or could not be started."""
         if self.phase is StandbyPhase.OFF:
             return []
         self.phase = StandbyPhase.NONE
@@ -243,15 +243,15 @@ class Standby:
 
 
 class Standbys:
-    """One standby for each process of the worker.
+    """Standby processes, one for each process of the worker.
 
     Args:
-        processes: where they are started, beside the worker.
+        processes: starts them, aside from the worker.
         environs: the environment of each of the worker's processes.
-        rules: what the user decided.
-        log: what goes wrong.
-        worker_runs: whether a worker runs just now.
-        cgroups: where the container's memory is accounted.
+        rules: the user's settings.
+        log: log for failures.
+        worker_runs: returns True while a worker runs.
+        cgroups: folder with the container's memory accounting.
     """
 
     def __init__(
@@ -275,41 +275,41 @@ class Standbys:
         ]
 
     def worker_started(self) -> None:
-        """The worker's processes run."""
+        """Schedule standby processes: the worker's processes run."""
         for each in self._each:
             each.worker_started()
 
     def take(
         self, number: int, epoch: int, keep: Callable[[socket.socket], None] | None = None
     ) -> int:
-        """Have a standby go on as one of the worker's processes.
+        """Release a standby process as one of the worker's processes.
 
         Args:
-            number: which of them, from 0.
-            epoch: that it runs in.
-            keep: called with its descriptor, which is closed otherwise.
+            number: index of that process, from 0.
+            epoch: epoch that it runs in.
+            keep: called with its descriptor, which is otherwise closed.
 
         Returns:
-            Its process id; 0 if none is ready, and the command is to be started.
+            Its process id; 0 if none is ready and the command has to be started.
         """
         return self._each[number].take(epoch, keep)
 
     def close(self, *, kill: bool = False) -> None:
-        """The pod ends: have all of them end, and start no other one.
+        """End all standby processes and start no other: the pod ends.
 
         Args:
-            kill: at once, whatever they do.
+            kill: True to end them immediately with SIGKILL.
         """
         self._closed = True
         for each in self._each:
             each.close(kill=kill)
 
     def _needed(self) -> bool:
-        """Whether a standby is of use now, and there is room for it."""
+        """Return True if a standby process is useful now and there is memory for it."""
         if self._closed or not self._worker_runs():
             return False
         limit, used = memory(self._cgroups)
-        # What one will need is not known before; what each process uses now is at least as much.
+        # Its memory is not known beforehand; each process now uses at least as much.
         phases = [each.phase for each in self._each]
         share = used // (len(phases) + phases.count(StandbyPhase.READY))
         small = 0 < limit < used + share * (phases.count(StandbyPhase.PREPARING) + 1)
@@ -325,7 +325,7 @@ class Standbys:
 
 
 class StandbyProcess:
-    """Keeps one standby, as its rules say."""
+    """Process of one standby, kept according to its rules."""
 
     def __init__(
         self,
@@ -351,15 +351,15 @@ class StandbyProcess:
 
     @property
     def phase(self) -> StandbyPhase:
-        """Where it is."""
+        """Phase of the standby process."""
         return self._standby.phase
 
     def worker_started(self) -> None:
-        """The worker's processes run."""
+        """Schedule standby processes: the worker's processes run."""
         self._do(self._standby.worker_started())
 
     def take(self, epoch: int, keep: Callable[[socket.socket], None] | None) -> int:
-        """Have it go on; its process id, 0 if that cannot be."""
+        """Release it and return its process id; 0 if that is not possible."""
         pid, channel = self._pid, self._socket
         if channel is None or not self._standby.take():
             return 0
@@ -380,7 +380,7 @@ class StandbyProcess:
         return pid
 
     def close(self, *, kill: bool) -> None:
-        """Have it end."""
+        """End the standby process."""
         self._disarm()
         self._disconnect()
         if kill:
@@ -435,7 +435,7 @@ class StandbyProcess:
         self._log("standby started", process=self._number, pid=self._pid)
 
     def _hear(self, channel: socket.socket) -> None:
-        """Read what it says; after a closed connection its end is expected."""
+        """Read its messages; after a closed connection its end is expected."""
         with suppress(BlockingIOError):
             said = b""
             with suppress(ConnectionError):
@@ -460,7 +460,7 @@ class StandbyProcess:
             self._do(self._standby.broke_contract())
 
     def _ended(self, code: int) -> None:
-        """It has ended without having run."""
+        """Handle its end without a release."""
         phase = self._standby.phase
         self._pid = 0
         self._disarm()
@@ -488,10 +488,10 @@ class StandbyProcess:
 
 
 def memory(cgroups: str = CGROUPS) -> tuple[int, int]:
-    """The container's limit of memory (0 for none), and what it uses that cannot be given back.
+    """Return the container's memory limit (0 for none) and its memory that cannot be reclaimed.
 
-    From its own cgroup, as container runtimes show it, of either version. A limit of the whole pod
-    or of the node is not seen from here.
+    Both in bytes, from its own cgroup of either version, as container runtimes show it. Limits of
+    the whole pod or of the node are not visible from here.
     """
     for names in _V2, _V1:
         limit, used, stat, cached = names
