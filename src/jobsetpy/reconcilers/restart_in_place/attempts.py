@@ -1,14 +1,14 @@
-"""Agents of the Go project: the same protocol by other names.
+"""Compatibility with agents of the Go project: the same protocol with other names.
 
 Such an agent reports an *attempt* on its pod, and reads from the JobSet's status which attempt's
 workers run (``currentInPlaceRestartAttempt``) and which attempts are over (up to
 ``previousInPlaceRestartAttempt``). Attempts count from 0: attempt a is epoch a + 1, and no attempt
-at all is epoch 0. It joins at the attempt after the current one, whatever is over; so that it does
-not end again and again, the current attempt is the newest that may be over.
+at all is epoch 0. It joins at the attempt after the current one, regardless of which are over; so
+that it does not end repeatedly, the current attempt is the newest that may be over.
 
-A JobSet has such agents if its pods report attempts, or its status has attempts: the Go project's
-controller has had it before, or this one has written them. From then on each write of epochs writes
-attempts too, in the same patch, and either controller can go on where the other has stopped.
+A JobSet has such agents if its pods report attempts, or its status has attempts, written by the Go
+project's controller or by this one. Each write of epochs then writes attempts too, in the same
+patch, and either controller can continue where the other has stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobsetpy.reconcilers.rules.membership import is_ours
 
 
 def reports_attempts(status: JobSetStatus, pods: Histogram) -> bool:
-    """Whether a JobSet has agents of the Go project."""
+    """Return True if a JobSet has agents of the Go project."""
     return (
         pods.attempts > 0
         or status.current_in_place_restart_attempt is not None
@@ -32,7 +32,7 @@ def reports_attempts(status: JobSetStatus, pods: Histogram) -> bool:
 
 
 def with_attempts(status: JobSetStatus) -> JobSetStatus:
-    """The status with the attempts that its epochs are."""
+    """Return the status with the attempts that correspond to its epochs."""
     synced = status.synced_epoch
     over = min(status.deprecated_epoch, synced)
     return evolve(
@@ -43,12 +43,12 @@ def with_attempts(status: JobSetStatus) -> JobSetStatus:
 
 
 def adopt_go_controller_state(jobset: JobSet, pods: Histogram) -> JobSetStatus | None:
-    """The status of a JobSet whose epochs and attempts differ, with both as the newer ones say.
+    """Return the status with epochs and attempts set to the newer ones if they differ.
 
-    So it is after the Go project's controller has had the JobSet. O(1).
+    They differ after the Go project's controller has managed the JobSet. O(1).
 
     Returns:
-        ``None`` if nothing is to be taken over.
+        ``None`` if they agree.
     """
     status, policy = jobset.status, jobset.spec.failure_policy
     if (
@@ -73,9 +73,9 @@ def adopt_go_controller_state(jobset: JobSet, pods: Histogram) -> JobSetStatus |
 
 
 def managed_by_go_controller(jobset: JobSet, pods: Histogram) -> bool:
-    """Whether the agents let their workers run without a barrier, as the JobSet tells them.
+    """Return True if the JobSet makes its agents run their workers without a barrier.
 
-    Only agents of the Go project do; where others have reported, the annotation says nothing.
+    Only agents of the Go project do; if others have reported, the annotation has no effect.
     """
     return keys.DISABLE_IN_PLACE_ANNOTATION in jobset.metadata.annotations and (
         not pods.epochs or reports_attempts(jobset.status, pods)

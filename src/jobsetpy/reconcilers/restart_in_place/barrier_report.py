@@ -1,4 +1,4 @@
-"""Explains which pods block a barrier or are missing from a running group."""
+"""Report of the pods that block a barrier or are missing from a running restart group."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from jobsetpy.reconcilers.restart_in_place.succeeded import succeeded
 from jobsetpy.reconcilers.rules.membership import replicated_job_of
 
 MAX_NAMED: Final = 10
-"""So many pods, and Jobs that lack pods, are named; the others are only counted."""
+"""Maximum number of pods, and Jobs with missing pods, to name; the others are only counted."""
 
 
 @attrs.frozen
 class Laggards:
-    """Pods that a group waits for, or is missing.
+    """Pods that a restart group waits for, or that are missing from it.
 
     Args:
-        missing: how many pods, those that do not exist included.
-        message: for people.
+        missing: number of pods, including those that do not exist.
+        message: explanation for users.
     """
 
     missing: int
@@ -37,7 +37,7 @@ class Laggards:
 
 
 Delay: TypeAlias = Callable[[Job], str]
-"""Returns what the Job controller waits for before it replaces a Job's pods; "" for nothing."""
+"""Function that returns why the Job controller does not replace a Job's pods yet; or ""."""
 
 
 def _no_delay(_job: Job) -> str:
@@ -52,15 +52,15 @@ def laggards(
     after_s: float,
     delay: Delay = _no_delay,
 ) -> Laggards:
-    """Describe what the barrier of ``epoch`` waits for; O(Jobs + pods).
+    """Describe the pods that the barrier of ``epoch`` waits for; O(Jobs + pods).
 
     Args:
-        jobset: whose barrier it is.
-        jobs: of its current attempt.
-        pods: of those Jobs.
-        epoch: that all have to come to.
-        after_s: how long the barrier has been closed at least.
-        delay: of the Job controller.
+        jobset: JobSet with the barrier.
+        jobs: Jobs of its current attempt.
+        pods: pods of those Jobs.
+        epoch: epoch that all have to reach.
+        after_s: minimum time for which the barrier has been closed, in seconds.
+        delay: delay of the Job controller.
     """
     excused = [job for job in jobs if _stays_failed(jobset, job)]
     missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused, delay)
@@ -78,17 +78,16 @@ def absentees(
     since: str,
     delay: Delay = _no_delay,
 ) -> Laggards:
-    """Describe who is missing of a group whose workers run; O(Jobs + pods).
+    """Describe the pods that are missing from a running restart group; O(Jobs + pods).
 
-    Nobody misses the pods of a Job that is about to end: what becomes of the group then is the
-    failure policy's to say.
+    Pods of a Job that is about to end are not missing: the failure policy decides what follows.
 
     Args:
-        jobset: whose group it is.
-        jobs: of its current attempt.
-        pods: of those Jobs.
-        since: "since" or "for more than" when.
-        delay: of the Job controller.
+        jobset: JobSet of the group.
+        jobs: Jobs of its current attempt.
+        pods: pods of those Jobs.
+        since: time, as "since ..." or "for more than ...".
+        delay: delay of the Job controller.
     """
     excused = [job for job in jobs if _stays_failed(jobset, job) or is_ending(job)]
     epoch = jobset.status.synced_epoch
@@ -109,7 +108,7 @@ def _lacking(
     excused: list[Job],
     delay: Delay,
 ) -> tuple[int, int, str]:
-    """How many pods are missing, of how many, and which; those of excused Jobs are not expected."""
+    """Return the numbers of missing and expected pods, without excused Jobs, and a description."""
     away = {job.metadata.uid for job in excused}
     behind: list[str] = []
     late = arrived = 0

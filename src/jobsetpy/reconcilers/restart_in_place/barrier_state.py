@@ -1,7 +1,7 @@
-"""What follows from the epochs of pods alone: is the barrier closed, and what does it wait for?
+"""State of the barrier, derived from the epochs of pods alone.
 
-Apart from the rest of the rule (``decision``), because what shows a JobSet asks only this, and must
-not load all of the domain's classes for it.
+It is separate from the rest of the rule (``decision``) because commands that show a JobSet need
+only this and should not load all of the feature's classes.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Final, Protocol
 from jobsetpy.api import keys
 
 INVALID: Final = -1
-"""What ``parse_epoch`` makes of a text that is no epoch."""
+"""Result of ``parse_epoch`` for a text that is not an epoch."""
 
 
 class Opened(Protocol):
-    """What is read of a JobSet's status: the two numbers of KEP-467."""
+    """The two numbers of KEP-467 in a JobSet's status."""
 
     @property
     def synced_epoch(self) -> int:
-        """At which workers may run."""
+        """Epoch at which workers may run."""
 
     @property
     def deprecated_epoch(self) -> int:
-        """Up to which pods have to restart."""
+        """Epoch up to which pods have to restart."""
 
 
 def parse_epoch(text: str | None) -> int:
-    """An epoch annotation as a number.
+    """Return an epoch annotation as a number.
 
     Returns:
         The epoch, 1 to ``keys.MAX_EPOCH``; 0 without an annotation, which means that the agent has
@@ -44,11 +44,11 @@ def parse_epoch(text: str | None) -> int:
 
 
 def is_waiting(status: Opened, epochs: Mapping[int, int]) -> bool:
-    """Whether the barrier is closed: no worker may run before more pods have come.
+    """Return True if the barrier is closed: no worker may run before more pods have arrived.
 
     Args:
-        status: of the JobSet.
-        epochs: how many live pods are at each epoch; no zero counts.
+        status: status of the JobSet.
+        epochs: number of live pods at each epoch, without zeros.
     """
     return (
         status.deprecated_epoch >= status.synced_epoch
@@ -58,6 +58,6 @@ def is_waiting(status: Opened, epochs: Mapping[int, int]) -> bool:
 
 
 def next_epoch(status: Opened, epochs: Mapping[int, int]) -> int:
-    """The epoch that a closed barrier waits for all pods to come to."""
+    """Return the epoch that all pods have to reach before a closed barrier lifts."""
     lowest = max(status.synced_epoch, status.deprecated_epoch) + 1
     return max(lowest, *epochs) if epochs else lowest

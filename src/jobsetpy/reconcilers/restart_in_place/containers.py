@@ -1,8 +1,8 @@
-"""Which containers of a pod may spend the budget of restarts by crashing before the barrier lifts.
+"""Containers of a pod whose crashes before the barrier lifts are charged to the budget.
 
-Only those that the JobSet names and that the barrier waits for: the workers, what has to run before
-them, and the agent. A container that came into the pod otherwise (a service mesh's, perhaps), or a
-sidecar beside the agent, may crash as often as it likes.
+Only those that the JobSet names and that the barrier waits for: the workers, containers that have
+to run before them, and the agent. Crashes of an injected container (of a service mesh, for example)
+or of another sidecar do not count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jobsetpy.reconcilers.rules.json_tree import child, objects, text
 
 
 def charged_containers(jobset: JobSet, replicated_job: str) -> frozenset[str]:
-    """Names of the containers of a ReplicatedJob's pods that are charged."""
+    """Return the names of the charged containers of a ReplicatedJob's pods."""
     for item in jobset.spec.replicated_jobs:
         if item.name == replicated_job:
             pod = child(item.template, "spec", "template", "spec")

@@ -1,12 +1,12 @@
-"""When a group restarts in place, and when its barrier lifts (KEP-467).
+"""Decision on restarts in place and on lifting the barrier (KEP-467).
 
-Every pod of the group carries the epoch it has come to. When all are at one epoch, that epoch is
-*synced* and its workers may run. Otherwise all epochs before the newest are *deprecated*, and pods
-at one of those restart. The synced epoch itself is deprecated as soon as a failure is seen, before
-the failed pod has come to the next one: an agent that starts joins one above both numbers. The
-decision needs only a histogram of epochs, never the pods themselves.
+Every pod of the restart group carries the epoch it has reached. When all are at one epoch, that
+epoch is *synced* and its workers may run. Otherwise all epochs before the newest are *deprecated*,
+and pods at one of those restart. The synced epoch itself is deprecated as soon as a failure is
+detected, before the failed pod has reached the next one: an agent that starts joins one above both
+numbers. The decision needs only a histogram of epochs, never the pods themselves.
 
-Epochs start at 1. Both numbers only ever grow. What restarts cost is in ``epoch_accounts``.
+Epochs start at 1. Both numbers only increase. The budget of restarts is in ``epoch_charges``.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 
 LEAVE_OFTEN: Final = 3
-"""Minimum number of restarts for leaving pods within :data:`LEAVE_OFTEN_S` that is reported."""
+"""Minimum number of restarts because of leaving pods within :data:`LEAVE_OFTEN_S` to report."""
 
 LEAVE_OFTEN_S: Final = 3600.0
 
 
-@lru_cache(maxsize=256)  # asked several times for each event of a pod; a group is at two or three
+@lru_cache(maxsize=256)  # called several times per event of a pod; a group has two or three
 def parse_report(text: str | None, is_attempt: bool) -> int:
-    """What an agent reports as an epoch; an attempt of the Go project's counts from 0."""
+    """Return an agent's report as an epoch; attempts of the Go project count from 0."""
     if not is_attempt:
         return parse_epoch(text)
     epoch = INVALID if text is None or parse_count(text) is None else int(text) + 1
@@ -69,7 +69,7 @@ def parse_report(text: str | None, is_attempt: bool) -> int:
 
 @attrs.frozen
 class InvalidEpoch:
-    """A pod whose annotation is no epoch, or no attempt."""
+    """Pod whose annotation is not a valid epoch or attempt."""
 
     pod_name: str
     pod_uid: str
@@ -78,10 +78,10 @@ class InvalidEpoch:
 
 
 class Crash(NamedTuple):
-    """A container of a pod that failed so often before the barrier lifted.
+    """Container of a pod that failed ``times`` times before the barrier lifted.
 
-    The one restart of every container that belongs to a restart of the group is not counted. ``at``
-    is when, of those within the window, if there is one.
+    The restart of every container that belongs to a restart of the group is not counted. ``at`` has
+    the times of failures within the window, if there is one.
     """
 
     times: int
@@ -92,24 +92,23 @@ class Crash(NamedTuple):
 
 @attrs.frozen
 class Histogram:
-    """The pods of a JobSet's current Jobs, counted.
+    """Counts of the pods of a JobSet's current Jobs.
 
     Args:
-        epochs: how many live pods are at each epoch; no zero counts.
-        succeeded: how many pods have left the group by succeeding.
-        first: a pod that was seen early at each epoch, as far as that is known.
-        restarts: how many live pods have had a container restarted so often, whatever for, for
-            each number above 0.
-        lost: how many pods failed Jobs have taken with them, besides those that succeeded.
-        leaving: how many of those that are at an epoch are being deleted.
-        crashes: the worst crash since the barrier closed, by ReplicatedJob and container; those of
-            containers that the JobSet does not name as well.
-        attempts: how many live pods have an agent of the Go project, which reports attempts.
-        progress: the newest epoch with which a pod has reported progress before it, and the
-            highest step; -1 if it has told of no number.
+        epochs: number of live pods at each epoch, without zeros.
+        succeeded: number of pods that have left the group by succeeding.
+        first: a pod that was observed early at each epoch, as far as known.
+        restarts: number of live pods for each restart count of a container above 0, for any cause.
+        lost: number of pods lost with failed Jobs, without those that succeeded.
+        leaving: number of pods at an epoch that are being deleted.
+        crashes: the worst crash since the barrier closed, by ReplicatedJob and container; including
+            containers that the JobSet does not name.
+        attempts: number of live pods with an agent of the Go project, which reports attempts.
+        progress: the newest epoch with which a pod has reported earlier progress, and the highest
+            step; -1 without a number.
         ended: the newest epoch with which a pod has reported the end of its worker.
-        joined: the epoch that was synced when the latest pod came that had reported none; 0 if that
-            is not known.
+        joined: the epoch that was synced when the latest new pod reported its first one; 0 if
+            unknown.
     """
 
     epochs: Mapping[int, int] = attrs.field(factory=dict)
@@ -127,20 +126,20 @@ class Histogram:
 
 @attrs.frozen
 class EpochDecision:
-    """What the status has to become.
+    """Changes of the status.
 
     Args:
         synced: new ``syncedEpoch``, or ``None`` to leave it.
         deprecated: new ``deprecatedEpoch``, or ``None`` to leave it.
         record: new ``inPlaceRestart``, or ``None`` to leave it.
-        conditions: to be set, by the update rule of conditions, without events.
+        conditions: conditions to set, by the update rule of conditions, without events.
         failed: the condition that ends the JobSet: its budget of restarts is spent. Setting it
             has an event of its own.
-        restart: a restart in place begins or ends with this, rather than a gathering of new pods.
-        renewed: what begins or ends with it otherwise, and makes running pods restart as well.
-        events: what else to tell once the change is stored.
+        restart: True if a restart in place begins or ends, rather than a gathering of new pods.
+        renewed: other reason that begins or ends here and also makes running pods restart.
+        events: further events once the change is stored.
         pacing: new ``restartPacing``, or ``None`` to leave it.
-        wait_s: all pods have come, and their workers have to wait so long.
+        wait_s: seconds that workers have to wait although all pods have arrived.
     """
 
     synced: int | None = None
@@ -156,7 +155,7 @@ class EpochDecision:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has to be written."""
+        """Return True if nothing has to be written."""
         return (
             self.synced is None
             and self.deprecated is None
@@ -169,7 +168,7 @@ NOTHING: Final = EpochDecision()
 
 
 def takes_part(jobset: JobSet) -> bool:
-    """Whether restarts in place are on for a JobSet that is alive and running."""
+    """Return True for a live, running JobSet with restart in place."""
     return (
         jobset.spec.restarts_in_place
         and jobset.metadata.deletion_timestamp is None
@@ -180,7 +179,7 @@ def takes_part(jobset: JobSet) -> bool:
 
 
 def expected_pods(jobset: JobSet) -> int:
-    """How many pods the group has: replicas times parallelism, over all ReplicatedJobs."""
+    """Return the size of the restart group: replicas times parallelism, over all ReplicatedJobs."""
     total = 0
     for item in jobset.spec.replicated_jobs:
         spec = item.template.get("spec")
@@ -191,10 +190,10 @@ def expected_pods(jobset: JobSet) -> int:
 
 
 def group_size(jobset: JobSet, pods: Histogram) -> int:
-    """How many pods the group has to have now, those that succeeded included.
+    """Return the number of pods that the restart group needs now, including succeeded ones.
 
-    A failed Job is recreated as a rule, and the group waits for its new pods. Only where a rule of
-    the failure policy may leave Jobs failed, the group goes on without their pods.
+    Usually a failed Job is recreated, and the group waits for its new pods. Only if a rule of the
+    failure policy may leave Jobs failed, the group continues without their pods.
     """
     if pods.lost and leaves_jobs_failed(jobset):
         return expected_pods(jobset) - pods.lost
@@ -202,15 +201,15 @@ def group_size(jobset: JobSet, pods: Histogram) -> int:
 
 
 def leaves_jobs_failed(jobset: JobSet) -> bool:
-    """Whether a rule of the failure policy may leave Jobs failed, instead of making them anew."""
+    """Return True if a rule of the failure policy may leave Jobs failed."""
     policy = jobset.spec.failure_policy
     return policy is not None and any(rule.action == FAIL_JOB for rule in policy.rules)
 
 
 def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
-    """Whether the counts of a group that takes part ask for another status, asked at each event.
+    """Return True if the counts of a group require another status; called at each event.
 
-    A budget spent by others than the pods shows in the JobSet, whose own events lead to a decision.
+    A budget spent by other causes shows in the JobSet, whose own events lead to a decision.
     """
     expected = group_size(jobset, pods)
     synced, deprecated = _move(jobset, pods, cause, expected)
@@ -229,20 +228,20 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
 def decide_epochs(
     jobset: JobSet, pods: Histogram, cause: Cause | None = None, pace: Pace = UNPACED
 ) -> EpochDecision:
-    """The rule of restarts in place.
+    """Decide on the epochs of a JobSet.
 
-    * All expected pods, less those that succeeded, at one epoch, and none of them being deleted:
-      that epoch is synced.
+    * * All expected pods, without those that succeeded, at one epoch, and none of them being
+      deleted: that epoch is synced.
     * Otherwise every epoch before the newest is deprecated, and the synced one after a failure.
     * More restarts that count than ``maxRestarts``: the JobSet fails.
     * After restarts in quick succession an epoch is synced only after a pause.
 
     Args:
-        jobset: with the numbers decided so far.
-        pods: of the current attempt's Jobs; pods of other Jobs, failed ones, and those without a
-            usable annotation are not in its epochs.
-        cause: a failure that was seen before the failed pod's agent told of it.
-        pace: how restarts are delayed, and within what time they are counted.
+        jobset: JobSet with the current numbers.
+        pods: pods of the current attempt's Jobs; pods of other Jobs, failed ones, and those without
+            a valid annotation are not in its epochs.
+        cause: failure that was detected before the failed pod's agent reported it.
+        pace: back-off of restarts, and the window in which they are counted.
     """
     policy = jobset.spec.failure_policy
     if policy is None or not takes_part(jobset):
@@ -258,7 +257,7 @@ def decide_epochs(
     if pace.used(status, charged.spent) > policy.max_restarts:
         before = account(jobset, status.synced_epoch, expected).spent
         if early and pace.used(status, before) <= policy.max_restarts:
-            # Ending the JobSet is not a matter of tenths of a second: its agent will tell.
+            # Failing the JobSet is not urgent: the pod's agent will report the failure.
             return NOTHING
         return EpochDecision(failed=_over_budget(pace))
     crash = _worst_crash(jobset, pods, pace)
@@ -274,14 +273,14 @@ def decide_epochs(
         if pace.wait_s(begun):
             if restarts_in_place(status):
                 return EpochDecision(wait_s=pace.wait_s(begun))
-            # All have come at once. That they wait, and until when, is written down.
+            # All have arrived simultaneously. The status records that they wait, and until when.
             return _deprecate(jobset, charged, synced - 1, pods, cause, pace=pace)
         return _sync(jobset, charged, expected, pods, begun, pace)
     if deprecated is not None:
         return _deprecate(jobset, charged, deprecated, pods, cause, pace=pace)
     record = record_of(jobset)
     if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
-        # The next manager must not begin to count anew.
+        # The next manager must not start counting from zero.
         return EpochDecision(record=on_crash(jobset, *crash))
     if _has_shrunk(jobset, pods, expected):
         return EpochDecision(record=evolve(record, pods=expected))
@@ -289,7 +288,7 @@ def decide_epochs(
 
 
 def _stuck(jobset: JobSet, charged: EpochCharge, pods: Histogram) -> EpochDecision | None:
-    """The end of a JobSet whose restarts, so many in a row, have led to no new step."""
+    """Fail a JobSet whose consecutive restarts have led to no new step."""
     allowed = max_without_progress(jobset)
     record = with_progress(jobset, record_of(jobset), charged, pods)
     without = record.restarts_without_progress
@@ -305,11 +304,11 @@ def _stuck(jobset: JobSet, charged: EpochCharge, pods: Histogram) -> EpochDecisi
 def with_progress(
     jobset: JobSet, record: InPlaceRestartStatus, charged: EpochCharge, pods: Histogram
 ) -> InPlaceRestartStatus:
-    """The record to store with an epoch that is about to be synced, with its pods' progress.
+    """Return the record to store with an epoch that is about to be synced, with its pods' progress.
 
-    Touches count as progress until there has been a step: a program either tells of steps or not.
-    A run counts as one without progress only if some pod has reported on it; where no step was
-    reported, only if no pod is new, as the one that reports steps may have been lost.
+    Touches count as progress until there has been a step: a program reports steps or it does not. A
+    run counts as one without progress only if some pod has reported on it; without any reported
+    step, only if no pod is new, as the one that reports steps may have been lost.
     """
     epoch, step = pods.progress
     shown = epoch == charged.epoch
@@ -327,28 +326,28 @@ def with_progress(
 
 
 def max_without_progress(jobset: JobSet) -> int:
-    """How many restarts in a row without a new step fail a JobSet; 0 for any number."""
+    """Return the maximum number of consecutive restarts without a new step; 0 for no limit."""
     text = jobset.metadata.annotations.get(keys.MAX_WITHOUT_PROGRESS_ANNOTATION, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
 
 
 def _begun(jobset: JobSet, charged: EpochCharge, pace: Pace) -> RestartPacing | None:
-    """How the restart that opens an epoch is delayed, which may be written down or not yet."""
+    """Return the delay of the restart that opens an epoch, whether stored yet or not."""
     status = jobset.status
     if charged.renewed or status.synced_epoch == 0:
-        # Nothing has failed in place. If Jobs were recreated, that has been delayed.
+        # Nothing has failed in place. If Jobs were recreated, that was delayed already.
         known = status.restart_pacing
         return None if known is None else evolve(known, not_before=None)
     return status.restart_pacing if restarts_in_place(status) else pace.begin(status)
 
 
 def missing_pods_failure(missing: str) -> cond.DesiredCondition:
-    """The end of a JobSet that lacks pods and has no restarts left to go on with others."""
+    """Return the failure of a JobSet with missing pods and no restarts left to replace them."""
     return cond.failed(keys.REACHED_MAX_RESTARTS_REASON, f"{_OVER_BUDGET.message}: {missing}")
 
 
 def _crash_loop(crash: Crash, epoch: int, pace: Pace) -> cond.DesiredCondition:
-    """The end of a JobSet that a container keeps from coming to an epoch."""
+    """Return the failure of a JobSet of which a container crashes before each epoch."""
     return cond.failed(
         keys.REACHED_MAX_RESTARTS_REASON,
         f"{_over_budget(pace).message}: container {crash.container!r} of pod {crash.pod!r} was "
@@ -362,7 +361,7 @@ _OVER_BUDGET: Final = cond.failed(
 
 
 def has_missing_pods(jobset: JobSet, pods: Histogram) -> bool:
-    """Whether workers run without all of their group, though nobody asked for another group."""
+    """Return True if workers run without their whole group, though it was not resized."""
     if is_waiting(jobset.status, pods.epochs):
         return False
     expected = group_size(jobset, pods)
@@ -371,7 +370,7 @@ def has_missing_pods(jobset: JobSet, pods: Histogram) -> bool:
 
 
 def conditions_to_clear(jobset: JobSet) -> tuple[cond.DesiredCondition, ...]:
-    """What is no longer true of a JobSet that does not take part any more, or only now ends."""
+    """Return conditions to clear on a JobSet that ends or no longer restarts in place."""
     conditions = jobset.status.conditions
     end = cond.finished(conditions)
     if end is not None:
@@ -392,14 +391,14 @@ def conditions_to_clear(jobset: JobSet) -> tuple[cond.DesiredCondition, ...]:
 def _move(
     jobset: JobSet, pods: Histogram, cause: Cause | None, expected: int
 ) -> tuple[int | None, int | None]:
-    """The new synced and deprecated epochs; at most one of them is there."""
+    """Return the new synced and deprecated epochs; at most one of them is set."""
     status = jobset.status
     over = status.deprecated_epoch
     if pods.epochs:
         newest = max(pods.epochs)
         if len(pods.epochs) == 1 and pods.epochs[newest] == expected - pods.succeeded:
-            # A pod that is being deleted may still come along; but its worker would end at once,
-            # and with the next pod in its place everything would start over.
+            # A pod that is being deleted may still arrive; but its worker would end immediately,
+            # and its replacement would cause another restart.
             if newest > status.synced_epoch and not pods.leaving:
                 return newest, None
         else:
@@ -410,7 +409,7 @@ def _move(
 
 
 def _worst_crash(jobset: JobSet, pods: Histogram, pace: Pace = UNPACED) -> Crash:
-    """The container that has crashed most since the barrier closed, of those that are charged."""
+    """Return the charged container that has crashed most since the barrier closed."""
     record = record_of(jobset)
     known = Crash(
         record.crashes, record.crashing_pod, record.crashing_container, record.crash_times
@@ -427,7 +426,7 @@ def _worst_crash(jobset: JobSet, pods: Histogram, pace: Pace = UNPACED) -> Crash
 
 
 def _recent(crash: Crash, pace: Pace) -> Crash:
-    """What counts of a container's crashes now."""
+    """Return the crashes of a container that count now."""
     if not pace.window_s:
         return crash._replace(at=())
     at = pace.recent(crash.at)
@@ -435,12 +434,12 @@ def _recent(crash: Crash, pace: Pace) -> Crash:
 
 
 def is_gathering(jobset: JobSet, pods: Histogram) -> bool:
-    """Whether no worker runs: the group comes together, at first or after a restart has begun."""
+    """Return True if no worker runs: the group gathers, initially or after a restart has begun."""
     return not pods.epochs or jobset.status.deprecated_epoch >= jobset.status.synced_epoch
 
 
 def _has_shrunk(jobset: JobSet, pods: Histogram, expected: int) -> bool:
-    """Whether the group runs on with fewer pods than its record says: no new epoch will tell."""
+    """Return True if the group runs with fewer pods than recorded, which no new epoch will show."""
     known = record_of(jobset).pods
     return (
         known not in {0, expected}
@@ -450,7 +449,7 @@ def _has_shrunk(jobset: JobSet, pods: Histogram, expected: int) -> bool:
 
 
 def _over_budget(pace: Pace) -> cond.DesiredCondition:
-    """The end of a JobSet whose restarts are used up."""
+    """Return the failure of a JobSet whose restarts are used up."""
     if not pace.window_s:
         return _OVER_BUDGET
     return cond.failed(
@@ -469,7 +468,7 @@ def _deprecate(
 ) -> EpochDecision:
     new = deprecated + 1
     if not new > jobset.status.synced_epoch > 0:
-        return EpochDecision(deprecated=deprecated)  # nobody runs yet, or all have long run
+        return EpochDecision(deprecated=deprecated)  # no worker runs yet, or all have run for long
     record = on_deprecate(jobset, charged, max(pods.restarts, default=0))
     behind = sum(count for epoch, count in pods.epochs.items() if epoch < new)
     if charged.renewed:
@@ -519,7 +518,7 @@ def _deprecate(
 
 
 def _asked(cause: Cause | None, events: tuple[EmitEvent, ...]) -> tuple[cond.DesiredCondition, ...]:
-    """What is shown of a restart of the whole group that somebody has asked for."""
+    """Return the condition for a requested restart of the whole group."""
     if cause is None or cause.sign not in {FailureSignal.REQUESTED, FailureSignal.POD_LEAVING}:
         return ()
     kind = keys.RESTARTING_IN_PLACE_CONDITION
@@ -531,10 +530,10 @@ def _asked(cause: Cause | None, events: tuple[EmitEvent, ...]) -> tuple[cond.Des
 
 
 def _leave_often(history: History, pace: Pace) -> tuple[EmitEvent, ...]:
-    """A warning if a group restarts again and again for pods that are asked to leave.
+    """Return a warning if a group restarts repeatedly because pods are evicted or deleted.
 
-    Such restarts are not counted, so ``maxRestarts`` does not end a JobSet whose pods a descheduler
-    or a node that is tainted repeatedly evicts for ever.
+    Such restarts are not counted, so ``maxRestarts`` does not end a JobSet whose pods are evicted
+    again and again by a descheduler or by a repeatedly tainted node.
     """
     times = tuple(
         each.began_at

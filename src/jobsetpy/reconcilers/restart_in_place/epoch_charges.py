@@ -1,21 +1,21 @@
-"""What restarts cost: which epochs count towards ``maxRestarts``, and when the budget is spent.
+"""Charges to the restart budget: epochs that count towards ``maxRestarts``.
 
-``maxRestarts`` bounds all restarts of a JobSet together: the group's restarts in place, those of
+``maxRestarts`` bounds the sum of all restarts of a JobSet: the group's restarts in place, those of
 all Jobs (``status.restartsCountTowardsMax``) and those of single Jobs. The first kind is one for
-each epoch after the first, except for epochs that were opened otherwise than by a failure. Pods
-that come anew join at ``syncedEpoch + 1`` like those that restart, so the epoch also grows when
+each epoch after the first, except for epochs that were not opened by a failure. New pods join at
+``syncedEpoch + 1`` like those that restart, so the epoch also increases when
 
-* all Jobs or single ones were recreated: counted already, or not to be counted, by their own rule;
+* * all Jobs or single ones were recreated: counted, or not, by their own rule;
 * the JobSet was resumed;
 * it was resized.
 
 A restart that was charged for a failure stays charged when a suspension or a resize cuts it short:
 otherwise a queue that suspends and resumes would make failures free. Only a recreation of Jobs
-takes its place, as the two are one restart then.
+replaces it, as the two are then one restart.
 
-Whether one of these has happened since the latest synced epoch is told by comparing the JobSet with
-what ``status.inPlaceRestart`` holds of it as of then. Both are written together with the epochs, so
-each epoch is charged once, whatever crashes in between.
+A comparison of the JobSet with ``status.inPlaceRestart``, its record as of the latest synced epoch,
+shows if one of these has happened since. Both are written together with the epochs, so each epoch
+is charged once, even if the manager crashes in between.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.reconcilers.rules import restart_budget
 
 LONGEST_REQUEST: Final = 63
-"""Of a value that asks for a restart, so many letters are stored as they are."""
+"""Maximum length of a restart request's value that is stored unchanged."""
 
 NO_RECORD: Final = InPlaceRestartStatus()
 
@@ -46,20 +46,20 @@ NO_CRASH: Final[Mapping[str, Any]] = {
 
 
 def record_of(jobset: JobSet) -> InPlaceRestartStatus:
-    """What is stored; a blank record if nothing is yet."""
+    """Return the stored record; an empty one if there is none."""
     return jobset.status.in_place_restart or NO_RECORD
 
 
 @attrs.frozen
 class EpochCharge:
-    """What a new epoch of a JobSet stands for.
+    """Charge for a new epoch of a JobSet.
 
     Args:
-        epoch: the newest.
-        renewed: why it does not count: "recreated", "resumed", "resized" or "remade" (as soon as
-            its cause is none that counts); "" if it is a restart, or no new epoch at all.
-        kept: whether it counts all the same: it was charged for a failure before.
-        spent: how many restarts of all kinds count by now, this one included.
+        epoch: the newest epoch.
+        renewed: reason for not counting it: "recreated", "resumed", "resized" or "remade" (another
+            cause that does not count); "" if it is a restart, or no new epoch.
+        kept: True if it still counts because it was charged for a failure before.
+        spent: number of restarts of all kinds that count so far, including this one.
     """
 
     epoch: int
@@ -69,7 +69,7 @@ class EpochCharge:
 
     @property
     def counts(self) -> bool:
-        """Whether the epoch stands for a restart that counts."""
+        """Return True if the epoch is a restart that counts."""
         return self.epoch > 1 and (not self.renewed or self.kept)
 
 
@@ -77,11 +77,11 @@ def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False)
     """Charge the newest epoch.
 
     Args:
-        jobset: with the record of the latest synced epoch.
+        jobset: JobSet with the record of the latest synced epoch.
         newest: highest epoch of a pod, or the one that is about to be opened.
-        expected: how many pods the group has to have now.
-        remade: whether it is opened by something that does not count: a Job is made anew on
-            request, the group restarts on request, a pod is asked to leave.
+        expected: number of pods that the group needs now.
+        remade: True if its cause does not count: a Job is recreated on request, the group restarts
+            on request, a pod is evicted or deleted.
     """
     status = jobset.status
     record = record_of(jobset)
@@ -90,7 +90,7 @@ def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False)
     if opened:
         cause = "remade" if remade else renewed(jobset, expected)
         if not cause and record.last_uncounted_epoch == newest:
-            cause = "remade"  # decided earlier; what decided it may be over
+            cause = "remade"  # decided earlier; its cause may no longer be visible
     uncounted = record.uncounted_epochs
     # An epoch above the synced one that is among the restarts so far.
     charged = record.restarts > restart_budget.in_place(status.synced_epoch, uncounted)
@@ -102,7 +102,7 @@ def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False)
 
 
 def renewed(jobset: JobSet, expected: int) -> str:
-    """What has happened since the latest synced epoch, by which pods come anew that did not fail.
+    """Return the change since the latest synced epoch that creates new pods without a failure.
 
     Returns:
         "recreated", "resumed" or "resized"; "" if none of these has.
@@ -124,15 +124,15 @@ def renewed(jobset: JobSet, expected: int) -> str:
 def on_take_over(
     jobset: JobSet, synced: int, newest: int, expected: int, container_restarts: int
 ) -> InPlaceRestartStatus:
-    """The record to store with a synced epoch that another controller has decided.
+    """Return the record to store with a synced epoch that another controller has decided.
 
     Each recreation of Jobs that it decided has opened an epoch too, and is counted by its own rule.
 
     Args:
-        jobset: with the record so far.
-        synced: the epoch.
+        jobset: JobSet with the current record.
+        synced: the synced epoch.
         newest: highest epoch so far.
-        expected: how many pods the group has to have.
+        expected: number of pods that the group needs.
         container_restarts: highest restart count of a container now.
     """
     record, status = record_of(jobset), jobset.status
@@ -149,10 +149,10 @@ def on_take_over(
 def on_deprecate(
     jobset: JobSet, charged: EpochCharge, container_restarts: int
 ) -> InPlaceRestartStatus:
-    """The record to store with ``deprecatedEpoch``.
+    """Return the record to store with ``deprecatedEpoch``.
 
     Args:
-        jobset: with the record so far.
+        jobset: JobSet with the current record.
         charged: the epoch that is opened.
         container_restarts: highest restart count of a container now.
     """
@@ -162,14 +162,14 @@ def on_deprecate(
 def on_crash(
     jobset: JobSet, crashes: int, pod: str, container: str, at: tuple[datetime, ...] = ()
 ) -> InPlaceRestartStatus:
-    """The record to store when a container has crashed before the barrier lifted.
+    """Return the record to store when a container has crashed before the barrier lifted.
 
     Args:
-        jobset: with the record so far.
-        crashes: how often.
-        pod: its pod.
-        container: its name.
-        at: when, if they count within a window.
+        jobset: JobSet with the current record.
+        crashes: number of crashes.
+        pod: name of its pod.
+        container: name of the container.
+        at: times of the crashes, if they count within a window.
     """
     return evolve(
         record_of(jobset),
@@ -181,12 +181,12 @@ def on_crash(
 
 
 def on_sync(jobset: JobSet, charged: EpochCharge, expected: int) -> InPlaceRestartStatus:
-    """The record to store with ``syncedEpoch``: the group as it is now.
+    """Return the record to store with ``syncedEpoch``: the current state of the group.
 
     Args:
-        jobset: with the record so far.
+        jobset: JobSet with the current record.
         charged: the epoch that is synced.
-        expected: how many pods the group has to have.
+        expected: number of pods that the group needs.
     """
     return evolve(
         _charge(jobset, charged),
@@ -200,7 +200,7 @@ def on_sync(jobset: JobSet, charged: EpochCharge, expected: int) -> InPlaceResta
 
 
 def requested(jobset: JobSet) -> str:
-    """The restart in place that a user asks for; "" for none.
+    """Return the value of a user's request for a restart in place; "" for none.
 
     A long text is stored as its digest: the status is part of every write.
     """
@@ -227,7 +227,7 @@ def _job_restarts(jobset: JobSet) -> int:
 
 
 def _resumed_at(jobset: JobSet) -> datetime | None:
-    """When the JobSet was last resumed; a moment that no record has, if that is not done yet."""
+    """Return the time of the last resume; one that no record has while it is in progress."""
     for condition in jobset.status.conditions:
         if condition.type == keys.SUSPENDED_CONDITION:
             return condition.last_transition_time

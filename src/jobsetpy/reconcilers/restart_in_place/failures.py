@@ -1,14 +1,14 @@
-"""Failures seen before the failed pod's agent can tell of them (KEP-467, "Speed up detection").
+"""Failures detected before the failed pod's agent can report them (KEP-467, "Speed up detection").
 
 The agent of a failed pod opens the next epoch once it runs again, seconds later. The kubelet shows
-the end of a worker earlier than that, and for about 0.1 s only: then it restarts the pod and puts
-137 in place of every exit code. Whoever sees it in between can have the others restart at once, and
-knows what happened.
+the end of a worker earlier than that, and for about 0.1 s only: then it restarts the pod and
+replaces every exit code with 137. A manager that sees it in between can restart the others
+immediately, and knows the cause.
 
-Only a change from one state of a pod to the next counts, never a state by itself: what a status
-shows may be left from the run before. And only what the agents would come to anyway is brought
-forward: a container that restarts alone by its own rules, a pod that lives on without it, a failure
-that fails the whole Job, and pods that go because they are no longer wanted are left alone.
+Only a change from one state of a pod to the next counts, never a state by itself: a status may be
+left over from the previous run. And only restarts that the agents would decide anyway are brought
+forward: a container that restarts alone by its own rules, a pod that continues without it, a
+failure that fails the whole Job, and pods that are no longer wanted are ignored.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, te
 from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
 
 STATUS_LAG_S: Final = 30.0
-"""By then a pod's status is not older any more than the synced epoch that was seen before it."""
+"""Maximum seconds by which a pod's status may lag behind the synced epoch."""
 
 _ENDING: Final = frozenset({"FailureTarget", "SuccessCriteriaMet"})
-"""Job conditions after which the Job controller removes what is left of the pods."""
+"""Job conditions after which the Job controller removes the remaining pods."""
 
 
 class FailureSignal(enum.Enum):
-    """What may have happened to a pod."""
+    """Possible failure of a pod."""
 
     CONTAINER_FAILED = "container_failed"
     POD_FAILED = "pod_failed"
@@ -73,17 +73,17 @@ _REASONS: Final[Mapping[FailureSignal | None, str]] = {
 
 @attrs.frozen
 class Cause:
-    """Why an epoch is over, and for which pod.
+    """Cause for the end of an epoch.
 
     Args:
-        epoch: that is over.
-        sign: what was seen, ``None`` if a Job is made anew on request.
-        name: of the pod, or of the Job.
-        container: that failed, if that is known.
-        reason: of the pod's phase; of missing pods, who they are; of a worker, for how long it
-            has hung, or its last words.
-        counted: whether the restart counts towards ``maxRestarts``.
-        node: of the pod.
+        epoch: epoch that is over.
+        sign: detected failure, ``None`` if a Job is recreated on request.
+        name: name of the pod, or of the Job.
+        container: name of the failed container, if known.
+        reason: reason of the pod's phase; for missing pods, their description; for a worker, how
+            long it has hung, or its reported failure.
+        counted: True if the restart counts towards ``maxRestarts``.
+        node: node of the pod.
     """
 
     epoch: int
@@ -96,11 +96,11 @@ class Cause:
 
     @property
     def condition_reason(self) -> str:
-        """For the condition."""
+        """Reason of the condition."""
         return _REASONS[self.sign]
 
     def __str__(self) -> str:
-        """Half a sentence."""
+        """Return the cause as a clause for messages."""
         if self.sign is None:
             return f"job {self.name!r} is made anew"
         if self.sign is FailureSignal.POD_DELETED:
@@ -132,7 +132,7 @@ class Cause:
 
 
 def reported_cause(report: ReportedEnd) -> Cause:
-    """What a supervisor says of its worker, as the cause of the end of the epoch before."""
+    """Return a supervisor's report on its worker as the cause for the end of the previous epoch."""
     epoch, end = report.epoch - 1, report.end
     if end.kind == EXIT_CODE:
         container = FailedContainer(exit_code=end.number)
@@ -146,14 +146,14 @@ def reported_cause(report: ReportedEnd) -> Cause:
 
 @attrs.frozen(eq=False)
 class Failure:
-    """A change of a pod that may mean a failure, noted for the next reconcile to judge.
+    """Change of a pod that may be a failure, recorded for the next reconcile to decide.
 
     Args:
-        sign: what ``sign_of`` made of the two.
-        epoch: the pod's.
+        sign: result of ``sign_of``.
+        epoch: epoch of the pod.
         old: the pod before.
         new: the pod after, ``None`` if it is gone.
-        at: when it was seen, on the monotonic clock.
+        at: monotonic time at which it was observed.
     """
 
     sign: FailureSignal
@@ -165,12 +165,12 @@ class Failure:
 
 @attrs.frozen
 class SyncedMark:
-    """How far the pods' events had come when an epoch was seen synced.
+    """Position in the pods' events when an epoch was observed as synced.
 
     Args:
-        epoch: that was synced.
-        version: newest resourceVersion of a pod by then.
-        at: when that was, on the monotonic clock.
+        epoch: epoch that was synced.
+        version: newest resourceVersion of a pod at that time.
+        at: that time on the monotonic clock.
     """
 
     epoch: int = 0
@@ -178,17 +178,17 @@ class SyncedMark:
     at: float = 0.0
 
     def shows_run(self, epoch: int, version: int, now: float) -> bool:
-        """Whether what a pod's status shows as running surely runs at ``epoch``.
+        """Return True if containers that a pod's status shows as running surely run at ``epoch``.
 
-        A status may be left from the run before: the agent's patch and the kubelet's reports are
-        not in step. A worker of this epoch starts only after the epoch was synced, so a status that
-        was in the cache by then shows none. One written later shows none of an older run, since by
-        then every pod's kubelet had removed those; after a while, neither does any.
+        A status may be left over from the previous run: the agent's patch and the kubelet's reports
+        are independent. A worker of this epoch starts only after the epoch was synced, so a status
+        that was in the cache at that time shows none. One written later shows none of an older run,
+        since every pod's kubelet had removed those; after a while, no status does.
 
         Args:
-            epoch: the pod's.
-            version: the pod's resourceVersion.
-            now: on the monotonic clock.
+            epoch: epoch of the pod.
+            version: resourceVersion of the pod.
+            now: time on the monotonic clock, in seconds.
         """
         if epoch != self.epoch:
             return False
@@ -196,7 +196,7 @@ class SyncedMark:
 
 
 def sign_of(old: ChildPod, new: ChildPod | None) -> FailureSignal | None:
-    """What a pod's change may mean; O(1) and cheap, since it is asked for every change.
+    """Return the failure that a pod's change may mean; O(1) and cheap, as it is called per change.
 
     Args:
         old: the pod before.
@@ -204,7 +204,7 @@ def sign_of(old: ChildPod, new: ChildPod | None) -> FailureSignal | None:
     """
     before = old.status
     if (
-        old.metadata.deletion_timestamp is not None  # that was told when its deletion began
+        old.metadata.deletion_timestamp is not None  # reported when its deletion began
         or before.phase in {"Failed", "Succeeded"}
         or old.metadata.annotations.report is None
     ):
@@ -230,13 +230,13 @@ def sign_of(old: ChildPod, new: ChildPod | None) -> FailureSignal | None:
 def judge(
     jobset: JobSet, job: Job, failure: Failure, node_ready: Callable[[str], bool] = lambda _: True
 ) -> Cause | None:
-    """Whether what was seen of a pod means that its epoch is over.
+    """Return the cause if an observed change of a pod means that its epoch is over.
 
     Args:
-        jobset: alive, whose group was complete at the pod's epoch.
+        jobset: live JobSet whose group was complete at the pod's epoch.
         job: the pod's controller.
-        failure: what was seen.
-        node_ready: whether the node of a name is ready.
+        failure: the observed change.
+        node_ready: returns True if the node with a name is ready.
     """
     sign, epoch, old, new = failure.sign, failure.epoch, failure.old, failure.new
     template = template_of(jobset, job, old)
@@ -273,18 +273,18 @@ def judge(
 
 
 def _newly_failed(old: ChildPod, new: ChildPod) -> FailedContainer | None:
-    """The first container to fail of those that ran before."""
+    """Return the first container to fail of those that ran before."""
     ran = old.status.running.split(" ")
     return next((failed for failed in new.status.failed if failed.name in ran), None)
 
 
 def is_ending(job: Job) -> bool:
-    """Whether the Job is about to lose its pods anyway."""
+    """Return True if the Job is about to lose its pods anyway."""
     return job.spec.suspend is True or is_over(job)
 
 
 def is_over(job: Job) -> bool:
-    """Tell if the Job replaces none of its pods any longer, not even once it is resumed."""
+    """Return True if the Job no longer replaces any of its pods, not even once it is resumed."""
     return (
         job.metadata.deletion_timestamp is not None
         or job.status.finished is not None
@@ -293,7 +293,7 @@ def is_over(job: Job) -> bool:
 
 
 def template_of(jobset: JobSet, job: Job, pod: ChildPod) -> Json | None:
-    """The spec of the Job's template, if the JobSet still wants this Job and this pod."""
+    """Return the spec of the Job's template if the JobSet still needs this Job and this pod."""
     name = replicated_job_of(job)
     job_index = parse_count(job.metadata.labels.get(keys.JOB_INDEX))
     for item in jobset.spec.replicated_jobs:
@@ -311,9 +311,9 @@ def template_of(jobset: JobSet, job: Job, pod: ChildPod) -> Json | None:
 
 
 def _ends_the_epoch(pod: Json, failed: FailedContainer) -> bool:
-    """Whether the pod will restart in place, or is replaced, because this container ended so.
+    """Return True if the pod restarts in place, or is replaced, because this container ended so.
 
-    Containers that the JobSet does not name (a service mesh's, perhaps) are nobody's workers.
+    Containers that the JobSet does not name (of a service mesh, for example) are not workers.
     """
     containers = [container for _, container in objects(pod, "containers")]
     for container in containers:
@@ -324,9 +324,9 @@ def _ends_the_epoch(pod: Json, failed: FailedContainer) -> bool:
             return True
         policy = text(container, "restartPolicy") or text(pod, "restartPolicy") or "Always"
         if action == "Terminate" or (not action and policy == "Never"):
-            # Others of its pod may go on for hours; when the pod ends, that is seen.
+            # Others of its pod may continue for hours; the end of the pod is detected.
             return len(containers) == 1
-        # It restarts alone. Nobody else follows, unless the agent is in it.
+        # It restarts alone. No other restarts, unless the agent is in it.
         return any(word.rpartition("/")[2] == "supervise" for word in _command(container))
     return False
 
@@ -337,7 +337,7 @@ def _command(container: Json) -> Iterator[str]:
 
 
 def fails_the_job(template: Json, failed: tuple[FailedContainer, ...]) -> bool:
-    """Whether the Job's pod failure policy makes the Job fail: the JobSet's policy decides then.
+    """Return True if the Job's pod failure policy fails the Job; the JobSet's policy then decides.
 
     The first rule that matches decides, as in the Job controller.
     """
@@ -350,7 +350,7 @@ def fails_the_job(template: Json, failed: tuple[FailedContainer, ...]) -> bool:
 
 
 def may_fail_by_condition(template: Json) -> bool:
-    """Whether some rule fails the Job for a condition of the pod; conditions are not cached."""
+    """Return True if a rule fails the Job for a condition of the pod; conditions are not cached."""
     return any(
         rule.get("action") in {"FailJob", "FailIndex"} and items(rule, "onPodConditions")
         for _, rule in _failure_rules(template)

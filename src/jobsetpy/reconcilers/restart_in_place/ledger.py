@@ -1,9 +1,9 @@
-"""Ledger of the epochs of all JobSets' pods; see :mod:`reconcilers.rules.membership_ledger`.
+"""Ledger of the epochs of all JobSets' pods (:mod:`reconcilers.rules.membership_ledger`).
 
-Beside counts it notes, in O(1) and without judging any of it, what a plan could not read from the
-present state: failures as they showed for a moment, containers that crash while the barrier is
-closed, a Job that goes to be made anew, and when the newest epoch and the latest single one came
-up.
+In addition to counts it records, in O(1) and without decisions, observations that a plan could not
+read from the current state: short-lived signs of failures, containers that crash while the barrier
+is closed, a Job that is deleted to be recreated, and the times of the newest epoch and of the
+latest single one.
 """
 
 from __future__ import annotations
@@ -57,25 +57,25 @@ from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
 K = TypeVar("K")
 
 MAX_FAILURES: Final = 16
-"""So many unjudged failures of an attempt are kept; one that counts is enough."""
+"""Maximum number of undecided failures kept per attempt; one that counts is enough."""
 
 
 @attrs.frozen
 class Observations:
-    """Events of an attempt's pods since its epochs were last decided on.
+    """Events of an attempt's pods since the last decision on its epochs.
 
     Args:
         failures: the first few changes of pods that may mean a failure, all of one epoch.
-        remade: name of a Job that goes to be made anew on request, or "".
-        invalid: how often a pod with an unusable annotation has appeared.
-        opened: the newest epoch that a pod has come to, and when the first one did.
-        single: the latest epoch that all pods were at, and since when.
-        opener: the newest epoch, and name and node of the first pod that has come to it.
-        latest: likewise, of the last one so far.
-        reported: what the first pod has said that came to the newest epoch because its worker had
+        remade: name of a Job that is deleted to be recreated on request, or "".
+        invalid: number of pods with an invalid annotation that have appeared.
+        opened: the newest epoch that a pod has reached, and when the first one did.
+        single: the latest epoch that all pods were at, and the time since then.
+        opener: the newest epoch, and name and node of the first pod that has reached it.
+        latest: the same for the last pod so far.
+        reported: report of the first pod that reached the newest epoch because its worker had
             failed.
-        first: the newest epoch, and what pods have said with it of the first progress in the run
-            before: the lowest step, and the longest time.
+        first: the newest epoch, and the first progress in the previous run as reported with it: the
+            lowest step, and the longest time.
     """
 
     failures: tuple[Failure, ...] = ()
@@ -89,14 +89,14 @@ class Observations:
     first: tuple[int, FirstProgress] | None = None
 
 
-# What is counted of a pod: what its agent reports (it is parsed only when something has changed)
-# and whether that is an attempt, restarts, whether it is being deleted, name and UID, and its
-# progress; of one that has succeeded, nothing but what it completes.
+# Counted fields of a pod: its agent's report (parsed only after a change) and if that is an
+# attempt, restarts, if it is being deleted, name and UID, and its progress; of one that has
+# succeeded, only what it completes.
 _Pod: TypeAlias = tuple[str | None, bool, int, bool, str, str, str | None] | tuple[str]
 
 
 class _Job(NamedTuple):
-    """Counts of a Job besides those of its pods."""
+    """Counts of a Job in addition to those of its pods."""
 
     status: JobStatus = JobStatus()
     lost: int = 0
@@ -144,7 +144,7 @@ class _Counts:
             _add(self.restarts, restarts, number)
 
     def merge(self, other: _Counts, sign: int) -> None:
-        """Count all that ``other`` has, or take it away."""
+        """Add all counts of ``other``, or subtract them."""
         for epoch, count in other.epochs.items():
             self.add(epoch, sign * count, other.first.get(epoch, ""))
         for restarts, count in other.restarts.items():
@@ -156,7 +156,7 @@ class _Counts:
             self.reach(*other.progress)
 
     def reach(self, epoch: int, step: int | None) -> None:
-        """A pod has reported progress with its epoch; the highest with the newest is kept."""
+        """Record reported progress; keep the highest of the newest epoch."""
         if step is not None:
             self.progress = max(self.progress, (epoch, step))
 
@@ -169,7 +169,7 @@ class _Counts:
             self.first[epoch] = name
 
     def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
-        """Add pods with unusable annotations, or take them away."""
+        """Add pods with invalid annotations, or remove them."""
         if sign > 0:
             self.invalid.update(invalid)
         else:
@@ -178,12 +178,12 @@ class _Counts:
 
     @property
     def empty(self) -> bool:
-        """Tell if nothing is counted."""
+        """Return True if nothing is counted."""
         return not (self.epochs or self.completions or self.invalid or self.restarts)
 
 
 class _Attempt(_Counts):
-    """Pods of all Jobs of an attempt, what those Jobs' status says, and what is noted of them."""
+    """Pods of all Jobs of an attempt, the status of those Jobs, and observations."""
 
     __slots__ = (
         *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "from_start"),
@@ -214,13 +214,13 @@ class _Attempt(_Counts):
         self.joined = 0
 
     def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
-        """Number those that appear."""
+        """Count those that appear."""
         super().note(invalid, sign)
         if sign > 0:
             self.invalid_seen += len(invalid)
 
     def note_failure(self, failure: Failure) -> None:
-        """Keep a failure, unless there are enough, or some of a newer epoch."""
+        """Keep a failure, unless there are enough, or failures of a newer epoch."""
         known = self.failures
         if known and known[0].epoch != failure.epoch:
             if failure.epoch < known[0].epoch:
@@ -230,7 +230,7 @@ class _Attempt(_Counts):
             known.append(failure)
 
     def note_status(self, status: JobSetStatus, version: int, now: float, window_s: float) -> None:
-        """Take the JobSet's epochs into account; crashes count anew when they change."""
+        """Process the JobSet's epochs; the count of crashes is reset when they change."""
         self.window_s = window_s
         synced, deprecated = status.synced_epoch, status.deprecated_epoch
         if self.noted and (synced, deprecated) == (self.mark.epoch, self.deprecated):
@@ -252,10 +252,10 @@ class _Attempt(_Counts):
     def note_crash(
         self, replicated_job: str, pod: str, one: ContainerRestarts, wall: datetime | None
     ) -> None:
-        """A container has failed and was restarted; while workers run that is no matter.
+        """Record that a container has failed and was restarted; ignored while workers run.
 
-        The first time after a restart has begun may be that restart's own. Whether it is, is told
-        by the highest restart count of that moment.
+        The first time after a restart has begun may belong to that restart. It does unless the
+        container exceeds the highest restart count of that moment.
         """
         if self.epochs and self.deprecated < self.mark.epoch:
             return
@@ -281,7 +281,7 @@ class _Attempt(_Counts):
             self.crashes[replicated_job, one.name] = Crash(times, pod, one.name, at)
 
     def note_epochs(self, now: float, pod: ChildPod | None = None) -> None:
-        """Note which epochs are new, and who has come last, after a change of a pod."""
+        """Record new epochs, and the pod that has arrived last, after a change of a pod."""
         epochs = self.epochs
         if not epochs:
             return
@@ -298,7 +298,7 @@ class _Attempt(_Counts):
             self.single = (newest, now)
 
     def _note_end(self, newest: int, pod: ChildPod) -> None:
-        """The first worker to fail is the one that matters: others fail because it has."""
+        """Record the first worker that fails: others fail because of it."""
         known, annotations = self.reported, pod.metadata.annotations
         first = parse_first(annotations.first_progress)
         if first is not None:
@@ -316,7 +316,7 @@ class _Attempt(_Counts):
             self.reported = ReportedEnd(newest, *where, end, -1 if last is None else last)
 
     def pod_counted(self, job: _Job, counts: _Counts, pod: _Pod, number: int) -> bool:
-        """A pod counts for the attempt as it does for its Job."""
+        """Count a pod for the attempt as for its Job."""
         if len(pod) > 1:
             self.count(pod, number)
             return True
@@ -327,7 +327,7 @@ class _Attempt(_Counts):
         return True
 
     def job_changed(self, before: _Job | None, after: _Job | None, counts: _Counts) -> bool:
-        """A Job brings its pods, and takes them along."""
+        """Add a Job with its pods, or remove both."""
         was, now = before or _Job(), after or _Job()
         more = now.lost - was.lost
         self.lost += more
@@ -347,7 +347,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
     """Counts of epochs per JobSet and attempt, kept up to date by events in O(1).
 
     Attributes:
-        newest_version: highest resourceVersion of a pod that was seen.
+        newest_version: highest observed resourceVersion of a pod.
     """
 
     __slots__ = ("_failed_at", "newest_version")
@@ -358,7 +358,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         self._failed_at: dict[str, float] = {}  # by UID of the Job
 
     def failed_at(self, job: Job) -> float | None:
-        """Return when the latest failure of a Job's pod was seen, on the monotonic clock."""
+        """Return the monotonic time at which the latest failure of a Job's pod was observed."""
         return self._failed_at.get(job.metadata.uid)
 
     def pod_changed(
@@ -368,17 +368,17 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         now: float = 0.0,
         wall: Callable[[], datetime] | None = None,
     ) -> AttemptKey | None:
-        """Take a pod's change into account.
+        """Process a pod's change.
 
         Args:
-            old: the pod as it was at the event before, ``None`` if it is new.
+            old: the pod as of the event before, ``None`` if it is new.
             new: the pod now, ``None`` if it is gone.
-            now: on the monotonic clock.
-            wall: reads the wall clock, asked at a crash only; without it crashes are not counted
+            now: time on the monotonic clock, in seconds.
+            wall: reads the wall clock, called at a crash only; without it crashes are not counted
                 within a window.
 
         Returns:
-            The attempt of which something changed or was noted, or ``None``.
+            The attempt with a changed count or a new observation, or ``None``.
         """
         if new is not None:
             version = version_number(new.metadata.resource_version)
@@ -411,7 +411,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         return job[0] if failed else None
 
     def _forget_crashes(self, gone: ChildPod) -> None:
-        """Nothing more comes of a pod that is gone; its worst is kept."""
+        """Drop the crash counts of a deleted pod; the worst crash is kept."""
         key = self.group_of_pod(gone)
         if key is None:
             return
@@ -427,7 +427,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         attempt, reported = self._attempts[key], old.metadata.annotations
         epoch = parse_report(reported.report, reported.is_attempt)
         if epoch <= attempt.deprecated:
-            return None  # it is over, whatever becomes of its pods
+            return None  # it has ended, regardless of its pods
         if sign is FailureSignal.CONTAINER_FAILED and not attempt.mark.shows_run(
             epoch, version_number(old.metadata.resource_version), now
         ):
@@ -436,16 +436,16 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         return key
 
     def job_changed(self, old: Job | None, new: Job | None, now: float = 0.0) -> AttemptKey | None:
-        """Take a Job's change into account: it may bring its pods into an attempt, or out of it.
+        """Process a Job's change: its pods may join an attempt, or leave it.
 
         Args:
             old: the Job before, ``None`` if it is new.
             new: the Job now, ``None`` if it is gone.
-            now: on the monotonic clock.
+            now: time on the monotonic clock, in seconds.
 
         Returns:
-            The attempt of which something changed or was noted (the one joined, if one is left for
-            another), or ``None``.
+            The attempt with a changed count or a new observation (the one joined, if one is left
+            for another), or ``None``.
         """
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._failed_at.pop(old.metadata.uid, None)
@@ -461,7 +461,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         return changed or remade
 
     def notes(self, group: AttemptKey) -> Observations:
-        """Return the notes of an attempt, as they are now."""
+        """Return the current observations of an attempt."""
         known = self._attempts.get(group)
         if known is None:
             return Observations()
@@ -479,7 +479,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         )
 
     def forget_notes(self, group: AttemptKey, notes: Observations) -> None:
-        """Drop notes that have been judged, but for those newer than the synced epoch."""
+        """Drop processed observations, except those newer than the synced epoch."""
         known = self._attempts.get(group)
         if known is None:
             return
@@ -499,24 +499,24 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         now: float,
         window_s: float = 0.0,
     ) -> None:
-        """Take the JobSet's epochs into account, as they were seen or written.
+        """Process the JobSet's epochs, as they were observed or written.
 
         Args:
-            group: the JobSet's present attempt.
-            status: with both epochs.
-            version: ``newest_version`` before the status was seen or written.
-            now: on the monotonic clock.
-            window_s: crashes are counted within so many seconds; 0: since the barrier closed.
+            group: the JobSet's current attempt.
+            status: status with both epochs.
+            version: ``newest_version`` before the status was observed or written.
+            now: time on the monotonic clock, in seconds.
+            window_s: window in seconds for counting crashes; 0 for since the barrier closed.
         """
         known = self._attempts.get(group)
         if known is not None:
             known.note_status(status, version, now, window_s)
 
     def histogram(self, group: AttemptKey) -> Histogram:
-        """The pods of the Jobs of one attempt; a live view, to be used at once.
+        """Return the pods of the Jobs of one attempt; a live view, for immediate use.
 
-        Succeeded pods are known from their Job's status, and before that by themselves; see
-        :mod:`reconcilers.restart_in_place.succeeded`.
+        Succeeded pods are known from their Job's status, and before that from themselves
+        (:mod:`reconcilers.restart_in_place.succeeded`).
         """
         counts = self._attempts.get(group)
         if counts is None:
@@ -536,13 +536,13 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         )
 
     def invalid(self, group: AttemptKey) -> Mapping[str, InvalidEpoch]:
-        """Pods with an unusable annotation, by UID; a live view."""
+        """Return pods with an invalid annotation, by UID; a live view."""
         counts = self._attempts.get(group)
         return {} if counts is None else counts.invalid
 
 
 def _add(numbers: dict[K, int], value: K, number: int) -> int:
-    """Add to one of some numbers, of which none is 0; returns what it is now."""
+    """Add to a number in a mapping without zeros and return the new value."""
     count = numbers.get(value, 0) + number
     if count:
         numbers[value] = count
@@ -552,9 +552,9 @@ def _add(numbers: dict[K, int], value: K, number: int) -> int:
 
 
 def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
-    """Pods that failed, and those that have neither an epoch nor restarts, are not counted.
+    """Return the counted fields of a pod; ``None`` if it failed or has neither epoch nor restarts.
 
-    Succeeded ones are until their Job counts them.
+    Succeeded pods are counted until their Job counts them.
     """
     meta, status = pod.metadata, pod.status
     owner, phase = meta.controller_uid, status.phase
@@ -579,7 +579,7 @@ def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
 
 
 def _failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:
-    """Containers that were restarted for a failure; of several times at once, the latest counts."""
+    """Return containers that were restarted for a failure; of several failures, the latest."""
     before = {one.name: one.times for one in old.status.restarts}
     return [
         one for one in new.status.restarts if one.failed and one.times > before.get(one.name, 0)
@@ -587,14 +587,14 @@ def _failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:
 
 
 def _first_report(old: ChildPod | None, new: ChildPod | None) -> bool:
-    """Tell if a pod reports an epoch that has reported none before."""
+    """Return True if a pod reports its first epoch."""
     if new is None or new.metadata.annotations.report is None:
         return False
     return old is None or old.metadata.annotations.report is None
 
 
 def _goes_to_be_remade(old: Job, new: Job | None) -> bool:
-    """Tell if a Job begins to go that carries the annotation for being made anew."""
+    """Return True if the deletion of a Job begins that has the annotation for recreation."""
     if old.metadata.deletion_timestamp is not None:
         return False
     gone = new is None or new.metadata.deletion_timestamp is not None
@@ -602,7 +602,7 @@ def _goes_to_be_remade(old: Job, new: Job | None) -> bool:
 
 
 def _lost(job: Job) -> int:
-    """How many pods a failed Job would have, had it not failed, and will never have again."""
+    """Return the number of pods that a failed Job will never have again."""
     if job.status.failed_condition is None:
         return 0
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism

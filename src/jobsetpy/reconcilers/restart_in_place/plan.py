@@ -1,8 +1,8 @@
-"""What one reconcile does about the epochs of a JobSet (KEP-467).
+"""Plan of one reconcile of a JobSet's epochs (KEP-467).
 
-``decide_epochs`` is the rule: which numbers the counts ask for. The plan adds what takes time or
-memory: which of the failures that were seen is the cause, how long a restart and its phases took,
-how long a barrier has been closed, and who holds it.
+``decide_epochs`` derives the numbers from the counts. The plan adds everything that depends on time
+or memory: the cause among the observed failures, the durations of a restart and its phases, the
+time for which a barrier has been closed, and the pods that block it.
 """
 
 from __future__ import annotations
@@ -74,38 +74,38 @@ RECREATE: Final = "Recreate"
 """Value of the annotation ``in-place-restart-after-success`` that is not the default."""
 
 LOOK_AGAIN_MAX_S: Final = 600.0
-"""Of a barrier that stays closed, the pods are looked at this often at least."""
+"""Maximum interval in seconds between checks of the pods behind a closed barrier."""
 
 _MAX_TEXT: Final = 40
 
 Phase = Literal["detect", "deprecate", "gather", "wait", "lift"]
-"""Of a restart: until ``deprecatedEpoch`` is written; until no pod is at an older epoch; until all
-are at the new one; until the back-off is over, if there is any; until ``syncedEpoch`` is
+"""Phases of a restart: until ``deprecatedEpoch`` is written; until no pod is at an older epoch;
+until all are at the new one; until the back-off is over, if there is one; until ``syncedEpoch`` is
 written."""
 
 Use = Literal["starting", "repeating", "training", "restarting"]
-"""Of a group's time: until a run's first step, in steps that one before it had done, in new ones,
-and from the first sign of its end until the next run."""
+"""Parts of a group's time: until a run's first step, in steps that an earlier run had done, in new
+ones, and from the first sign of its end until the next run."""
 
 
 @attrs.frozen(kw_only=True)
 class ObservedEpochs:
-    """What is known of one JobSet.
+    """Observed state of one JobSet.
 
     Args:
         jobset: ``None`` if it is gone.
-        pods: counts of its present attempt.
-        invalid: pods with an unusable annotation, by UID.
-        notes: what happened since the last plan.
+        pods: counts of its current attempt.
+        invalid: pods with an invalid annotation, by UID.
+        notes: observations since the last plan.
         job_of: finds the Job of a pod.
-        node_ready: whether the node of a name is ready, as far as it is known.
-        failed_at: tells when the latest failure of a pod of a Job was seen, on the monotonic clock.
-        members: lists the Jobs of the present attempt and their pods; O(pods), so it is called only
+        node_ready: returns True if the node with a name is ready, as far as known.
+        failed_at: returns the monotonic time of the latest observed failure of a Job's pod.
+        members: lists the Jobs of the current attempt and their pods; O(pods), so it is called only
             to name some of them.
-        wait_s: until when the cache may not show own writes, in seconds from now; 0 if it does.
-        stalled_after_s: a barrier that is closed for longer is said to be stalled.
-        missing_after_s: a pod of a running group that is away for longer has failed.
-        backoff: how restarts in quick succession are delayed, unless the JobSet says otherwise.
+        wait_s: seconds for which the cache may not show own writes yet; 0 if it does.
+        stalled_after_s: time after which a closed barrier is reported as stalled.
+        missing_after_s: time after which a missing pod of a running group counts as failed.
+        backoff: back-off of restarts in quick succession, unless the JobSet sets its own.
     """
 
     jobset: JobSet | None
@@ -124,31 +124,31 @@ class ObservedEpochs:
 
 @attrs.frozen(kw_only=True)
 class EpochState:
-    """What is remembered of a JobSet; a new manager goes on without it.
+    """State remembered for a JobSet; a new manager works without it.
 
-    Lost with it are at most an early detection, a measurement and the time a barrier has been
-    closed. All times are on the monotonic clock.
+    Its loss costs at most an early detection, a measurement and the time for which a barrier has
+    been closed. All times are on the monotonic clock.
 
     Args:
-        uid: of the JobSet.
-        left: it was suspended at the last plan: what was noted since then are no failures.
-        told: unusable annotations that an event has told of.
-        invalid: ``Observations.invalid`` by then.
-        cause: the failure that ended the latest epoch to end early.
-        began: first sign of the restart that is measured.
+        uid: UID of the JobSet.
+        left: True if it was suspended at the last plan: observations since then are not failures.
+        told: invalid annotations that an event has reported.
+        invalid: ``Observations.invalid`` at that time.
+        cause: the latest failure that was detected early.
+        began: time of the first sign of the measured restart.
         deprecated: its old epoch, 0 if no restart is measured.
-        deprecated_at: since when that is deprecated.
-        held_since: since when all pods are there and wait for the back-off, 0 if they do not.
-        pause: end of the stored back-off, on the monotonic clock as well.
-        waiting_since: when the barrier was first seen closed.
-        lacking_since: since when workers run without all of their group.
-        look_at: when to see who holds the barrier, or is missing.
-        stall_told: the epoch whose stalled barrier an event has told of.
-        missing: how many pods the barrier waited for at the last look.
-        stalled: whether the barrier is held for so long that it was looked who holds it.
-        lifted: the epoch that was synced last, and how long that write took, in seconds.
-        ran_from: when the workers were let run that run or ran last, 0 if that was not seen.
-        ran_until: the first sign of the end of that run, 0 while they run.
+        deprecated_at: time at which that was deprecated.
+        held_since: time at which all pods were ready and the back-off began; 0 if it has not.
+        pause: end of the stored back-off.
+        waiting_since: time at which the barrier was first observed as closed.
+        lacking_since: time since which workers run without their whole group.
+        look_at: time of the next check for pods that block the barrier, or are missing.
+        stall_told: the epoch whose stalled barrier an event has reported.
+        missing: number of pods that the barrier waited for at the last check.
+        stalled: True if the barrier has been closed for so long that its pods were checked.
+        lifted: the epoch that was synced last, and the duration of that write in seconds.
+        ran_from: time at which the current or last run started; 0 if unknown.
+        ran_until: time of the first sign of the end of that run; 0 while it continues.
     """
 
     uid: str = ""
@@ -174,17 +174,17 @@ class EpochState:
 
 @attrs.frozen(kw_only=True)
 class RestartMetrics:
-    """What to count once the status is stored.
+    """Metrics to update once the status is stored.
 
     Args:
-        began: a restart began.
-        cause: what showed it; ``None`` if it was a pod at a new epoch.
-        phases: how long phases of a restart took that are over, in seconds.
-        since: when the phases began that the write ends, on the monotonic clock.
-        restart_since: when the restart began that the write ends, or ``None``.
-        lost_steps: how many steps the run that is over has done again which one before it had done.
-        first_step_s: how long after the failure before it that run has told of its first step.
-        spent: what the seconds of that run and of the restart after it went into.
+        began: True if a restart began.
+        cause: its cause; ``None`` if it was detected by a pod at a new epoch.
+        phases: durations of completed phases of a restart, in seconds.
+        since: monotonic start times of the phases that the write ends.
+        restart_since: start time of the restart that the write ends, or ``None``.
+        lost_steps: number of steps that the last run has repeated.
+        first_step_s: seconds from the failure before that run to its first step.
+        spent: use of the seconds of that run and of the restart after it.
     """
 
     began: bool = False
@@ -199,18 +199,18 @@ class RestartMetrics:
 
 @attrs.frozen(kw_only=True)
 class EpochPlan(Plan[EpochState]):
-    """What one reconcile does.
+    """Plan of one reconcile.
 
     Args:
-        judged: whether the plan has taken all notes into account.
-        measures: what to count once the status is stored.
+        judged: True if the plan has processed all observations.
+        measures: metrics to update once the status is stored.
     """
 
     judged: bool = False
     measures: RestartMetrics = RestartMetrics()
 
     def stored(self, now: float) -> EpochPlan:
-        """The plan once its status is stored, at a time on the monotonic clock."""
+        """Return the plan after its status was stored, at a monotonic time."""
         since = self.measures.since.get("lift")
         if since is None or self.memory is None or self.status is None:
             return self
@@ -219,9 +219,9 @@ class EpochPlan(Plan[EpochState]):
 
 
 def needs_plan(jobset: JobSet, pods: Histogram, notes: Observations, memory: EpochState) -> bool:
-    """Whether the epochs of a JobSet need a plan; O(1), asked at each event of a pod or Job.
+    """Return True if the epochs of a JobSet need a plan; O(1), called at each pod or Job event.
 
-    The JobSet's own events cause plans too, so what cannot be known here yet is seen then.
+    The JobSet's own events cause plans too, which detect changes that are not visible here yet.
     """
     if not takes_part(jobset) or managed_by_go_controller(jobset, pods):
         return False
@@ -245,8 +245,8 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
 
     Args:
         observed: the JobSet and its counts.
-        memory: of the plan before.
-        now: on both clocks.
+        memory: state after the previous plan.
+        now: time on both clocks.
     """
     jobset = observed.jobset
     if jobset is None:
@@ -270,7 +270,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     pace = _pace(jobset, observed, memory, now)
     decision = decide_epochs(jobset, observed.pods, cause or memory.cause, pace)
     if cause is not None and decision.empty:
-        # No restarts are left: the failed pod's agent will tell, and end the JobSet.
+        # No restarts are left: the failed pod's agent will report it, which fails the JobSet.
         cause, decision = None, decide_epochs(jobset, observed.pods, memory.cause, pace)
     notices = _invalid_notices(observed, memory)
     memory = attrs.evolve(
@@ -297,14 +297,14 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
 
 
 def _pace(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> Pace:
-    """The JobSet's pace, with what this manager has measured itself."""
+    """Return the JobSet's pace, with this manager's own measurements."""
     pace = Pace.of(jobset, now.wall, observed.backoff).paused(jobset.status, memory.pause, now)
     ran_s = now.monotonic - memory.ran_from if memory.ran_from else None
     return attrs.evolve(pace, ran_s=ran_s)
 
 
 def _find_cause(jobset: JobSet, observed: ObservedEpochs, memory: EpochState) -> Cause | None:
-    """The failure that ended the synced epoch, if one was seen and none was before."""
+    """Return the failure that ended the synced epoch, if one was detected and none before."""
     epoch, notes = jobset.status.synced_epoch, observed.notes
     if memory.left or epoch <= jobset.status.deprecated_epoch:
         return None
@@ -317,7 +317,7 @@ def _find_cause(jobset: JobSet, observed: ObservedEpochs, memory: EpochState) ->
 
 
 def _asked(jobset: JobSet) -> Cause | None:
-    """A restart that a user has asked for since the present workers were started."""
+    """Return a restart that a user has requested since the current workers were started."""
     asked = requested(jobset)
     if not asked or asked == record_of(jobset).served_request:
         return None
@@ -325,7 +325,7 @@ def _asked(jobset: JobSet) -> Cause | None:
 
 
 def _told(notes: Observations, opened: int) -> Cause | None:
-    """The cause by what the failed pod's agent has reported with the epoch that it opens."""
+    """Return the cause that the failed pod's agent has reported with the epoch that it opens."""
     report = notes.reported
     return None if report is None or report.epoch != opened else reported_cause(report)
 
@@ -338,7 +338,7 @@ def _judged(jobset: JobSet, observed: ObservedEpochs, failure: Failure) -> Cause
 
 
 def _leave(jobset: JobSet, now: Now) -> EpochPlan:
-    """Take back what is not true of a JobSet any more that was suspended or has ended."""
+    """Clear conditions that no longer hold for a JobSet that was suspended or has ended."""
     memory = EpochState(uid=jobset.metadata.uid, left=True) if _may_resume(jobset) else None
     if jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
         return EpochPlan(memory=memory, judged=True)
@@ -362,7 +362,7 @@ def _may_resume(jobset: JobSet) -> bool:
 
 
 def _is_recreated(jobset: JobSet, decision: EpochDecision, pods: Histogram) -> bool:
-    """Tell if all Jobs are recreated instead of a restart in place, since a pod has succeeded."""
+    """Return True if all Jobs are recreated instead, since a pod has succeeded."""
     if not pods.succeeded or decision.deprecated is None:
         return False
     if jobset.metadata.annotations.get(keys.AFTER_SUCCESS_ANNOTATION) != RECREATE:
@@ -378,7 +378,7 @@ def _recreate(
     pace: Pace,
     now: Now,
 ) -> EpochPlan:
-    """Have all Jobs recreated: the pods that have succeeded do not restart in place."""
+    """Recreate all Jobs: pods that have succeeded do not restart in place."""
     epoch, count = (decision.deprecated or 0) + 1, observed.pods.succeeded
     cause = memory.cause
     if cause is not None and cause.epoch != decision.deprecated:
@@ -499,7 +499,7 @@ def _measure(
     memory: EpochState,
     now: Now,
 ) -> tuple[EpochState, RestartMetrics]:
-    """The next memory, and what to count."""
+    """Return the next state, and the metrics to update."""
     notes, at = observed.notes, now.monotonic
     none = attrs.evolve(memory, deprecated=0, held_since=0.0)
     if decision.deprecated is not None:
@@ -520,7 +520,7 @@ def _measure(
     if not decision.restart:
         return done, RestartMetrics()
     if not memory.deprecated:
-        # All pods came at once, or another manager saw the restart begin.
+        # All pods arrived simultaneously, or another manager observed the beginning.
         at_once = jobset.status.deprecated_epoch < decision.synced - 1
         since = notes.opened[1]
         cause = _told(notes, decision.synced)
@@ -540,7 +540,7 @@ def _measure(
 def _with_steps(
     jobset: JobSet, observed: ObservedEpochs, decision: EpochDecision, measures: RestartMetrics
 ) -> RestartMetrics:
-    """What an epoch's pods have said of the run before, if that had followed a restart."""
+    """Add the pods' reports on the previous run, if that had followed a restart."""
     first, synced = observed.notes.first, decision.synced
     if first is None or synced is None or first[0] != synced or synced <= 2:
         return measures
@@ -558,7 +558,7 @@ def _with_steps(
 def _with_run(
     observed: ObservedEpochs, decision: EpochDecision, memory: EpochState, now: Now
 ) -> EpochState:
-    """The memory with the end of the run, at the first sign of it."""
+    """Return the state with the end of the run, at the first sign of it."""
     at = now.monotonic
     epoch = decision.synced if decision.deprecated is None else decision.deprecated + 1
     if epoch is None or memory.ran_until or not memory.ran_from:
@@ -577,7 +577,7 @@ def _spent(
     memory: EpochState,
     now: Now,
 ) -> dict[Use, float]:
-    """What the time of the run before a barrier that lifts went into, as its pods have told."""
+    """Return the use of the previous run's time when the barrier lifts, as reported by its pods."""
     first, told = observed.notes.first, observed.pods.progress
     synced = decision.synced
     if first is None or not first[0] == told[0] == synced or not memory.ran_until:
@@ -611,7 +611,7 @@ def _summary(decision: EpochDecision) -> str:
 
 
 def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
-    """The barrier is closed, and nothing is to be decided: see for how long that has been."""
+    """Plan for a closed barrier without a decision: check for how long it has been closed."""
     pods, at = observed.pods, now.monotonic
     expected = group_size(jobset, pods) - pods.succeeded
     if expected <= 0 and not pods.epochs:
@@ -632,7 +632,7 @@ def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now
 def _hold(
     jobset: JobSet, observed: ObservedEpochs, wait_s: float, memory: EpochState, now: Now
 ) -> EpochPlan:
-    """All pods are there; the back-off after restarts in quick succession is not over."""
+    """Plan for a complete group while the back-off after restarts in quick succession lasts."""
     at = now.monotonic
     memory = attrs.evolve(
         memory,
@@ -648,7 +648,7 @@ def _hold(
 
 
 def _not_stalled(jobset: JobSet, reason: str, now: Now) -> StatusChange | None:
-    """Take the condition back, if it says otherwise."""
+    """Clear the condition if it is set."""
     kind = keys.BARRIER_STALLED_CONDITION
     if not cond.is_true(jobset.status.conditions, kind):
         return None
@@ -664,7 +664,7 @@ def _at_rest(memory: EpochState) -> EpochState:
 
 
 def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
-    """Workers run, and nothing is to be decided: see whether all are there."""
+    """Plan for running workers without a decision: check for missing pods."""
     at, grace = now.monotonic, observed.missing_after_s
     if not has_missing_pods(jobset, observed.pods):
         return _complete(jobset, memory, now)
@@ -679,7 +679,7 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now)
     delay = _delay(observed, now)
     found = absentees(jobset, jobs, pods, f"for more than {grace:g} s", delay)
     if not found.missing:
-        # They are of Jobs that are about to end: see later whether those did.
+        # They belong to Jobs that are about to end: check later.
         pause = max(grace, min(lacking_s, LOOK_AGAIN_MAX_S))
         memory = attrs.evolve(memory, look_at=at + pause)
         return EpochPlan(memory=memory, result=Result.requeue_after(timedelta(seconds=pause)))
@@ -690,7 +690,7 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now)
     if not decision.empty:
         memory = attrs.evolve(memory, cause=cause, lacking_since=None)
         return _change(jobset, observed, decision, memory, now)
-    # No restarts are left. With a new pod the JobSet would fail; without one, it must not hang.
+    # No restarts are left. A new pod would fail the JobSet; without one, it must not hang.
     patience = grace + observed.stalled_after_s
     if lacking_s >= patience:
         found = absentees(jobset, jobs, pods, f"for more than {patience:g} s", delay)
@@ -713,7 +713,7 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now)
 
 
 def _complete(jobset: JobSet, memory: EpochState, now: Now) -> EpochPlan:
-    """Workers run, and all are there, or will be: nothing is stalled."""
+    """Plan for a running group that is complete, or will be: nothing is stalled."""
     change = _not_stalled(jobset, keys.BARRIER_LIFTED_REASON, now)
     return EpochPlan(memory=_at_rest(memory), status=change)
 
@@ -721,11 +721,11 @@ def _complete(jobset: JobSet, memory: EpochState, now: Now) -> EpochPlan:
 def _look(
     jobset: JobSet, observed: ObservedEpochs, memory: EpochState, epoch: int, now: Now
 ) -> tuple[EpochState, StatusChange | None]:
-    """See who holds the barrier, and say so, if that is not said already."""
+    """Check which pods block the barrier, and report them unless already reported."""
     at = now.monotonic
     members, after_s = observed.members(), observed.stalled_after_s
     found = laggards(jobset, *members, epoch, after_s, _delay(observed, now))
-    # The longer nothing happens, the less often it is worth a look at all pods.
+    # The longer nothing happens, the less often all pods are checked.
     waited = at - (at if memory.waiting_since is None else memory.waiting_since)
     memory = attrs.evolve(
         memory,
@@ -745,7 +745,7 @@ def _delay(observed: ObservedEpochs, now: Now) -> Delay:
 def _tell_stalled(
     jobset: JobSet, memory: EpochState, epoch: int, now: Now, *, reason: str, message: str
 ) -> tuple[EpochState, StatusChange | None]:
-    """Set the condition if it is not so already, with one event per epoch."""
+    """Set the condition if it differs, with one event per epoch."""
     draft = StatusDraft(jobset.status, now.wall)
     kind = keys.BARRIER_STALLED_CONDITION
     if not draft.set(cond.DesiredCondition(kind, True, reason, message), announce=False):
@@ -757,7 +757,7 @@ def _tell_stalled(
 
 
 def _invalid_notices(observed: ObservedEpochs, memory: EpochState) -> tuple[EmitEvent, ...]:
-    """One Warning for each pod and unusable value."""
+    """Return one Warning for each pod and invalid value."""
     return tuple(
         EmitEvent(
             cond.WARNING,

@@ -3,8 +3,8 @@
 Source: the Job controller of Kubernetes 1.36, "Pod backoff failure policy"
 (https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-backoff-failure-policy): no pod
 is created for 10 s after the first failure, for 20 s after the second and so on up to 10 minutes. A
-success begins the series again; the series is in the controller's memory only, so a restart of it
-ends the delay. A Job with ``backoffLimitPerIndex`` has a series for each index.
+success resets the series; the series is in the controller's memory only, so a restart of it ends
+the delay. A Job with ``backoffLimitPerIndex`` has a series for each index.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobsetpy.api.timestamps import seconds_text
 
-if TYPE_CHECKING:  # commands of the plugin import this and have to start soon
+if TYPE_CHECKING:  # commands of the plugin import this and have to start quickly
     from jobsetpy.api.batch import Job
     from jobsetpy.reconcilers.rules.plan import Now
 
@@ -38,13 +38,12 @@ def failures_of(job: Job) -> int:
 
 
 def explain(job: Job, failed_at: float | None, now: Now) -> str:
-    """Return what the Job controller waits for before it replaces a pod; "" if for nothing.
+    """Return why the Job controller delays the replacement of a pod; "" if it does not.
 
     Args:
         job: a Job that is missing pods.
-        failed_at: when its latest failure was seen, on the monotonic clock; ``None`` if it was not
-            seen.
-        now: on both clocks.
+        failed_at: monotonic time at which its latest failure was observed; ``None`` if it was not.
+        now: time on both clocks.
     """
     failures = failures_of(job)
     if not failures:

@@ -1,12 +1,12 @@
-"""Drives restarts in place: writes ``syncedEpoch`` and ``deprecatedEpoch`` (KEP-467).
+"""Reconciler for restart in place: writes ``syncedEpoch`` and ``deprecatedEpoch`` (KEP-467).
 
 Pod events do not cause reconciles by themselves. Each one changes a few counts in the ledger, and
-only when those ask for another status than the JobSet has, or a worker of the synced epoch seems to
-have failed, is the JobSet queued: two reconciles write per restart, however many pods restart.
+the JobSet is queued only if those require another status, or a worker of the synced epoch seems to
+have failed: two reconciles write per restart, regardless of the number of pods.
 
-What is written is planned by ``plan_epochs``. The write carries the resourceVersion that it was
-planned on: without it, a manager that has lost its lease and does not know yet could put an older
-number over a newer one, and the numbers must never go back.
+``plan_epochs`` plans the writes. A write carries the resourceVersion that it was planned on:
+without it, a manager that has lost its lease unnoticed could replace a newer number by an older
+one, and the numbers must never decrease.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _NOTHING: Final = EpochState()
 
 @attrs.frozen(kw_only=True)
 class RestartInPlaceSettings:
-    """How the pod epochs reconciler works.
+    """Settings of the reconciler for restart in place.
 
     Args:
         workers: maximum concurrent reconciles.
-        stalled_after_s: a barrier that is closed for longer is said to be stalled, with the names
-            of the pods that hold it.
-        missing_after_s: a pod of a running group that is away for longer has failed; less would be
-            shorter than caches may lag behind each other.
-        backoff: how starts after restarts in quick succession are delayed.
-        own_writes_ttl_s: how long to wait for the cache to show own writes.
+        stalled_after_s: time in seconds after which a closed barrier is reported as stalled, with
+            the names of the pods that block it.
+        missing_after_s: time in seconds after which a missing pod of a running group counts as
+            failed; it must exceed the lag between caches.
+        backoff: back-off of starts after restarts in quick succession.
+        own_writes_ttl_s: maximum seconds to wait for the cache to show own writes.
     """
 
     workers: int = 8
@@ -70,15 +70,15 @@ class RestartInPlaceSettings:
 
 
 class RestartInPlaceReconciler:
-    """Reconciles the epochs of one JobSet.
+    """Reconciler of the epochs of one JobSet.
 
     Args:
-        caches: what it reads.
-        settings: see there.
+        caches: caches that it reads.
+        settings: settings of the reconciler.
 
     Attributes:
         ledger: counts of epochs.
-        expectations: own status writes.
+        expectations: its own status writes.
     """
 
     def __init__(self, caches: SharedCaches, settings: RestartInPlaceSettings) -> None:
@@ -112,7 +112,7 @@ class RestartInPlaceReconciler:
         return self._ask(changed)
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
-        """Count a Job's change, which may bring its pods into a group and out of it."""
+        """Count a Job's change, by which its pods may join a group or leave it."""
         return self._ask(self.ledger.job_changed(event.old, event.new, self._clock.monotonic()))
 
     def _ask(self, group: AttemptKey | None) -> Iterable[rt.Request]:
@@ -121,7 +121,7 @@ class RestartInPlaceReconciler:
         return (rt.Request(rt.ObjectKey(group.namespace, group.name)),)
 
     def needs_reconcile(self, group: AttemptKey) -> bool:
-        """Whether a group needs a reconcile; O(1), and false for one that is not current."""
+        """Return True if a group needs a reconcile; O(1), and False for one that is not current."""
         if not self._jobsets.has_synced:
             return False
         key = rt.ObjectKey(group.namespace, group.name)
@@ -136,7 +136,7 @@ class RestartInPlaceReconciler:
 
     @decide_again_on_conflict
     async def reconcile(self, request: rt.Request) -> rt.Result:
-        """Write the epochs of one JobSet if the counts ask for others."""
+        """Write the epochs of one JobSet if the counts require others."""
         now = Now(self._clock.now(), self._clock.monotonic())
         observed = self._observe(request.key)
         plan = plan_epochs(observed, self._memories.of(request.key), now)
@@ -204,7 +204,7 @@ class RestartInPlaceReconciler:
         return node is None or node.ready
 
     def _members(self, jobset: JobSet) -> tuple[list[Job], list[ChildPod]]:
-        """Jobs of the present attempt and their pods; O(pods of the JobSet)."""
+        """Return the Jobs of the current attempt and their pods; O(pods of the JobSet)."""
         meta = jobset.metadata
         attempt = str(jobset.status.restarts)
         jobs = [
@@ -221,7 +221,7 @@ class RestartInPlaceReconciler:
 
 
 def _count(measures: RestartMetrics, now: float) -> None:
-    """Count what a write that is stored now began or ended."""
+    """Update metrics for a stored write."""
     if measures.began:
         cause = measures.cause
         if cause is None or cause.sign is None:
@@ -244,11 +244,11 @@ def _count(measures: RestartMetrics, now: float) -> None:
 
 
 def setup(manager: rt.Manager, settings: RestartInPlaceSettings | None = None) -> rt.Controller:
-    """Wire the pod epochs reconciler: its caches and controller.
+    """Wire the reconciler for restart in place: its caches and controller.
 
     Args:
-        manager: not started yet.
-        settings: see there.
+        manager: manager that is not started yet.
+        settings: settings of the reconciler.
     """
     settings = settings or RestartInPlaceSettings()
     caches = SharedCaches(manager)

@@ -1,7 +1,7 @@
-"""What supervisors report of the worker's run that is over, besides the epoch that follows it.
+"""Reports of supervisors on the worker's last run, stored with the epoch that follows it.
 
-Whoever may write a pod can write these annotations, so they are read strictly. They name a cause
-and a step for people and for counts; that a restart has begun is told by the epoch alone.
+Any client that may write a pod can write these annotations, so they are parsed strictly. They name
+a cause and a step for users and metrics; only the epoch shows that a restart has begun.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ EXIT_CODE: Final = "exit-code"
 NO_PROGRESS: Final = "no-progress"
 
 TOUCHED: Final = "touched"
-"""In place of a step: the worker has shown progress, and no number."""
+"""Value in place of a step: the worker has shown progress without a number."""
 
 MAX_STEP: Final = 2**63 - 1
 
@@ -25,12 +25,12 @@ _LONGEST_S: Final = 366 * 86400
 
 
 class WorkerEnd(NamedTuple):
-    """How a worker has failed.
+    """Failure of a worker.
 
     Args:
-        kind: ``EXIT_CODE``, or ``NO_PROGRESS`` for one that was killed because it hung.
-        number: the exit code, 128 + n for signal n; or for how many seconds there was no progress.
-        text: the worker's own words, one line; "" without.
+        kind: ``EXIT_CODE``, or ``NO_PROGRESS`` if it was killed because it hung.
+        number: the exit code, 128 + n for signal n; or the seconds without progress.
+        text: reason given by the worker, one line; "" for none.
     """
 
     kind: str
@@ -39,14 +39,14 @@ class WorkerEnd(NamedTuple):
 
 
 class ReportedEnd(NamedTuple):
-    """What a pod has said about the end of an epoch.
+    """Report of a pod on the end of an epoch.
 
     Args:
-        epoch: the one that the pod has come to since.
-        pod: its name.
-        node: its node.
-        end: how its worker has failed.
-        step: the last one it had told of; -1 if none.
+        epoch: the epoch that the pod has reached since.
+        pod: name of the pod.
+        node: node of the pod.
+        end: failure of its worker.
+        step: last step that it had reported; -1 if none.
     """
 
     epoch: int
@@ -57,7 +57,7 @@ class ReportedEnd(NamedTuple):
 
 
 def parse_cause(text: str | None) -> WorkerEnd | None:
-    """An annotation as the end of a worker; ``None`` without one, and for anything unusable."""
+    """Return an annotation as the end of a worker; ``None`` if it is missing or invalid."""
     found = None if text is None else _CAUSE.fullmatch(text)
     if found is None:
         return None
@@ -68,7 +68,7 @@ def parse_cause(text: str | None) -> WorkerEnd | None:
 
 
 def parse_progress(text: str | None) -> int | None:
-    """An annotation as a step, -1 for ``TOUCHED``; ``None`` without, and for anything unusable."""
+    """Return an annotation as a step, -1 for ``TOUCHED``; ``None`` if it is missing or invalid."""
     if text is None:
         return None
     if text == TOUCHED:
@@ -80,14 +80,14 @@ def parse_progress(text: str | None) -> int | None:
 
 
 class FirstProgress(NamedTuple):
-    """The first step that a run has told of, and how long after the worker's start."""
+    """First step that a run has reported, and the seconds since the worker's start."""
 
     step: int
     seconds: float
 
 
 def parse_first(text: str | None) -> FirstProgress | None:
-    """An annotation as the first progress of a run; ``None`` for anything unusable."""
+    """Return an annotation as the first progress of a run; ``None`` if it is invalid."""
     found = None if text is None else _FIRST.fullmatch(text)
     step = None if found is None else parse_progress(found[1])
     if found is None or step is None:
@@ -96,7 +96,7 @@ def parse_first(text: str | None) -> FirstProgress | None:
 
 
 def signal_name(exit_code: int) -> str:
-    """The signal that an exit code stands for, or ""."""
+    """Return the name of the signal that an exit code stands for, or ""."""
     try:
         return signal.Signals(exit_code - 128).name
     except ValueError:

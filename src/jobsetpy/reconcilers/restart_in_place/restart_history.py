@@ -1,4 +1,4 @@
-"""What restarts in place leave in the JobSet's history (``reconcilers.rules.history``)."""
+"""Records of restarts in place in the JobSet's history (``reconcilers.rules.history``)."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def begin(
     *,
     counted: bool,
 ) -> None:
-    """A restart in place begins.
+    """Record the beginning of a restart in place.
 
-    One that does not count, because Jobs are recreated, is part of the restart of those Jobs.
+    A restart that does not count because Jobs are recreated is part of the restart of those Jobs.
 
     Args:
-        draft: its history receives the record.
-        epoch: that is opened.
+        draft: status draft whose history receives the record.
+        epoch: epoch that is opened.
         why: its cause.
-        began: first sign of it, on the monotonic clock.
-        now: on both clocks.
-        counted: whether it counts towards ``maxRestarts``.
+        began: monotonic time of its first sign.
+        now: time on both clocks.
+        counted: True if it counts towards ``maxRestarts``.
     """
     known = draft.status.restart_history
     if not counted and history.is_open(known) and known[-1].kind != history.IN_PLACE:
@@ -53,13 +53,13 @@ def begin(
 
 
 def end(draft: StatusDraft, epoch: int, notes: Observations, phases: Mapping[Any, float]) -> None:
-    """A barrier lifts: whatever restart was under way is over.
+    """Record the end of a restart: the barrier lifts.
 
     Args:
-        draft: its history is changed.
-        epoch: that is synced.
-        notes: for who came last.
-        phases: how long the phases took that were measured, in seconds.
+        draft: status draft whose history is changed.
+        epoch: epoch that is synced.
+        notes: observations, for the pod that arrived last.
+        phases: durations of the measured phases, in seconds.
     """
     details: dict[str, Any] = {}
     if "deprecate" in phases:
@@ -73,11 +73,11 @@ def end(draft: StatusDraft, epoch: int, notes: Observations, phases: Mapping[Any
 
 
 def cause_of(cause: Cause | None, notes: Observations, epoch: int) -> RestartCause:
-    """Why an epoch is opened.
+    """Return the cause for which an epoch is opened.
 
     Args:
-        cause: the failure that ended the epoch before, if it was seen.
-        notes: for the first pod that has come to the new one.
+        cause: the failure that ended the previous epoch, if it was detected.
+        notes: observations, for the first pod that has reached the new one.
         epoch: the new one.
     """
     if cause is None:

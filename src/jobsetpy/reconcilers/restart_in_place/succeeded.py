@@ -1,10 +1,10 @@
-"""Pods that have left their group by succeeding: those that their Job counts, or will count.
+"""Pods that have left their restart group by succeeding: their Job counts them, or will.
 
 The Job controller counts a pod that has ended while the pod has the tracking finalizer, first in
-the Job's status, then by taking the finalizer off
+the Job's status, then by removing the finalizer
 (https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-tracking-with-finalizers). A
-phase alone proves nothing: a pod that was told to leave, saved its work and ended with 0 has the
-phase ``Succeeded`` too, and its index gets another pod.
+phase alone proves nothing: a pod that was evicted, saved its work and ended with 0 has the phase
+``Succeeded`` too, and its index gets another pod.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from jobsetpy.reconcilers.rules.membership import parse_count
 
 
 def completion_of(pod: ChildPod) -> str:
-    """Return what a succeeded pod completes: its index, or its UID; "" if its Job alone can tell.
+    """Return what a succeeded pod completes: its index, or its UID; "" if only its Job knows.
 
-    A pod that is being deleted completes nothing by itself, since it may have been told to leave.
+    A pod that is being deleted completes nothing by itself: it may have ended because of that.
     """
     meta = pod.metadata
     if pod.status.phase != "Succeeded" or not meta.tracked or meta.deletion_timestamp is not None:
@@ -29,7 +29,7 @@ def completion_of(pod: ChildPod) -> str:
 
 
 def is_counted(status: JobStatus, completion: str) -> bool:
-    """Tell if a Job's status includes a completion of :func:`completion_of`."""
+    """Return True if a Job's status includes a completion of :func:`completion_of`."""
     index = parse_count(completion)
     if index is not None and status.has_completed(index):
         return True

@@ -1,7 +1,7 @@
-"""What a new JobSet's pods must have, and should have, to be restarted in place by their agents.
+"""Validation of the agents in a new JobSet's pods, for restart in place.
 
-Refused is what cannot work in any cluster. What works for somebody, or cannot be known, is a
-warning. Neither is asked on an update: templates do not change.
+Templates that cannot work in any cluster are refused; doubtful ones cause a warning. Updates are
+not checked: templates do not change.
 """
 
 from __future__ import annotations
@@ -43,33 +43,32 @@ from jobsetpy.reconcilers.rules.json_tree import (
 )
 
 KILLED = 137
-"""The exit code of a container that is out of memory."""
+"""Exit code of a container that is out of memory."""
 
 EXIT_CODE_VARIABLE = "RESTART_POD_IN_PLACE_EXIT_CODE"
 GO_EXIT_CODE_VARIABLE, GO_EXIT_CODE = "IN_PLACE_RESTART_EXIT_CODE", 1
 RELEASED_ACTIONS = frozenset({"Restart", "RestartAllContainers"})
 RESTART_ALL_SINCE, RESTART_ALL_BEHIND_GATE_SINCE = (1, 36), (1, 35)
-"""Minor releases of Kubernetes."""
+"""Minor releases of Kubernetes with the action."""
 ADVICE = f"RestartAllContainers, NotIn {list(HARMLESS_EXIT_CODES)}"
-"""The rule that an agent should have."""
+"""Recommended rule of an agent."""
 
 
 def has_agent(pod: Json) -> bool:
-    """Whether pods of this spec may run an agent for restarts in place.
+    """Return True if pods of this spec may run an agent for restart in place.
 
-    Known ones, and what may be one that is not known: a sidecar that has the rule, a container that
-    has the variables.
+    That includes possible agents: a sidecar that has the rule, a container that has the variables.
     """
     return bool(restarting_sidecars(pod) or supervised(pod) or named_like_supervised(pod))
 
 
 def agent_problems(pod: Json, path: str, prefix: str) -> list[FieldError]:
-    """Why pods of this spec can never be restarted in place.
+    """Return reasons why pods of this spec can never be restarted in place.
 
     Args:
         pod: the pod's spec.
         path: its field path.
-        prefix: names the ReplicatedJob, for messages.
+        prefix: name of the ReplicatedJob, for messages.
     """
     problems = [*_impossible_rules(pod, path), *_unruled_exit_codes(pod, path, prefix)]
     if not has_agent(pod) and not problems:
@@ -87,7 +86,7 @@ def agent_problems(pod: Json, path: str, prefix: str) -> list[FieldError]:
 
 
 def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
-    """What a user should know of a new JobSet that is accepted."""
+    """Return warnings about a new JobSet that is accepted."""
     spec = child(jobset, "spec")
     if not features.in_place_restart or not restarts_in_place(spec):
         return []
@@ -99,7 +98,7 @@ def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
 
 
 def restart_all_rules(jobset: Json, features: Features) -> list[str]:
-    """The fields of a JobSet's rules that have a pod's containers restarted, if it is in place."""
+    """Return the fields of a JobSet's rules that restart all containers of a pod in place."""
     spec = child(jobset, "spec")
     if not features.in_place_restart or not restarts_in_place(spec):
         return []
@@ -114,14 +113,14 @@ def restart_all_rules(jobset: Json, features: Features) -> list[str]:
 
 
 def release_problem(field: str, version: str) -> FieldError | None:
-    """Why an API server of a release that does not know such a rule cannot take it.
+    """Return the error for such a rule if the API server's release does not know it.
 
-    It would drop the rule from pods: an agent that asks for a restart would come back alone, beside
-    a worker of the epoch before.
+    The API server would drop the rule from pods: an agent that requests a restart would be
+    restarted alone, next to a worker of the previous epoch.
 
     Args:
-        field: of the rule's action.
-        version: the API server's, such as ``v1.35.4``; one that cannot be read says nothing.
+        field: field of the rule's action.
+        version: version of the API server, such as ``v1.35.4``; invalid ones are ignored.
     """
     if _release(version) >= RESTART_ALL_BEHIND_GATE_SINCE:
         return None
@@ -132,14 +131,14 @@ def release_problem(field: str, version: str) -> FieldError | None:
 def release_warning(
     field: str, version: str, *, nodes: int = 0, declared: bool = False
 ) -> FieldWarning | None:
-    """What a user should know of such a rule where API server or kubelets may lack it.
+    """Return a warning about such a rule if the API server or kubelets may not support it.
 
     Args:
-        field: of the rule's action.
-        version: the API server's.
-        nodes: how many there are; with none, kubelets say nothing.
-        declared: whether the kubelet of one declares the feature, which it does only where the gate
-            is on.
+        field: field of the rule's action.
+        version: version of the API server.
+        nodes: number of nodes; with 0, kubelets are not considered.
+        declared: True if the kubelet of a node declares the feature, which requires its feature
+            gate.
     """
     if declared:
         return None
@@ -186,7 +185,7 @@ def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
 
 
 def _liveness_probes(pod: Json, path: str) -> Iterator[FieldWarning]:
-    """Probes that may have a worker counted as complete: its first process gets SIGTERM."""
+    """Return warnings about probes by which a worker may count as complete: it gets SIGTERM."""
     for at, container in objects(pod, "containers"):
         ends = text(container, "restartPolicy") or text(pod, "restartPolicy") or "Always"
         restarts = ends == "Always" or restart_action(container, 0) in RESTART_ALL_ACTIONS
@@ -199,7 +198,7 @@ def _liveness_probes(pod: Json, path: str) -> Iterator[FieldWarning]:
 
 
 def _unknown_agent(pod: Json, path: str) -> Iterator[FieldWarning]:
-    """What was taken for the agent although nothing says that it is one."""
+    """Return warnings about a container that is assumed to be the agent."""
     if runs_agent(pod):
         return
     for at, container in restarting_sidecars(pod):
@@ -221,9 +220,9 @@ def _no_agent(container: Json) -> str:
 
 
 def _unruled_exit_codes(pod: Json, path: str, prefix: str) -> list[FieldError]:
-    """Agents whose demand for a restart has no rule: the kubelet would restart them alone."""
+    """Return errors for agents without a rule for their exit code: they would restart alone."""
     if supervised(pod):
-        return []  # what has an agent's variables beside it is something else
+        return []  # another container with an agent's variables is not the agent
     problems = []
     for at, agent in sidecars(pod):
         code = _restart_code(agent)
@@ -242,15 +241,15 @@ def _unruled_exit_codes(pod: Json, path: str, prefix: str) -> list[FieldError]:
 
 
 def _ruled_agents(pod: Json) -> list[Container]:
-    """The sidecar that is the agent; not one beside it that has the same variables."""
+    """Return the sidecar that is the agent; not another one with the same variables."""
     known = sidecars(pod)
     return [] if supervised(pod) else [each for each in restarting_sidecars(pod) if each in known]
 
 
 def _impossible_rules(pod: Json, path: str) -> list[FieldError]:
-    """Rules with words of KEP-467 that no Kubernetes takes, so that there would never be pods.
+    """Return errors for rules with values of KEP-467 that no Kubernetes release accepts.
 
-    ``RestartPod``, for which a released name exists, is let through with a warning.
+    ``RestartPod``, which has a released name, is accepted with a warning.
     """
     problems = []
     for field, rule in _rules(pod, path):
@@ -280,9 +279,9 @@ def _unreleased_actions(pod: Json, path: str) -> Iterator[FieldWarning]:
 
 
 def _policies_that_see_the_agent(template: Json, where: str, agent: Json) -> Iterator[FieldWarning]:
-    """Rules of a Job's pod failure policy that take the agent's own end for the worker's.
+    """Return warnings about pod failure policy rules that match the agent's exit.
 
-    When its pod ends the agent is told to stop, and once its worker has run its code is not 0.
+    When its pod ends the agent gets a stop signal, and once its worker has run its code is not 0.
     """
     code = _restart_code(agent) or _usual_code(agent)
     for at, rule in objects(child(template, "podFailurePolicy"), "rules"):
@@ -302,7 +301,7 @@ def _rules(pod: Json, path: str) -> Iterator[tuple[str, Json]]:
 
 
 def _restarts_all(container: Json, code: int) -> bool:
-    """Whether the kubelet restarts the pod in place for this exit code: the first match rules."""
+    """Return True if the first matching rule restarts the pod in place for this exit code."""
     for _, rule in objects(container, "restartPolicyRules"):
         if _matches(child(rule, "exitCodes"), code):
             return text(rule, "action") in RESTART_ALL_ACTIONS
@@ -310,7 +309,7 @@ def _restarts_all(container: Json, code: int) -> bool:
 
 
 def _matches(codes: Json, code: int) -> bool:
-    """Whether a condition on exit codes is met; one that is not there is left to the API server."""
+    """Return True if a condition on exit codes is met; the API server checks missing ones."""
     listed = code in items(codes, "values")
     return not listed if text(codes, "operator") == "NotIn" else listed or not codes
 
@@ -320,12 +319,12 @@ def _code_variable(agent: Json) -> str:
 
 
 def _usual_code(agent: Json) -> int:
-    """The exit code by which the agent asks for a restart unless it is told another."""
+    """Return the default exit code by which the agent requests a restart."""
     return GO_EXIT_CODE if is_go_sidecar(agent) else RESTART_EXIT_CODE
 
 
 def _restart_code(agent: Json) -> int | None:
-    """The exit code by which the agent asks for a restart, if it is written out here."""
+    """Return the exit code by which the agent requests a restart, if the template contains it."""
     name = _code_variable(agent)
     for _, variable in objects(agent, "env"):
         value = text(variable, "value")

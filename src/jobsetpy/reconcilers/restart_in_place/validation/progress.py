@@ -1,4 +1,4 @@
-"""Rules for the annotations about hangs, restarts without progress, and restarts on request."""
+"""Validation of annotations about hangs, restarts without progress, and restarts on request."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _JUDGED = (
 
 
 def progress(jobset: Json) -> list[FieldError]:
-    """What is wrong with the annotations of a new JobSet, whose agents have been added."""
+    """Return errors in the annotations of a new JobSet, after injection of its agents."""
     return [*_unserved_hangs(jobset), *_wrong(jobset, _JUDGED)]
 
 
 def progress_update(old: Json, new: Json) -> list[FieldError]:
-    """What is wrong with changed annotations; those that stay are not judged again."""
+    """Return errors in changed annotations; unchanged ones are not checked again."""
     return _wrong(new, changed_notes(old, new, _JUDGED))
 
 
@@ -66,7 +66,7 @@ def _is_count(value: object) -> bool:
 
 
 def _why_unserved(jobset: Json, *, needs_supervisor: bool) -> str:
-    """Why nobody would obey, or ""."""
+    """Return why the annotations would have no effect, or ""."""
     spec = child(jobset, "spec")
     if not restarts_in_place(spec):
         return f"has no effect unless restartStrategy is {keys.IN_PLACE_RESTART}"
@@ -77,7 +77,7 @@ def _why_unserved(jobset: Json, *, needs_supervisor: bool) -> str:
 
 
 def _unserved_hangs(jobset: Json) -> list[FieldError]:
-    """Hangs that nobody would notice: their annotations say what is injected."""
+    """Return errors for hangs that would not be detected, as the injected settings are missing."""
     notes = child(jobset, "metadata", "annotations")
     if keys.IN_PLACE_AGENT_ANNOTATION in notes:
         return []

@@ -1,4 +1,4 @@
-"""Rules for the annotations that say how restarts are delayed, and within what time they count."""
+"""Validation of annotations about the back-off of restarts, and their window."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAY_BE_ZERO = keys.RESTART_BACKOFF_ANNOTATION
 
 
 def restart_pace(jobset: Json) -> list[FieldError]:
-    """What is wrong with a JobSet's annotations of this kind."""
+    """Return errors in a JobSet's annotations of this kind."""
     notes = child(jobset, "metadata", "annotations")
     problems = []
     for name in keys.RESTART_PACE_ANNOTATIONS:
@@ -31,7 +31,7 @@ def restart_pace(jobset: Json) -> list[FieldError]:
 
 
 def restart_pace_update(old: Json, new: Json) -> list[FieldError]:
-    """What is wrong with changed annotations; those that stay are not judged again."""
+    """Return errors in changed annotations; unchanged ones are not checked again."""
     changed = changed_notes(old, new, keys.RESTART_PACE_ANNOTATIONS)
     return restart_pace(new) if changed else []
 
