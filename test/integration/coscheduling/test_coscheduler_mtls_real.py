@@ -14,7 +14,6 @@ import pytest
 from hack.generate.kustomize import render
 from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
-from jobsetpy.coscheduler._pods import GroupPod
 from support.cluster.account import account_kubeconfig
 from support.cluster.install import CONFIG, apply_object
 from support.cluster.manager_process import free_port
@@ -30,7 +29,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SYSTEM = "jobset-system"
 MEMBER = "pod-group.scheduling.x-k8s.io/member"
-FOREIGN = "gangs.example/not-yet"
 POOL = "jobset.x-k8s.io/coscheduling"
 LIMIT_S = 60.0
 FILE = """
@@ -43,7 +41,7 @@ leaderElection:
   retryPeriod: 500ms
 coscheduler:
   capacityCheck: false # both gangs are to be tried
-  ordinaryPods: false
+  memberResource: true # as marked-pods sets it: pods of no gang are not bound
 """
 
 
@@ -158,22 +156,18 @@ class Installation:
         return bodies
 
     async def make_held(self, group):
-        """Two pods that find nodes, and a third behind somebody else's gate: binds are held."""
+        """Two pods that find nodes, and a third of a scheduler that does not run: binds are held.
+
+        A gate of another controller would keep the whole gang behind its gates.
+        """
         bodies = self.members(group, 3)
-        bodies[2]["spec"]["schedulingGates"].append({"name": FOREIGN})
+        bodies[-1]["spec"]["schedulerName"] = "none"
         await self.rig.create(bodies)
 
     async def complete(self, group):
-        """Take the other gate away, when ours is."""
-        name = f"{group}-2"
-
-        async def lifted():
-            pod = await self.client.get(GroupPod, "default", name)
-            return [gate.name for gate in pod.spec.scheduling_gates] == [FOREIGN]
-
-        await eventually(lifted, LIMIT_S, poll_s=0.2)
-        patch = {"spec": {"schedulingGates": None}}
-        await self.client.merge_patch(GroupPod, "default", name, patch)
+        """Create one more pod, which completes the gang."""
+        *_, last = self.members(group, 4, minimum=3)
+        await self.rig.create([last])
         await self.rig.bound(group)
 
     async def told(self, reason, pod):

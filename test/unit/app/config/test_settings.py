@@ -17,6 +17,7 @@ from jobsetpy.app.config.election import election_settings
 from jobsetpy.app.config.settings import (
     COSCHEDULER,
     MANAGER,
+    REMOVED,
     SETTINGS,
     Configuration,
 )
@@ -240,3 +241,20 @@ def test_the_page_has_every_flag(command):
         "--zap-stacktrace-level",
         "--zap-time-encoding",
     }
+
+
+def test_documents_and_manifests_name_no_removed_flag():
+    root, removed = PAGE.parents[2], REMOVED.values()
+    files = [
+        *root.glob("docs/*/*.md"),
+        *root.glob("config/**/*.yaml"),
+        *root.glob("charts/jobsetpy/**/*.*"),
+    ]
+    assert len(files) > 100
+    found = [
+        (str(each.relative_to(root)), flag)
+        for each in files
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", each.read_text())
+        if flag in removed
+    ]
+    assert found == []
