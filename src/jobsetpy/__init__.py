@@ -1,6 +1,6 @@
-"""JobSet controller with in-place restart, and the controller runtime it is built on.
+"""JobSet controller with restart in place, and the controller runtime it is built on.
 
-This module holds the version only, so that ``import jobsetpy.agent`` stays cheap.
+This module contains only the version, so that ``import jobsetpy.agent`` stays cheap.
 """
 
 __version__ = "0.1.0"

@@ -16,7 +16,7 @@
     │   ├── ConnectFailedError
     │   ├── StreamBrokenError
     │   └── ApiTimeoutError          a deadline of ours passed
-    ├── DecodeError(kind, path)      what came back is not what the model says
+    ├── DecodeError(kind, path)      the returned data does not fit the model
     ├── CacheError
     │   ├── NotSyncedError           the first list is not complete: absent does not mean deleted
     │   ├── UnknownIndexError
@@ -35,7 +35,7 @@ from __future__ import annotations
 
 
 class JobSetPyError(Exception):
-    """Base of everything below."""
+    """Base of all exceptions of this module."""
 
 
 class ApiError(JobSetPyError):
@@ -45,9 +45,10 @@ class ApiError(JobSetPyError):
         status: HTTP status code.
         reason: machine-readable ``reason`` of the returned Status object; "" when it had none.
         message: the server's text.
-        verb: what was being done: ``get``, ``list``, ``watch``, ``create``, ``patch``, ...
-        target: of what, such as ``pods default/a``.
-        body: the Status object as it came, for those who need its ``details``; bytes, maybe cut.
+        verb: operation that failed: ``get``, ``list``, ``watch``, ``create``, ``patch``, ...
+        target: resource and object, such as ``pods default/a``.
+        body: the Status object as received, for callers that need its ``details``; bytes, possibly
+            truncated.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class NotFoundError(ApiError):
 
 
 class AlreadyExistsError(ApiError):
-    """409 with reason AlreadyExists: an object of that name is there already."""
+    """409 with reason AlreadyExists: an object of that name already exists."""
 
 
 class ConflictError(ApiError):
@@ -101,7 +102,7 @@ class ForbiddenError(ApiError):
 class RetryableApiError(ApiError):
     """429 or 5xx: the same request may succeed later.
 
-    ``retry_after`` is what the server's Retry-After header asks for, in seconds and at most 30, or
+    ``retry_after`` is the value of the server's Retry-After header in seconds, at most 30, or
     ``None``.
     """
 
@@ -129,9 +130,9 @@ class DecodeError(JobSetPyError):
 
     Args:
         kind: the model's name.
-        path: where, in msgspec's ``$.a.b`` form; "" when unknown.
-        message: what is wrong there.
-        namespace, name, uid: of the object, as far as they could be read; else "".
+        path: location in the JSON, in msgspec's ``$.a.b`` form; "" when unknown.
+        message: description of the mismatch.
+        namespace, name, uid: identity of the object, as far as it could be read; else "".
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class UnknownIndexError(CacheError):
 
 
 class IndexConflictError(CacheError):
-    """Two different functions were declared under one index name, or one came too late."""
+    """Two different functions were declared under one index name, or one was declared too late."""
 
 
 class TerminalError(JobSetPyError):
@@ -177,20 +178,20 @@ class LifecycleError(JobSetPyError):
 
 
 class AlreadyStartedError(LifecycleError):
-    """Something was changed or started that is running already."""
+    """A component was changed or started while it was already running."""
 
 
 class LeadershipLostError(LifecycleError):
-    """The lease went to someone else, or could not be renewed in time."""
+    """Another process acquired the lease, or it could not be renewed in time."""
 
 
 class NotLeadingError(LifecycleError):
-    """Another replica does this; ask that one."""
+    """Another replica is the leader; send the request to that one."""
 
 
 class StartTimedOutError(LifecycleError, TimeoutError):
-    """Caches did not fill, or a part of the manager did not start, within the limit."""
+    """Caches did not sync, or a component of the manager did not start, within the time limit."""
 
 
 class StopTimedOutError(LifecycleError):
-    """A graceful stop took longer than its limit."""
+    """A graceful stop took longer than its time limit."""

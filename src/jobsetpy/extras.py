@@ -1,8 +1,8 @@
 """The optional dependencies of the package, and an error that names the one that is missing.
 
-The package by itself needs what the agent needs: h11 and msgspec. All else comes with an extra.
-Parts that are imported or started first ask for theirs here, so that nobody has to guess from
-``No module named 're2'`` what to install.
+The package itself needs only the agent's dependencies, h11 and msgspec. All others belong to an
+extra. Entry points check theirs here, so that the user need not guess from
+``No module named 're2'`` which extra to install.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ PROVIDES: Final[Mapping[str, tuple[str, ...]]] = {
     "kubectl": _KUBECTL,
     "manager": tuple(sorted({*_RUNTIME, *_KUBECTL, "cryptography", "h2", "hyperframe"})),
 }
-"""The modules that each extra of ``pyproject.toml`` brings."""
+"""Modules that each extra of ``pyproject.toml`` installs."""
 
 
 def require(what: str, extra: str, *modules: str) -> None:
-    """Refuse to go on without the libraries of an extra.
+    """Check that the libraries of an extra are installed.
 
     Args:
-        what: the part that needs them, for the error.
-        extra: what to install, one of :data:`PROVIDES`.
-        modules: all that this part needs; when absent, all that the extra brings.
+        what: the component that needs them, for the error.
+        extra: name of the extra, one of :data:`PROVIDES`.
+        modules: modules that this component needs; all modules of the extra when absent.
 
     Raises:
         ModuleNotFoundError: one of them is not installed.

@@ -1,7 +1,7 @@
 """Fixtures of the test kit; pytest finds them where this package is installed.
 
-Nothing is imported before a test asks for one of them, and nothing is done to other tests.
-``jobsetpy.testing`` has what they are made of.
+Nothing is imported before a test requests a fixture, and other tests are not affected. The
+fixtures are built from ``jobsetpy.testing``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kube_world() -> World:
 def run_manager(
     kube_world: World,
 ) -> Callable[..., AbstractAsyncContextManager[Manager]]:
-    """Makes managers against ``kube_world``, each from functions as of ``jobsetpy run``."""
+    """Factory of managers against ``kube_world``; takes setup functions like ``jobsetpy run``."""
     from jobsetpy.testing import running_manager
 
     def run(*setups: Setup) -> AbstractAsyncContextManager[Manager]:
@@ -44,7 +44,7 @@ def run_manager(
 
 @pytest.fixture
 def virtual_time() -> VirtualTime:
-    """Runs coroutines in virtual time: ``virtual_time.run(scenario())``."""
+    """Runner of coroutines in virtual time: ``virtual_time.run(scenario())``."""
     from jobsetpy.testing import VirtualTime
 
     return VirtualTime()
@@ -52,7 +52,7 @@ def virtual_time() -> VirtualTime:
 
 @pytest.fixture
 def fake_api_server(tmp_path: Path) -> Iterator[ServedApi]:
-    """A fake API server over HTTP in a thread of its own, with a ``kubeconfig``."""
+    """A fake API server over HTTP in its own thread, with a ``kubeconfig``."""
     from jobsetpy.testing import ServedApi
 
     with ServedApi(tmp_path / "fake.kubeconfig") as served:

@@ -1,4 +1,4 @@
-"""The asyncio kit: what the standard library lacks for long-lived, supervised services.
+"""Asyncio utilities for long-lived, supervised services: clocks, back-off, task ownership.
 
 Only this package may create tasks. It imports nothing but the standard library, because the agent
 pays for each import at every restart.

@@ -17,12 +17,12 @@ def full_jitter(
     cap: float,
     rand: Callable[[], float] = random.random,
 ) -> float:
-    """Seconds to wait before attempt number ``attempt`` (0 is the first retry).
+    """Return the seconds to wait before attempt number ``attempt`` (0 is the first retry).
 
     Args:
-        attempt: how many waits came before this one.
-        base: bound of the first wait, in seconds.
-        cap: bound of every wait, in seconds.
+        attempt: number of waits before this one.
+        base: upper bound of the first wait, in seconds.
+        cap: upper bound of every wait, in seconds.
         rand: source of uniform numbers in [0, 1).
     """
     # 2**64 would overflow no float, but an attempt counter that runs for weeks would.
@@ -30,11 +30,11 @@ def full_jitter(
 
 
 class Backoff:
-    """A counter around :func:`full_jitter`.
+    """Attempt counter around :func:`full_jitter`.
 
-    ``next()`` gives the next wait in seconds and counts; ``reset()`` after a success. A server that
-    names its own waiting time (Retry-After) is obeyed: the wait is at least that long, and the
-    jitter is added on top, so that those told the same number do not return together.
+    ``next()`` returns the next wait in seconds and counts it; ``reset()`` is called after a
+    success. A server's own waiting time (Retry-After) is a minimum: the jitter is added to it, so
+    that clients that received the same value do not return together.
     """
 
     __slots__ = ("_attempt", "_base", "_cap", "_rand")
@@ -53,11 +53,11 @@ class Backoff:
 
     @property
     def attempt(self) -> int:
-        """How many waits were given out since the last reset."""
+        """Number of waits returned since the last reset."""
         return self._attempt
 
     def next(self, retry_after: float | None = None) -> float:
-        """Seconds to wait now; ``retry_after`` is the server's own minimum, if it named one."""
+        """Return the seconds to wait now; ``retry_after`` is the server's minimum, if any."""
         wait = full_jitter(self._attempt, base=self._base, cap=self._cap, rand=self._rand)
         self._attempt += 1
         return wait if retry_after is None else retry_after + wait

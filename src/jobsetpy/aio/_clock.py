@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: a monotonic one for durations, and the wall clock for what is written down."""
+    """Two clocks: a monotonic one for durations, and the wall clock for recorded times."""
 
     def monotonic(self) -> float:
         """Seconds on a clock that never jumps; only differences mean anything."""
@@ -26,7 +26,7 @@ class LoopClock:
     __slots__ = ()
 
     def monotonic(self) -> float:
-        """Seconds of ``loop.time()``: what ``call_at`` and ``asyncio.timeout_at`` use."""
+        """Seconds of ``loop.time()``, the time base of ``call_at`` and ``asyncio.timeout_at``."""
         try:
             return asyncio.get_running_loop().time()
         except RuntimeError:
@@ -38,10 +38,10 @@ class LoopClock:
 
 
 def steady() -> float:
-    """Seconds on a clock that never jumps, and that goes on while the machine sleeps.
+    """Seconds on a clock that never jumps and that continues while the machine sleeps.
 
-    Read anew at each call: the time of uvloop's loop is that of its present round, which for a
-    process that was stopped is the time before the stop.
+    Read from the system at each call: uvloop's loop time is that of its current iteration, which
+    for a process that was stopped is the time before the stop.
     """
     return time.clock_gettime(_STEADY)
 
@@ -63,11 +63,11 @@ class ManualClock:
         return self._mono
 
     def now(self) -> datetime:
-        """The pretended wall clock."""
+        """The simulated wall clock."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Move both clocks on by ``seconds`` (never back)."""
+        """Move both clocks forward by ``seconds`` (never back)."""
         if seconds < 0:
             msg = f"a clock cannot go back: {seconds}"
             raise ValueError(msg)

@@ -1,8 +1,8 @@
 """Tasks with an owner.
 
-``supervise()`` is a ``TaskGroup`` that ends with its block: leaving the block cancels what still
-runs, and a task that fails cancels the block and its siblings, so no failure is ever seen first by
-the garbage collector.
+``supervise()`` is a ``TaskGroup`` that ends with its block: leaving the block cancels the tasks
+that still run, and a task that fails cancels the block and its siblings, so no failure is ever
+seen first by the garbage collector.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def supervise() -> AsyncIterator[Supervisor]:
 
 
 async def sleep_or(event: asyncio.Event, seconds: float) -> bool:
-    """Wait until ``event`` is set, at most ``seconds``; whether it was set."""
+    """Wait until ``event`` is set, at most ``seconds``; return whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

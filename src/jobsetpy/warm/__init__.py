@@ -1,7 +1,7 @@
-"""Warm-ups: what a framework prepares in its first step, done in a standby process.
+"""Warm-ups: the preparations of a framework's first step, done in a standby process.
 
-Each module has one function, ``warm()``, imports its framework in there only, and nothing of
-jobsetpy: the worker image's own Python (3.8 or newer) runs it from the agent's folder. It leaves
-random numbers, configuration and devices as they were. ``agent/supervisor/standby/learned.py``
-calls it.
+Each module has one function, ``warm()``. It imports its framework only inside that function, and
+nothing of jobsetpy: the worker image's own Python (3.8 or newer) runs it from the agent's folder.
+It does not change random state, configuration or devices. Called by
+``agent/supervisor/standby/learned.py``.
 """

@@ -1,4 +1,4 @@
-"""Warm-up of JAX: a function compiled and run on the CPU, with a backend that is thrown away."""
+"""Warm-up of JAX: a function compiled and run on the CPU, with a backend that is discarded."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 
 
 def has_accelerator() -> bool:
-    """Return whether the machine shows an accelerator; touches none."""
+    """Return whether the machine has an accelerator, without opening one."""
     names = os.listdir("/dev")  # noqa: PTH208 - runs on Python 3.8, before the program
     return any(name.startswith(("nvidia", "kfd", "accel", "vfio", "neuron")) for name in names)
 
 
 def warm() -> None:
-    """Load what tracing, lowering, compiling and serialising load at their first use.
+    """Load the modules that tracing, lowering, compiling and serialising load at first use.
 
-    ``jax.distributed.initialize`` is refused once there is a backend, so it is removed again. Where
-    there is an accelerator nothing is done: its plugin would be asked as well.
+    ``jax.distributed.initialize`` fails once a backend exists, so the backend is removed again. On
+    a machine with an accelerator nothing is done: its plugin would be initialised as well.
     """
     if has_accelerator():
         return

@@ -7,16 +7,16 @@ import os
 
 
 def has_accelerator() -> bool:
-    """Return whether the machine shows an accelerator; touches none."""
+    """Return whether the machine has an accelerator, without opening one."""
     names = os.listdir("/dev")  # noqa: PTH208 - runs on Python 3.8, before the program
     return any(name.startswith(("nvidia", "kfd", "accel", "vfio", "neuron")) for name in names)
 
 
 def warm() -> None:
-    """Do what the first step does first.
+    """Run one training step, one save and one load of a tiny model.
 
-    Where there is an accelerator, nothing is differentiated and no optimizer steps: both ask its
-    driver how many devices there are, which a process that waits must not.
+    On a machine with an accelerator, the backward pass and the optimizer step are left out: both
+    query its driver for the number of devices, which a standby process must not do.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""A queue of keys with the laws that controllers need: see :class:`WorkQueue`.
+"""A queue of keys with the guarantees that controllers need, listed in :class:`WorkQueue`.
 
 Not ``asyncio.Queue``, which would neither merge equal items nor keep two workers off one item.
 """

@@ -1,7 +1,7 @@
-"""Items that wait for their time: a heap of deadlines, free of clocks and loops.
+"""Delayed items: a heap of deadlines, independent of clocks and event loops.
 
-The queue around it owns the timer; this class only answers "what is due at time t?", so that its
-rules can be tested without any waiting.
+The queue around it owns the timer; this class only answers "which items are due at time t?", so
+that its rules can be tested without waiting.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 _COMPACT_ABOVE = 64
-"""Below this size outdated heap entries are not worth rebuilding the heap for."""
+"""Number of outdated heap entries below which the heap is not rebuilt."""
 
 
 class DelayHeap(Generic[K]):
@@ -21,7 +21,7 @@ class DelayHeap(Generic[K]):
 
     * An item put twice keeps the *earlier* deadline and the *higher* priority.
     * Items come out in the order of their deadlines, and for equal ones in the order they came.
-    * ``put`` and ``pop_due`` are O(log n) an item; outdated entries never outnumber live ones by
+    * ``put`` and ``pop_due`` are O(log n) per item; outdated entries never outnumber live ones by
       more than a constant, so memory is bounded by the number of waiting items.
     """
 
@@ -34,15 +34,15 @@ class DelayHeap(Generic[K]):
         self._sequence = 0
 
     def __len__(self) -> int:
-        """How many items wait."""
+        """Number of delayed items."""
         return len(self._waiting)
 
     def __contains__(self, item: object) -> bool:
-        """Whether ``item`` waits."""
+        """Return whether ``item`` is delayed."""
         return item in self._waiting
 
     def put(self, item: K, due: float, priority: int) -> None:
-        """Have ``item`` wait until ``due``, or shorter if it waits already."""
+        """Delay ``item`` until ``due``, or until its present deadline if that is earlier."""
         known = self._waiting.get(item)
         if known is not None:
             old_due, sequence, old_priority = known
@@ -58,7 +58,7 @@ class DelayHeap(Generic[K]):
             heapq.heapify(self._heap)
 
     def next_due(self) -> float | None:
-        """The earliest deadline, or ``None`` when nothing waits."""
+        """Return the earliest deadline, or ``None`` if no item is delayed."""
         heap = self._heap
         while heap:
             due, sequence, item = heap[0]
@@ -81,6 +81,6 @@ class DelayHeap(Generic[K]):
         return out
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all items."""
         self._heap.clear()
         self._waiting.clear()

@@ -1,7 +1,7 @@
-"""The work queue: which key a worker takes next, and when.
+"""The work queue: decides which key a worker takes next, and when.
 
-Everything that changes state is a plain ``def`` without ``await`` and hence atomic on the event
-loop; only waiting for work is ``async``. There are no locks, and none are needed.
+Every method that changes state is a plain ``def`` without ``await`` and therefore atomic on the
+event loop; only waiting for work is ``async``. No locks are needed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from jobsetpy.workqueue._ratelimiters import RateLimiter, default_rate_limiter
 K = TypeVar("K", bound=Hashable)
 
 _TIMER_SLACK_S = 1e-5
-"""A deadline this near has passed: timers fire a clock tick early, and must not fire twice."""
+"""Remaining time, in seconds, below which a deadline has passed: a timer may fire a clock tick
+early and must not fire twice."""
 
 _SHORTEST_TIMER_S = 0.001
-"""uvloop's clock ticks in milliseconds: a shorter timer would fire at once, again and again."""
+"""Shortest timer in seconds. uvloop's clock has a resolution of 1 ms: a shorter timer would fire
+immediately, again and again."""
 
 
 class QueueShutDown(LifecycleError):  # noqa: N818 - named like asyncio.QueueShutDown
-    """``get`` on a queue that is shut down and holds nothing more."""
+    """``get`` was called on a queue that is shut down and empty."""
 
 
 class Processing(NamedTuple):
-    """What the queue knows of an item that a worker has taken.
+    """State of an item that a worker has taken.
 
-    ``priority`` is the one it was taken with, ``waited_s`` its seconds in the queue (delays not
-    counted), ``since`` the clock's monotonic time when it was taken.
+    ``priority`` is the priority it was taken with, ``waited_s`` its seconds in the queue (delays
+    not counted), ``since`` the monotonic time at which it was taken.
     """
 
     priority: int
@@ -43,7 +45,7 @@ class Processing(NamedTuple):
 
 
 class QueueObserver(Protocol):
-    """Is told what happens in a queue, for metrics; called synchronously, must not raise."""
+    """Callbacks for metrics of a queue; called synchronously, must not raise."""
 
     def on_add(self, priority: int) -> None:
         """An item was queued that was not queued before."""
@@ -63,7 +65,7 @@ class QueueObserver(Protocol):
 
 
 class NullQueueObserver:
-    """Hears everything, does nothing."""
+    """Observer that ignores every call."""
 
     __slots__ = ()
 
@@ -86,30 +88,30 @@ class WorkQueue(Generic[K]):
     Its laws (client-go's, plus priorities):
 
     1. **Merging.** An item is queued at most once: adding a queued item changes nothing, except
-       that a higher priority lifts it. The queue is therefore bounded by the number of keys.
-    2. **One worker a key.** An item that a worker has taken is given to no other until ``done``.
-    3. **Nothing is lost.** An item added while it is processed is queued again at ``done``, once,
+       that a higher priority replaces a lower one. The queue is therefore bounded by the number of
+       keys.
+    2. **One worker per key.** An item that a worker has taken is given to no other until ``done``.
+    3. **No lost items.** An item added while it is processed is queued again at ``done``, once,
        with the highest priority it was added with meanwhile.
-    4. **Order.** Higher priority first; within a priority, first come, first served. An item that
-       returns goes to the end, so a key that changes all the time cannot keep others waiting.
-    5. **No starving.** Every ``fair_every``-th item taken is the one that is queued longest, of
-       whatever priority. An item with *p* older ones before it waits for at most
-       ``fair_every * (p + 1)`` takings, however many of higher priority keep coming.
-    6. **Delays.** ``add_after`` adds when its time has come, never earlier (but for a tick of the
-       loop's clock). An item waiting for two deadlines keeps the earlier one; an ``add`` meanwhile
-       does not cancel the wait.
-    7. **Shutting down.** After ``shut_down`` nothing is accepted and waiting delays are dropped.
-       ``get`` gives out what is queued (with ``drain=False`` nothing more), then raises
-       :class:`QueueShutDown`.
+    4. **Order.** Higher priority first; within a priority, first in, first out. An item that
+       returns goes to the end, so a key that changes all the time cannot delay others.
+    5. **No starvation.** Every ``fair_every``-th item taken is the one that has been queued
+       longest, whatever its priority. An item with *p* older ones before it waits for at most
+       ``fair_every * (p + 1)`` other takes, however many items of higher priority are added.
+    6. **Delays.** ``add_after`` adds the item when its delay is over, never earlier (except for a
+       tick of the loop's clock). An item with two deadlines keeps the earlier one; an ``add``
+       meanwhile does not cancel the delay.
+    7. **Shutdown.** After ``shut_down`` no item is accepted and delayed items are dropped. ``get``
+       returns the queued items (none with ``drain=False``), then raises :class:`QueueShutDown`.
 
-    Not promised: an order between items added by different delays that end in the same tick.
+    Not guaranteed: an order between items added by different delays that end in the same tick.
 
     Args:
         rate_limiter: delays of ``add_rate_limited``; :func:`default_rate_limiter` when absent.
-        fair_every: see law 5; 1 ignores priorities.
-        clock: where time comes from. Timers run on the event loop whatever the clock; with a
-            clock that is not the loop's, delays end at the first ``get`` or ``poll`` after.
-        observer: hears adds, takings and times.
+        fair_every: interval, in items, of law 5; 1 ignores priorities.
+        clock: source of time. Timers always run on the event loop; with a clock that is not the
+            loop's, a delay ends at the first ``get`` or ``poll`` after its deadline.
+        observer: receives adds, takes and durations.
     """
 
     __slots__ = (
@@ -161,29 +163,29 @@ class WorkQueue(Generic[K]):
         self._shut = False
 
     def __len__(self) -> int:
-        """Items that could be taken now (neither processed nor waiting for a time)."""
+        """Number of items that could be taken now (neither processed nor delayed)."""
         return len(self._queued)
 
     @property
     def shutting_down(self) -> bool:
-        """Whether ``shut_down`` was called."""
+        """True once ``shut_down`` was called."""
         return self._shut
 
     @property
     def waiting(self) -> int:
-        """Items that wait for their time."""
+        """Number of delayed items."""
         return len(self._delayed)
 
     def depths(self) -> dict[int, int]:
-        """How many items are queued at each priority; empty priorities are left out."""
+        """Return the number of queued items at each priority, without empty priorities."""
         return {priority: len(level) for priority, level in self._levels.items()}
 
     def processing(self, item: K) -> Processing | None:
-        """What is known of an item that a worker has taken; ``None`` if none has."""
+        """Return the state of an item that a worker has taken; ``None`` if it is not taken."""
         return self._processing.get(item)
 
     def working_seconds(self) -> list[float]:
-        """For each item being processed, the seconds since it was taken."""
+        """Return, for each item being processed, the seconds since it was taken."""
         now = self._clock.monotonic()
         return [now - taken.since for taken in self._processing.values()]
 
@@ -200,7 +202,7 @@ class WorkQueue(Generic[K]):
         self._enqueue(item, priority)
 
     def add_after(self, item: K, delay_s: float, *, priority: int = 0) -> None:
-        """Queue ``item`` in ``delay_s`` seconds (law 6); at once when that is not positive."""
+        """Queue ``item`` in ``delay_s`` seconds (law 6); immediately if not positive."""
         if self._shut:
             return
         if delay_s <= 0:
@@ -216,8 +218,8 @@ class WorkQueue(Generic[K]):
 
         Args:
             item: usually one being processed.
-            priority: that with which the item was taken, when ``None``.
-            at_least_s: a minimum of the delay, such as a server's Retry-After.
+            priority: priority to add it with; ``None`` for the one with which it was taken.
+            at_least_s: minimum delay in seconds, such as a server's Retry-After.
 
         Returns:
             The delay in seconds.
@@ -232,11 +234,11 @@ class WorkQueue(Generic[K]):
         return delay_s
 
     def forget(self, item: K) -> None:
-        """``item`` succeeded, or is given up: its next failure counts as the first."""
+        """Reset the failures of ``item``, after success or when giving up."""
         self._limiter.forget(item)
 
     def num_requeues(self, item: K) -> int:
-        """Rate limited adds of ``item`` since it was last forgotten."""
+        """Return the number of rate-limited adds of ``item`` since ``forget``."""
         return self._limiter.num_requeues(item)
 
     # Taking
@@ -262,18 +264,18 @@ class WorkQueue(Generic[K]):
                 await waiter
             except BaseException:
                 if waiter.done() and not waiter.cancelled():
-                    # This call was woken for an item and cannot take it: pass the call on.
+                    # This call was woken for an item and cannot take it: wake another waiter.
                     self._wake()
                 elif waiter in self._waiters:
                     self._waiters.remove(waiter)
                 raise
 
     def get_nowait(self) -> K:
-        """Take an item that is there.
+        """Take an item without waiting.
 
         Raises:
-            asyncio.QueueEmpty: nothing is queued now.
-            QueueShutDown: nothing is queued, nor ever will be.
+            asyncio.QueueEmpty: no item is queued now.
+            QueueShutDown: the queue is shut down and empty.
         """
         self.poll()
         if self._queued:
@@ -284,7 +286,7 @@ class WorkQueue(Generic[K]):
         raise asyncio.QueueEmpty
 
     def done(self, item: K) -> None:
-        """Give back an item that was taken; it is queued again if it was added meanwhile.
+        """Return an item that was taken; it is queued again if it was added meanwhile.
 
         Raises:
             ValueError: ``item`` is not being processed.
@@ -299,7 +301,7 @@ class WorkQueue(Generic[K]):
             self._enqueue(item, priority)
 
     def poll(self) -> None:
-        """Queue the items whose time has come. Timers and ``get`` call it; nobody else needs to."""
+        """Queue the items whose delay is over. Called by timers and by ``get``."""
         if not self._delayed:
             return
         for item, priority in self._delayed.pop_due(self._clock.monotonic() + _TIMER_SLACK_S):
@@ -307,11 +309,11 @@ class WorkQueue(Generic[K]):
         self._set_timer()
 
     def shut_down(self, *, drain: bool = True) -> None:
-        """Accept nothing more (law 7); may be called again.
+        """Stop accepting items (law 7); may be called more than once.
 
         Args:
-            drain: give out what is queued before ``get`` raises; otherwise drop it, so that
-                workers finish what they are processing and stop.
+            drain: return the queued items before ``get`` raises; otherwise drop them, so that
+                workers finish the items they are processing and stop.
         """
         self._shut = True
         self._delayed.clear()
@@ -333,7 +335,7 @@ class WorkQueue(Generic[K]):
         if queued is not None:
             if priority <= queued[0]:
                 return
-            # Lifted: last in the new level, but its time in the queue (law 5) goes on.
+            # Last in the new level, but its time in the queue (law 5) continues.
             self._remove_from_level(item, queued[0])
             self._queued[item] = (priority, queued[1])
             self._append_to_level(item, priority)
@@ -381,7 +383,7 @@ class WorkQueue(Generic[K]):
                 return
 
     def _set_timer(self) -> None:
-        """Have ``poll`` called at the earliest deadline. Outside a loop ``get`` will do it."""
+        """Schedule ``poll`` for the earliest deadline. Outside a loop, ``get`` calls it."""
         due = self._delayed.next_due()
         if self._timer is not None:
             if due == self._timer_due:

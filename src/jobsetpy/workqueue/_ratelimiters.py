@@ -1,8 +1,8 @@
-"""How long a failed item waits before it is tried again.
+"""Delays of failed items before they are retried.
 
 Two limits answer two questions. ``ItemExponential``: how often may *this* item fail?
-``TokenBucket``: how many retries may *all* items together cause? ``MaxOf`` obeys both, and is what
-a controller gets by default.
+``TokenBucket``: how many retries may *all* items together cause? ``MaxOf`` applies both and is the
+default of a controller.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 _MAX_EXPONENT = 62
-"""2 to this many steps exceeds any cap; a larger exponent would overflow the float one day."""
+"""Maximum exponent of the back-off: above any cap; a larger one could overflow the float."""
 
 
 class RateLimiter(Protocol[K_contra]):
-    """Tells how long an item has to wait, and counts that it asked."""
+    """Source of the delay of a failed item; counts its retries."""
 
     def when(self, item: K_contra) -> float:
-        """Seconds until ``item`` may be tried again; each call counts as one retry."""
+        """Return the seconds until ``item`` may be retried; each call counts as one retry."""
         ...
 
     def forget(self, item: K_contra) -> None:
-        """``item`` succeeded (or is given up): its next failure is the first one again."""
+        """Reset the retries of ``item``, after success or when giving up."""
         ...
 
     def num_requeues(self, item: K_contra) -> int:
-        """How often ``when`` was asked for ``item`` since it was last forgotten."""
+        """Return the number of calls of ``when`` for ``item`` since ``forget``."""
         ...
 
 
@@ -43,8 +43,8 @@ class ItemExponential(Generic[K]):
     failed and was not forgotten since.
 
     Args:
-        base_s: wait after the first failure, in seconds.
-        cap_s: the longest wait, in seconds.
+        base_s: delay after the first failure, in seconds.
+        cap_s: maximum delay, in seconds.
     """
 
     __slots__ = ("_base_s", "_cap_s", "_failures")
@@ -58,30 +58,30 @@ class ItemExponential(Generic[K]):
         self._failures: dict[K, int] = {}
 
     def when(self, item: K) -> float:
-        """Seconds to wait after one more failure of ``item``."""
+        """Count a failure of ``item`` and return its delay in seconds."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
         return min(self._cap_s, self._base_s * 2.0 ** min(failures, _MAX_EXPONENT))
 
     def forget(self, item: K) -> None:
-        """Start over with ``item``."""
+        """Reset the failures of ``item``."""
         self._failures.pop(item, None)
 
     def num_requeues(self, item: K) -> int:
-        """Failures of ``item`` since it was last forgotten."""
+        """Return the number of failures of ``item`` since ``forget``."""
         return self._failures.get(item, 0)
 
 
 class TokenBucket(Generic[K]):
-    """At most ``burst`` retries at once and ``qps`` a second over time, whatever the item.
+    """Limit of all retries together: bursts of ``burst`` retries, and ``qps`` per second over time.
 
-    A caller that finds the bucket empty takes a token that does not exist yet: its wait is the
-    time until that token comes, so waits line up instead of all ending together.
+    A caller that finds the bucket empty takes a future token: its delay is the time until that
+    token is added, so that delays are spread instead of all ending together.
 
     Args:
-        qps: tokens that come back each second.
-        burst: tokens in a full bucket.
-        clock: where time comes from.
+        qps: tokens added per second.
+        burst: capacity of the bucket, in tokens.
+        clock: source of time.
     """
 
     __slots__ = ("_at", "_burst", "_clock", "_qps", "_tokens")
@@ -97,7 +97,7 @@ class TokenBucket(Generic[K]):
         self._at: float | None = None
 
     def when(self, item: K) -> float:  # noqa: ARG002 - all items share the bucket
-        """Take a token; seconds until it is really there."""
+        """Take a token; return the seconds until it is available."""
         now = self._clock.monotonic()
         if self._at is not None:
             gained = (now - self._at) * self._qps
@@ -107,15 +107,15 @@ class TokenBucket(Generic[K]):
         return max(0.0, -self._tokens / self._qps)
 
     def forget(self, item: K) -> None:
-        """Nothing: the bucket knows no items."""
+        """Do nothing: the bucket has no state per item."""
 
     def num_requeues(self, item: K) -> int:  # noqa: ARG002 - all items share the bucket
-        """Always 0: the bucket knows no items."""
+        """Return 0: the bucket has no state per item."""
         return 0
 
 
 class MaxOf(Generic[K]):
-    """The longest wait that any of ``limiters`` asks for; every one of them counts the retry."""
+    """Longest delay of several ``limiters``, each of which counts the retry."""
 
     __slots__ = ("_limiters",)
 
@@ -126,16 +126,16 @@ class MaxOf(Generic[K]):
         self._limiters = limiters
 
     def when(self, item: K) -> float:
-        """The longest of all waits."""
+        """Return the longest of all delays, in seconds."""
         return max([limiter.when(item) for limiter in self._limiters])
 
     def forget(self, item: K) -> None:
-        """Start over with ``item`` in every limiter."""
+        """Reset ``item`` in every limiter."""
         for limiter in self._limiters:
             limiter.forget(item)
 
     def num_requeues(self, item: K) -> int:
-        """The highest count of any limiter."""
+        """Return the highest count of any limiter."""
         return max([limiter.num_requeues(item) for limiter in self._limiters])
 
 
@@ -147,12 +147,12 @@ def default_rate_limiter(
     burst: int = 1000,
     clock: Clock | None = None,
 ) -> MaxOf[Hashable]:
-    """Per item 5 ms doubling up to 1,000 s; over all items 1,000 retries, then 100 a second.
+    """Return the default limiter: 5 ms to 1,000 s per item; 1,000 retries, then 100/s, over all.
 
-    client-go's bucket is ten times smaller (100, then 10 a second). With 5,000 keys in retry when
-    an API server comes back, that would have the last of them tried after eight minutes. 100 a
-    second is a fifth of the client's own limit of 500 requests a second, so retries do not crowd
-    out first attempts.
+    client-go's bucket is ten times smaller (100, then 10 per second). With 5,000 keys in retry
+    when an API server comes back, the last of them would be retried after eight minutes. 100 per
+    second is a fifth of the client's limit of 500 requests per second, so retries do not crowd out
+    first attempts.
     """
     return MaxOf(
         ItemExponential[Hashable](base_s=base_s, cap_s=cap_s),
