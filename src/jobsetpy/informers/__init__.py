@@ -1,6 +1,6 @@
 """Shared informers: lists, watches, caches with indexes and running tallies.
 
-Names are loaded on first use, because the agent needs the watcher and must not pay for the caches.
+Names are loaded on first use: the agent needs only the watcher and must not import the caches.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A buffer between a watch and a consumer that may be slow, bounded by the number of objects.
 
 Reading the watch must never wait for the consumer: the API server ends watches that are not
-drained. So the buffer takes everything at once, and keeps of each object only what the consumer
-still needs: the latest state wins, a deletion is kept. It holds at most two events for each object
-in each of four segments (changes, a complete list, changes since, a list in progress), however long
-the consumer sleeps.
+drained. The buffer therefore accepts every event immediately, and keeps for each object only what
+the consumer still needs: the latest state wins, a deletion is kept. It holds at most two events for
+each object in each of four segments (changes, a complete list, changes since, a list in progress),
+however long the consumer sleeps.
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -38,7 +38,7 @@ def _identity(event: Any) -> _Identity:
 
 
 class _Segment(Generic[T]):
-    """Changes, or one list: ``opening``, then what is known of each object, then ``closing``."""
+    """Changes, or one list: ``opening``, then the events of each object, then ``closing``."""
 
     __slots__ = ("bookmark", "closing", "is_list", "opening", "slots")
 
@@ -50,23 +50,23 @@ class _Segment(Generic[T]):
         self.bookmark: Bookmark | None = None
 
     def put(self, event: Applied[T] | Listed[T] | Deleted[T] | Unreadable) -> None:
-        """Merge an event into what waits of the same object, in that object's place."""
+        """Merge an event into the pending events of the same object, in that object's place."""
         identity = _identity(event)
         waiting = self.slots.get(identity)
         if waiting is None:
             self.slots[identity] = [event]
         elif isinstance(event, Deleted):
-            # Whatever was to come before is void: the consumer only needs to know the end.
+            # Earlier events are obsolete: the consumer only needs to know that the object is gone.
             waiting[:] = [event]
         elif isinstance(waiting[-1], Deleted):
-            # Deleted and created again: both matter, the consumer may know the old one by uid.
+            # Deleted and recreated: both matter, the consumer may know the old one by uid.
             waiting.append(event)
         else:
             waiting[-1] = event
-        self.bookmark = None  # a later one covers this event; an earlier one comes too early
+        self.bookmark = None  # it does not cover this event; a later bookmark will
 
     def pop(self) -> WatchEvent[T] | None:
-        """The next event, or ``None`` if nothing waits."""
+        """Remove and return the next event, or return ``None`` if none is pending."""
         if self.opening is not None:
             opening, self.opening = self.opening, None
             return opening
@@ -85,10 +85,11 @@ class _Segment(Generic[T]):
 
 
 class CoalescingBuffer(Generic[T]):
-    """Synchronous ``put`` that never waits; an endless async iterator on the other side.
+    """Buffer with a synchronous ``put`` that never waits, read as an endless async iterator.
 
-    One task may iterate. An object keeps its place when its state is replaced, so that one that
-    changes all the time is not put off for ever. A complete list makes void what waited before it.
+    One task may iterate. An object keeps its place when its state is replaced, so that an object
+    that changes all the time is not delayed for ever. A complete list discards the events before
+    it.
     """
 
     __slots__ = ("_segments", "_wake")
@@ -98,24 +99,24 @@ class CoalescingBuffer(Generic[T]):
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many objects wait, counted once for each segment that they wait in."""
+        """Number of pending objects, counted once for each segment that contains them."""
         return sum(len(segment.slots) for segment in self._segments)
 
     def put(self, events: Iterable[WatchEvent[T]]) -> None:
-        """Take events in the order they came."""
+        """Add events, in the order in which they were received."""
         for event in events:
             match event:
                 case ListStarted():
                     last = self._segments[-1] if self._segments else None
                     if last is not None and last.is_list and last.closing is None:
-                        self._segments.pop()  # the list began anew
+                        self._segments.pop()  # the list was restarted
                     self._segments.append(_Segment(event))
                 case ListCompleted():
                     segment = self._segments[-1]
                     segment.closing = event
                     self._segments.clear()
                     self._segments.append(segment)
-                    # What follows must not be merged into the list.
+                    # Later events must not be merged into the list.
                     self._segments.append(_Segment())
                 case Bookmark():
                     self._current().bookmark = event
@@ -129,7 +130,7 @@ class CoalescingBuffer(Generic[T]):
         return self._segments[-1]
 
     def pop(self) -> WatchEvent[T] | None:
-        """The next event if one waits; does not wait itself."""
+        """Remove and return the next event, or return ``None``; never waits."""
         while self._segments:
             segment = self._segments[0]
             event = segment.pop()

@@ -22,26 +22,26 @@ T = TypeVar("T")
 
 
 def namespaced(cls: type[Any]) -> bool:
-    """Whether objects of a class are in namespaces."""
+    """Return whether objects of a class are namespaced."""
     resource: ResourceInfo | None = getattr(cls, "RESOURCE", None)
     return resource is None or resource.namespaced
 
 
 _Scope: TypeAlias = tuple[type[Any], tuple[str, ...], str, str, bool, Share | None]
-"""Class, namespaces, label selector, field selector, whether the kind may be absent, shard."""
+"""Class, namespaces, label selector, field selector, ``optional``, shard."""
 
 
 class InformerCache:
     """Informers by kind and scope.
 
-    Handlers are told of first lists when all of them are complete: a handler may read any store.
+    Handlers are called only after all first lists are complete: a handler may read any store.
 
     Args:
         client: sends all requests.
-        options: for every informer, which adds its scope.
-        namespaces: of informers that name none, where objects are in namespaces; empty for all.
-        shard: of informers that name neither a namespace nor a shard, where objects are in
-            namespaces; ``None`` for everything.
+        options: options of every informer; each adds its scope.
+        namespaces: default namespaces of informers of namespaced kinds; empty for all.
+        shard: default shard of informers of namespaced kinds that name no namespace; ``None`` for
+            everything.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class InformerCache:
         self._started = False
 
     def __len__(self) -> int:
-        """How many informers there are."""
+        """Number of informers."""
         return len(self._informers)
 
     def informer(  # noqa: PLR0913 - what is cached, and how
@@ -78,17 +78,17 @@ class InformerCache:
         transform: Callable[[T], T] | None = None,
         optional: bool = False,
     ) -> SharedInformer[T]:
-        """The informer of that class and scope, the same for each caller.
+        """Return the informer of a class and scope, the same for each caller.
 
-        A later call may add indexes and tallies until the start; leaving ``transform`` out accepts
-        whichever there is. With ``optional``, a kind that the server does not know has no objects
-        until its definition comes.
+        A later call may add indexes and tallies until the start; without ``transform`` it accepts
+        the present one. With ``optional``, a kind that the server does not know has no objects
+        until its CRD is installed.
 
         Raises:
-            IndexConflictError: an index, tally or ``transform`` differs from what was declared.
+            IndexConflictError: an index, tally or ``transform`` differs from the declared one.
             AlreadyStartedError: the informer, index or tally is new, and the cache runs.
-            TypeError: the class stands for no kind.
-            ValueError: objects of this class are in no namespace.
+            TypeError: the class represents no kind.
+            ValueError: a namespace was given for a cluster-scoped class.
         """
         if getattr(cls, "RESOURCE", None) is None:
             name = getattr(cls, "__name__", repr(cls))
@@ -132,13 +132,13 @@ class InformerCache:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run all informers as long as the block lasts; a failure of one ends the block.
+        """Run all informers while the block runs; a failure of one ends the block.
 
-        The block starts at once, so that health can be served meanwhile: use ``wait_for_sync``
+        The block starts immediately, so that health can be served meanwhile: use ``wait_for_sync``
         before reading a store.
 
         Raises:
-            AlreadyStartedError: it runs already, or did.
+            AlreadyStartedError: the cache was started before.
         """
         if self._started:
             msg = "the informer cache was started already"
@@ -151,11 +151,11 @@ class InformerCache:
 
     @property
     def has_synced(self) -> bool:
-        """Whether every informer has synced and told its handlers."""
+        """True once every informer has synced and called its handlers with the first list."""
         return all(informer.has_synced for informer in self._informers.values())
 
     async def wait_for_sync(self) -> None:
-        """Wait until every informer has synced and told its handlers."""
+        """Wait until every informer has synced and called its handlers with the first list."""
         for informer in self._informers.values():
             await informer.wait_for_sync()
 
@@ -164,23 +164,23 @@ class InformerCache:
             await informer.store.wait_for_sync()
 
     def waits_for(self) -> str:
-        """Which informers have not synced, and why; a line or more for each."""
+        """Describe the informers that have not synced, and why; one or more lines for each."""
         return "\n".join(filter(None, (each.waits_for for each in self._informers.values())))
 
     def sizes(self) -> dict[str, int]:
-        """How many objects of each kind the stores hold."""
+        """Return the number of cached objects of each kind."""
         counts: dict[str, int] = {}
         for informer in self._informers.values():
             counts[informer.kind] = counts.get(informer.kind, 0) + len(informer.store)
         return counts
 
     def healthy(self, now: float | None = None) -> list[str]:
-        """Names of the informers that are *not* well; an empty list means all is.
+        """Return the kinds of the informers that are *not* healthy; empty if all are.
 
-        One is not well before its first list is complete, and when its server has been silent for
-        longer than the deadlines allow (45 s, plus the time to open a new watch).
+        An informer is unhealthy before its first list is complete, and when the server has been
+        silent for longer than the deadlines allow (45 s, plus the time to open a new watch).
 
         Args:
-            now: monotonic time to judge by; the clock's when absent.
+            now: monotonic time of the check; the clock's when absent.
         """
         return sorted({one.kind for one in self._informers.values() if not one.healthy(now)})

@@ -1,4 +1,4 @@
-"""What the watch machine asks its driver to do.
+"""Commands of the watch machine to its driver.
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -18,7 +18,7 @@ class RequestPage(msgspec.Struct, frozen=True):
 
 
 class OpenWatch(msgspec.Struct, frozen=True):
-    """Open a watch after ``resource_version``, which the server shall end after some seconds."""
+    """Open a watch after ``resource_version`` that the server ends after ``timeout_seconds``."""
 
     resource_version: str
     timeout_seconds: int

@@ -1,4 +1,4 @@
-"""What to do about a list or watch that the API server refuses: a sentence for people."""
+"""Hints for users: how to fix a list or watch that the API server refuses."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _UNREACHABLE = (
 
 
 def advice(error: Exception, resource: ResourceInfo, namespace: str = "") -> str:
-    """What helps against a failure; "" where there is nothing to say.
+    """Return a hint on how to fix a failure; "" if there is none.
 
     Args:
-        error: of a list or watch.
-        resource: what was asked for.
-        namespace: where; "" for everywhere.
+        error: failure of a list or watch.
+        resource: the requested resource.
+        namespace: the requested namespace; "" for all.
     """
     if isinstance(error, NotFoundError):
         return _unknown(resource)

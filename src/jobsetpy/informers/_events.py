@@ -1,14 +1,14 @@
-"""What a watch tells its consumer: one event protocol for the informers and for the agent.
+"""Events of a watch: one protocol for the informers and for the agent.
 
-A consumer that keeps a mapping of objects is always right if it follows five rules:
+A consumer that keeps a mapping of objects is always correct if it follows five rules:
 
-* ``ListStarted``: begin a new, empty mapping beside the old one. A second ``ListStarted`` before
-  ``ListCompleted`` means that the list began anew: throw the unfinished mapping away.
+* ``ListStarted``: begin a new, empty mapping in addition to the old one. A second ``ListStarted``
+  before ``ListCompleted`` means that the list was restarted: discard the unfinished mapping.
 * ``Listed``: put the object into the new mapping.
-* ``Unreadable``: take the object over from the old mapping, as it was, if it is there.
-* ``ListCompleted``: the new mapping replaces the old one; what it lacks is gone.
-* ``Applied`` and ``Deleted``: change the current mapping, or the new one while a list is going on
-  (that happens only in streaming lists).
+* ``Unreadable``: copy the object unchanged from the old mapping, if it is there.
+* ``ListCompleted``: the new mapping replaces the old one; objects missing from it are gone.
+* ``Applied`` and ``Deleted``: change the current mapping, or the new one during a list (that
+  happens only in streaming lists).
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Identified(Protocol):
-    """The metadata the machinery reads of every object."""
+    """Metadata that informers read of every object."""
 
     @property
     def name(self) -> str: ...
@@ -40,16 +40,16 @@ class ListStarted(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """An object of the list that is going on."""
+    """An object of the list in progress."""
 
     obj: T
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
-    """An object of the list that is going on, which does not fit the model.
+    """An object of the list in progress that does not fit the model.
 
-    It is there all the same: who takes it for gone would undo what has been done for it. ``uid`` is
-    "" if it could not be read; an object of another one is another object, and gone indeed.
+    The object exists: a consumer that treated it as deleted would undo the work done for it.
+    ``uid`` is "" if it could not be read; a known object of this name with another uid is deleted.
     """
 
     namespace: str
@@ -58,7 +58,7 @@ class Unreadable(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListCompleted(msgspec.Struct, frozen=True):
-    """The list is complete as of ``resource_version``; whatever was not listed is gone."""
+    """The list is complete as of ``resource_version``; objects that were not listed are gone."""
 
     resource_version: str
 
@@ -72,8 +72,8 @@ class Applied(msgspec.Struct, Generic[T], frozen=True, gc=False):
 class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """An object was deleted, or left the selector's scope.
 
-    When ``final_state_known`` is false, the last state was not seen: ``obj`` is the last state that
-    was, or (from a watch, if the server's JSON did not fit the model) holds the identity alone.
+    When ``final_state_known`` is false, the final state was not seen: ``obj`` is the last known
+    state, or (from a watch, if the server's JSON did not fit the model) the identity alone.
     """
 
     obj: T

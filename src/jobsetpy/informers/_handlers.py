@@ -1,4 +1,4 @@
-"""Who listens to an informer, and how far each has been told."""
+"""Handlers of an informer, and the delivery of changes to them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Handler(Protocol[T_contra]):
-    """Hears of each change after the store has it.
+    """Callbacks for changes, called after the store has them.
 
     Called from the event loop: must not block and must not raise. An exception is a programming
-    error and ends the informer's ``run``, with it the process.
+    error and ends the informer's ``run``, and with it the process.
     """
 
     def on_add(self, obj: T_contra, *, initial: bool) -> None:
-        """A new object; ``initial`` if it was there when the handler began to listen."""
+        """A new object; ``initial`` if it existed when the handler was added."""
 
     def on_update(self, old: T_contra, new: T_contra) -> None:
         """An object's state changed; states in between may have been skipped."""
@@ -28,9 +28,10 @@ class Handler(Protocol[T_contra]):
         """An object is gone.
 
         Args:
-            obj: the state that was told last; whoever has counted it can subtract it. What the
-                server shows of a deleted object may never have been told.
-            final_state_known: whether the deletion itself was seen; else a list lacked the object.
+            obj: the last delivered state, so that a handler that counted it can subtract it. The
+                server's final state of the object may never have been delivered.
+            final_state_known: true if the deletion itself was seen; false if the object was missing
+                from a list.
         """
 
 
@@ -46,9 +47,9 @@ class Registration:
 
     @property
     def has_synced(self) -> bool:
-        """Whether the handler has been told of all objects of the first list.
+        """True once the handler was called with all objects of the first list.
 
-        The store is synced earlier: a handler is told afterwards, in slices.
+        The store is synced earlier: handlers are called afterwards, in slices.
         """
         return self._synced.is_set()
 
@@ -57,18 +58,19 @@ class Registration:
         await self._synced.wait()
 
     def remove(self) -> None:
-        """Call the handler no more; doing so twice is harmless."""
+        """Stop calling the handler; idempotent."""
         self._active = False
 
 
 class HandlerSet(Generic[T]):
     """The handlers of one informer.
 
-    Tells a list's changes to those who listened when the list was complete: whoever joins while
-    they are being told has all present objects replayed instead, and must not hear them twice.
+    The changes of a list are delivered to the handlers that were registered when the list was
+    complete: a handler that joins during delivery has all present objects replayed instead, and
+    must not receive them twice.
 
     Args:
-        lists: how many first lists there are: one, or one of each namespace.
+        lists: number of first lists: one, or one per namespace.
     """
 
     __slots__ = ("_announced", "_first", "_lists", "_members", "_synced", "everybody")
@@ -76,7 +78,7 @@ class HandlerSet(Generic[T]):
     def __init__(self, lists: int = 1) -> None:
         self._members: tuple[Registration, ...] = ()
         self.everybody: Audience[T] = Audience(())
-        """Who is told of what has just happened."""
+        """Receivers of watch events: all handlers."""
         self._announced = False
         self._first: tuple[Registration, ...] = ()
         self._lists = lists
@@ -84,13 +86,13 @@ class HandlerSet(Generic[T]):
 
     @property
     def synced(self) -> asyncio.Event:
-        """Set when the first list has been told to all who listened then."""
+        """Event set when the first list was delivered to all handlers registered at its end."""
         return self._synced
 
     def join(self, handler: Handler[T], store: Store[T]) -> Registration:
-        """Add a handler; if others have been told of the first list, it is told of all objects.
+        """Add a handler; if delivery of the first list has begun, replay all objects to it.
 
-        One that comes before is told with them: a store may be synced for some time before.
+        A handler added earlier takes part in that delivery, even if the store is already synced.
         """
         registration = Registration(handler)
         if self._announced:
@@ -103,10 +105,10 @@ class HandlerSet(Generic[T]):
         return registration
 
     def begin_announcement(self, *, initial: bool) -> Audience[T]:
-        """A list is complete, and so are all first ones; who is to be told what it changed.
+        """Return the receivers of the changes of a list, once all first lists are complete.
 
         Args:
-            initial: whether it is a first list; ``end_announcement`` has to follow.
+            initial: true for a first list; ``end_announcement`` has to follow.
         """
         if not initial:
             return self.everybody
@@ -115,7 +117,7 @@ class HandlerSet(Generic[T]):
         return Audience(self._first)
 
     def end_announcement(self) -> None:
-        """Everything in one of the first lists has been told."""
+        """Record that the changes of one of the first lists were delivered."""
         self._lists -= 1
         if self._lists:
             return
@@ -126,7 +128,7 @@ class HandlerSet(Generic[T]):
 
 
 class Audience(Generic[T]):
-    """Those who are told of the same changes."""
+    """Handlers that receive the same changes."""
 
     __slots__ = ("_members",)
 
@@ -137,16 +139,16 @@ class Audience(Generic[T]):
         return [member._handler for member in self._members if member._active]  # noqa: SLF001 - as above
 
     def added(self, obj: T, *, initial: bool) -> None:
-        """Tell of a new object."""
+        """Deliver a new object."""
         for handler in self._listeners():
             handler.on_add(obj, initial=initial)
 
     def updated(self, old: T, new: T) -> None:
-        """Tell of a changed object."""
+        """Deliver a changed object."""
         for handler in self._listeners():
             handler.on_update(old, new)
 
     def deleted(self, obj: T, *, final_state_known: bool) -> None:
-        """Tell of an object that is gone."""
+        """Deliver the deletion of an object."""
         for handler in self._listeners():
             handler.on_delete(obj, final_state_known=final_state_known)

@@ -1,4 +1,4 @@
-"""Indexes of a store: which objects have a certain value, kept up to date by each event.
+"""Indexes of a store: objects by value, kept up to date by each event.
 
 Name and function are declared together, in one constant, before the informer starts.
 """
@@ -13,8 +13,8 @@ import attrs
 T = TypeVar("T")
 
 Identity: TypeAlias = tuple[str, str]
-"""Namespace and name. Tables are keyed by tuples, which Python hashes and compares natively; an
-``ObjectKey`` does both in Python code, five times as slow."""
+"""Namespace and name. Tables are keyed by tuples, which Python hashes and compares natively;
+``ObjectKey`` does both in Python code, which takes five times as long."""
 
 
 @attrs.frozen
@@ -23,8 +23,8 @@ class Index(Generic[T]):
 
     Args:
         name: unique within a store; the field's path is a good name.
-        func: must depend on the object alone, and returns any number of values; a text is one
-            value, ``None`` is none. An object for which it raises is not in the index.
+        func: returns any number of values, and must depend on the object alone; a string is one
+            value, ``None`` is no value. An object for which it raises is not in the index.
     """
 
     name: str
@@ -65,11 +65,11 @@ class IndexTable(Generic[T]):
 
     @property
     def title(self) -> str:
-        """What it is called in messages."""
+        """Name of the index in messages."""
         return f"index {self.index.name!r}"
 
     def of(self, obj: T | None) -> tuple[str, ...]:
-        """The values of an object, each once; none for ``None``. May raise what ``func`` raises."""
+        """Return the distinct values of an object, () for ``None``. Raises what ``func`` raises."""
         if obj is None:
             return ()
         found: Any = self.index.func(obj)  # users' code: types are not checked
@@ -99,10 +99,10 @@ class IndexTable(Generic[T]):
                 self.entries.setdefault(value, {})[identity] = obj
 
     def nothing(self) -> tuple[str, ...]:
-        """What an object has for which the function fails."""
+        """Return the entry of an object for which the function fails."""
         return ()
 
     def forget(self, identity: Identity) -> None:
-        """Take an object out of which nobody can say any more where it is; O(values)."""
+        """Remove an object whose values are no longer known; O(values)."""
         for value in [value for value, bucket in self.entries.items() if identity in bucket]:
             self.change(identity, (value,), (), None)

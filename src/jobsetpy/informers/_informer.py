@@ -1,6 +1,6 @@
-"""One list and watch for all who are interested in a collection: a store and its handlers.
+"""One list and watch shared by all consumers of a collection: a store and its handlers.
 
-Handlers are synchronous and only enqueue; whoever has to do I/O does it in a worker.
+Handlers are synchronous and only enqueue; I/O is done in a worker.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ T = TypeVar("T")
 
 
 class SharedInformer(Generic[T]):
-    """Caches one collection and tells handlers of changes.
+    """Cache of one collection that notifies handlers of changes.
 
-    Guarantees: per object, each handler hears adds, updates and deletes in the order they happened,
-    alternating as they must (no update before an add, none after a delete), and only after the
-    store shows the change. A handler that is added late is told of all present objects first, as
-    adds. After lost events (a new list), deletions are told with ``final_state_known=False``; an
-    object that was deleted and created again in between is told as a delete and an add. States in
+    Guarantees: per object, each handler receives adds, updates and deletes in the order in which
+    they happened, in a valid sequence (no update before an add, none after a delete), and only
+    after the store shows the change. A handler that is added late first receives all present
+    objects as adds. After lost events (a new list), deletions have ``final_state_known=False``; an
+    object that was deleted and recreated in between is delivered as a delete and an add. States in
     between may be skipped. Not guaranteed: any order between objects.
 
     Args:
         client: sends the requests.
         cls: the wire class of the objects.
-        options: what is watched, and with which limits.
-        namespaces: to follow these, each by a list and a watch of its own, into the one store,
-            instead of that of ``options``.
-        indexes: what ``store.by_index`` shall answer.
-        tallies: what ``store.tally`` shall answer.
+        options: scope and limits of the watch.
+        namespaces: namespaces to follow, each with its own list and watch, in one store; overrides
+            the namespace of ``options``.
+        indexes: indexes for ``store.by_index``.
+        tallies: tallies for ``store.tally``.
         transform: applied to each object before it is stored. An object for which this, or the
-            function of an index or tally, raises is told to the observer and left out of it.
-        before_first: awaited before handlers are told of the first list, such as until other
+            function of an index or tally, raises is reported to the observer and left out of it.
+        before_first: awaited before handlers receive the first list, for example until other
             stores that they read are complete.
 
     Raises:
-        ValueError: objects of this class are in no namespace.
+        ValueError: a namespace was given for a cluster-scoped class.
     """
 
     def __init__(
@@ -107,17 +107,17 @@ class SharedInformer(Generic[T]):
 
     @property
     def shard(self) -> Share | None:
-        """The share that it follows; ``None`` for everything."""
+        """The followed shard; ``None`` for everything."""
         return self._shard
 
     @property
     def started(self) -> bool:
-        """Whether ``run`` was called."""
+        """True once ``run`` was called."""
         return self._started
 
     @property
     def has_synced(self) -> bool:
-        """Whether the store is synced and the handlers have been told of the first list."""
+        """True once the store is synced and the handlers have received the first list."""
         return self._handlers.synced.is_set()
 
     async def wait_for_sync(self) -> None:
@@ -128,14 +128,14 @@ class SharedInformer(Generic[T]):
     def last_activity(self) -> float | None:
         """Monotonic time of the last sign of life from the server; ``None`` before the first.
 
-        Of several watches, the one that has been silent for longest.
+        With several watches, the time of the one that has been silent for longest.
         """
         times = [watcher.last_activity for watcher in self._watchers]
         return None if None in times else min(time for time in times if time is not None)
 
     @property
     def waits_for(self) -> str:
-        """Why it has not synced; "" if it has."""
+        """Reason why the informer has not synced; "" if it has."""
         if self.has_synced:
             return ""
         if not self._started:
@@ -152,31 +152,31 @@ class SharedInformer(Generic[T]):
         return "\n".join([f"no list of {self.kind}: {failure}", *getattr(failure, "__notes__", ())])
 
     def healthy(self, now: float | None = None) -> bool:
-        """Whether the store is synced and the server has answered lately.
+        """Return whether the store is synced and the server has answered recently.
 
         Args:
-            now: monotonic time to judge by; the clock's when absent.
+            now: monotonic time of the check; the clock's when absent.
         """
         silent = any(watcher.silent_too_long(now) for watcher in self._watchers)
         return self.store.has_synced and not silent
 
     def add_index(self, index: Index[T]) -> None:
-        """Declare an index; only before the start, except for one that is declared already.
+        """Declare an index; only before the start, unless it is declared already.
 
         Raises:
             IndexConflictError: another function has that name.
-            AlreadyStartedError: it is new and the informer runs.
+            AlreadyStartedError: the index is new and the informer runs.
         """
         if self._started:
             self._require_declared(index)
         self._writer.add_index(index)
 
     def add_tally(self, tally: Tally[T, Any, Any]) -> None:
-        """Declare a tally; only before the start, except for one that is declared already.
+        """Declare a tally; only before the start, unless it is declared already.
 
         Raises:
             IndexConflictError: another function has that name.
-            AlreadyStartedError: it is new and the informer runs.
+            AlreadyStartedError: the tally is new and the informer runs.
         """
         if self._started:
             self._require_declared(tally)
@@ -188,9 +188,10 @@ class SharedInformer(Generic[T]):
             raise AlreadyStartedError(msg)
 
     def add_handler(self, handler: Handler[T]) -> Registration:
-        """Tell ``handler`` of all changes from now on.
+        """Call ``handler`` with all changes from now on.
 
-        If the store is synced, the handler is called with all present objects before this returns.
+        If the first list was delivered already, the handler is called with all present objects
+        before this returns.
         """
         return self._handlers.join(handler, self.store)
 
@@ -198,7 +199,7 @@ class SharedInformer(Generic[T]):
         """Follow the collection until cancelled.
 
         Raises:
-            AlreadyStartedError: it runs already, or did.
+            AlreadyStartedError: the informer was started before.
         """
         if self._started:
             msg = f"the informer of {self.kind} was started already"

@@ -1,6 +1,6 @@
-"""A share of all objects by a key that no API server knows, such as the name of their owner.
+"""Shards by a key that the API server cannot select by, such as the name of the owner.
 
-Everything is sent and decoded; what is of other shares is dropped before anybody keeps it.
+The server sends all objects; those of other shards are dropped before they are cached.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from jobsetpy.informers._shard import Identity
 
 @lru_cache(maxsize=1 << 15)
 def place_of(namespace: str, name: str, count: int) -> int:
-    """Which of ``count`` shares a name belongs to; every release and machine has to agree.
+    """Return the shard of a name, 0 to ``count - 1``; the same in all releases, on all machines.
 
-    Names that differ in their last digit only are spread as evenly as any.
+    Names that differ only in their last digit are spread as evenly as any others.
     """
     digest = blake2b(f"{namespace}/{name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % count
@@ -28,11 +28,11 @@ def place_of(namespace: str, name: str, count: int) -> int:
 
 @attrs.define
 class Assignment:
-    """Which share a process has. It may be known only after informers were declared.
+    """Shard assigned to a process, which may become known after informers are declared.
 
     Args:
-        count: how many shares there are.
-        index: which one, from 0; ``None`` as long as that is not known.
+        count: number of shards.
+        index: index of the shard, from 0; ``None`` while it is not known.
     """
 
     count: int
@@ -45,13 +45,13 @@ def _decoder(model: type[Any] | None) -> msgspec.json.Decoder[Any] | None:
 
 @attrs.frozen(eq=False)
 class KeyedShard:
-    """The objects whose key is in the share of an assignment.
+    """The objects whose key belongs to the assigned shard.
 
     Args:
-        assignment: which one; known when the informer starts.
-        key: the name that decides, by an object's metadata; with "", an object is in every share.
-        peek: a model of objects with what ``key`` reads of their metadata and nothing else, to be
-            decoded in a tenth of the time; ``None`` if that does not pay.
+        assignment: the assigned shard; its index must be known when the informer starts.
+        key: returns the sharding key of an object's metadata; objects with "" are in every shard.
+        peek: a model with only the metadata that ``key`` reads, decoded in a tenth of the time;
+            ``None`` if that is not worthwhile.
     """
 
     assignment: Assignment
@@ -59,18 +59,18 @@ class KeyedShard:
     peek: msgspec.json.Decoder[Any] | None = attrs.field(default=None, converter=_decoder)
 
     moves = True
-    """A key may change: an object that comes from another share is new, one that leaves is gone."""
+    """A key may change: an object that enters the shard is added, one that leaves is deleted."""
 
     @property
     def selector(self) -> str:
-        """Nothing that the API server could be asked for."""
+        """Always "": the API server cannot select by the key."""
         return ""
 
     def holds(self, metadata: Identity) -> bool:
-        """Whether an object is in the share.
+        """Return whether an object is in the shard.
 
         Raises:
-            RuntimeError: nobody knows yet which share that is.
+            RuntimeError: the index of the shard is not known yet.
         """
         if self.assignment.index is None:
             raise RuntimeError("the informer of a share runs before the share is known")
@@ -79,7 +79,7 @@ class KeyedShard:
         return not name or place_of(metadata.namespace, name, self.assignment.count) == here
 
     def foreign(self, raw: msgspec.Raw) -> Any:
-        """An object of another share, as the model of ``peek`` has it; else ``None``."""
+        """Return an object of another shard, decoded as ``peek``; else ``None``."""
         if self.peek is None:
             return None
         try:
@@ -90,5 +90,5 @@ class KeyedShard:
         return None if not metadata.name or self.holds(metadata) else peeked
 
     def may_hold(self, metadata: Identity) -> bool:  # noqa: ARG002 - the signature of Share
-        """Whether an object may be in the share of which only the identity can be read."""
+        """Return whether an object of which only the identity is known may be in the shard."""
         return True

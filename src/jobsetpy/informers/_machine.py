@@ -1,41 +1,40 @@
 """List and watch as a state machine that does no I/O, so that any order of faults can be tested.
 
-The driver reads ``command``, does what it says, and reports the outcome by one of the ``on_*``
-methods; these return the events for the consumer. Time comes in as an argument, chance as a
-function. One machine follows one collection for ever; it has no final state::
+The driver reads ``command``, executes it, and reports the outcome by one of the ``on_*`` methods;
+these return the events for the consumer. Time is passed as an argument, randomness as a function.
+One machine follows one collection for ever; it has no final state::
 
-    LISTING ──last page──► WATCHING ◄─┐        from every state: Wait, then go on
+    LISTING ──last page──► WATCHING ◄─┐        from every state: Wait, then continue
        ▲                      │  └────┘ end of stream, silence, failure: same resourceVersion
        └───── expired (410) ──┘
     INITIAL (streaming list) ──marked bookmark──► WATCHING;  refused ──► LISTING
 
-Rules, and where they come from:
+Rules and their reasons:
 
-* A list is consistent (no resourceVersion asked for), so a view never goes back in time. All pages
-  belong to the first page's snapshot; if the continue token expires, the list begins anew, the
+* A list is consistent (it sets no resourceVersion), so a view never goes back in time. All pages
+  belong to the first page's snapshot; if the continue token expires, the list is restarted, the
   second time in a row without pages.
-* After a clean end the watch resumes at once where it was, without a list: under load the API
+* After a clean end the watch resumes immediately where it was, without a list: under load the API
   server ends watches several times a minute. Only ends in quick succession (streams that lived less
   than ``QUICK_S``) are spread by back-off with full jitter.
-* 410, as a status or as an ERROR event, makes a new list; so does a resourceVersion that fails
-  ``STUCK_LIMIT`` times in a row for other reasons, 429 and a broken network excepted.
-* **Silence.** The server promises no traffic on a quiet watch: bookmarks come about once a minute,
-  and two seconds before the end that ``timeoutSeconds`` asks for. A watch may thus be dead long
-  before a missing bookmark tells. So a stream that says nothing for the idle deadline (drawn anew
-  for each stream, between 2/3 and all of ``idle_timeout_s``, 30 to 45 s by default) is given up,
-  and the watch resumes on a new connection. The watch after a silent one *probes*: it asks the
-  server to end it shortly before the idle deadline. Its last bookmark is the sign of life, and it
-  moves the resourceVersion on, which would otherwise age out of the server's history (about 75 s)
-  and cost a list each time. The first object event ends probing. Cost: one watch request in about
-  30 s for each quiet watch, on the connection that is open already. Those who have a better sign of
-  life can set ``idle_timeout_s`` above 90 s: then ordinary bookmarks keep the stream alive.
-* resourceVersions of one collection grow and compare as integers (KEP-5504). Events older than what
-  was seen are dropped, so a repeated history resurrects nothing. Where one is no number, nothing is
-  compared.
-
-* Of a shard, what the server sends of other shards' objects moves the resourceVersion on and is
-  otherwise dropped: a server that does not know shards (KEP-5866), or not this kind of them, sends
-  everything. Where what decides may change, an object that leaves the shard is told as deleted.
+* 410, as a status or as an ERROR event, causes a new list; so does a resourceVersion that fails
+  ``STUCK_LIMIT`` times in a row for other reasons, except 429 and a broken network.
+* **Silence.** The server guarantees no traffic on a quiet watch: it sends bookmarks about once a
+  minute, and two seconds before the end that ``timeoutSeconds`` sets. A watch may thus be dead long
+  before a missing bookmark shows it. A stream that is silent for the idle deadline (chosen for each
+  stream, between 2/3 and all of ``idle_timeout_s``, 30 to 45 s by default) is therefore closed, and
+  the watch resumes on a new connection. The watch after a silent one *probes*: it asks the server
+  to end it shortly before the idle deadline. Its last bookmark is the sign of life, and it advances
+  the resourceVersion, which would otherwise age out of the server's history (about 75 s) and cost a
+  list each time. The first object event ends probing. Cost: one watch request per 30 s or so for
+  each quiet watch, on the existing connection. A program with a better sign of life can set
+  ``idle_timeout_s`` above 90 s: then ordinary bookmarks keep the stream alive.
+* resourceVersions of one collection increase and compare as integers (KEP-5504). Events older than
+  the last one are dropped, so a repeated history does not bring back deleted objects. If one is not
+  a number, nothing is compared.
+* With a shard, events for objects of other shards advance the resourceVersion and are otherwise
+  dropped: a server without shards (KEP-5866), or without this kind of shard, sends everything. If
+  the sharding key may change, an object that leaves the shard is reported as deleted.
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -77,17 +76,17 @@ from jobsetpy.informers._reading import FrameReader, metadata_of
 T = TypeVar("T")
 
 QUICK_S: Final = 1.0
-"""A stream that ends sooner than this counts as trouble, if it happens repeatedly."""
+"""Lifetime, in seconds, below which the end of a stream counts as a failure if it is repeated."""
 STUCK_LIMIT: Final = 5
-"""After so many failures at one resourceVersion the machine lists again."""
+"""Number of failures at one resourceVersion after which the machine lists again."""
 PROBE_MARGIN_S: Final = 5.0
-"""A probing watch asks the server to end it so long before the idle deadline."""
+"""Time between the end of a probing watch, set by the server, and the idle deadline, in seconds."""
 PROBE_MIN_S: Final = 10
-"""No probing watch is shorter; with idle deadlines below 15 s there is no probing."""
+"""Minimum length of a probing watch, in seconds; no probing with idle deadlines below 15 s."""
 ABSENT_S: Final = 10.0
-"""How often a kind is looked for that the server does not know, where that is allowed."""
+"""Interval, in seconds, between lists of an optional kind that the server does not know."""
 STREAMING_TRIES: Final = 3
-"""Streaming lists that may break before the machine turns to paged lists."""
+"""Number of failed streaming lists after which the machine uses paged lists."""
 
 
 class _Phase(enum.Enum):
@@ -97,7 +96,7 @@ class _Phase(enum.Enum):
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether a resourceVersion is certainly before another (KEP-5504: decimal integers)."""
+    """Return whether a resourceVersion is certainly before another (KEP-5504: decimal integers)."""
     if not (version.isdecimal() and than.isdecimal()):
         return False
     return (len(version), version) < (len(than), than)
@@ -108,13 +107,13 @@ def _backoff(options: WatchOptions) -> Backoff:
 
 
 class WatchMachine(Generic[T]):
-    """Follows one collection; see the module's text for the rules.
+    """List and watch of one collection, by the rules of this module.
 
     Args:
-        decode: makes an object from its JSON. Objects need ``metadata`` with at least ``name``,
+        decode: decodes an object from its JSON. Objects need ``metadata`` with at least ``name``,
             ``namespace``, ``uid`` and ``resource_version``.
         kind: name of the kind, for the observer.
-        options: see ``WatchOptions``.
+        options: scope and limits of the watch.
     """
 
     __slots__ = (
@@ -158,7 +157,7 @@ class WatchMachine(Generic[T]):
         self._list_backoff = _backoff(options)
         self._version = ""
         self._list_version = ""
-        self._list_open = False  # ListStarted was given out, ListCompleted not yet
+        self._list_open = False  # ListStarted was delivered, ListCompleted not yet
         self._expiries = 0
         self._streaming = options.streaming
         self._streaming_failures = 0
@@ -166,7 +165,7 @@ class WatchMachine(Generic[T]):
         self._idle_s = options.idle_timeout_s
         self._probing = False
         self._progressed = False
-        self._streak = 0  # ends and expiries since a stream last lived or moved on
+        self._streak = 0  # ends and expiries since a stream lived for QUICK_S
         self._stuck = 0
         self._next: Command | None = None
         self._phase = _Phase.LISTING
@@ -174,21 +173,21 @@ class WatchMachine(Generic[T]):
         self._begin_list(0.0)
 
     # ---------------------------------------------------------------------------------------------
-    # What the driver reads.
+    # Outputs for the driver.
 
     @property
     def command(self) -> Command:
-        """What to do now; stays the same until an ``on_*`` method is called."""
+        """Command to execute now; unchanged until an ``on_*`` method is called."""
         return self._command
 
     @property
     def resource_version(self) -> str:
-        """Everything up to here has been given out; "" before the first list is complete."""
+        """Version up to which events were delivered; "" before the first list is complete."""
         return self._version
 
     @property
     def listed(self) -> bool:
-        """Whether the last list that began is complete."""
+        """True if the last list that began is complete."""
         return self._phase is _Phase.WATCHING
 
     # ---------------------------------------------------------------------------------------------
@@ -206,14 +205,14 @@ class WatchMachine(Generic[T]):
         continue_token: str,
         bad: Sequence[DecodeError] = (),
     ) -> list[WatchEvent[T]]:
-        """The page asked for by ``RequestPage`` has come; ``bad`` are those that did not decode."""
+        """The page of ``RequestPage`` was received; ``bad`` are the objects that did not decode."""
         assert isinstance(self._command, RequestPage)
         events: list[WatchEvent[T]] = []
         if not self._command.continue_token:
             events.append(ListStarted())
             self._list_open = True
             # A later page may name a newer version if the server continued from another snapshot;
-            # watching from the first page's repeats events then, where the newer would lose some.
+            # a watch from the first page's version repeats events, one from the newer loses some.
             self._list_version = resource_version
         shard = self._shard
         if shard is None:
@@ -232,7 +231,7 @@ class WatchMachine(Generic[T]):
         return events
 
     def on_absent(self) -> list[WatchEvent[T]]:
-        """The server does not know the kind: there are no objects; look for it again later."""
+        """The server does not know the kind: there are no objects; list again later."""
         assert isinstance(self._command, RequestPage)
         self._version = ""
         self._list_open = False
@@ -242,7 +241,7 @@ class WatchMachine(Generic[T]):
         return [ListStarted(), ListCompleted("")]
 
     def on_opened(self, now: float) -> None:
-        """The watch asked for by ``OpenWatch`` is open; ``now`` in seconds of any clock."""
+        """The watch of ``OpenWatch`` is open; ``now`` in seconds of any clock."""
         assert isinstance(self._command, OpenWatch)
         self._opened_at = now
         self._progressed = False
@@ -251,10 +250,10 @@ class WatchMachine(Generic[T]):
         self._command = ReadFrames(self._idle_s)
 
     def on_frames(self, frames: Sequence[WatchFrame], now: float) -> list[WatchEvent[T]]:
-        """Lines of the open watch have come.
+        """Lines of the open watch were received.
 
-        If ``command`` is no longer ``ReadFrames`` afterwards, the stream is to be closed; lines
-        that follow an error are ignored.
+        If ``command`` is no longer ``ReadFrames`` afterwards, the driver closes the stream; lines
+        after an error are ignored.
         """
         events: list[WatchEvent[T]] = []
         if self._phase is _Phase.INITIAL and not self._list_open:
@@ -274,7 +273,7 @@ class WatchMachine(Generic[T]):
         return events
 
     def on_eof(self, now: float) -> None:
-        """The server ended the stream in order."""
+        """The server ended the stream cleanly."""
         lived = self._settle(now, "eof")
         if self._phase is _Phase.INITIAL:
             # A server that knows streaming lists does not end one in the middle.
@@ -283,7 +282,7 @@ class WatchMachine(Generic[T]):
             self._open(0.0 if lived else self._pause_unless_first())
 
     def on_silence(self, now: float) -> None:
-        """Nothing came for ``idle_s`` seconds; the stream is to be given up."""
+        """The stream was silent for ``idle_s`` seconds; the driver closes it."""
         self._observer.on_silence(self._kind, self._idle_s)
         self._settle(now, "silence")
         if self._phase is _Phase.INITIAL:
@@ -335,12 +334,12 @@ class WatchMachine(Generic[T]):
         ):
             assert shard is not None
             if shard.moves and obj is not None:
-                events.append(Deleted(obj, known))  # of what may have been here; mostly of nothing
+                events.append(Deleted(obj, known))  # in case it was in this shard before
             return
         if obj is None:
             if initial and type_ != "DELETED":
                 events.append(Unreadable(meta.namespace, meta.name, meta.uid))
-            return  # the consumer keeps the state before, which is better than none
+            return  # the consumer keeps the previous state, which is better than none
         if type_ == "DELETED":
             events.append(Deleted(obj, known))
         elif initial:
@@ -406,7 +405,7 @@ class WatchMachine(Generic[T]):
         events.append(ListCompleted(version))
 
     def _open(self, wait: float) -> None:
-        """Open a watch where the last one ended; both deadlines are drawn anew."""
+        """Open a watch where the last one ended, with new random deadlines."""
         options = self._options
         self._idle_s = options.idle_timeout_s * (2 + options.rand()) / 3
         low, high = options.server_timeout_s
@@ -418,9 +417,9 @@ class WatchMachine(Generic[T]):
         self._go(OpenWatch(version, max(seconds, 1), initial), wait)
 
     def _settle(self, now: float, reason: EndReason) -> bool:
-        """Take stock of the stream that ends, if one is open; whether it lived a while.
+        """Record the end of the open stream, if any; return whether it lived for ``QUICK_S``.
 
-        One that lived or moved on ends a row of failures.
+        A stream that lived or made progress resets the back-off.
         """
         if self._opened_at is None:
             return False
@@ -430,7 +429,8 @@ class WatchMachine(Generic[T]):
             self._streak = 0
             self._backoff.reset()
         elif self._progressed:
-            # It may be ending after each event, so the next end waits; but hardly.
+            # The server may end it after each event: the streak stays, so that the next end waits,
+            # but only briefly.
             self._backoff.reset()
         self._observer.on_watch_end(self._kind, reason)
         return lived
@@ -466,8 +466,8 @@ class WatchMachine(Generic[T]):
             return self._relist("the resourceVersion expired", self._pause_unless_first())
         if isinstance(error, InvalidError | NotFoundError):
             return self._relist("the server refuses the watch", self._backoff.next())
-        # Not a part of the streak: after an outage, in which the server was asked in vain ever more
-        # seldom, its first answer is often that history is lost, and the list need not wait then.
+        # Not a part of the streak: after an outage with growing back-off, the server's first answer
+        # is often that its history is lost, and the list need not wait then.
         wait = self._backoff.next(_retry_after(error))
         if isinstance(error, DecodeError | RetryableApiError) and not _asks_for_patience(error):
             self._stuck += 1

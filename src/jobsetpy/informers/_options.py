@@ -1,4 +1,4 @@
-"""How a collection is watched: one value for the watcher, its machine and the informer above them.
+"""Options of a watch, shared by the watcher, its machine and the informer above them.
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -17,26 +17,26 @@ from jobsetpy.informers._shard import Share
 
 
 class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is watched, and with which limits.
+    """Scope and limits of a watch.
 
     Args:
-        namespace: "" for all.
-        label_selector: in the API's syntax; "" for everything.
-        field_selector: in the API's syntax; "" for everything.
-        optional: the kind may be unknown to the server: there are no objects then, and it is looked
-            for again every ``ABSENT_S`` seconds.
-        shard: the share of all objects that is watched; ``None`` for everything.
-        page_limit: objects in a page of a list; 0 for lists in one piece.
-        streaming: whether to try the streaming list first (KEP-3157).
-        idle_timeout_s: longest silence of a watch, in seconds.
-        server_timeout_s: bounds of the time after which the server shall end a watch, in seconds.
-        connect_timeout_s: until a watch is open, in seconds.
-        list_timeout_s: for one page of a list, in seconds.
-        backoff_base_s: bound of the first wait after a failure, in seconds.
-        backoff_cap_s: bound of every wait, in seconds.
-        observer: is told what happens.
+        namespace: namespace to watch; "" for all.
+        label_selector: label selector in the API's syntax; "" for everything.
+        field_selector: field selector in the API's syntax; "" for everything.
+        optional: accept a kind that the server does not know: it has no objects then, and is listed
+            again every ``ABSENT_S`` seconds.
+        shard: part of the collection to watch; ``None`` for everything.
+        page_limit: maximum number of objects in a page of a list; 0 for lists without pages.
+        streaming: try the streaming list first (KEP-3157).
+        idle_timeout_s: maximum silence of a watch, in seconds.
+        server_timeout_s: bounds of the time after which the server ends a watch, in seconds.
+        connect_timeout_s: timeout for opening a watch, in seconds.
+        list_timeout_s: timeout for one page of a list, in seconds.
+        backoff_base_s: upper bound of the first wait after a failure, in seconds.
+        backoff_cap_s: upper bound of every wait, in seconds.
+        observer: receives events for metrics and logs.
         rand: source of uniform numbers in [0, 1).
-        clock: for durations.
+        clock: source of time for durations.
     """
 
     namespace: str = ""

@@ -1,4 +1,4 @@
-"""Reads the lines of a watch, whatever is in them: nothing here raises for bad content.
+"""Decoding of the lines of a watch; nothing here raises for invalid content.
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -18,13 +18,13 @@ from jobsetpy.informers._observer import InformerObserver
 T = TypeVar("T")
 
 REPORTED_LIMIT: Final = 10_000
-"""So many undecodable objects are remembered as reported."""
+"""Maximum number of undecodable objects that are remembered as reported."""
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends a streaming list (KEP-3157)."""
 
 
 UNDECODABLE: Final = (msgspec.MsgspecError, DecodeError, RecursionError)
-"""What decoding raises; the last for JSON that is nested too deeply, which users can write."""
+"""Exceptions of decoding; the last for JSON that is nested too deeply, which users can write."""
 
 
 class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -50,17 +50,17 @@ _STATUS: Final = msgspec.json.Decoder(_Status)
 
 
 def metadata_of(obj: Any) -> Identified:
-    """What names an object."""
+    """Return the metadata of an object."""
     return cast("Identified", obj.metadata)
 
 
 class FrameReader(Generic[T]):
-    """Decodes frames; tells the observer once of each object that does not fit the model.
+    """Decoder of frames; reports each object that does not fit the model once.
 
     Args:
-        decode: makes an object from its JSON.
+        decode: decodes an object from its JSON.
         kind: name of the kind, for the observer.
-        observer: is told of what cannot be decoded.
+        observer: receives decode errors.
     """
 
     __slots__ = ("_decode", "_kind", "_observer", "_reported")
@@ -74,10 +74,11 @@ class FrameReader(Generic[T]):
         self._reported: set[tuple[str, str]] = set()
 
     def object(self, frame: WatchFrame) -> tuple[Identified | None, T | None, bool]:
-        """Metadata, object, and whether the object's content is known.
+        """Return metadata, object, and whether the object's content is known.
 
-        An object that does not fit has metadata alone, or not even that. If it was deleted, it is
-        made anew with its identity and nothing else, since a deletion must not be missed.
+        For an object that does not fit the model, the object is ``None``, and possibly the metadata
+        as well. If it was deleted, an object with its identity alone is returned, since a deletion
+        must not be missed.
         """
         try:
             obj = self._decode(frame.object)
@@ -95,7 +96,7 @@ class FrameReader(Generic[T]):
         return found, obj, True
 
     def bookmark(self, frame: WatchFrame) -> tuple[str, bool]:
-        """The resourceVersion, "" if there is none, and whether it ends a streaming list."""
+        """Return the resourceVersion, "" if missing, and whether it ends a streaming list."""
         meta = self._bare(frame)
         if meta is None:
             self._report(DecodeError("Bookmark", "$.metadata", "no metadata"), "", "")
@@ -103,7 +104,7 @@ class FrameReader(Generic[T]):
         return meta.resource_version, (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
 
     def error(self, frame: WatchFrame) -> ApiError:
-        """What an ERROR event says; anything but 410 may be tried again."""
+        """Return the exception for an ERROR event; all but 410 are retryable."""
         try:
             status = _STATUS.decode(frame.object)
         except UNDECODABLE:
@@ -112,7 +113,7 @@ class FrameReader(Generic[T]):
         return kind(status.code, status.reason, status.message, verb="watch", target=self._kind)
 
     def unknown(self, frame: WatchFrame) -> None:
-        """An event of a type that does not exist is reported and otherwise ignored."""
+        """Report an event of an unknown type, which is otherwise ignored."""
         self._report(DecodeError("WatchEvent", "$.type", f"unknown type {frame.type!r}"), "", "")
 
     def _bare(self, frame: WatchFrame) -> _Meta | None:

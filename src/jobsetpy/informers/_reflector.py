@@ -1,8 +1,8 @@
 """Keeps a store equal to a collection: watch events in, store changes and handler calls out.
 
-The only place that writes to a store. Events of a batch are applied as they come; what a complete
-list changed is announced in slices, so that thousands of objects do not hold up the event loop. No
-event is read from the watch meanwhile, so handlers hear everything in order.
+The only module that writes to a store. Events of a batch are applied in order of arrival; the
+changes of a complete list are delivered in slices, so that thousands of objects do not block the
+event loop. No event is read from the watch meanwhile, so handlers receive everything in order.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from jobsetpy.informers._watcher import Watcher
 T = TypeVar("T")
 
 ANNOUNCE_SLICE: Final = 64
-"""So many changes of a list are announced before other tasks get a turn."""
+"""Maximum number of changes of a list that are delivered before other tasks run."""
 
 
 class Reflector(Generic[T]):
-    """Applies a watcher's events to a store and tells the handlers.
+    """Applies a watcher's events to a store and notifies the handlers.
 
     Args:
-        watcher: where events come from.
-        writer: of the store to fill; nobody else writes to it.
-        handlers: hear the changes.
-        transform: applied to every object before it is stored, such as to drop fields. An object
-            for which it raises is left out, or stays as it was.
-        on_error: is told that ``transform`` failed, with what, and the object's namespace and
-            name; each time that an object begins to fail.
-        before_first: awaited before the handlers are told of the first list.
+        watcher: source of the events.
+        writer: writer of the store to fill; the only one.
+        handlers: receivers of the changes.
+        transform: applied to every object before it is stored, for example to drop fields. An
+            object for which it raises is left out, or keeps its last good state.
+        on_error: called with ``"transform"``, the exception, and the object's namespace and name,
+            each time that ``transform`` begins to fail for an object.
+        before_first: awaited before the handlers receive the first list.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Reflector(Generic[T]):
         self._untransformed: set[tuple[str, str]] = set()
 
     async def run(self) -> Never:
-        """Follow the collection until cancelled. What a handler raises ends it."""
+        """Follow the collection until cancelled. An exception of a handler ends it."""
         await self._watcher.run(self._take)
 
     async def _take(self, events: Sequence[WatchEvent[T]]) -> None:
@@ -101,13 +101,13 @@ class Reflector(Generic[T]):
                     assert_never(event)
 
     def _keep(self, listed: Any) -> None:
-        """Take over the last good version of an object, if it is the same object."""
+        """Keep the last good version of an object, if it is the same object."""
         last = self._writer.current(listed)
         if last is not None and listed.uid in {"", last.metadata.uid}:  # type: ignore[attr-defined] # KubeObject
             self._writer.stage(last)
 
     def _transformed(self, obj: T) -> T | None:
-        """What is to be stored of an object; ``None`` where that cannot be told."""
+        """Return the transformed object to store; ``None`` if ``transform`` fails."""
         if self._transform is None:
             return obj
         meta = _metadata(obj)
@@ -133,12 +133,12 @@ class Reflector(Generic[T]):
         self._note_version(obj)
         old = self._writer.current(_metadata(obj))
         if old is not None and same_version(old, obj):
-            return  # told already; the store keeps the object that everybody has
+            return  # delivered already; the store keeps the object that handlers have
         self._writer.apply(obj)
         if old is None:
             self._handlers.everybody.added(obj, initial=False)
         elif old.metadata.uid != obj.metadata.uid:  # type: ignore[attr-defined] # KubeObject
-            # The deletion in between was not seen; another object, another life.
+            # The deletion in between was not seen; this is another object of the same name.
             everybody = self._handlers.everybody
             everybody.deleted(old, final_state_known=False)
             everybody.added(obj, initial=False)

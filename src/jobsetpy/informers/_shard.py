@@ -1,8 +1,8 @@
-"""A share of all objects, by the hash that the API server knows (KEP-5866).
+"""Shards of a collection, by the API server's hash (KEP-5866).
 
 With the feature gate ShardedListAndWatch (alpha in Kubernetes 1.36) the server sends only objects
-of the share. One that does not know it ignores the parameter, so what comes is looked at once more
-in any case.
+of the shard. A server without it ignores the parameter, so received objects are always checked
+again.
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -18,11 +18,11 @@ _OFFSET: Final = 0xCBF29CE484222325
 _PRIME: Final = 0x100000001B3
 _ALL: Final = 1 << 64
 MOST: Final = 1024
-"""So many shards at most."""
+"""Maximum number of shards."""
 
 
 class Identity(Protocol):
-    """What of an object's metadata decides."""
+    """Metadata that decides about an object's shard."""
 
     @property
     def namespace(self) -> str: ...
@@ -31,32 +31,32 @@ class Identity(Protocol):
 
 
 class Share(Protocol):
-    """A part of a collection that is followed; the rest is dropped as it comes."""
+    """The followed part of a collection; other objects are dropped when received."""
 
     @property
     def moves(self) -> bool:
-        """Whether an object may leave it or come into it."""
+        """True if an object may leave or enter it."""
 
     @property
     def selector(self) -> str:
         """The request's parameter ``shardSelector``; "" for everything."""
 
     def holds(self, metadata: Any) -> bool:
-        """Whether an object is in it, by its metadata."""
+        """Return whether an object is in it, by its metadata."""
 
     def may_hold(self, metadata: Identity) -> bool:
-        """The same of an object that does not fit the model: its identity is all there is."""
+        """Return whether an object that does not fit the model may be in it, by its identity."""
 
     def foreign(self, raw: msgspec.Raw) -> Any:
-        """An object that is certainly not in it, with its metadata alone; else ``None``.
+        """Return an object that is certainly not in it, with its metadata alone; else ``None``.
 
-        Only to save the rest of the decoding: ``None`` is always right.
+        Only to save the rest of the decoding: ``None`` is always correct.
         """
 
 
 @lru_cache(maxsize=4096)
 def fnv1a_64(text: str) -> int:
-    """The hash of Kubernetes' shard selectors: FNV-1a with 64 bits, of UTF-8."""
+    """Return the hash of Kubernetes' shard selectors: 64-bit FNV-1a of the UTF-8 text."""
     value = _OFFSET
     for byte in text.encode():
         value = (value ^ byte) * _PRIME % _ALL
@@ -64,18 +64,18 @@ def fnv1a_64(text: str) -> int:
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """One of ``count`` shares of about the same size; together they are everything, once.
+    """One of ``count`` disjoint shards of about the same size that cover the collection.
 
     Args:
-        index: which one, from 0.
-        count: how many there are.
-        by: what is hashed. ``uid``: spread evenly, each object by itself. ``namespace``: objects of
-            a namespace stay together, such as one and what was made for it; how evenly depends on
-            the names, since the hash hardly mixes their last letters into what the ranges are of:
-            ``team-0`` to ``team-9`` are all in one.
+        index: index of the shard, from 0.
+        count: number of shards.
+        by: hashed field. ``uid``: objects are spread evenly, one by one. ``namespace``: objects of
+            a namespace stay together, such as an object and its children; the balance depends on
+            the names, since the last letters hardly affect the high bits of the hash, by which the
+            ranges are divided: ``team-0`` to ``team-9`` are all in one shard.
 
     Raises:
-        ValueError: there is no such share.
+        ValueError: an argument is out of range.
     """
 
     index: int
@@ -83,10 +83,10 @@ class Shard(msgspec.Struct, frozen=True):
     by: Literal["namespace", "uid"] = "namespace"
 
     moves: ClassVar[bool] = False
-    """What is hashed never changes."""
+    """The hashed fields never change."""
 
     def __post_init__(self) -> None:
-        """Refuse what is none."""
+        """Validate the fields."""
         if not 1 <= self.count <= MOST:
             msg = f"number of shards: {self.count}: must be from 1 to {MOST}"
             raise ValueError(msg)
@@ -99,10 +99,10 @@ class Shard(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """``INDEX/COUNT``, such as ``0/2``.
+        """Parse ``INDEX/COUNT``, such as ``0/2``.
 
         Raises:
-            ValueError: another form, or no such share.
+            ValueError: the form is wrong, or a number is out of range.
         """
         index, slash, count = text.partition("/")
         if not (slash and index.isdecimal() and count.isdecimal() and text.isascii()):
@@ -111,7 +111,7 @@ class Shard(msgspec.Struct, frozen=True):
         return cls(int(index), int(count))
 
     def __str__(self) -> str:
-        """As ``parse`` takes it."""
+        """Format of ``parse``."""
         return f"{self.index}/{self.count}"
 
     @property
@@ -123,18 +123,18 @@ class Shard(msgspec.Struct, frozen=True):
         return f"shardRange(object.metadata.{self.by}, '0x{low:016x}', '0x{high:016x}')"
 
     def holds(self, metadata: Identity) -> bool:
-        """Whether an object is in the share."""
+        """Return whether an object is in the shard."""
         if self.count == 1:
             return True
         low, high = self._bounds
         return low <= fnv1a_64(getattr(metadata, self.by)) < high
 
     def may_hold(self, metadata: Identity) -> bool:
-        """The same as ``holds``: an identity is all that it needs."""
+        """Return the same as ``holds``, which needs only the identity."""
         return self.holds(metadata)
 
     def foreign(self, raw: msgspec.Raw) -> Any:  # noqa: ARG002 - the signature of Share
-        """Nothing: of what is another's, a server that knows shards sends nothing."""
+        """Return ``None``: a server with shards does not send objects of other shards."""
         return None
 
     @property

@@ -1,8 +1,8 @@
 """The cache of one collection: ``Store`` to read, ``StoreWriter`` to write.
 
-The writer is made once, by the reflector that fills the store, and is never handed out, so readers
+The writer is created once, by the informer that fills the store, and is not public, so readers
 cannot change what others see. Every method is a plain function: each change (object, indexes,
-tallies) is whole before any other task runs. No locks, no ``await``.
+tallies) is complete before any other task runs. No locks, no ``await``.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ V = TypeVar("V", bound=Hashable)
 
 @attrs.frozen
 class Diff(Generic[T]):
-    """What a new list changed, in terms of handlers.
+    """Changes made by a new list, as handlers receive them.
 
-    An object whose uid changed counts as deleted and added. The final state of the deleted ones is
-    not known: ``deleted`` holds the last that was seen.
+    An object whose uid changed counts as deleted and added. The final state of deleted objects is
+    not known: ``deleted`` contains the last known one.
     """
 
     added: tuple[T, ...] = ()
@@ -45,7 +45,7 @@ class Diff(Generic[T]):
 
 
 def same_version(old: Any, new: Any) -> bool:
-    """Whether two states of an object are one: same uid and same, known resourceVersion."""
+    """Return whether two states of an object are one: same uid and same, known resourceVersion."""
     before, after = old.metadata, new.metadata
     return bool(
         before.resource_version
@@ -73,13 +73,13 @@ def _identity_of(obj: Any) -> Identity:
 
 
 def _same_life(one: Any, other: Any) -> bool:
-    """Whether they are states of one object, not of two that had the same name in turn."""
+    """Return whether two states are of one object, not of two with the same name in succession."""
     same: bool = one.metadata.uid == other.metadata.uid
     return same
 
 
 class _State(Generic[T]):
-    """What reader and writer share."""
+    """State shared by reader and writer."""
 
     __slots__ = ("indexes", "items", "name", "pending", "synced", "tables", "tallies", "versions")
 
@@ -102,10 +102,10 @@ class _State(Generic[T]):
 class Store(Generic[T]):
     """Read handle of a cached collection.
 
-    Objects are frozen and shared: the same object is given to all readers. Everything is O(1)
-    except where said. Reads before the first complete list raise ``NotSyncedError``, because then
-    absent does not mean deleted. A store lags behind the API server, never behind itself: indexes
-    and tallies always fit the objects.
+    Objects are frozen and shared: all readers receive the same object. Methods are O(1) unless
+    stated otherwise. Reads before the first complete list raise ``NotSyncedError``, because an
+    absent object need not be deleted then. A store lags behind the API server, but indexes and
+    tallies are always consistent with the objects.
     """
 
     __slots__ = ("_state",)
@@ -114,11 +114,11 @@ class Store(Generic[T]):
         self._state = state
 
     def __len__(self) -> int:
-        """How many objects are there, synced or not."""
+        """Number of objects, synced or not."""
         return len(self._state.items)
 
     def __bool__(self) -> bool:
-        """A store is true even when it is empty."""
+        """Return true, even if the store is empty."""
         return True
 
     def __repr__(self) -> str:
@@ -128,19 +128,19 @@ class Store(Generic[T]):
 
     @property
     def name(self) -> str:
-        """Name of the kind it holds."""
+        """Name of the kind of the objects."""
         return self._state.name
 
     @property
     def has_synced(self) -> bool:
-        """Whether the first list is complete."""
+        """True once the first list is complete."""
         return self._state.synced.is_set()
 
     @property
     def resource_version(self) -> str:
-        """The collection's version up to which changes are in; "" before the first list.
+        """Version of the collection up to which changes are applied; "" before the first list.
 
-        Of several namespaces that are followed apart, the one that is furthest behind.
+        With several namespaces that are followed separately, the oldest of their versions.
         """
         return min(self._state.versions.values(), key=lambda version: (len(version), version))
 
@@ -149,7 +149,7 @@ class Store(Generic[T]):
         await self._state.synced.wait()
 
     def get(self, key: Named) -> T | None:
-        """The object, or ``None``.
+        """Return the object, or ``None``.
 
         Raises:
             NotSyncedError: before the first complete list.
@@ -158,7 +158,7 @@ class Store(Generic[T]):
         return self._state.items.get((key.namespace, key.name))
 
     def by_index(self, index: Index[T] | str, value: str) -> builtins.list[T]:
-        """All objects with that indexed value, oldest in the store first; O(result).
+        """Return the objects with an indexed value, oldest in the store first; O(result).
 
         Raises:
             UnknownIndexError: the index was not declared.
@@ -167,7 +167,7 @@ class Store(Generic[T]):
         return [*self._bucket(index, value).values()]
 
     def index_keys(self, index: Index[T] | str, value: str) -> AbstractSet[ObjectKey]:
-        """Keys of the objects with that indexed value, a copy; O(result).
+        """Return a copy of the keys of the objects with an indexed value; O(result).
 
         Raises:
             UnknownIndexError: the index was not declared.
@@ -176,15 +176,15 @@ class Store(Generic[T]):
         return frozenset(ObjectKey(*identity) for identity in self._bucket(index, value))
 
     def index_count(self, index: Index[T] | str, value: str) -> int:
-        """How many objects have that indexed value; errors as ``by_index``."""
+        """Return the number of objects with an indexed value; errors as ``by_index``."""
         return len(self._bucket(index, value))
 
     def index_values(self, index: Index[T] | str) -> builtins.list[str]:
-        """All values some object has, O(values); errors as ``by_index``."""
+        """Return all indexed values, O(values); errors as ``by_index``."""
         return [*self._index(index).entries]
 
     def tally(self, tally: Tally[T, K, V], key: K) -> Mapping[V, int]:
-        """How many objects contribute which value under ``key``; a live, read-only view.
+        """Return a live, read-only view of the number of objects per value under ``key``.
 
         Raises:
             UnknownIndexError: the tally was not declared.
@@ -198,7 +198,7 @@ class Store(Generic[T]):
         return TallyView(table.counts, key)
 
     def tally_keys(self, tally: Tally[T, K, V]) -> builtins.list[K]:
-        """All keys that some object contributes to, O(keys); errors as ``tally``."""
+        """Return all keys to which an object contributes, O(keys); errors as ``tally``."""
         table = self._state.tallies.get(tally.name)
         if table is None:
             msg = f"the store of {self._state.name} has no tally {tally.name!r}"
@@ -207,10 +207,10 @@ class Store(Generic[T]):
         return [*table.counts]
 
     def require(self, *declared: Index[T] | Tally[T, Any, Any]) -> None:
-        """Check, when things are wired, that indexes and tallies are declared.
+        """Check, during set-up, that indexes and tallies are declared.
 
         Raises:
-            UnknownIndexError: one is not.
+            UnknownIndexError: one is not declared.
         """
         for one in declared:
             known = self._state.tallies if isinstance(one, Tally) else self._state.indexes
@@ -220,7 +220,7 @@ class Store(Generic[T]):
                 raise UnknownIndexError(msg)
 
     def list(self, namespace: str | None = None) -> builtins.list[T]:
-        """All objects, or those of one namespace; O(objects), or O(result) with BY_NAMESPACE.
+        """Return all objects, or those of a namespace; O(objects), or O(result) with BY_NAMESPACE.
 
         Raises:
             NotSyncedError: before the first complete list.
@@ -249,14 +249,14 @@ class StoreWriter(Generic[T]):
     """Write handle of a store; the only one.
 
     An object for which the function of an index or tally raises is stored, and left out of that
-    index or tally: what one user writes must not stop the work for all others.
+    index or tally: an object of one user must not stop the work for all others.
 
     Args:
         kind: the wire class, or the name of the kind; for messages.
-        indexes: what ``Store.by_index`` shall answer.
-        tallies: what ``Store.tally`` shall answer.
-        on_error: is told which index or tally failed, with what, and the object's namespace and
-            name; each time that an object begins to fail.
+        indexes: indexes for ``Store.by_index``.
+        tallies: tallies for ``Store.tally``.
+        on_error: called with the title of the failed index or tally, the exception, and the
+            object's namespace and name, each time that an object begins to fail.
     """
 
     __slots__ = ("_namespace", "_news", "_on_error", "_staged", "_state", "store")
@@ -272,7 +272,7 @@ class StoreWriter(Generic[T]):
         self._on_error = on_error
         self._state: _State[T] = _State(kind if isinstance(kind, str) else kind.__name__)
         self._staged: dict[Identity, T] | None = None
-        self._news: dict[Identity, T] = {}  # of these, what is not in the store as it is
+        self._news: dict[Identity, T] = {}  # the staged objects that differ from the store
         self._namespace = ""
         self.store: Store[T] = Store(self._state)
         for index in indexes:
@@ -281,7 +281,7 @@ class StoreWriter(Generic[T]):
             self.add_tally(tally)
 
     def split(self, namespaces: Iterable[str]) -> builtins.list[StoreWriter[T]]:
-        """Writers of this store, each for the lists of one namespace.
+        """Return writers of this store, each for the lists of one namespace.
 
         The store is synced when each of them has committed a list.
         """
@@ -295,7 +295,7 @@ class StoreWriter(Generic[T]):
 
     @property
     def has_committed(self) -> bool:
-        """Whether this writer's first list is complete; others may write to the same store."""
+        """True once this writer's first list is complete; others may write to the same store."""
         return self._namespace not in self._state.pending
 
     def add_index(self, index: Index[T]) -> None:
@@ -323,7 +323,7 @@ class StoreWriter(Generic[T]):
             self._state.tables.append(table)
 
     def declares(self, what: Index[T] | Tally[T, Any, Any]) -> bool:
-        """Whether exactly this index or tally is declared.
+        """Return whether exactly this index or tally is declared.
 
         Raises:
             IndexConflictError: another function has that name.
@@ -346,18 +346,18 @@ class StoreWriter(Generic[T]):
             raise AlreadyStartedError(msg)
 
     def current(self, key: Named) -> T | None:
-        """What ``Store.get`` would answer, synced or not."""
+        """Return the object as ``Store.get`` does, synced or not."""
         return self._state.items.get(_identity(key))
 
     def apply(self, obj: T) -> T | None:
-        """Put an object in; returns the one that was there."""
+        """Add or replace an object; return the previous one or ``None``."""
         identity = _identity_of(obj)
         old = self._state.items.get(identity)
         self._change(identity, old, obj)
         return old
 
     def delete(self, key: Named) -> T | None:
-        """Take an object out; returns it, or ``None`` if it was not there."""
+        """Remove an object; return it, or ``None`` if it was not there."""
         identity = _identity(key)
         old = self._state.items.get(identity)
         if old is not None:
@@ -365,11 +365,11 @@ class StoreWriter(Generic[T]):
         return old
 
     def set_version(self, resource_version: str) -> None:
-        """Note up to where changes are in."""
+        """Set the version up to which changes are applied."""
         self._state.versions[self._namespace] = resource_version
 
     def mark_synced(self, resource_version: str | None = None) -> None:
-        """Allow reads; what is there now is complete."""
+        """Mark the present content as complete, which allows reads."""
         if resource_version is not None:
             self._state.versions[self._namespace] = resource_version
         self._state.pending.discard(self._namespace)
@@ -377,20 +377,20 @@ class StoreWriter(Generic[T]):
             self._state.synced.set()
 
     def begin(self) -> None:
-        """Begin a new list beside the present content; an unfinished one is thrown away."""
+        """Begin a new list in addition to the present content; discard an unfinished one."""
         self._staged, self._news = {}, {}
 
     @property
     def staging(self) -> bool:
-        """Whether a list has begun and is not committed."""
+        """True while a list has begun and is not committed."""
         return self._staged is not None
 
     def stage(self, obj: T) -> None:
-        """Put an object into the list that has begun.
+        """Add an object to the list that has begun.
 
-        As much as can be is done here, page by page, since ``commit`` does its part at once: what
-        is held already in this version is not kept a second time, and nobody reads a store before
-        its first list, so objects of that one go to their place now.
+        Most work is done here, page by page, since ``commit`` runs without a pause: an object that
+        is stored in this version already is not kept a second time, and objects of the first list
+        are stored immediately, since the store is not read before its end.
         """
         assert self._staged is not None, "begin() comes first"
         identity = _identity_of(obj)
@@ -405,7 +405,7 @@ class StoreWriter(Generic[T]):
         self._staged[identity] = obj
 
     def unstage(self, key: Named) -> None:
-        """Take an object out of the list that has begun."""
+        """Remove an object from the list that has begun."""
         assert self._staged is not None, "begin() comes first"
         staged = self._staged.pop(_identity(key), None)
         self._news.pop(_identity(key), None)
@@ -413,10 +413,10 @@ class StoreWriter(Generic[T]):
             self._change(_identity(key), staged, None)
 
     def commit(self, resource_version: str) -> Diff[T]:
-        """Make the list that has begun the content, at once; returns what that changed.
+        """Replace the content by the list that has begun, atomically; return the changes.
 
-        Objects whose resourceVersion did not change stay the same Python objects, and are no part
-        of the difference. Marks the store as synced, or this writer's part of it.
+        Objects whose resourceVersion did not change stay the same Python objects and are not part
+        of the changes. Marks the store, or this writer's part of it, as synced.
         """
         staged, self._staged = self._staged, None
         news, self._news = self._news, {}
@@ -434,7 +434,7 @@ class StoreWriter(Generic[T]):
                 if identity not in staged and (not home or identity[0] == home)
             ]
         if not self.has_committed:
-            for identity in gone:  # of a list that was not finished; nobody has heard of them
+            for identity in gone:  # of an unfinished list; never delivered to handlers
                 self._change(identity, items[identity], None)
             self.mark_synced(resource_version)
             return Diff(tuple(staged.values()), (), ())
@@ -458,7 +458,7 @@ class StoreWriter(Generic[T]):
         return Diff(tuple(added), tuple(updated), tuple(deleted))
 
     def replace(self, objs: Iterable[T], resource_version: str) -> Diff[T]:
-        """Replace the whole content by a list; see ``commit``."""
+        """Replace the whole content by a list and return the changes, as ``commit`` does."""
         self.begin()
         for obj in objs:
             self.stage(obj)
@@ -486,7 +486,7 @@ class StoreWriter(Generic[T]):
             state.items[identity] = new
 
     def _failed(self, table: Any, identity: Identity, old: T | None, error: Exception) -> Any:
-        """What an object had so far in a table whose function fails; it is noted as failed."""
+        """Mark an object as failed in a table; return its previous entry there."""
         if identity in table.failed:
             return table.nothing()
         table.failed.add(identity)
@@ -494,6 +494,6 @@ class StoreWriter(Generic[T]):
             self._on_error(table.title, error, *identity)
         try:
             return table.of(old)
-        except Exception:  # noqa: BLE001 - it was another for the same object before
+        except Exception:  # noqa: BLE001 - it returned another value for the same object before
             table.forget(identity)
             return table.nothing()

@@ -1,8 +1,8 @@
 """Running tallies: an aggregate for each key, kept up to date by each event in O(1).
 
-A reconciler that asks "which epochs do the pods of this JobSet report, and how many each?" must not
-go through all pods at each pod event: for n pods that makes O(n²) in one restart of a JobSet. A
-tally answers from a histogram that each event changes by one.
+A reconciler that needs the number of pods per epoch of a JobSet must not iterate over all pods at
+each pod event: for n pods that is O(n²) in one restart of a JobSet. A tally is a histogram that
+each event changes by one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ V = TypeVar("V", bound=Hashable)
 
 @attrs.frozen
 class Tally(Generic[T, K, V]):
-    """A histogram for each key: how many objects contribute which value.
+    """A histogram for each key: the number of objects per value.
 
     Args:
         name: unique within a store.
-        contribute: the key and value an object counts for, or ``None`` if it does not count. Must
+        contribute: returns the key and value of an object, or ``None`` if it does not count. Must
             depend on the object alone. An object for which it raises does not count.
     """
 
@@ -34,8 +34,8 @@ class Tally(Generic[T, K, V]):
 class TallyView(Mapping[V, int]):
     """The histogram of one key: value → count, without zeros. Read-only and live.
 
-    It stays live when the key's last object goes and another one comes, so it may be kept.
-    Reading one count is O(1); ``max(view)`` goes through the distinct values.
+    It stays live when the key's last object is removed and another one is added, so it may be kept.
+    Reading one count is O(1); ``max(view)`` iterates over the distinct values.
     """
 
     __slots__ = ("_counts", "_key")
@@ -79,11 +79,11 @@ class TallyTable(Generic[T]):
 
     @property
     def title(self) -> str:
-        """What it is called in messages."""
+        """Name of the tally in messages."""
         return f"tally {self.tally.name!r}"
 
     def of(self, obj: T | None) -> tuple[Any, Any] | None:
-        """What an object counts for. May raise what ``contribute`` raises."""
+        """Return the key and value of an object. Raises what ``contribute`` raises."""
         if obj is None:
             return None
         part: Any = self.tally.contribute(obj)  # users' code: types are not checked
@@ -95,10 +95,10 @@ class TallyTable(Generic[T]):
         return part  # type: ignore[no-any-return] # checked
 
     def nothing(self) -> None:
-        """What an object counts for which the function fails."""
+        """Return the contribution of an object for which the function fails: none."""
 
     def forget(self, identity: tuple[str, str]) -> None:
-        """Nothing: a tally does not know who was counted."""
+        """Do nothing: a tally does not record which objects were counted."""
 
     def change(
         self,
@@ -107,7 +107,7 @@ class TallyTable(Generic[T]):
         after: tuple[Any, Any] | None,
         obj: T | None,  # noqa: ARG002 - as of an index
     ) -> None:
-        """Take one contribution away and add another; cannot fail."""
+        """Subtract one contribution and add another; cannot fail."""
         if before == after:
             return
         if before is not None:

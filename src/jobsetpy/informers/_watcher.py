@@ -1,8 +1,8 @@
-"""Drives the watch machine with a client: all waiting and all deadlines of a watch are here.
+"""Driver of the watch machine: contains all waiting and all deadlines of a watch.
 
-Usable alone (the agent does so) and under a ``SharedInformer``. The socket is always drained:
-events go to a synchronous sink as they come, or into a coalescing buffer that a slow consumer reads
-in its own time.
+Usable alone (as in the agent) and under a ``SharedInformer``. The socket is always drained: events
+go directly to a synchronous sink, or into a coalescing buffer that a slow consumer reads at its own
+pace.
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -37,17 +37,17 @@ T = TypeVar("T")
 Sink: TypeAlias = Callable[[Sequence[WatchEvent[T]]], Awaitable[None] | None]
 
 FAULTS: Final = (ApiError, TransportError, DecodeError, RecursionError)
-"""What a client raises when the server, the network or the data is at fault.
+"""Exceptions of a client that are caused by the server, the network or the data.
 
-``RecursionError`` comes of JSON that is nested more deeply than the decoder goes: data, not code.
+``RecursionError`` is caused by JSON that is nested too deeply for the decoder: data, not code.
 """
 
 SLICE: Final = 64
-"""So many frames or listed objects are handled before other tasks get a turn (about 2 ms)."""
+"""Maximum number of frames handled before other tasks run (about 2 ms)."""
 
 
 class Watcher(Generic[T]):
-    """Follows one collection of objects for ever, through every fault.
+    """List and watch of one collection that continues for ever, through every fault.
 
     Guarantees: after each ``ListCompleted`` the consumer's view equals the collection as of that
     resourceVersion, and each later change is delivered once and in order, as long as the server
@@ -56,15 +56,15 @@ class Watcher(Generic[T]):
     and the buffer of ``events()`` may each skip some.
 
     An object that does not fit the model is reported to the observer and left out: after a watch
-    event the consumer keeps the state before; in a list the object is missing.
+    event the consumer keeps the previous state; in a list the object is ``Unreadable``.
 
     Args:
         client: sends the requests.
-        cls: the wire class; its ``RESOURCE`` says what to watch.
-        options: what is watched, and with which limits.
-        decode: makes an object from a watch event's JSON; msgspec with ``cls`` when absent.
+        cls: the wire class; its ``RESOURCE`` is the resource to watch.
+        options: scope and limits of the watch.
+        decode: decodes an object from a watch event's JSON; msgspec with ``cls`` when absent.
             Lists are always decoded with ``cls``, by the client.
-        advise: what helps against a failure, or ""; it is noted on the exception.
+        advise: returns a hint on how to fix a failure, or ""; it is added to the exception's notes.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Watcher(Generic[T]):
 
     @property
     def resource_version(self) -> str:
-        """Everything up to here has been given to the sink or buffer; "" before the first list."""
+        """Version up to which the sink has received events; "" before the first list."""
         return self._machine.resource_version
 
     @property
@@ -108,11 +108,11 @@ class Watcher(Generic[T]):
 
     @property
     def failure(self) -> Exception | None:
-        """Why the last request failed; ``None`` if it did not."""
+        """Exception of the last request; ``None`` if it did not fail."""
         return self._failure
 
     def silent_too_long(self, now: float | None = None) -> bool:
-        """Whether the server has not answered for longer than all deadlines together allow.
+        """Return whether the server has been silent for longer than all deadlines together allow.
 
         A quiet but healthy watch shows a sign of life at least every ``idle_timeout_s``, plus the
         time to open a new one.
@@ -126,11 +126,11 @@ class Watcher(Generic[T]):
     # ---------------------------------------------------------------------------------------------
 
     async def run(self, sink: Sink[T]) -> Never:
-        """Give events to ``sink`` in batches until cancelled.
+        """Pass events to ``sink`` in batches until cancelled.
 
-        ``sink`` is called once for at most ``SLICE`` frames or one page, and other tasks get a turn
+        ``sink`` is called once for at most ``SLICE`` frames or one page, and other tasks run
         between two calls. It should be quick; if it returns an awaitable, that is awaited before
-        the next read. What it raises ends ``run``.
+        the next read. An exception of ``sink`` ends ``run``.
         """
         machine = self._machine
         while True:
@@ -149,7 +149,7 @@ class Watcher(Generic[T]):
 
     @asynccontextmanager
     async def events(self) -> AsyncIterator[CoalescingBuffer[T]]:
-        """Watch in the background; yields an async iterator of events that coalesces.
+        """Watch in the background; yield a coalescing async iterator of events.
 
         ::
 
@@ -259,17 +259,17 @@ class Watcher(Generic[T]):
             if not await self._failed_by_itself(error, watch):
                 raise
         else:
-            # A stream that is given up may fail once more.
+            # Closing an abandoned stream may fail too.
             with suppress(*FAULTS):
                 await watch.__aexit__(None, None, None)
 
     async def _failed_by_itself(
         self, error: BaseException, watch: AbstractAsyncContextManager[WatchStream]
     ) -> bool:
-        """Close the stream after reading or the sink was interrupted; whether by the stream.
+        """Close the stream after an interruption; return whether the stream itself caused it.
 
-        A stream may be served by tasks of its own. When one fails, its group interrupts the read
-        like a cancellation, and the failure comes out on closing.
+        A stream may have its own tasks. When one fails, its task group interrupts the read like a
+        cancellation, and the failure is raised on closing.
         """
         try:
             await watch.__aexit__(type(error), error, error.__traceback__)
@@ -320,7 +320,7 @@ class Watcher(Generic[T]):
             if result is not None:
                 await result
             self._observe_list(events)
-        # Even a read that never has to wait must leave the loop to others.
+        # Other tasks must run even if reads never have to wait.
         await asyncio.sleep(0)
 
     def _observe_list(self, events: Sequence[WatchEvent[T]]) -> None:
