@@ -1,10 +1,10 @@
-"""Kubernetes for asyncio: typed verbs, one error tree, deadlines everywhere.
+"""Kubernetes client for asyncio: typed verbs, one error tree, deadlines everywhere.
 
-``connect()`` gives a ``Client`` configured as ``kubectl`` would be. The parts can be used alone:
-``Client`` works on any ``Transport``, and there are two of those.
+``connect()`` returns a ``Client`` with the same configuration as ``kubectl``. The parts can be used
+separately: ``Client`` works on any ``Transport``, of which there are two.
 
-Each name is loaded when first asked for: the agent and ``kubectl jobset``, which start again and
-again, pay for what they use, and only ``connect()`` for kubernetes_asyncio and aiohttp.
+Each name is loaded on first use: the agent and ``kubectl jobset``, which start often, import only
+the modules they need; only ``connect()`` imports kubernetes_asyncio and aiohttp.
 """
 
 from __future__ import annotations
@@ -78,5 +78,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not."""
+    """Return the public names, loaded or not."""
     return __all__

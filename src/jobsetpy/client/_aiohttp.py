@@ -1,9 +1,9 @@
-"""The transport of the manager and of library users: any cluster, any way to log in.
+"""Transport of the manager and of library users: supports any cluster and any login method.
 
 kubernetes_asyncio reads the configuration and the credentials (kubeconfig files, exec plugins,
-OpenID, service accounts; see ``_login``). HTTP is done on aiohttp directly, in this module only,
-because kubernetes_asyncio's own REST client logs bodies, Secrets included, overrides every time
-limit by "none", and costs several times the request itself.
+OpenID, service accounts), in ``_login``. HTTP uses aiohttp directly, in this module only, because
+kubernetes_asyncio's own REST client logs bodies, Secrets included, replaces every timeout by
+"none", and costs several times the request itself.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from jobsetpy.client._watched_file import WatchedFile
 from jobsetpy.errors import ConnectFailedError, StreamBrokenError, TransportError
 
 MAX_CONNECTIONS = 64
-"""Requests in flight at once; more wait for their turn within their own deadlines."""
+"""Maximum number of concurrent requests; others are queued within their own deadlines."""
 
 CONNECT_TIMEOUT_S = 10.0
-"""For one connection with its TLS handshake, to notice silence there before the deadline."""
+"""Timeout for one connection with its TLS handshake, to detect silence before the deadline."""
 
 KEEPALIVE_S = 30.0
-"""How long an idle connection is kept: less than servers and load balancers do (60 s and more),
-so that a request rarely meets a connection that is just being closed."""
+"""Maximum idle time of a connection: less than that of servers and load balancers (60 s and more),
+so that a request rarely uses a connection that is being closed."""
 
 RELOAD_S = 60.0
-"""How often credential files are checked for changes. Service account tokens are renewed after 80 %
-of their lifetime, so minutes before they expire."""
+"""Interval between checks of credential files for changes. Service account tokens are renewed after
+80 % of their lifetime, minutes before they expire."""
 
 FRESH_S = 1.0
-"""A 401 within this time of new credentials does not reload them again: many requests may be under
-way with the old ones."""
+"""Time after a reload of credentials in which a 401 does not reload them again: many requests with
+the old ones may be in flight."""
 
 _READ_BUFFER = 2**18
 _LARGE_BODY = 2**20
@@ -63,17 +63,17 @@ _LARGE_BODY = 2**20
 class AiohttpTransport:
     """HTTP/1.1 on aiohttp with kubernetes_asyncio's configuration.
 
-    Requests share a pool of keep-alive connections; streams have connections of their own, so
-    that open watches take nothing from requests. Certificates are verified unless the
-    configuration says otherwise. Bodies are never logged, redirects never followed. Answers are
-    requested uncompressed: inside of a cluster, CPU time costs more than bytes. A proxy is used if
-    the kubeconfig names one (``proxy-url``); environment variables are ignored.
+    Requests share a pool of keep-alive connections; each stream has its own connection, so that
+    open watches do not use up the pool. Certificates are verified unless the configuration disables
+    it. Bodies are never logged, redirects never followed. Responses are requested uncompressed:
+    inside a cluster, CPU time costs more than bytes. A proxy is used if the kubeconfig names one
+    (``proxy-url``); environment variables are ignored.
 
     Args:
-        login: host, TLS and credentials; a ``Login`` (see ``from_kubeconfig`` and
-            ``in_cluster``) or a ready ``kubernetes_asyncio.client.Configuration``.
+        login: host, TLS and credentials: a ``Login``, as of ``from_kubeconfig`` and
+            ``in_cluster``, or a ``kubernetes_asyncio.client.Configuration``.
         user_agent: the User-Agent header.
-        max_connections: for requests; streams are not counted.
+        max_connections: maximum number of connections for requests; streams are not counted.
 
     Raises:
         ConnectFailedError: the TLS files of the configuration cannot be used.
@@ -109,18 +109,18 @@ class AiohttpTransport:
         context: str | None = None,
         user_agent: str = USER_AGENT,
     ) -> AiohttpTransport:
-        """Log in as a kubeconfig file says.
+        """Log in with a kubeconfig file.
 
-        Token files are read again as they change; exec plugins and OpenID are run again when
-        what they gave expires; after a 401 the whole file is read anew.
+        Token files are read again when they change; exec plugins and OpenID are run again when
+        their credentials expire; after a 401 the whole file is read again.
 
         Args:
-            path: of the file, or several, separated as in ``$KUBECONFIG``.
-            context: which context of it; its current one if ``None``.
+            path: path of the file, or several, separated as in ``$KUBECONFIG``.
+            context: context to use; the file's current context if ``None``.
             user_agent: the User-Agent header.
 
         Raises:
-            ConnectFailedError: the file or what it names cannot be used.
+            ConnectFailedError: the file, or a file or plugin named in it, cannot be used.
         """
         login = KubeconfigLogin(os.fspath(path), context)
         try:
@@ -140,16 +140,16 @@ class AiohttpTransport:
     ) -> AiohttpTransport:
         """Log in with the Pod's service account.
 
-        The token file is read again every minute, and at once after a 401.
+        The token file is read again every minute, and immediately after a 401.
 
         Args:
-            token_file: instead of the usual one.
-            ca_file: instead of the usual one.
-            environ: instead of the process's environment.
+            token_file: path of the token file; the standard one if ``None``.
+            ca_file: path of the CA file; the standard one if ``None``.
+            environ: environment variables; the process's environment if ``None``.
             user_agent: the User-Agent header.
 
         Raises:
-            ConnectFailedError: this is no Pod, or its files cannot be used.
+            ConnectFailedError: the process is not in a Pod, or its files cannot be used.
         """
         login = ServiceAccountLogin(token_file=token_file, ca_file=ca_file, environ=environ)
         try:
@@ -159,7 +159,7 @@ class AiohttpTransport:
         return cls(login, user_agent=user_agent)
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """See ``Transport``."""
+        """Implement ``Transport.request``."""
         try:
             with AbortOnFailure(request.fence) as sending:
                 session = self._requests or self._open_requests()
@@ -172,7 +172,7 @@ class AiohttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
-        """See ``Transport``."""
+        """Implement ``Transport.stream``."""
         try:
             with AbortOnFailure(request.fence) as sending:
                 async with asyncio.timeout(request.timeout_s):
@@ -192,7 +192,7 @@ class AiohttpTransport:
         total_s: float | None,
         sending: AbortOnFailure,
     ) -> aiohttp.ClientResponse:
-        # No limit of its own beside a shorter deadline, so that it is clear which of them passed.
+        # No separate timeout if the deadline is shorter, so that it is clear which of them passed.
         connect_s = CONNECT_TIMEOUT_S if request.timeout_s > CONNECT_TIMEOUT_S else None
         headers = await self._headers(request)
         before = _sending.set(sending)
@@ -215,14 +215,14 @@ class AiohttpTransport:
         """Reload all credentials, once for all requests that were refused together.
 
         Raises:
-            ConnectFailedError: they cannot be read.
+            ConnectFailedError: the credentials cannot be read.
         """
         seen = self._refreshes
         clock = asyncio.get_running_loop().time
         keys = self._configuration.api_key
         async with self._lock:
             if self._refreshes != seen or clock() < self._fresh_until:
-                return  # what was refused was sent with the credentials before these
+                return  # the refused request was sent with the previous credentials
             before = keys.get("BearerToken")
             try:
                 await self._login.load()
@@ -240,7 +240,7 @@ class AiohttpTransport:
             if session is not None:
                 await session.close()
         self._requests = self._streams = None
-        await asyncio.sleep(0)  # aborted connections are closed in the loop's next round
+        await asyncio.sleep(0)  # aborted connections are closed in the loop's next iteration
 
     # ---- credentials ------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class AiohttpTransport:
             headers["Content-Type"] = request.content_type
         try:
             token = await configuration.get_api_key_with_prefix("BearerToken")
-        except Exception as problem:  # the hook is a loader's
+        except Exception as problem:  # the hook belongs to a loader
             token = configuration.api_key.get("BearerToken")  # may still be good
             if not token:
                 raise credentials_error("credentials", problem) from problem
@@ -269,25 +269,25 @@ class AiohttpTransport:
                 async with asyncio.timeout(timeout_s):
                     await self._login.renew()
             except Exception as problem:
-                # The credentials in hand may still be good; if not, a 401 will tell.
+                # The present credentials may still be valid; if not, a 401 follows.
                 if not self._configuration.api_key and not self._configuration.cert_file:
                     raise credentials_error("credentials", problem) from problem
         try:
             self._reload_tls()
         except (ConnectFailedError, OSError):
-            self._renew_at = 0.0  # the file is just being exchanged: look again soon
+            self._renew_at = 0.0  # the file is being replaced: check again soon
 
     def _reload_tls(self) -> bool:
-        """Use the authorities and the certificate that the files hold now for new connections.
+        """Use the files' present authorities and certificate for new connections.
 
-        After a change, open connections are not used for further requests: the API server takes
-        a connection for the user of its handshake until that certificate expires.
+        After a change, open connections are not used for further requests: for the API server, a
+        connection belongs to the user of its handshake until that certificate expires.
 
         Returns:
-            Whether a file had changed.
+            True if a file had changed.
 
         Raises:
-            ConnectFailedError, OSError: they cannot be read; the previous ones stay in use.
+            ConnectFailedError, OSError: a file cannot be read; the previous content stays in use.
         """
         configuration = self._configuration
         if self._ssl is None:
@@ -296,7 +296,7 @@ class AiohttpTransport:
         if paths != [file.path for file in self._tls_files]:
             self._tls_files = _tls_files(configuration)
         try:
-            # Each of them is asked, so that it knows what is used from now on.
+            # Every file is checked, so that each records the version used from now on.
             if not sum(file.changed() for file in self._tls_files):
                 return False
             self._ssl = _ssl_context(configuration)
@@ -331,15 +331,15 @@ class AiohttpTransport:
             read_bufsize=_READ_BUFFER,
             headers={"Accept-Encoding": "identity"},
         )
-        # aiohttp repeats PUT and DELETE, too, when a kept connection was just being closed; but
-        # a delete that arrived twice would say "not found". Who may retry is the client's table.
+        # aiohttp also repeats PUT and DELETE when a kept connection was being closed; a delete
+        # that arrived twice would return "not found". The client's retry table decides on retries.
         session._retry_connection = False  # noqa: SLF001 - there is no public switch
         return session
 
     def _translate(self, problem: Exception, request: HttpRequest) -> TransportError:
         what = f"{request.method} {request.path}: {type(problem).__name__}: {problem}"
         if isinstance(problem, aiohttp.ClientConnectorCertificateError):
-            self._renew_at = 0.0  # perhaps the authorities were exchanged: see before trying again
+            self._renew_at = 0.0  # perhaps the authorities were replaced: check before the retry
         match problem:
             case aiohttp.ConnectionTimeoutError():  # before TimeoutError, its base
                 return ConnectFailedError(what)
@@ -352,14 +352,14 @@ class AiohttpTransport:
 
 
 _FAILURES: Final = (TimeoutError, aiohttp.ClientError, OSError)
-"""What aiohttp raises."""
+"""Exceptions that aiohttp raises."""
 
 _sending: Final[ContextVar[AbortOnFailure]] = ContextVar("sending")
-"""For the object that aiohttp makes of a request; a middleware for that costs more CPU time."""
+"""Passed to the object that aiohttp creates for a request; a middleware costs more CPU time."""
 
 
 class _Request(aiohttp.ClientRequest):
-    """Tells of its connection, which may have taken long: the fence is looked at once more."""
+    """Request that checks the fence again on its connection, which may have taken long to open."""
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         _sending.get().admit(conn)
@@ -367,7 +367,7 @@ class _Request(aiohttp.ClientRequest):
 
 
 class _Headers(Mapping[str, str]):
-    """aiohttp's headers under lower-case names; no copy, since nearly no one looks."""
+    """aiohttp's headers under lower-case names; not copied, since they are rarely read."""
 
     __slots__ = ("_headers",)
 
@@ -410,7 +410,7 @@ def _abort(response: aiohttp.ClientResponse) -> None:
 
 
 def _data(body: bytes | None) -> bytes | io.BytesIO | None:
-    """Large bodies in pieces: aiohttp warns of, and the loop suffers from, one giant write."""
+    """Send large bodies in pieces: aiohttp warns about one large write, which blocks the loop."""
     return io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
 
 
@@ -419,7 +419,7 @@ def _tls_paths(configuration: Any) -> tuple[str | None, str | None]:
 
 
 def _tls_files(configuration: Any, *, seen: bool = False) -> list[WatchedFile]:
-    """The files to watch for an exchange; ``seen``: what they hold now is in use."""
+    """Return the files to watch for changes; ``seen``: their present content is in use."""
     files = [WatchedFile(path) for path in _tls_paths(configuration) if path]
     if seen:
         for file in files:

@@ -1,7 +1,7 @@
 """``Client``: the Kubernetes verbs on any transport.
 
 This module is on the agent's start-up path and on the manager's hot path: few imports, and little
-between a verb and its transport.
+code between a verb and its transport.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jobsetpy.client._retry import Safety
 from jobsetpy.client._send import RequestObserver, Sender
 from jobsetpy.client._transport import HttpRequest, HttpResponse, Transport
 
-if TYPE_CHECKING:  # the agent does without
+if TYPE_CHECKING:  # not needed by the agent
     from jobsetpy.api.meta import ObjectKey
 
 T = TypeVar("T")
@@ -42,15 +42,15 @@ class Client:
     and broken connections (the table is in ``jobsetpy.client._retry``). A create is never repeated
     after it may have reached the server.
 
-    All calls raise the errors of ``jobsetpy.errors``; none raises an HTTP library's own.
+    All calls raise the errors of ``jobsetpy.errors``, never those of an HTTP library.
 
     Args:
-        transport: moves the bytes; the client owns it and closes it.
-        qps: requests a second that the client allows itself; 0 for no limit.
-        burst: how many may go at once; 0 means as many as in a second.
-        timeout_s: deadline of calls that name none, in seconds.
-        observer: told of every request.
-        rand: uniform numbers in [0, 1) for the jitter of retries.
+        transport: sends the requests; the client owns it and closes it.
+        qps: client-side limit in requests per second; 0 for no limit.
+        burst: maximum number of requests in a burst; 0 for those of one second.
+        timeout_s: default deadline of a call, in seconds.
+        observer: receives every request, for metrics.
+        rand: source of uniform numbers in [0, 1) for the jitter of retries.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class Client:
 
     @property
     def transport(self) -> Transport:
-        """The transport it was made with."""
+        """The transport of the client."""
         return self._sender.transport
 
     # ---- views of it ------------------------------------------------------------------------
 
     def fenced_by(self, fence: WriteFence) -> Self:
-        """A view of this client, limits and connections shared, whose writes carry ``fence``.
+        """Return a view of this client, with shared limits and connections, that fences its writes.
 
-        Writes that the fence refuses end with ``LeadershipLostError`` before anything is sent. One
-        that is under way when the fence closes is given up at that moment, and not delivered later.
+        Writes that the fence refuses raise ``LeadershipLostError`` before anything is sent. A write
+        in flight when the fence closes is aborted at that moment and not delivered later.
         """
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
@@ -90,9 +90,9 @@ class Client:
         return view
 
     def dry_run(self) -> Self:
-        """A view of this client whose writes are only tried: the server checks and stores nothing.
+        """Return a view of this client whose writes are checked by the server but not stored.
 
-        They answer with what would have been stored, or with the refusal.
+        They return the object that would have been stored, or raise the refusal.
         """
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
@@ -100,10 +100,10 @@ class Client:
         return view
 
     def unpooled(self, *, qps: float = 0, burst: int = 0) -> Client:
-        """A client with its own limit and a new connection for each request, without a fence.
+        """Return a client with its own limit and a new connection per request, without a fence.
 
-        Neither requests that hang nor connections that died in silence are in its way; for a few
-        requests a second. It is closed with the client that it was made of.
+        It is not blocked by requests that hang or by connections that died silently; intended for a
+        few requests per second. It is closed with the client that created it.
         """
         from jobsetpy.client._unpooled import UnpooledTransport  # the agent never needs it
 
@@ -128,10 +128,10 @@ class Client:
         subresource: str | None = None,
         timeout_s: float | None = None,
     ) -> T:
-        """Read one object; of a subresource with a kind of its own (``scale``) use ``raw``.
+        """Read one object; for a subresource with its own kind (``scale``) use ``raw``.
 
         Raises:
-            NotFoundError: it is not there.
+            NotFoundError: the object does not exist.
         """
         model = self._model(cls)
         path = model.object(namespace, name, subresource)
@@ -154,14 +154,14 @@ class Client:
         resource_version_match: str = "",
         timeout_s: float | None = None,
     ) -> Page[T]:
-        """Read one page of a list; of all namespaces, if none is named.
+        """Read one page of a list, of all namespaces if ``namespace`` is "".
 
         An object that does not fit the model is left out of ``Page.items`` and described in
-        ``Page.bad``. Whether the server heeded ``shard_selector`` (KEP-5866) is in
-        ``Page.shard_selector``.
+        ``Page.bad``. ``Page.shard_selector`` shows whether the server applied ``shard_selector``
+        (KEP-5866).
 
         Raises:
-            ExpiredError: the continue token is too old: begin again.
+            ExpiredError: the continue token is too old: list again from the start.
         """
         model = self._model(cls)
         query = _query(
@@ -198,26 +198,25 @@ class Client:
         send_initial_events: bool = False,
         connect_timeout_s: float = 30.0,
     ) -> AsyncIterator[WatchStream]:
-        """Open a watch with bookmarks; leaving the block closes it at once.
+        """Open a watch with bookmarks; leaving the block closes it immediately.
 
-        Nothing is retried, except that refused credentials are read anew once: the watcher knows
-        better when to come back. Reads of the stream have no deadline of their own.
+        Nothing is retried, except that refused credentials are read again once: the watcher decides
+        when to open the next watch. Reads of the stream have no deadline.
 
         Args:
-            cls: what to watch.
-            namespace: where; "" for everywhere.
-            resource_version: where to go on; "" for the present state.
-            label_selector: of the objects.
-            field_selector: of the objects.
-            shard_selector: the share of the objects that is asked for (KEP-5866); servers that do
-                not know it send all.
-            timeout_seconds: when the server is to end the watch.
+            cls: the wire class to watch.
+            namespace: namespace to watch; "" for all.
+            resource_version: version after which the watch starts; "" for the present state.
+            label_selector: label selector of the objects.
+            field_selector: field selector of the objects.
+            shard_selector: shard of the objects (KEP-5866); servers without shards send all.
+            timeout_seconds: time after which the server ends the watch.
             send_initial_events: begin with all present objects (KEP-3157, streaming lists).
-            connect_timeout_s: deadline of opening it, waiting for the rate limit included.
+            connect_timeout_s: deadline for opening it, including the wait for the rate limit.
 
         Raises:
-            ApiError: the server refuses; ``ExpiredError`` means to list again.
-            TransportError: no answer.
+            ApiError: the server refuses; after ``ExpiredError``, list again.
+            TransportError: the server did not answer.
         """
         model = self._model(cls)
         query = _query(
@@ -250,14 +249,14 @@ class Client:
         *,
         timeout_s: float | None = None,
     ) -> T:
-        """Create an object and return what the server stored.
+        """Create an object and return it as stored by the server.
 
         ``apiVersion`` and ``kind`` are filled in.
 
         After a ``StreamBrokenError`` or ``ApiTimeoutError`` the object may exist.
 
         Raises:
-            AlreadyExistsError: the name is taken.
+            AlreadyExistsError: an object of that name exists.
             InvalidError: the server refuses the content.
         """
         model = self._model(cls)
@@ -279,7 +278,7 @@ class Client:
         *,
         timeout_s: float | None = None,
     ) -> Any:
-        """Have something done to an object, such as ``eviction`` or ``binding`` of a pod.
+        """Create a subresource of an object, such as ``eviction`` or ``binding`` of a pod.
 
         ::
 
@@ -287,11 +286,11 @@ class Client:
             await client.create_subresource(rt.Pod, namespace, name, "eviction", body)
 
         Returns:
-            The answer as JSON data; of a ``serviceaccounts/token`` the token, of others a Status.
+            The response as JSON data: the token for ``serviceaccounts/token``, a Status for others.
 
         Raises:
-            NotFoundError: the object is not there.
-            RetryableApiError: not now; an eviction that a disruption budget forbids is one.
+            NotFoundError: the object does not exist.
+            RetryableApiError: not possible now, for example because of a disruption budget.
         """
         model = self._model(cls)
         path = model.object(namespace, name, subresource)
@@ -315,7 +314,7 @@ class Client:
         ``apiVersion``, ``kind`` and the name are filled in.
 
         Raises:
-            ConflictError: it has changed since.
+            ConflictError: the object has changed since that version.
         """
         where = (namespace, name, subresource)
         body = self._complete(cls, name, body)
@@ -331,7 +330,7 @@ class Client:
         subresource: str | None = None,
         timeout_s: float | None = None,
     ) -> T:
-        """Patch by JSON merge (RFC 7386): a ``None`` removes, a list replaces the whole list."""
+        """Patch by JSON merge (RFC 7386): ``None`` removes a field, a list replaces the list."""
         where = (namespace, name, subresource)
         return await self._write("patch", cls, where, body, _patches.MERGE_PATCH, timeout_s)
 
@@ -348,7 +347,7 @@ class Client:
         """Patch by operations (RFC 6902).
 
         Raises:
-            InvalidError: an operation does not apply; a ``test`` that fails is one.
+            InvalidError: an operation does not apply, for example a ``test`` that fails.
         """
         where = (namespace, name, subresource)
         return await self._write("patch", cls, where, operations, _patches.JSON_PATCH, timeout_s)
@@ -369,7 +368,7 @@ class Client:
 
         ``apiVersion``, ``kind`` and the name are filled in. The object is created if it is
         missing, unless the body names a ``metadata.uid``; fields that this owner applied before
-        and leaves out now are removed.
+        and omits now are removed.
 
         Raises:
             ConflictError: without ``force``, another owner has set a field to another value.
@@ -388,13 +387,13 @@ class Client:
         owner: str,
         timeout_s: float | None = None,
     ) -> T:
-        """Set labels of an object that exists and leave all others alone; ``None`` removes one.
+        """Set labels of an existing object without changing others; ``None`` removes a label.
 
-        This is a merge patch in the name of ``owner``, not a server-side apply: that would
-        create a missing object out of its labels, and remove what an earlier call had set.
+        This is a merge patch in the name of ``owner``, not a server-side apply: that would create a
+        missing object from its labels, and remove labels set by an earlier call.
 
         Raises:
-            NotFoundError: the object is not there.
+            NotFoundError: the object does not exist.
         """
         return await self._patch_metadata(cls, key, {"labels": labels}, owner, timeout_s)
 
@@ -410,7 +409,7 @@ class Client:
         """Set annotations, as ``apply_labels`` sets labels.
 
         Raises:
-            NotFoundError: the object is not there.
+            NotFoundError: the object does not exist.
         """
         return await self._patch_metadata(cls, key, {"annotations": annotations}, owner, timeout_s)
 
@@ -426,23 +425,23 @@ class Client:
         grace_period_seconds: int | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Delete an object; it may stay for a while, until its finalizers are gone.
+        """Delete an object, which may remain until its finalizers are removed.
 
         Args:
-            cls: its kind.
-            namespace: where it is.
+            cls: wire class of its kind.
+            namespace: its namespace.
             name: its name.
-            propagation: what happens to its dependents: ``Background``, ``Foreground``,
-                ``Orphan``, or "" for the server's default.
-            uid: delete only this one, not another of the same name.
-            resource_version: delete only if it has not changed since.
-            grace_period_seconds: how long a pod may take to end; 0 deletes it by force, whatever
-                runs of it. The object's own value when absent.
-            timeout_s: deadline.
+            propagation: deletion of its dependents: ``Background``, ``Foreground``, ``Orphan``, or
+                "" for the server's default.
+            uid: delete only the object with this uid, not another of the same name.
+            resource_version: delete only if it has not changed since this version.
+            grace_period_seconds: time for a pod to terminate; 0 deletes it by force, even if
+                containers still run. The object's own value when absent.
+            timeout_s: deadline in seconds.
 
         Raises:
-            NotFoundError: nothing of that name.
-            ConflictError: a precondition does not hold.
+            NotFoundError: no object has that name.
+            ConflictError: a precondition is not met.
         """
         model = self._model(cls)
         if (propagation, uid, resource_version, grace_period_seconds) == (
@@ -466,7 +465,7 @@ class Client:
         A GET is retried as a read, a POST as a create, everything else as a write.
 
         Raises:
-            ApiError: the answer is no success.
+            ApiError: the response is not a success.
         """
         safety = _SAFETY_OF_METHOD.get(request.method, Safety.WRITE)
         if safety is not Safety.READ and self._fence is not None:
@@ -491,7 +490,7 @@ class Client:
         query: Query = (),
         content_type: str = _patches.JSON,
     ) -> HttpRequest:
-        """A request that writes, as this view of the client makes it."""
+        """Return a write request with the fence and dry-run setting of this view."""
         return HttpRequest(
             method=method,
             path=path,
@@ -509,7 +508,7 @@ class Client:
         return model
 
     def _complete(self, cls: type[Any], name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The body of a whole object with what the call says of it already."""
+        """Return the body of a whole object with API version, kind and name filled in."""
         model = self._model(cls)
         _check_body(body)
         meta = body.get("metadata") or {}
@@ -552,10 +551,10 @@ class Client:
 
 
 def _check_body(body: object) -> None:
-    """Refuse an object of a class where JSON data is needed.
+    """Check that a body is JSON data, not an object of a class.
 
     Raises:
-        TypeError: it is no mapping.
+        TypeError: the body is not a mapping.
     """
     if not isinstance(body, Mapping):
         msg = (
@@ -566,5 +565,5 @@ def _check_body(body: object) -> None:
 
 
 def _query(*pairs: tuple[str, str]) -> Query:
-    """Query parameters without the empty ones."""
+    """Return the query parameters that are not empty."""
     return tuple(pair for pair in pairs if pair[1])

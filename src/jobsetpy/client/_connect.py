@@ -1,4 +1,4 @@
-"""``connect()``: find a cluster the way ``kubectl`` does, and a client for it."""
+"""``connect()``: finds the cluster in the same way as ``kubectl``."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ async def connect(
     observer: RequestObserver | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Client:
-    """A client for the cluster that this process is meant to talk to.
+    """Return a client for the cluster of the configuration.
 
-    The first of these that is there: ``kubeconfig``, the files of ``$KUBECONFIG``, the service
-    account of the Pod this runs in, ``~/.kube/config``. A ``context`` is looked for in files only.
+    Uses the first of these that exists: ``kubeconfig``, the files of ``$KUBECONFIG``, the service
+    account of the process's Pod, ``~/.kube/config``. With a ``context``, only files are used.
 
-    Nothing is sent: whether the server answers is seen at the first request.
+    Nothing is sent: an unreachable server is detected at the first request.
 
     Args:
         kubeconfig: path of a kubeconfig file.
-        context: a context of it instead of the current one.
-        qps: requests a second that the client allows itself; 0 for no limit.
-        burst: how many may go at once.
-        timeout_s: deadline of calls that name none, in seconds.
-        user_agent: the User-Agent header; its part before the slash is the field manager of
-            writes that name no owner.
-        observer: told of every request.
-        environ: instead of the process's environment.
+        context: context to use instead of the file's current one.
+        qps: client-side limit in requests per second; 0 for no limit.
+        burst: maximum number of requests in a burst.
+        timeout_s: default deadline of a call, in seconds.
+        user_agent: the User-Agent header; its part before the slash is the field manager of writes
+            without an owner.
+        observer: receives every request, for metrics.
+        environ: environment variables; the process's environment if ``None``.
 
     Raises:
-        ConnectFailedError: nothing of that is there, or it cannot be used.
+        ConnectFailedError: there is no configuration, or it cannot be used.
     """
     transport = await _transport(
         kubeconfig, context, user_agent, os.environ if environ is None else environ

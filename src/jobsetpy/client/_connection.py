@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection on asyncio and h11, for the slim transport.
+"""One HTTP/1.1 connection on asyncio and h11, for ``H11Transport``.
 
-A protocol class rather than asyncio's streams: it sees bytes and closes that come while the
-connection is idle, which a stream hides until the next read.
+A protocol class rather than asyncio's streams: it receives data and closes while the connection is
+idle, which a stream hides until the next read.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from jobsetpy.errors import StreamBrokenError
 _HIGH_WATER = 2**18
 
 PEER_TIMEOUT_S: Final = 30
-"""A peer that answers nothing, not even the kernel's probes, for so long has vanished."""
+"""Time without any answer, even to the kernel's probes, after which a peer is considered lost."""
 
 _PROBES: Final = {
     "SO_KEEPALIVE": 1,
     "TCP_KEEPIDLE": PEER_TIMEOUT_S // 3,
     "TCP_KEEPINTVL": PEER_TIMEOUT_S // 6,
     "TCP_KEEPCNT": 4,
-    "TCP_USER_TIMEOUT": PEER_TIMEOUT_S * 1000,  # for what has been sent and is not acknowledged
+    "TCP_USER_TIMEOUT": PEER_TIMEOUT_S * 1000,  # for sent data that is not acknowledged
 }
-"""Socket options; those that a platform lacks are left out. A watch may be silent for minutes, and
-so may a request that waits: only the kernel can tell a quiet peer from one that is gone."""
+"""Socket options; those that a platform does not have are left out. A watch, or a request that
+waits, may be silent for minutes: only the kernel can distinguish a quiet peer from a lost one."""
 
 
 class Connection(asyncio.Protocol):
-    """A connection and its HTTP state; one exchange at a time. Also the ``ByteStream`` of it.
+    """A connection and its HTTP state, for one exchange at a time; also its ``ByteStream``.
 
     Args:
         loop: the running loop.
@@ -66,23 +66,23 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._http = h11.Connection(h11.CLIENT)
         self.answered = False
-        """Whether a byte came since the last request was sent."""
+        """True if data was received since the last request was sent."""
         self.status = 0
-        """Of the latest answer, as are ``headers``, with names in lower case."""
+        """Status code of the latest response; ``headers`` are its headers, in lower case."""
         self.headers: Mapping[str, str] = {}
         self.idle_since = 0.0
         self.lost: asyncio.Future[None] = loop.create_future()
-        """Done when the connection is closed for good."""
+        """Done when the connection is closed."""
 
-    # ---- what asyncio calls -----------------------------------------------------------------
+    # ---- called by asyncio ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
+        """Store the transport."""
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass of it
         notice_lost_peer(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
-        """Buffer; stop the other side when nobody reads."""
+        """Buffer the data; pause the sender when the buffer is full."""
         self._chunks.append(data)
         self._size += len(data)
         if self._size > _HIGH_WATER and not self._paused and self.transport is not None:
@@ -91,24 +91,24 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> bool:
-        """Nothing more will come; let asyncio close."""
+        """Record the end of the data; return false so that asyncio closes the connection."""
         self._ended = True
         self._wake()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end, clean or not."""
+        """Record the end of the connection, clean or not."""
         self._ended = True
         self._error = exc
         if not self.lost.done():
             self.lost.set_result(None)
         self._wake()
 
-    # ---- what the transport calls -----------------------------------------------------------
+    # ---- called by the transport ------------------------------------------------------------
 
     @property
     def reusable(self) -> bool:
-        """Whether an idle connection can carry another request: open, and nothing came unasked."""
+        """True if an idle connection can be reused: open, and without unsolicited data."""
         return not self._ended and not self._chunks
 
     def send(
@@ -125,10 +125,10 @@ class Connection(asyncio.Protocol):
         transport.write(out)
 
     async def response(self) -> None:
-        """Wait for ``status`` and ``headers`` of the answer.
+        """Wait for ``status`` and ``headers`` of the response.
 
         Raises:
-            StreamBrokenError: the connection ended, or this is no HTTP.
+            StreamBrokenError: the connection ended, or the data is not HTTP.
         """
         while True:
             event = self._next_event()
@@ -144,9 +144,9 @@ class Connection(asyncio.Protocol):
                 raise StreamBrokenError(msg)
 
     async def read(self) -> bytes:
-        """What has come of the body, at least one byte; b"" at its end.
+        """Return the received part of the body, at least one byte; b"" at its end.
 
-        May be cancelled and called again; nothing is lost.
+        May be cancelled and called again without loss of data.
 
         Raises:
             StreamBrokenError: the connection ended before the body did.
@@ -166,17 +166,17 @@ class Connection(asyncio.Protocol):
         return b"".join(pieces)
 
     def finish(self) -> bool:
-        """After the body's end: make ready for another request; whether that is possible."""
+        """Prepare for another request after the body's end; return whether that is possible."""
         http = self._http
         if self._ended or http.our_state is not h11.DONE or http.their_state is not h11.DONE:
             return False
         if http.trailing_data[0]:
-            return False  # more came than was asked for: the next answer would be a wrong one
+            return False  # unsolicited data: the next response would be a wrong one
         http.start_next_cycle()
         return True
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
 
 
 def notice_lost_peer(sock: socket.socket) -> None:
-    """Have the kernel end a connection whose peer has vanished, after ``PEER_TIMEOUT_S``."""
+    """Make the kernel end a connection with a lost peer after ``PEER_TIMEOUT_S``."""
     for name, value in _PROBES.items():
         option = getattr(socket, name, None)
         if option is not None:
@@ -229,7 +229,7 @@ async def open_connection(
     """Connect, with TLS if there is a context.
 
     Raises:
-        OSError: no connection, or TLS failed (``ssl.SSLError``).
+        OSError: the connection failed, or TLS failed (``ssl.SSLError``).
     """
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(

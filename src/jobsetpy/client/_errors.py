@@ -1,6 +1,6 @@
-"""The one place where HTTP answers become exceptions.
+"""Conversion of HTTP responses to exceptions, done only here.
 
-Everything above sees only the classes of ``jobsetpy.errors``. The rules follow the Kubernetes API
+Callers receive only the classes of ``jobsetpy.errors``. The rules follow the Kubernetes API
 conventions ("Response Status Kind" and "HTTP Status codes").
 """
 
@@ -27,13 +27,13 @@ from jobsetpy.errors import (
 )
 
 MAX_BODY = 4096
-"""Bytes of an error answer that are kept in ``ApiError.body``."""
+"""Maximum number of bytes of an error response that are kept in ``ApiError.body``."""
 
 _MAX_TEXT = 500
 MAX_RETRY_AFTER_S = 30.0
-"""Longest wait that a server may ask for. An API server asks for seconds. A proxy or load balancer
-in front of it may ask for an hour, and a manager or agent that obeyed would be blind for that hour,
-although the API server may be back within a moment."""
+"""Maximum wait that a server can request. An API server requests seconds. A proxy or load balancer
+in front of it may request an hour; a manager or agent that waited would miss all changes for that
+hour, although the API server may be back within seconds."""
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     400: InvalidError,
@@ -64,13 +64,13 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 def parse_retry_after(value: str, now: Callable[[], datetime]) -> float | None:
-    """Seconds that a Retry-After header asks to wait; ``None`` if it cannot be understood.
+    """Return the seconds of a Retry-After header; ``None`` if it is malformed.
 
     The result is at most :data:`MAX_RETRY_AFTER_S`.
 
     Args:
         value: whole seconds or an HTTP date (RFC 9110, 10.2.3); a date in the past means 0.
-        now: the wall clock, only asked for dates.
+        now: the wall clock, called only for dates.
     """
     text = value.strip()
     if text.isascii() and text.isdigit():
@@ -115,17 +115,17 @@ def error_from_response(
     target: str,
     now: Callable[[], datetime] | None = None,
 ) -> ApiError:
-    """The exception for an answer that is no success.
+    """Return the exception for a response that is not a success.
 
-    The body may be a Status object, any other text, or empty: proxies answer too. A Retry-After
-    header wins over ``details.retryAfterSeconds``.
+    The body may be a Status object, any other text, or empty, since proxies answer too. A
+    Retry-After header has precedence over ``details.retryAfterSeconds``.
 
     Args:
         status: HTTP status code.
-        headers: with lower-case names.
-        body: as it came; may be cut.
-        verb: for the message, such as ``create``.
-        target: for the message, such as ``jobs default/a``.
+        headers: response headers with lower-case names.
+        body: response body; may be truncated.
+        verb: verb in the message, such as ``create``.
+        target: target in the message, such as ``jobs default/a``.
         now: the wall clock for Retry-After dates.
     """
     try:
@@ -143,7 +143,7 @@ def error_from_response(
 
 
 def error_from_status(raw: bytes | msgspec.Raw, *, verb: str, target: str) -> ApiError:
-    """The exception for a Status object inside a stream, as in a watch's ERROR frame.
+    """Return the exception for a Status object in a stream, as in a watch's ERROR frame.
 
     A Status without a code counts as 500, so that it is retried.
     """
@@ -159,19 +159,19 @@ def error_from_status(raw: bytes | msgspec.Raw, *, verb: str, target: str) -> Ap
 
 
 UNDECODABLE: Final = (msgspec.DecodeError, RecursionError)
-"""What decoding raises; the latter for JSON that is nested too deeply."""
+"""Exceptions of decoding; the latter for JSON that is nested too deeply."""
 
 
 def decode_error(
     kind: str, problem: msgspec.DecodeError | RecursionError, prefix: str = "$", **identity: str
 ) -> DecodeError:
-    """What msgspec complains of, with its path taken out of the text.
+    """Return msgspec's error as a ``DecodeError``, with the path separated from the text.
 
     Args:
         kind: the model's name.
-        problem: what msgspec raised.
-        prefix: where the decoded piece sits in the whole answer, such as ``$.items[3]``.
-        identity: of the object, as ``DecodeError`` takes it.
+        problem: exception of msgspec.
+        prefix: path of the decoded part in the whole response, such as ``$.items[3]``.
+        identity: identity of the object, in the arguments of ``DecodeError``.
     """
     where = "" if prefix == "$" else prefix
     if isinstance(problem, RecursionError):

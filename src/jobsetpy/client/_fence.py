@@ -1,15 +1,15 @@
 """A fence around a leader's writes: none is sent, or delivered, after leadership ended.
 
-A leader may write for as long as nobody else can lead, and not a moment longer. The check stands
-right before the bytes go out, because a process can be stopped between any two steps and go on
-minutes later, with whatever it was about to send.
+A leader may write only while no other process can lead. The check is made immediately before the
+bytes are sent, because a process can be stopped between any two steps and continue minutes later
+with the write it was about to send.
 
-What was sent must not arrive late either. Closing a connection does not end what was written to it:
-the process's own buffer is flushed first, and the kernel goes on delivering what it has, for
-minutes, after the process forgot about it or was stopped. A write that hung in a broken network
-would arrive when the network is well again, and somebody else leads by then. So the connection of a
-write that failed or was cancelled is aborted. (RFC 9293, 3.10.4 and 3.10.5: CLOSE sends what is
-queued, ABORT does not.)
+A write that was sent must not arrive late either. Closing a connection does not cancel it: the
+process's own buffer is flushed first, and the kernel continues to deliver its buffer for minutes,
+even if the process is stopped. A write delayed by a broken network would arrive when the network
+recovers, and another process may lead by then. The connection of a write that failed or was
+cancelled is therefore aborted. (RFC 9293, 3.10.4 and 3.10.5: CLOSE sends queued data, ABORT does
+not.)
 
 On the agent's import path: standard library only.
 """
@@ -32,13 +32,13 @@ _USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
 class WriteFence:
-    """Open until a moment that may be moved on. It begins closed.
+    """Fence that is open until a time that can be extended; closed at first.
 
     Args:
-        clock: seconds on a clock that never jumps, goes on while the process is stopped, and is
-            read anew at each call. An event loop's own time may be as old as its present round.
-        grace_s: for how long after it closed nobody else writes, in seconds: what was sent before
-            has to arrive until then, or never.
+        clock: seconds on a clock that never jumps, continues while the process is stopped, and is
+            read at each call. An event loop's own time may be as old as its current iteration.
+        grace_s: time after closing during which no other process writes, in seconds: sent data must
+            arrive within it, or never.
     """
 
     __slots__ = ("_clock", "_until", "grace_s")
@@ -49,33 +49,33 @@ class WriteFence:
         self.grace_s = grace_s
 
     def open_until(self, moment: float) -> None:
-        """Let writes pass until ``moment`` of the clock."""
+        """Allow writes until ``moment`` of the clock."""
         self._until = moment
 
     def close(self) -> None:
-        """Let nothing pass any more."""
+        """Refuse all further writes."""
         self._until = -math.inf
 
     def remaining_s(self) -> float:
-        """Seconds until it closes; 0 or less when it is closed."""
+        """Return the seconds until it closes; 0 or less when it is closed."""
         return self._until - self._clock()
 
     def check(self) -> None:
-        """Return if writes may pass.
+        """Check that writes are allowed.
 
         Raises:
-            LeadershipLostError: they may not; nothing was sent.
+            LeadershipLostError: the fence is closed; nothing was sent.
         """
         if self.remaining_s() <= 0:
             msg = "refused to write: this process does not lead, or not any more"
             raise LeadershipLostError(msg)
 
     def admit(self, connection: asyncio.WriteTransport | None) -> None:
-        """Check, and prepare the connection; to be called right before a write is sent on it.
+        """Check, and prepare the connection; call immediately before a write is sent on it.
 
-        From then on the end of the connection, whatever ends it, discards what is not delivered
-        yet; and what nobody confirms for ``grace_s`` is discarded by the kernel itself, even if
-        this process is stopped.
+        From then on any end of the connection discards data that is not delivered yet, and the
+        kernel discards data that is not acknowledged within ``grace_s``, even if this process is
+        stopped.
 
         Raises:
             LeadershipLostError: the fence is closed; nothing may be sent.
@@ -84,7 +84,7 @@ class WriteFence:
         own = None if connection is None else connection.get_extra_info("socket")
         if own is None:
             return
-        # Another handle of the same socket: event loops do not let everything through theirs.
+        # Another handle of the same socket: those of event loops do not offer all options.
         with suppress(OSError), socket.socket(fileno=os.dup(own.fileno())) as handle:
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT_ON_CLOSE)
             if _USER_TIMEOUT is not None:
@@ -93,19 +93,19 @@ class WriteFence:
 
 
 class Lent(Protocol):
-    """A connection while a request has it; without a transport when it was given back."""
+    """A connection while a request uses it; without a transport after it was returned."""
 
     @property
     def transport(self) -> asyncio.WriteTransport | None: ...
 
 
 class AbortOnFailure:
-    """Aborts the connection that a request was sent on if the block fails or is cancelled.
+    """Context that aborts a request's connection if the block fails or is cancelled.
 
-    What would be closed instead may stay open for long: TLS waits for the peer's answer.
+    A close instead of an abort may take long: TLS waits for the peer's answer.
 
     Args:
-        fence: of the request, if it has one.
+        fence: fence of the request, if it has one.
     """
 
     __slots__ = ("_fence", "_used")
@@ -115,7 +115,7 @@ class AbortOnFailure:
         self._used: list[tuple[Lent, asyncio.WriteTransport]] = []
 
     def admit(self, connection: Lent) -> None:
-        """To be called right before the request is sent: ``fence.admit``, if there is a fence."""
+        """Call ``fence.admit``, if there is a fence, immediately before the request is sent."""
         transport = connection.transport
         if self._fence is not None:
             self._fence.admit(transport)
@@ -123,14 +123,14 @@ class AbortOnFailure:
             self._used.append((connection, transport))
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Enter the block."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Abort, after a failure."""
+        """Abort the connection after a failure."""
         if kind is None:
             return
         for connection, transport in self._used:
-            # One that was given back to be kept may carry somebody else's request by now.
+            # A connection that was returned to the pool may carry another request by now.
             if connection.transport is transport or transport.is_closing():
                 transport.abort()

@@ -1,8 +1,8 @@
-"""Splits a byte stream into watch frames, whatever pieces it comes in.
+"""Splitting of a byte stream, received in arbitrary pieces, into watch frames.
 
-A watch is a sequence of JSON documents, one on a line (Kubernetes API concepts, "Efficient
-detection of changes"). The server escapes line feeds inside of strings, so a line feed always ends
-a document, and splitting there never splits a character.
+A watch is a sequence of JSON documents, one per line (Kubernetes API concepts, "Efficient detection
+of changes"). The server escapes line feeds in strings, so a line feed always ends a document, and
+splitting there never splits a character.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from jobsetpy.client._transport import ByteStream
 from jobsetpy.errors import StreamBrokenError
 
 MAX_LINE = 64 * 1024 * 1024
-"""Bytes of one frame; objects are smaller than etcd's request limit, which is 1.5 MiB."""
+"""Maximum size of a frame in bytes; objects are smaller than etcd's request limit of 1.5 MiB."""
 
 
 class WatchFrame(msgspec.Struct, frozen=True):
-    """One line of a watch: ``type`` as sent and the object's undecoded JSON."""
+    """One line of a watch: the event's ``type`` and the object's undecoded JSON."""
 
     type: str
     object: msgspec.Raw
@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(WatchFrame).decode
 
 
 class LineSplitter:
-    """Splits a stream into lines and decodes each; linear in the bytes fed, also for long lines."""
+    """Splitter and decoder of lines; linear in the number of bytes, also for long lines."""
 
     __slots__ = ("_pieces", "_size")
 
@@ -37,10 +37,10 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, piece: bytes) -> list[WatchFrame]:
-        """The frames that this piece completes, in order.
+        """Add a piece and return the frames that it completes, in order.
 
         Raises:
-            DecodeError: a line is no JSON or no watch event.
+            DecodeError: a line is not JSON or not a watch event.
             StreamBrokenError: a line is longer than ``MAX_LINE``.
         """
         end = piece.rfind(b"\n")
@@ -58,10 +58,10 @@ class LineSplitter:
         return [_frame(line) for line in lines if line and not line.isspace()]
 
     def finish(self) -> None:
-        """The stream ended cleanly.
+        """Record the clean end of the stream.
 
         Raises:
-            StreamBrokenError: in the middle of a line.
+            StreamBrokenError: the stream ended in the middle of a line.
         """
         rest = b"".join(self._pieces)
         self._pieces.clear()
@@ -86,10 +86,10 @@ def _frame(line: bytes) -> WatchFrame:
 
 
 class WatchStream:
-    """A watch that is open.
+    """An open watch.
 
-    ``read`` may be cancelled, for example by an idle deadline, and called again: nothing is lost.
-    It has no deadline of its own; how long silence is good only the watcher knows.
+    ``read`` may be cancelled, for example by an idle deadline, and called again without loss. It
+    has no deadline; the watcher limits the time of silence.
     """
 
     __slots__ = ("_splitter", "_stream")
@@ -99,11 +99,11 @@ class WatchStream:
         self._splitter = LineSplitter()
 
     async def read(self) -> list[WatchFrame]:
-        """All frames that have come, at least one; empty at the clean end of the watch.
+        """Return all received frames, at least one; empty at the clean end of the watch.
 
         Raises:
-            StreamBrokenError: the connection broke off, or ended inside of a frame.
-            DecodeError: a line is no watch event.
+            StreamBrokenError: the connection broke, or ended inside a frame.
+            DecodeError: a line is not a watch event.
         """
         while True:
             piece = await self._stream.read()

@@ -1,6 +1,6 @@
-"""What both transports do to a request before it goes out: targets and addresses.
+"""Request targets and server addresses, for both transports.
 
-``urllib.parse`` does the same and more, but costs the agent 4 ms of every restart.
+``urllib.parse`` does the same and more, but costs the agent 4 ms at every restart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from jobsetpy import __version__
 
 USER_AGENT = f"jobsetpy/{__version__}"
-"""Also the default field manager: the server takes the part before the slash."""
+"""Default User-Agent header; the server uses the part before the slash as default field manager."""
 
 _unsafe = re.compile(rb"[^A-Za-z0-9._~-]")
 _is_safe = re.compile(r"[A-Za-z0-9._~-]*\Z").match
@@ -23,14 +23,14 @@ _origin = re.compile(
 
 
 def percent_encode(text: str) -> str:
-    """``text`` as one path segment or one side of a query parameter (RFC 3986, 2.3)."""
+    """Encode ``text`` as a path segment, or as a name or value of a query (RFC 3986, 2.3)."""
     if _is_safe(text):
         return text
     return _unsafe.sub(lambda match: b"%%%02X" % match[0][0], text.encode()).decode("ascii")
 
 
 def target(path: str, query: Sequence[tuple[str, str]]) -> str:
-    """The request target: the path, which must be encoded already, with its query."""
+    """Return the request target: the path, which must be encoded already, with its query."""
     if not query:
         return path
     pairs = [f"{percent_encode(name)}={percent_encode(value)}" for name, value in query]
@@ -38,9 +38,9 @@ def target(path: str, query: Sequence[tuple[str, str]]) -> str:
 
 
 class Origin(NamedTuple):
-    """Where a server is.
+    """Address of a server.
 
-    ``host`` has no brackets; ``prefix`` is the path in front of every request, "" mostly.
+    ``host`` has no brackets; ``prefix`` is the path before that of every request, usually "".
     """
 
     tls: bool
@@ -56,10 +56,10 @@ class Origin(NamedTuple):
 
 
 def parse_origin(url: str) -> Origin:
-    """Take a server's base URL apart.
+    """Parse a server's base URL.
 
     Raises:
-        ValueError: no http(s) URL, or one with user, query or fragment.
+        ValueError: not an http(s) URL, or one with user, query or fragment.
     """
     match = _origin.match(url)
     if match is None:

@@ -1,11 +1,11 @@
 """Host, TLS and credentials: kubernetes_asyncio's configuration, kept up to date.
 
-kubernetes_asyncio knows every kind of kubeconfig and every way to log in; of it, only that part is
-used. Its package cannot be imported in part, though: its ``__init__`` loads a module for each
-class of the Kubernetes API, 65 MB and over a second. So the configuration part is imported with
-an empty package in the place of the whole one, which is taken away again at once: a program that
-imports kubernetes_asyncio itself, before or later, gets it whole. urllib3, which that part uses for
-passwords only, is loaded when it is first used.
+Only the configuration part of kubernetes_asyncio is used, which supports every kind of kubeconfig
+and every login method. The package cannot be imported in part: its ``__init__`` loads a module for
+each class of the Kubernetes API, 65 MB and over a second. The configuration part is therefore
+imported inside an empty package of the same name, which is removed immediately afterwards: a
+program that imports kubernetes_asyncio itself, before or later, gets the whole package. urllib3,
+which that part needs for passwords only, is loaded on first use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PACKAGE = "kubernetes_asyncio"
 
 
 class Login(Protocol):
-    """A configuration and how to renew it."""
+    """A configuration and its renewal."""
 
     @property
     def configuration(self) -> Any:
@@ -34,16 +34,16 @@ class Login(Protocol):
         ...
 
     async def load(self) -> None:
-        """Reload everything into the configuration. Raises whatever the loaders raise."""
+        """Reload everything into the configuration. Raises the exceptions of the loaders."""
         ...
 
     async def renew(self) -> None:
-        """Refresh what expires; cheap. Raises whatever the loaders raise."""
+        """Refresh credentials that expire; cheap. Raises the exceptions of the loaders."""
         ...
 
 
 class StaticLogin:
-    """A configuration that the caller made and keeps up to date.
+    """A configuration that the caller created and keeps up to date.
 
     Args:
         configuration: ``kubernetes_asyncio.client.Configuration``.
@@ -53,18 +53,18 @@ class StaticLogin:
         self.configuration = configuration
 
     async def load(self) -> None:
-        """Nothing to read."""
+        """Do nothing: there are no files to read."""
 
     async def renew(self) -> None:
-        """Nothing to renew; the configuration's own hook does that, if it has one."""
+        """Do nothing: the configuration's own hook renews it, if it has one."""
 
 
 class KubeconfigLogin:
-    """As a kubeconfig file says.
+    """Login with a kubeconfig file.
 
     Args:
-        path: of the file, or several, separated as in ``$KUBECONFIG``.
-        context: which context of it; its current one if ``None``.
+        path: path of the file, or several, separated as in ``$KUBECONFIG``.
+        context: context to use; the file's current context if ``None``.
     """
 
     def __init__(self, path: str, context: str | None = None) -> None:
@@ -75,7 +75,7 @@ class KubeconfigLogin:
         self.configuration: Any = configuration_class()
 
     async def load(self) -> None:
-        """Read the file and all that it names; run its exec plugin."""
+        """Read the file and the files named in it; run its exec plugin."""
         if not _any_file(self._path):
             raise FileNotFoundError(self._path)
         self._loader = await self._config.load_kube_config(
@@ -86,26 +86,26 @@ class KubeconfigLogin:
         )
 
     async def renew(self) -> None:
-        """Refresh token files, OpenID tokens, and plugins that named an expiry."""
+        """Refresh token files, OpenID tokens, and credentials of plugins with an expiry."""
         loader = self._loader
-        user = loader._user  # noqa: SLF001 - the loader has no public way to ask
+        user = loader._user  # noqa: SLF001 - the loader has no public attribute
         if user is None:
             return
         if "exec" in user and not hasattr(loader, "exec_plugin_expiry"):
-            return  # good until the server refuses it
+            return  # valid until the server refuses it
         if "exec" in user or "tokenFile" in user or loader.provider is not None:
             await loader.load_and_set(self.configuration)
 
 
 class ServiceAccountLogin:
-    """As the service account of the Pod this runs in.
+    """Login with the service account of the process's Pod.
 
     The configuration's own hook reads the token file again every minute.
 
     Args:
-        token_file: instead of the usual one.
-        ca_file: instead of the usual one.
-        environ: instead of the process's environment.
+        token_file: path of the token file; the standard one if ``None``.
+        ca_file: path of the CA file; the standard one if ``None``.
+        environ: environment variables; the process's environment if ``None``.
     """
 
     def __init__(
@@ -135,17 +135,17 @@ class ServiceAccountLogin:
         self._load()
 
     async def renew(self) -> None:
-        """Left to the configuration's hook."""
+        """Do nothing: the configuration's hook renews the token."""
 
 
 def credentials_error(what: str, problem: Exception) -> ConnectFailedError:
-    """The error for unusable credentials; nothing was sent, so the request may be retried."""
+    """Return the error for unusable credentials; nothing was sent, so a retry is allowed."""
     return ConnectFailedError(f"cannot use {what}: {type(problem).__name__}: {problem}")
 
 
 @functools.cache
 def kubernetes_configuration() -> tuple[Any, Any]:
-    """``kubernetes_asyncio.config`` and ``kubernetes_asyncio.client.Configuration``."""
+    """Return ``kubernetes_asyncio.config`` and ``kubernetes_asyncio.client.Configuration``."""
     if _PACKAGE not in sys.modules:
         try:
             return _import_lean()
@@ -183,7 +183,7 @@ def _import_lean() -> tuple[Any, Any]:
 
 
 def _loaded_when_used(name: str) -> types.ModuleType:
-    """What stands for a module, and imports it when something of it is asked for."""
+    """Return a placeholder of a module that imports it at the first access to an attribute."""
     stands: Any = types.ModuleType(name)
     stands.__getattr__ = lambda attribute: getattr(importlib.import_module(name), attribute)
     module: types.ModuleType = stands
@@ -191,5 +191,5 @@ def _loaded_when_used(name: str) -> types.ModuleType:
 
 
 def _any_file(paths: str) -> bool:
-    """Whether one of the files is there: kubectl, too, passes over those that are not."""
+    """Return whether one of the files exists: like kubectl, missing files are skipped."""
     return any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path)

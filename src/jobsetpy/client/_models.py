@@ -1,6 +1,6 @@
 """The decoders and URL paths of each wire class, cached by class.
 
-msgspec decodes straight into the wire classes (and into its own Structs), so a typed answer costs
+msgspec decodes directly into the wire classes (and into its own Structs), so a typed response costs
 one pass over the bytes.
 """
 
@@ -18,15 +18,15 @@ from jobsetpy.errors import DecodeError
 T = TypeVar("T")
 
 SLICE_BYTES: Final = 256 * 1024
-"""So much of a list is decoded before other tasks get a turn (about 2 ms)."""
+"""Number of bytes of a list that are decoded before other tasks run (about 2 ms)."""
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
     """One page of a list.
 
-    ``continue_token`` is "" on the last page. ``shard_selector`` is what the server left others out
-    by, "" if it sent all. ``bad`` holds a DecodeError for each object that
-    does not fit the model: it is left out of ``items``, so that one bad object stalls nothing.
+    ``continue_token`` is "" on the last page. ``shard_selector`` is the selector that the server
+    applied, "" if it sent all objects. ``bad`` contains a DecodeError for each object that does not
+    fit the model: it is left out of ``items``, so that one bad object does not block the others.
     """
 
     items: list[T]
@@ -37,7 +37,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Resource(Protocol):
-    """What the client reads of a class's ``RESOURCE``."""
+    """Attributes of a class's ``RESOURCE`` that the client reads."""
 
     @property
     def group(self) -> str: ...
@@ -81,7 +81,7 @@ _name_of = msgspec.json.Decoder(_Named)
 
 
 def decoder_of(cls: Any) -> msgspec.json.Decoder[Any]:
-    """A decoder that knows classes which make themselves of JSON data (``__decode__``), too."""
+    """Return a decoder that also supports classes with their own ``__decode__``."""
     return msgspec.json.Decoder(cls, dec_hook=_decode_itself)
 
 
@@ -94,7 +94,7 @@ def _decode_itself(cls: Any, data: Any) -> Any:
 
 
 def _identity(raw: msgspec.Raw) -> dict[str, str]:
-    """What ``DecodeError`` takes as the identity of an object; {} if even that is unreadable."""
+    """Return an object's identity as arguments of ``DecodeError``; {} if it is unreadable."""
     try:
         metadata = _name_of.decode(raw).metadata
     except UNDECODABLE:
@@ -139,16 +139,16 @@ class Model(Generic[T]):
         self._list_decoder: msgspec.json.Decoder[_List[T]] | None = None
 
     def collection(self, namespace: str) -> str:
-        """The path of all objects; in one namespace, if one is named and the kind has them."""
+        """Return the path of all objects, or of those in a namespace if the kind is namespaced."""
         if not namespace or not self._prefix:
             return self._all
         return f"{self._prefix}{percent_encode(namespace)}/{self.plural}"
 
     def creation(self, namespace: str) -> str:
-        """The path to which a new object is posted.
+        """Return the path to which a new object is posted.
 
         Raises:
-            ValueError: the kind needs a namespace, and none is named.
+            ValueError: the kind is namespaced, and ``namespace`` is empty.
         """
         if self._prefix and not namespace:
             msg = f"{self.plural} are in a namespace: name the one in which to create {self.kind!r}"
@@ -156,10 +156,10 @@ class Model(Generic[T]):
         return self.collection(namespace)
 
     def object(self, namespace: str, name: str, subresource: str | None = None) -> str:
-        """The path of one object or of a part of it.
+        """Return the path of one object or of one of its subresources.
 
         Raises:
-            ValueError: an empty name or namespace: the path would mean all objects.
+            ValueError: an empty name or namespace: the path would be that of all objects.
         """
         if not name or (self._prefix and not namespace):
             msg = f"{self.plural} needs a namespace and a name, not {namespace!r} and {name!r}"
@@ -168,10 +168,10 @@ class Model(Generic[T]):
         return f"{path}/{subresource}" if subresource else path
 
     def decode(self, body: bytes) -> T:
-        """One object.
+        """Decode one object.
 
         Raises:
-            DecodeError: it does not fit.
+            DecodeError: it does not fit the model.
         """
         try:
             return self._decoder.decode(body)
@@ -179,10 +179,10 @@ class Model(Generic[T]):
             raise decode_error(self.kind, problem) from problem
 
     def decode_page(self, body: bytes) -> Page[T]:
-        """A list; objects that do not fit go to ``Page.bad``.
+        """Decode a list; objects that do not fit the model are in ``Page.bad``.
 
         Raises:
-            DecodeError: it is no list at all.
+            DecodeError: the body is not a list.
         """
         decoder = self._list_decoder
         if decoder is None:
@@ -194,7 +194,7 @@ class Model(Generic[T]):
         return _page(whole.metadata, whole.items or [], [])
 
     async def decode_large_page(self, body: bytes) -> Page[T]:
-        """The same as ``decode_page``; other tasks get a turn after each ``SLICE_BYTES``."""
+        """Decode as ``decode_page`` does; other tasks run after each ``SLICE_BYTES``."""
         whole = self._split(body)
         items: list[T] = []
         bad: list[DecodeError] = []

@@ -9,13 +9,13 @@ import msgspec
 
 JSON: Final = "application/json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
-"""Server-side apply. JSON is YAML, and every server release takes it under this name."""
+"""Server-side apply. JSON is valid YAML, and every server release accepts it under this type."""
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 
 
 def _plain(value: Any) -> Any:
-    """What msgspec cannot encode by itself: mappings that are no dict (read-only views)."""
+    """Convert values that msgspec cannot encode: mappings other than dict (read-only views)."""
     if isinstance(value, Mapping):
         return dict(value)
     msg = f"a request body cannot hold {type(value).__name__}"
@@ -26,10 +26,10 @@ _encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def encode(body: Any) -> bytes:
-    """JSON data as bytes.
+    """Encode JSON data as bytes.
 
     Raises:
-        TypeError: the body holds something that is no JSON data.
+        TypeError: the body contains a value that is not JSON data.
     """
     try:
         return _encoder.encode(body)
@@ -40,7 +40,7 @@ def encode(body: Any) -> bytes:
 def delete_options(
     propagation: str, uid: str, resource_version: str, grace_period_seconds: int | None = None
 ) -> dict[str, Any]:
-    """metav1.DeleteOptions; empty arguments are left out."""
+    """Return a metav1.DeleteOptions without the empty arguments."""
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
     if propagation:
         options["propagationPolicy"] = propagation

@@ -1,4 +1,4 @@
-"""A token bucket on the client's side, so that one process cannot drown the API server."""
+"""Client-side token bucket, so that one process cannot overload the API server."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _ALMOST_ONE = 1.0 - 1e-6  # a timer may fire a rounding error too early
 
 
 class RateLimiter:
-    """Lets ``burst`` requests pass at once and then ``qps`` a second, first come, first served.
+    """Limit of ``burst`` requests in a burst and ``qps`` per second, first come, first served.
 
-    Every operation is O(1). A waiter that is cancelled costs no token: not even when it was let
-    through in the same instant.
+    Every operation is O(1). A cancelled waiter costs no token, even if it was admitted in the same
+    iteration of the loop.
 
     Args:
-        qps: tokens a second; 0 turns the limit off.
-        burst: how many tokens can be saved up; 0 means as many as come in a second, at least 1.
+        qps: tokens added per second; 0 disables the limit.
+        burst: capacity of the bucket; 0 for the tokens of one second, at least 1.
     """
 
     DEFAULT_QPS: Final = 500.0
     DEFAULT_BURST: Final = 500
-    """Of a client that ``connect()`` makes."""
+    """Capacity of the bucket of clients created by ``connect()``; their rate is ``DEFAULT_QPS``."""
 
     __slots__ = ("_burst", "_qps", "_stamp", "_timer", "_tokens", "_waiters")
 
@@ -38,7 +38,7 @@ class RateLimiter:
         self._timer: asyncio.TimerHandle | None = None
 
     def try_acquire(self) -> bool:
-        """Take a token if one is there and nobody waits for it; never blocks."""
+        """Take a token if one is available and there are no waiters; never blocks."""
         if not self._qps:
             return True
         if self._waiters:
@@ -61,7 +61,7 @@ class RateLimiter:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._tokens += 1.0  # let through and cancelled at once: pass it on
+                self._tokens += 1.0  # admitted and then cancelled: return the token
                 self._release()
             raise
 

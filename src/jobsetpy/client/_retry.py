@@ -1,6 +1,6 @@
-"""When a failed request may be sent again, and after how long.
+"""Retry rules: which failed requests may be sent again, and after what delay.
 
-The table (a failure not named is final; all within the call's deadline):
+The table (other failures are final; all retries are within the call's deadline):
 
 ====================================  =====  ======  =====
 failure                               READ   CREATE  WRITE
@@ -12,10 +12,10 @@ any other 5xx                         yes    no      no
 connection broke (may have arrived)   yes    no      no
 ====================================  =====  ======  =====
 
-A 429 and a 503 with Retry-After are the server's way to say that it did not start the work. A
+With a 429, or a 503 with Retry-After, the server states that it did not process the request. A
 create is never repeated after it may have arrived: the second one would fail with AlreadyExists,
-or, with a generated name, make a second object. Patches, replaces and deletes are repeated by
-their callers, who can look at the object first. Credentials (401) are the client's business.
+or, with a generated name, create a second object. Patches, replaces and deletes are repeated by
+their callers, which can read the object first. Credentials (401) are handled by the sender.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from jobsetpy.errors import (
 )
 
 MAX_RETRIES = 5
-"""Retries of one call when the server sent no Retry-After."""
+"""Maximum number of retries of one call without Retry-After."""
 
 MAX_RETRY_AFTER_RETRIES = 10
-"""Retries of one call when the server said when."""
+"""Maximum number of retries of one call with Retry-After."""
 
 BACKOFF_BASE_S = 0.1
 BACKOFF_CAP_S = 10.0
 
 
 class Safety(enum.Enum):
-    """What repeating a request could do wrong."""
+    """Possible damage by a repeated request."""
 
-    READ = "read"  # nothing
+    READ = "read"  # none
     CREATE = "create"  # a second object
-    WRITE = "write"  # a change of someone else made in between
+    WRITE = "write"  # loss of another client's change made in between
 
 
 def is_retryable(failure: JobSetPyError, safety: Safety) -> bool:
-    """Whether the table above allows to send the request again."""
+    """Return whether the table of this module allows a retry of the request."""
     match failure:
         case RetryableApiError():
             return (
@@ -77,10 +77,10 @@ class Retry:
         self._backoff = Backoff(base=BACKOFF_BASE_S, cap=BACKOFF_CAP_S, rand=rand)
 
     def wait_after(self, failure: JobSetPyError, remaining_s: float) -> float | None:
-        """Seconds to wait before the next attempt; ``None`` if there is to be none.
+        """Return the seconds to wait before the next attempt; ``None`` for no further attempt.
 
-        There is none either if the wait would use up what remains of the deadline: the failure
-        in hand says more than a timeout would, and sooner.
+        Also ``None`` if the wait would exceed the rest of the deadline: the present failure is more
+        informative than a timeout, and earlier.
         """
         if not is_retryable(failure, self._safety):
             return None

@@ -17,7 +17,7 @@ from jobsetpy.errors import ApiTimeoutError, JobSetPyError, StreamBrokenError, T
 
 
 class RequestObserver(Protocol):
-    """Told of every request, for metrics. Must not block and must not raise."""
+    """Callbacks for metrics of requests. Must not block and must not raise."""
 
     def on_response(self, verb: str, resource: str, status: int | None, seconds: float) -> None:
         """One attempt ended.
@@ -26,27 +26,27 @@ class RequestObserver(Protocol):
             verb: ``get``, ``list``, ``watch``, ``create``, ``update``, ``patch``, ``apply``,
                 ``delete`` or ``raw``.
             resource: plural, with the subresource after a slash; never the name of an object.
-            status: HTTP status code, or ``None`` if no answer came.
-            seconds: how long it took; for a watch, until its headers came.
+            status: HTTP status code, or ``None`` without a response.
+            seconds: duration; for a watch, until its headers were received.
         """
         ...
 
     def on_throttled(self, seconds: float) -> None:
-        """A request waited that long for the client's own rate limit."""
+        """A request waited ``seconds`` for the client-side rate limit."""
         ...
 
 
 class Sender:
-    """Sends requests over a transport by the rules of ``jobsetpy.client._retry``.
+    """Sender of requests over a transport, with the rules of ``jobsetpy.client._retry``.
 
-    The deadline of a call is ``HttpRequest.timeout_s`` after its start and bounds everything:
-    waiting for the rate limit, connecting, attempts, pauses between them, reading credentials.
+    The deadline of a call is ``HttpRequest.timeout_s`` after its start and includes waiting for the
+    rate limit, connecting, attempts, delays between them, and reading credentials.
 
     Args:
-        transport: moves the bytes.
-        limiter: ``None`` for no limit.
-        observer: told of every attempt.
-        rand: uniform numbers in [0, 1) for jitter.
+        transport: sends single attempts.
+        limiter: client-side rate limit; ``None`` for no limit.
+        observer: receives every attempt, for metrics.
+        rand: source of uniform numbers in [0, 1) for jitter.
     """
 
     __slots__ = ("_limiter", "observer", "rand", "transport")
@@ -67,18 +67,18 @@ class Sender:
     async def send(
         self, verb: str, resource: str, safety: Safety, request: HttpRequest
     ) -> HttpResponse:
-        """Send until it succeeds or must not be sent again.
+        """Send a request, with retries, until it succeeds or must not be sent again.
 
         Args:
-            verb: for errors and metrics.
-            resource: for metrics.
-            safety: what a repetition could spoil.
-            request: ``timeout_s`` is the deadline of the whole call; with a fence, no attempt
-                begins or goes on after that closed.
+            verb: verb in errors and metrics.
+            resource: resource in metrics.
+            safety: possible damage by a repetition.
+            request: the request; ``timeout_s`` is the deadline of the whole call; with a fence, no
+                attempt begins or continues after the fence closed.
 
         Raises:
-            ApiError: the last answer, if it is no success (2xx).
-            TransportError: no answer; ``ApiTimeoutError`` at the deadline.
+            ApiError: the last response is not a success (2xx).
+            TransportError: there was no response; ``ApiTimeoutError`` at the deadline.
             LeadershipLostError: the fence refuses this write.
         """
         clock = asyncio.get_running_loop().time
@@ -119,7 +119,7 @@ class Sender:
                     status, response.headers, response.body, verb=verb, target=target_of(request)
                 )
                 if status == 401 and not refreshed:
-                    # Refused credentials mean that nothing was done: any request may go again.
+                    # With refused credentials nothing was done: any request may be repeated.
                     refreshed = True
                     await self._refresh(deadline, verb, request)
                     attempt = request.with_timeout(deadline - clock())
@@ -136,13 +136,13 @@ class Sender:
     async def stream(
         self, verb: str, resource: str, request: HttpRequest
     ) -> AsyncIterator[ByteStream]:
-        """Open a stream; nothing is retried, but refused credentials are read anew once.
+        """Open a stream without retries, except that refused credentials are read again once.
 
-        ``request.timeout_s`` is the deadline of opening it.
+        ``request.timeout_s`` is the deadline for opening it.
 
         Raises:
-            ApiError: the answer is no success.
-            TransportError: no answer.
+            ApiError: the response is not a success.
+            TransportError: there was no response.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + request.timeout_s
@@ -205,7 +205,7 @@ async def _until(
 
 
 def target_of(request: HttpRequest) -> str:
-    """What a request is about, for people: ``jobs default/a``, or its path."""
+    """Return a description of a request's target: ``jobs default/a``, or its path."""
     parts = request.path.split("/")
     # "", "api", version, ... or "", "apis", group, version, ...
     rest = parts[3:] if parts[1:2] == ["api"] else parts[4:] if parts[1:2] == ["apis"] else []
@@ -223,7 +223,7 @@ def target_of(request: HttpRequest) -> str:
 
 
 async def _read_refusal(stream: ByteStream, deadline: float) -> bytes:
-    """The start of an error answer; whatever of it comes, the answer itself is the news."""
+    """Return the start of an error response, as much as arrives; the status matters more."""
     body = b""
     try:
         async with asyncio.timeout_at(deadline):

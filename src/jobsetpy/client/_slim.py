@@ -1,11 +1,11 @@
-"""The transport of the agent and the plugin: one API server, one user, nothing to import.
+"""Transport of the agent and the plugin: one API server, one user, few imports.
 
-A restarted worker group waits for its agents, so their start-up time is part of every restart:
-asyncio, ssl and h11 instead of aiohttp and kubernetes_asyncio save several hundred milliseconds
-of CPU time and half of the memory.
+A restart group waits for its agents, so their start-up time is part of every restart: asyncio, ssl
+and h11 instead of aiohttp and kubernetes_asyncio save several hundred milliseconds of CPU time and
+half of the memory.
 
-Not supported, and meant for ``AiohttpTransport``: HTTP proxies (environment variables
-are ignored), kubeconfig files, exec plugins, compressed answers.
+Not supported; use ``AiohttpTransport`` for them: HTTP proxies (environment variables are ignored),
+kubeconfig files, exec plugins, compressed responses.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ TOKEN_FILE: Final = f"{SERVICE_ACCOUNT_DIR}/token"
 CA_FILE: Final = f"{SERVICE_ACCOUNT_DIR}/ca.crt"
 
 CHECK_FILES_S = 5.0
-"""How often the token file is looked at for a change."""
+"""Interval between checks of the token file for changes."""
 
 CONNECT_TIMEOUT_S = 10.0
-"""For one connection with its TLS handshake."""
+"""Timeout for one connection with its TLS handshake."""
 
 KEEPALIVE_S = 30.0
-"""How long an idle connection may be used again; servers keep theirs for a minute and more."""
+"""Maximum idle time of a connection that is reused; servers keep theirs for a minute or more."""
 
 MAX_IDLE = 4
-"""How many idle connections are kept."""
+"""Maximum number of idle connections."""
 
 MAX_CONNECTIONS = 32
-"""Requests in flight at once; more wait for their turn within their own deadlines."""
+"""Maximum number of concurrent requests; others are queued within their own deadlines."""
 
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 
@@ -49,26 +49,27 @@ class H11Transport:
     """HTTP/1.1 on asyncio and h11 with a bearer token.
 
     Requests share a few kept connections; each stream has its own. TLS certificates are always
-    verified, unless a ``tls`` context says otherwise. The token file and the CA file may change at
-    any time, as those of service accounts do: the token is read again within ``CHECK_FILES_S`` or
-    after a 401, the CA before the next connection.
+    verified, unless a ``tls`` context disables it. The token file and the CA file may change at any
+    time, as those of service accounts do: the token is read again within ``CHECK_FILES_S`` or after
+    a 401, the CA before the next connection.
 
-    A GET that meets a kept connection which the server is just closing is sent once more on a
-    fresh one; other methods never are.
+    A GET on a kept connection that the server is closing is sent once more on a new one; other
+    methods never are.
 
     Args:
         base_url: such as ``https://10.0.0.1:443`` or ``https://[fd00::1]``.
-        ca_file: PEM file with the authorities to trust; the system's if neither is given.
-        cadata: the same as text.
+        ca_file: PEM file with the trusted authorities; the system's without ``ca_file`` and
+            ``cadata``.
+        cadata: trusted authorities as PEM text.
         token: a bearer token that never changes.
-        token_file: a file with one that does.
-        server_hostname: name to expect in the certificate, instead of the URL's host.
-        tls: a context that is used as it is, with a client certificate perhaps, in place of one
-            made of the authorities.
+        token_file: path of a file with a bearer token that may change.
+        server_hostname: name expected in the certificate, instead of the URL's host.
+        tls: context to use unchanged, for example with a client certificate, instead of one created
+            from the authorities.
         user_agent: the User-Agent header.
 
     Raises:
-        ValueError: ``base_url`` is none.
+        ValueError: ``base_url`` is not a base URL.
     """
 
     def __init__(
@@ -107,13 +108,13 @@ class H11Transport:
         port: int | str | None = None,
         user_agent: str = USER_AGENT,
     ) -> H11Transport:
-        """The API server of the cluster this Pod runs in, as its service account.
+        """Return a transport to the Pod's own cluster, with the Pod's service account.
 
         Args:
-            token_file: of the service account.
-            ca_file: of the service account.
-            host: instead of ``$KUBERNETES_SERVICE_HOST``.
-            port: instead of ``$KUBERNETES_SERVICE_PORT``.
+            token_file: token file of the service account.
+            ca_file: CA file of the service account.
+            host: overrides ``$KUBERNETES_SERVICE_HOST``.
+            port: overrides ``$KUBERNETES_SERVICE_PORT``.
             user_agent: the User-Agent header.
 
         Raises:
@@ -133,7 +134,7 @@ class H11Transport:
         )
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """See ``Transport``."""
+        """Implement ``Transport.request``."""
         try:
             async with asyncio.timeout(request.timeout_s), self._turns:
                 connection = self._take_idle()
@@ -149,7 +150,7 @@ class H11Transport:
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
-        """See ``Transport``."""
+        """Implement ``Transport.stream``."""
         connection: Connection | None = None
         try:
             try:
@@ -231,7 +232,7 @@ class H11Transport:
 
     def _keep(self, connection: Connection) -> bool:
         if self._closed or (len(self._idle) >= MAX_IDLE and not self._turns.locked()):
-            return False  # while others wait for their turn, the connection is not idle for long
+            return False  # with queued requests, the connection is not idle for long
         connection.idle_since = asyncio.get_running_loop().time()
         self._idle.append(connection)
         return True
@@ -244,11 +245,11 @@ class H11Transport:
         if self._closed:
             msg = "the transport is closed"
             raise TransportError(msg)
-        self._bearer()  # without credentials there is nothing to connect for
+        self._bearer()  # without credentials a connection is useless
         origin = self._origin
         what = f"{request.method} {request.path}: cannot connect to {origin.authority}"
         try:
-            # A shorter deadline of the request is told as what it is, by the caller.
+            # A shorter deadline of the request is reported as such by the caller.
             limit = CONNECT_TIMEOUT_S if request.timeout_s > CONNECT_TIMEOUT_S else None
             async with asyncio.timeout(limit):
                 connection = await open_connection(

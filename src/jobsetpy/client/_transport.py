@@ -1,7 +1,7 @@
-"""What a transport is: it sends one request to one API server and knows nothing of Kubernetes.
+"""Protocol of transports, which send requests to one API server, independent of Kubernetes.
 
-There are two: one on kubernetes_asyncio and aiohttp (manager, library users), and a slim one on
-h11 for the agent. Retries, errors, limits and deadlines are written once, in ``Client``.
+There are two: one on kubernetes_asyncio and aiohttp (manager, library users), and a small one on
+h11 for the agent. Retries, errors, limits and deadlines are implemented once, in ``Client``.
 
 This module is on the agent's start-up path: standard library and msgspec only, no attrs.
 """
@@ -21,9 +21,9 @@ from jobsetpy.errors import ApiTimeoutError
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request, without credentials (the transport adds them).
 
-    ``query`` values are not yet percent-encoded. ``timeout_s`` bounds the whole exchange of
+    ``query`` values are not yet percent-encoded. ``timeout_s`` limits the whole exchange of
     ``Transport.request``, and connecting plus response headers of ``Transport.stream``. ``fence``
-    is that of a leader's write, ``None`` for everything else.
+    is the fence of a leader's write, ``None`` for other requests.
     """
 
     method: str
@@ -36,17 +36,17 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     fence: WriteFence | None = None
 
     def with_timeout(self, seconds: float) -> HttpRequest:
-        """The same request with another ``timeout_s``, of at least a millisecond."""
+        """Return the request with another ``timeout_s``, at least a millisecond."""
         return msgspec.structs.replace(self, timeout_s=max(seconds, 0.001))
 
     def timed_out(self) -> ApiTimeoutError:
-        """The error for no answer within ``timeout_s``."""
+        """Return the error for no response within ``timeout_s``."""
         msg = f"{self.method} {self.path}: no answer in {self.timeout_s:.3g} s"
         return ApiTimeoutError(msg)
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """A complete answer of any status; header names are lower-case."""
+    """A complete response of any status; header names are lower-case."""
 
     status: int
     headers: Mapping[str, str]
@@ -54,7 +54,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
 
 class ByteStream(Protocol):
-    """A response whose body is still coming."""
+    """A response whose body is still being received."""
 
     @property
     def status(self) -> int: ...
@@ -62,10 +62,10 @@ class ByteStream(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     async def read(self) -> bytes:
-        """The next bytes as they come, of any length; b"" at a clean end.
+        """Return the next received bytes, of any length; b"" at a clean end.
 
         Raises:
-            StreamBrokenError: the connection broke off.
+            StreamBrokenError: the connection broke.
         """
         ...
 
@@ -73,37 +73,38 @@ class ByteStream(Protocol):
 class Transport(Protocol):
     """Sends requests to one API server as one user.
 
-    It follows no redirects and retries nothing. Credentials are read again when they rotate; after
+    It follows no redirects and has no retries. Credentials are read again when they rotate; after
     a 401 the caller may call ``refresh_credentials`` once and send again.
 
     A request with a fence is sent only if ``fence.admit`` allows it when a connection is ready.
-    If such a request fails or is cancelled, its connection is aborted, not closed, so that nothing
+    If such a request fails or is cancelled, its connection is aborted, not closed, so that no part
     of it is delivered later.
     """
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """Send and read the whole answer, whatever its status.
+        """Send a request and return the whole response, whatever its status.
 
         Raises:
-            ConnectFailedError: nothing was sent, perhaps for lack of credentials.
-            StreamBrokenError: the connection broke; the request may have been carried out.
+            ConnectFailedError: nothing was sent; also for missing credentials.
+            StreamBrokenError: the connection broke; the request may have been executed.
             ApiTimeoutError: ``timeout_s`` passed.
             LeadershipLostError: the request's fence is closed; nothing was sent.
         """
         ...
 
     def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[ByteStream]:
-        """Send and yield the answer when its headers are there; leaving closes it at once.
+        """Send a request and yield the response after its headers; leaving closes it immediately.
 
-        ``timeout_s`` bounds connecting and the headers, not what is read later.
+        ``timeout_s`` limits connecting and the headers, not later reads.
 
         Raises:
-            ConnectFailedError, StreamBrokenError, ApiTimeoutError, LeadershipLostError: as above.
+            ConnectFailedError, StreamBrokenError, ApiTimeoutError, LeadershipLostError: as for
+                ``request``.
         """
         ...
 
     async def refresh_credentials(self) -> None:
-        """Forget cached credentials; the next request reads them anew."""
+        """Drop cached credentials; the next request reads them again."""
         ...
 
     async def aclose(self) -> None:

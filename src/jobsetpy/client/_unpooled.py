@@ -1,4 +1,4 @@
-"""Requests over connections of their own, beside a transport's shared pool."""
+"""Requests over separate connections, outside a transport's shared pool."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Tr
 class UnpooledTransport:
     """A ``Transport`` that sends each request as a stream of another transport.
 
-    Streams share no pool: such a request is never kept waiting by others that hang, nor lost to a
-    kept connection that died in silence. The price is a connection for each.
+    Streams share no pool: such a request is never blocked by others that hang, nor lost on a kept
+    connection that died silently. The cost is one connection per request.
 
     Args:
-        transport: whose server and credentials are used; ``aclose`` leaves it open.
+        transport: provides server and credentials; ``aclose`` leaves it open.
     """
 
     __slots__ = ("_transport",)
@@ -24,7 +24,7 @@ class UnpooledTransport:
         self._transport = transport
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """See ``Transport``."""
+        """Implement ``Transport.request``."""
         try:
             async with asyncio.timeout(request.timeout_s), self.stream(request) as stream:
                 pieces = []
@@ -35,11 +35,11 @@ class UnpooledTransport:
             raise request.timed_out() from None
 
     def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[ByteStream]:
-        """See ``Transport``."""
+        """Implement ``Transport.stream``."""
         return self._transport.stream(request)
 
     async def refresh_credentials(self) -> None:
-        """See ``Transport``."""
+        """Implement ``Transport.refresh_credentials``."""
         await self._transport.refresh_credentials()
 
     async def aclose(self) -> None:

@@ -9,9 +9,9 @@ import os
 
 
 class WatchedFile:
-    """Detects changes of a file.
+    """Detector of changes of a file.
 
-    Kubernetes swaps a symbolic link to renew mounted files, which shows in the inode.
+    Kubernetes replaces a symbolic link to renew mounted files, which changes the inode.
     """
 
     __slots__ = ("_seen", "path")
@@ -21,10 +21,10 @@ class WatchedFile:
         self._seen: tuple[int, int, int] | None = None
 
     def changed(self) -> bool:
-        """True if the file changed since the last call, and at the first call.
+        """Return true if the file changed since the last call, and at the first call.
 
         Raises:
-            OSError: its status cannot be read.
+            OSError: the file's status cannot be read.
         """
         found = os.stat(self.path)  # noqa: PTH116 - pathlib costs the agent time and gives nothing
         now = (found.st_mtime_ns, found.st_ino, found.st_size)
@@ -38,6 +38,6 @@ class WatchedFile:
         self._seen = None
 
     def read(self) -> str:
-        """The file's text, which is ASCII."""
+        """Return the file's text, which is ASCII."""
         with open(self.path, encoding="ascii") as file:  # noqa: PTH123 - as above
             return file.read()

@@ -1,4 +1,4 @@
-"""Which writes a piece of work made, for one line of its log.
+"""Log of the writes made in a block, for one line of its log.
 
 This module is on the agent's start-up path: standard library only.
 """
@@ -14,7 +14,7 @@ SHOWN: Final = 3
 
 
 class Writes:
-    """Writes that succeeded; the first few by name."""
+    """Successful writes; the first ``SHOWN`` by name."""
 
     __slots__ = ("count", "shown")
 
@@ -23,7 +23,7 @@ class Writes:
         self.shown: list[str] = []
 
     def __str__(self) -> str:
-        """Such as ``patch jobs default/a, create pods in default and 7 more``; "" for none."""
+        """Text such as ``patch jobs default/a, create pods in default and 7 more``; "" for none."""
         more = self.count - len(self.shown)
         return ", ".join(self.shown) + (f" and {more} more" if more else "")
 
@@ -33,7 +33,7 @@ _current: ContextVar[Writes | None] = ContextVar("writes", default=None)
 
 @contextmanager
 def noted_writes() -> Iterator[Writes]:
-    """Notes the writes of what is awaited within the block, and of tasks that it starts."""
+    """Record the writes made within the block, and by tasks that it starts."""
     writes = Writes()
     token = _current.set(writes)
     try:
@@ -43,5 +43,5 @@ def noted_writes() -> Iterator[Writes]:
 
 
 def written() -> Writes | None:
-    """Where a write is to be noted; ``None`` if nobody asks."""
+    """Return the current record of writes; ``None`` outside of ``noted_writes``."""
     return _current.get()
