@@ -1,1 +1,1 @@
-"""Execution of plans: caches, requests in parallel, the status writer, metrics of JobSets."""
+"""Execution of plans: caches, parallel requests, the status writer, metrics of JobSets."""

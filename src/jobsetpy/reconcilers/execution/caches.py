@@ -1,4 +1,4 @@
-"""The caches that several reconcilers share, declared once."""
+"""Caches that several reconcilers share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import controller_of
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
-"""Label selector of all that is made for JobSets: the label exists."""
+"""Label selector of all objects created for JobSets: the label exists."""
 
 
 def _jobset_of(pod: ChildPod) -> str:
@@ -22,71 +22,71 @@ def _jobset_of(pod: ChildPod) -> str:
 
 
 PODS_OF_JOBSET: Final[rt.Index[ChildPod]] = rt.Index("jobset", _jobset_of)
-"""By namespace and name of the JobSet in the pod's label, which proves nothing."""
+"""Index by namespace and name of the JobSet in the pod's label, which proves nothing."""
 
 
 def pods_labelled(pods: rt.Store[ChildPod], jobset: rt.ObjectKey) -> list[ChildPod]:
-    """Pods that say that they are of a JobSet; O(result), however many there are of others.
+    """Return the pods with the label of a JobSet; O(result).
 
     Args:
-        pods: with the index ``PODS_OF_JOBSET``.
-        jobset: which.
+        pods: store with the index ``PODS_OF_JOBSET``.
+        jobset: key of the JobSet.
     """
     return pods.by_index(PODS_OF_JOBSET, str(jobset))
 
 
 @attrs.frozen
 class SharedCaches:
-    """What reconcilers are made of: a manager's informers; only those that are asked for run.
+    """Informers of a manager for reconcilers; only those that are used run.
 
     Args:
-        manager: not started yet.
+        manager: manager that is not started yet.
     """
 
     manager: rt.Manager
 
     @property
     def events(self) -> rt.EventRecorder:
-        """Receives events about JobSets."""
+        """Recorder of events about JobSets."""
         return self.manager.recorder("jobset")
 
     @property
     def jobsets(self) -> rt.SharedInformer[JobSet]:
-        """All JobSets."""
+        """Informer of all JobSets."""
         return self.manager.informer(JobSet)
 
     @property
     def jobs(self) -> rt.SharedInformer[Job]:
-        """Their Jobs, with the index ``OWNER_UID``."""
+        """Informer of their Jobs, with the index ``OWNER_UID``."""
         return self.manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
 
     @property
     def pods(self) -> rt.SharedInformer[ChildPod]:
-        """Their pods, with the index ``PODS_OF_JOBSET``."""
+        """Informer of their pods, with the index ``PODS_OF_JOBSET``."""
         return self.manager.informer(
             ChildPod, label_selector=CHILD_SELECTOR, indexes=[PODS_OF_JOBSET]
         )
 
     @property
     def config_maps(self) -> rt.SharedInformer[ConfigMap]:
-        """The ConfigMaps of startup groups."""
+        """Informer of the ConfigMaps of startup groups."""
         return self.manager.informer(ConfigMap, label_selector=CHILD_SELECTOR)
 
     @property
     def nodes(self) -> rt.SharedInformer[LabelledNode]:
-        """All nodes."""
+        """Informer of all nodes."""
         return self.manager.informer(LabelledNode)
 
     def controller(
         self, name: str, reconciler: rt.Reconciler, workers: int, *watches: rt.Watch[Any]
     ) -> rt.Controller:
-        """Have the manager run a reconciler.
+        """Register a reconciler with the manager.
 
         Args:
-            name: of the controller.
-            reconciler: its reconciler.
+            name: name of the controller.
+            reconciler: reconciler of the controller.
             workers: maximum concurrent reconciles.
-            *watches: what asks for reconciles.
+            *watches: sources of its requests.
         """
         clock = self.manager.clock
         controller = rt.Controller(
@@ -97,7 +97,7 @@ class SharedCaches:
 
 
 def job_of(jobs: rt.Store[Job], pod: ChildPod) -> Job | None:
-    """The Job that a pod belongs to, by its UID: names and labels prove nothing."""
+    """Return the Job of a pod, by its UID: names and labels prove nothing."""
     owner = controller_of(pod.metadata.owner_references)
     if owner is None:
         return None

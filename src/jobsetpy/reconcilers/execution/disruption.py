@@ -1,4 +1,4 @@
-"""What is applied to the status of a pod before it is taken away, so that its Job may tell why."""
+"""Condition applied to a pod before its deletion, so that its Job shows the reason."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jobsetpy.api.timestamps import seconds_text
 
 
 def disruption(metadata: dict[str, Any], reason: str, message: str, at: datetime) -> dict[str, Any]:
-    """A pod with the condition ``DisruptionTarget``, for a server-side apply.
+    """Return a pod with the condition ``DisruptionTarget``, for a server-side apply.
 
     Args:
-        metadata: name and namespace, and what else has to be as it was.
-        reason: why the pod goes, as one word.
-        message: the same for people.
-        at: since when that is known.
+        metadata: name and namespace, and further preconditions.
+        reason: reason of the deletion, as one word.
+        message: the same for users.
+        at: time since which that is known.
     """
     condition = {
         "type": keys.DISRUPTION_TARGET_CONDITION,

@@ -1,4 +1,4 @@
-"""Slices of kinds that only these reconcilers read."""
+"""Partial models of kinds that only these reconcilers read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
 @resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
 @wire
 class Role:
-    """A Role: only that it can be made."""
+    """A Role, for creation only."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
@@ -23,19 +23,19 @@ class Role:
 @resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 @wire
 class RoleBinding:
-    """A RoleBinding: only that it can be made."""
+    """A RoleBinding, for creation only."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
 
 
 GROUP_KINDS: Final = {"ConfigMap": ConfigMap, "Role": Role, "RoleBinding": RoleBinding}
-"""What group scheduling needs, by kind."""
+"""Kinds that group scheduling needs, by name."""
 
 
 @wire
 class TemplatedJobSpec:
-    """A Job's spec: its pod template as the JSON it is."""
+    """A Job's spec, with its pod template as JSON."""
 
     template: Mapping[str, Any] = field(factory=dict)
 
@@ -43,7 +43,7 @@ class TemplatedJobSpec:
 @resource("batch", "v1", "Job", "jobs")
 @wire
 class TemplatedJob:
-    """A Job with its pod template, which the cached slice leaves out."""
+    """A Job with its pod template, which the cached model omits."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
@@ -53,7 +53,7 @@ class TemplatedJob:
 @resource("batch", "v1", "Job", "jobs")
 @wire
 class CreatedJob:
-    """A Job that was created: nothing is read of the answer, which is quick where Jobs are many."""
+    """A created Job: nothing is decoded from the answer, which is faster with many Jobs."""
 
     RESOURCE: ClassVar[ResourceInfo]
 

@@ -1,4 +1,4 @@
-"""What reconcilers remember of JobSets from one reconcile to the next."""
+"""State that reconcilers keep for JobSets from one reconcile to the next."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 class Memories(Generic[T]):
-    """A frozen value for each JobSet; nothing that could not be lost.
+    """A frozen value for each JobSet, which may be lost.
 
-    Plans return the next value. A value carries the UID of its JobSet, and the plan begins anew if
-    the JobSet of that name is another one by now.
+    Plans return the next value. A value carries the UID of its JobSet, and the plan starts from a
+    new value if the JobSet of that name is another one.
 
     Args:
-        new: makes the value of a JobSet of which nothing is remembered.
+        new: creates the value of a JobSet without one.
     """
 
     __slots__ = ("_nothing", "_values")
@@ -27,24 +27,24 @@ class Memories(Generic[T]):
         self._values: dict[ObjectKey, T] = {}
 
     def __len__(self) -> int:
-        """How many JobSets are remembered."""
+        """Return the number of JobSets with a value."""
         return len(self._values)
 
     def __contains__(self, key: ObjectKey) -> bool:
-        """Whether anything is remembered of a JobSet."""
+        """Return True if there is a value for a JobSet."""
         return key in self._values
 
     def of(self, key: ObjectKey) -> T:
-        """What is remembered of a JobSet, or the value of one of which nothing is."""
+        """Return the value of a JobSet, or a new one."""
         return self._values.get(key, self._nothing)
 
     def keep(self, key: ObjectKey, value: T | None) -> None:
-        """Remember this and nothing else of a JobSet; ``None`` forgets it."""
+        """Replace the value of a JobSet; ``None`` removes it."""
         if value is None:
             self._values.pop(key, None)
         else:
             self._values[key] = value
 
     def forget(self, key: ObjectKey) -> None:
-        """The JobSet is gone."""
+        """Remove the value of a deleted JobSet."""
         self._values.pop(key, None)

@@ -1,7 +1,7 @@
 """Metrics of JobSets and of group scheduling.
 
-No label names an object, since objects come and go without end; the two compatible counters that
-must (``jobset_failed_total``, ``jobset_completed_total``) are bounded.
+No label names an object, since the number of objects over time is unlimited; the two compatible
+counters that must (``jobset_failed_total``, ``jobset_completed_total``) are bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jobsetpy.observability.metrics import MetricRegistry
 from jobsetpy.reconcilers.rules.time_accounting import ACTIVITIES, Total
 
 REGISTRY: Final = MetricRegistry()
-"""Served by a manager that runs these reconcilers."""
+"""Registry served by a manager that runs these reconcilers."""
 
 RestartKind = Literal["recreate", "replicated_job", "job", "in_place"]
 RestartPhase = Literal["detect", "deprecate", "gather", "wait", "lift"]
@@ -32,7 +32,7 @@ RestartCause = Literal[
     "worker_failed",
     "worker_hung",
     "pod_restarted",
-    # Of restarts that do not count, and are in no metric of restarts:
+    # Restarts that do not count and are in no metric of restarts:
     "pod_leaving",
     "requested",
 ]
@@ -52,7 +52,7 @@ _GROUP_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 60
 _COST_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 
 MAX_JOBSET_SERIES: Final = 10_000
-"""Bound of the series that name a JobSet; the one that changed longest ago makes room."""
+"""Maximum number of series that name a JobSet; the least recently changed one is dropped."""
 
 _NAMED: Final = ("jobset_name", "namespace")
 _failed = REGISTRY.counter("jobset_failed_total", "The total number of failed JobSets", *_NAMED)
@@ -171,17 +171,17 @@ _lost_pods = REGISTRY.counter(
 
 
 class _Activities(Collector):
-    """What JobSets do, summed up when scraped: the time goes on while nothing changes."""
+    """Collector of JobSets' activities, computed when scraped: time continues without changes."""
 
     def __init__(self, totals: Callable[[], Mapping[str, Total]]) -> None:
         self._totals = totals
 
     def describe(self) -> Iterator[Metric]:
-        """The families without samples."""
+        """Yield the families without samples."""
         yield from self._families()
 
     def collect(self) -> Iterator[Metric]:
-        """One sample for each activity."""
+        """Yield one sample for each activity."""
         jobsets, seconds, pod_seconds = self._families()
         known = self._totals()
         for name in ACTIVITIES:
@@ -236,17 +236,17 @@ for _use in ("starting", "repeating", "training", "restarting"):
 
 
 def jobset_failed(namespace: str, name: str) -> None:
-    """A JobSet failed. Call it after the status was written, so that each counts once."""
+    """Count a failed JobSet. Call it after the status was written, so that each counts once."""
     _failed.labels(*_named(namespace, name)).inc()
 
 
 def jobset_completed(namespace: str, name: str) -> None:
-    """A JobSet completed. Call it after the status was written, so that each counts once."""
+    """Count a completed JobSet. Call it after the status was written, so that each counts once."""
     _completed.labels(*_named(namespace, name)).inc()
 
 
 def forget_jobset(namespace: str, name: str) -> None:
-    """A JobSet was deleted: drop the series that name it. O(1), and harmless for unknown ones."""
+    """Drop the series that name a deleted JobSet. O(1), and harmless for unknown ones."""
     if (name, namespace) in _named_series:
         del _named_series[name, namespace]
         _drop(name, namespace)
@@ -263,40 +263,40 @@ def _named(namespace: str, name: str) -> tuple[str, str]:
 
 def _drop(name: str, namespace: str) -> None:
     for counter in (_failed, _completed):
-        with suppress(KeyError):  # it may have none of the two; older releases raise then
+        with suppress(KeyError):  # it may have neither; older releases then raise
             counter.remove(name, namespace)
 
 
 def failure_decided(decision: str) -> None:
-    """A failure policy decided something and its status was written.
+    """Count a decision of a failure policy whose status was written.
 
     Args:
-        decision: one of ``rules.failure_policy.DECISIONS``, never text of a user's.
+        decision: one of ``rules.failure_policy.DECISIONS``, never a user's text.
     """
     _failure_decisions.labels(decision).inc()
 
 
 def failure_decisions(decisions: Iterable[str]) -> None:
-    """Have a series, at 0, for each decision there can be."""
+    """Create a series, at 0, for each possible decision."""
     for decision in decisions:
         _failure_decisions.labels(decision)
 
 
 def restarted(kind: RestartKind) -> None:
-    """A restart was decided and its status written."""
+    """Count a restart whose status was written."""
     _restarts.labels(kind).inc()
 
 
 def restart_over(
     kind: RestartKind, seconds: float, pods: int, phases: Mapping[RestartPhase, float] | None
 ) -> None:
-    """A restart is over and its status written.
+    """Record a completed restart whose status was written.
 
     Args:
-        kind: of it.
-        seconds: from the first sign of the failure to the end.
-        pods: how many started over.
-        phases: what the seconds are made of; ``None`` if workers do not run now.
+        kind: kind of the restart.
+        seconds: seconds from the first sign of the failure to the end.
+        pods: number of restarted pods.
+        phases: parts of the seconds by phase; ``None`` if workers do not run now.
     """
     _restart_pod_seconds.labels(kind).inc(seconds * pods)
     if phases is None:
@@ -307,10 +307,10 @@ def restart_over(
 
 
 def activity_registry(totals: Callable[[], Mapping[str, Total]]) -> MetricRegistry:
-    """What JobSets do, and for how long, to be served by the manager that knows it.
+    """Return a registry of JobSets' activities and their durations.
 
     Args:
-        totals: what it comes to, by activity; called at each scrape.
+        totals: returns the totals by activity; called at each scrape.
     """
     registry = MetricRegistry()
     registry.register(_Activities(totals))
@@ -320,75 +320,75 @@ def activity_registry(totals: Callable[[], Mapping[str, Total]]) -> MetricRegist
 def in_place_restart_began(
     cause: RestartCause = "pod_restarted", exit_code: int | None = None
 ) -> None:
-    """An in-place restart began; counted under ``jobset_restarts_total`` too.
+    """Count the beginning of a restart in place; also in ``jobset_restarts_total``.
 
     Args:
-        cause: what was seen first.
-        exit_code: of the container that failed, ``None`` if it is not known.
+        cause: first detected cause.
+        exit_code: exit code of the failed container, ``None`` if unknown.
     """
     _in_place_restarts.inc()
-    # Kubelets report 0 to 255; whatever else a status may claim shares one series.
+    # Kubelets report 0 to 255; any other value in a status shares one series.
     known = "" if exit_code is None else str(exit_code) if 0 <= exit_code <= 255 else "other"
     _in_place_causes.labels(cause, known).inc()
     restarted("in_place")
 
 
 def in_place_restart_phase(phase: RestartPhase, seconds: float) -> None:
-    """A phase of an in-place restart ended."""
+    """Record the duration of a phase of a restart in place."""
     _in_place_phase.labels(phase).observe(seconds)
 
 
 def in_place_restart_ended(seconds: float) -> None:
-    """An in-place restart ended with its barrier lifted."""
+    """Record a restart in place that ended with its barrier lifted."""
     _in_place_seconds.observe(seconds)
 
 
 def in_place_lost_steps(steps: int) -> None:
-    """A run is over that has done so many steps again."""
+    """Record the number of steps that a completed run has repeated."""
     _in_place_lost_steps.observe(steps)
 
 
 def in_place_first_step(seconds: float) -> None:
-    """A run is over whose first step came so long after the failure before it."""
+    """Record the seconds from the failure before a completed run to its first step."""
     _in_place_first_step.observe(seconds)
 
 
 def in_place_time_spent(use: TimeUse, seconds: float) -> None:
-    """So long a run that is over, or the restart after it, has been at something."""
+    """Record the seconds of one use of time in a completed run, or the restart after it."""
     _in_place_run_seconds.labels(use).inc(seconds)
 
 
 def in_place_missing_pods(count: int) -> None:
-    """Set how many pods all barriers together wait for."""
+    """Set the number of pods that all barriers wait for."""
     _in_place_missing.set(count)
 
 
 def in_place_stalled(count: int) -> None:
-    """Set how many barriers are stalled."""
+    """Set the number of stalled barriers."""
     _in_place_stalled.set(count)
 
 
 def jobset_ready(seconds: float) -> None:
-    """All Jobs of a JobSet became ready."""
+    """Record that all Jobs of a JobSet became ready."""
     _ready_seconds.observe(seconds)
 
 
 def followers_placed(*, released: int = 0, evicted: int = 0) -> None:
-    """So many followers were sent to their leader's domain, or deleted because they were not."""
+    """Count followers sent to their leader's domain, and followers deleted outside of it."""
     _followers.labels("released").inc(released)
     _followers.labels("evicted").inc(evicted)
 
 
 def lost_pods_deleted(count: int) -> None:
-    """So many pods of a lost node were deleted by force."""
+    """Count force-deleted pods of an unreachable node."""
     _lost_pods.inc(count)
 
 
 def group_released(seconds: float) -> None:
-    """All pods of a group had started, and the group was released."""
+    """Record the release of a group of which all pods have started."""
     _group_gather_seconds.observe(seconds)
 
 
 def groups_waiting(count: int) -> None:
-    """Set how many groups gather."""
+    """Set the number of gathering groups."""
     _groups_waiting.set(count)

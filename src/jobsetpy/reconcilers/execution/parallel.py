@@ -1,4 +1,4 @@
-"""Many requests at once, but not too many."""
+"""Parallel requests with a limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobsetpy.errors import JobSetPyError
 T = TypeVar("T")
 
 NAMED_FAILURES: Final = 10
-"""So many of many failures are told in full."""
+"""Maximum number of failures reported in full."""
 
 
 async def in_parallel(
@@ -19,15 +19,15 @@ async def in_parallel(
 ) -> list[tuple[T, JobSetPyError]]:
     """Call ``act`` for each item, at most ``limit`` at a time, in the order of the items.
 
-    A failure keeps none of the others from being tried.
+    Other items are still tried after a failure.
 
     Args:
         limit: maximum concurrent calls.
-        items: the work.
-        act: does it; failures of ours are collected, any other exception ends everything.
+        items: items to process.
+        act: processes one item; ``JobSetPyError`` is collected, any other exception ends all calls.
 
     Returns:
-        What failed, and why.
+        Failed items with their errors.
     """
     failures: list[tuple[T, JobSetPyError]] = []
     waiting = iter(items)
@@ -53,7 +53,7 @@ def raise_failures(failures: Sequence[tuple[Any, JobSetPyError]], what: str) -> 
     """Raise what :func:`in_parallel` returned as one exception, unless nothing failed.
 
     Raises:
-        ExceptionGroup: of the first of them; its message begins with how many there are.
+        ExceptionGroup: the first of them; its message begins with their number.
     """
     if failures:
         errors = [error for _, error in failures[:NAMED_FAILURES]]

@@ -1,7 +1,7 @@
-"""Which JobSet an object belongs to, where several managers share the JobSets.
+"""Assignment of objects to JobSets, for managers with shards.
 
-A JobSet and all that is made for it are in one share. Services are followed by every manager: the
-pods of several JobSets may have one, or one of the user's own.
+A JobSet and all objects created for it are in one shard. Every manager watches all Services:
+several JobSets may share one, or use one of the user's own.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PeekedPod(msgspec.Struct, frozen=True):
-    """A pod of which only that is read by which it is known to be another share's."""
+    """Fields of a pod that show that it belongs to another shard."""
 
     metadata: _Metadata
 
 
 def peek(cls: type[Any]) -> type[Any] | None:
-    """What is decoded first of objects of a class, if that pays: there are many pods."""
+    """Return the class to decode first for objects of a class, if worthwhile: pods are many."""
     return PeekedPod if cls is ChildPod else None
 
 
 def jobset_name_of(cls: type[Any]) -> Callable[[Any], str]:
-    """What gives the name of the JobSet of an object of a class, by its metadata; "" for none."""
+    """Return a function from an object's metadata to the name of its JobSet; "" for none."""
     if cls is JobSet:
         return _own_name
     return _by_label if cls is ChildPod else _by_owner
@@ -56,7 +56,7 @@ def _by_label(metadata: Any) -> str:
 
 
 def _by_owner(metadata: ObjectMeta) -> str:
-    """By owner, which proves more; claims outlive theirs, and have the label."""
+    """Return the owner's name, which proves more than the label; claims outlive their owner."""
     owner = metadata.controller
     if owner is not None and owner.kind == JobSet.RESOURCE.kind:
         return owner.name

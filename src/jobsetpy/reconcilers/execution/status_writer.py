@@ -1,8 +1,8 @@
-"""How reconcilers store the status of a JobSet.
+"""Writer of a JobSet's status for reconcilers.
 
-A write carries the resourceVersion that it was decided on, so nothing is decided twice, however
-stale a cache may be, and a manager that has lost its lease overwrites nothing. Events and metrics
-of a change come after the write and never without it.
+A write carries the resourceVersion that it was decided on, so nothing is decided twice on a stale
+cache, and a manager that has lost its lease overwrites nothing. Events and metrics of a change
+follow the write and never occur without it.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ _KINDS: Final[Mapping[str, execution_metrics.RestartKind]] = {
     history.JOB: "job",
 }
 TRIES: Final = 5
-"""How often one reconcile decides, if the JobSet changes each time before the write."""
+"""Maximum number of decisions in one reconcile, if the JobSet changes before each write."""
 
 
 def moment(clock: Clock) -> Now:
-    """Now, for a plan."""
+    """Return the current time on both clocks, for a plan."""
     return Now(clock.now(), clock.monotonic())
 
 
 class StatusWriter:
-    """Writes the status of JobSets for one reconciler.
+    """Writer of the status of JobSets for one reconciler.
 
     Args:
         client: sends the writes.
         jobsets: cache of JobSets.
         events: receives events about JobSets.
-        own_writes: expects the writes, by key of the JobSet, where the reconciler waits for them.
+        own_writes: expectations of the writes, by key of the JobSet, if the reconciler waits for
+            them.
         jobs: cache of Jobs, which events may name.
         pods: cache of pods, which events may name.
         clock: measures the writes.
@@ -75,9 +76,9 @@ class StatusWriter:
         self._own_writes = own_writes
 
     def latest(self, key: rt.ObjectKey) -> JobSet | None:
-        """The newest known state: that of the cache, or what was read or stored here.
+        """Return the newest known state: that of the cache, or the one read or stored here.
 
-        ``None`` if the JobSet is gone, even while the cache still shows it.
+        ``None`` if the JobSet is deleted, even while the cache still has it.
         """
         cached = self._jobsets.get(key)
         uid = "" if cached is None else cached.metadata.uid
@@ -94,17 +95,17 @@ class StatusWriter:
         return cached
 
     async def store(self, jobset: JobSet, change: StatusChange) -> JobSet | None:
-        """Store a change by one patch of ``/status``, then tell its events and count it.
+        """Store a change by one patch of ``/status``, then record its events and metrics.
 
         Args:
-            jobset: what the change was decided on.
-            change: without a patch, nothing is done.
+            jobset: the JobSet on which the change was decided.
+            change: the change; without a patch, nothing is done.
 
         Returns:
-            The JobSet as it is now, or ``None`` if it is gone.
+            The JobSet after the write, or ``None`` if it is deleted.
 
         Raises:
-            ConflictError: the JobSet is not any more what the change was decided on.
+            ConflictError: the JobSet has changed since the decision.
         """
         if not change.patch:
             return jobset
@@ -136,7 +137,7 @@ class StatusWriter:
         return stored
 
     async def read(self, key: rt.ObjectKey) -> JobSet | None:
-        """Read a JobSet past the cache, for ``latest``; ``None`` if it is gone."""
+        """Read a JobSet from the API server, for ``latest``; ``None`` if it is deleted."""
         cached = self._jobsets.get(key)
         if cached is None:
             return None
@@ -164,7 +165,7 @@ class StatusWriter:
             )
 
     def forget(self, key: rt.ObjectKey) -> None:
-        """The JobSet is gone; if the cache does not say so yet, it is still known here."""
+        """Forget a deleted JobSet; its deletion is remembered while the cache still has it."""
         self._ahead.pop(key, None)
         if self._own_writes is not None:
             self._own_writes.forget(key)
@@ -184,11 +185,11 @@ S = TypeVar("S", bound=_WritesStatus)
 def decide_again_on_conflict(
     reconcile: Callable[[S, rt.Request], Coroutine[Any, Any, rt.Result]],
 ) -> Callable[[S, rt.Request], Coroutine[Any, Any, rt.Result]]:
-    """Have ``reconcile`` observe and plan afresh, at once, when the JobSet had changed meanwhile.
+    """Have ``reconcile`` observe and plan again immediately if the JobSet has changed meanwhile.
 
-    Something else of the JobSet (the counters of another reconciler, most often) changes often, and
-    a restart must not wait for the queue because of that. Its ``_status.latest`` shows what is read
-    in between. After some tries the ``ConflictError`` goes to the queue.
+    Other fields of the JobSet (mostly the counters of another reconciler) change often, and a
+    restart must not wait for the queue because of that. Its ``_status.latest`` returns the JobSet
+    that is read in between. After some tries the ``ConflictError`` goes to the queue.
     """
 
     @wraps(reconcile)
@@ -204,7 +205,7 @@ def decide_again_on_conflict(
 
 
 def _occasion(jobset: JobSet) -> str:
-    """How often the JobSet was restarted so far: each restart has events of its own."""
+    """Return the number of the JobSet's restarts so far: each restart has its own events."""
     status = jobset.status
     of_jobs = sum(sum(item.job_restarts) for item in status.replicated_jobs_status)
     opened = max(status.synced_epoch, status.deprecated_epoch)
@@ -236,17 +237,17 @@ def _count(jobset: JobSet, change: StatusChange, took_s: float) -> None:
 
 
 def _count_cost(jobset: JobSet, over: Over, took_s: float) -> None:
-    """Count what a restart that is over has cost.
+    """Record the cost of a completed restart.
 
     Args:
-        jobset: of which it was one.
-        over: the restart.
-        took_s: how long the write took that ended it, which is what pods at a barrier wait for.
+        jobset: JobSet that was restarted.
+        over: the completed restart.
+        took_s: duration in seconds of the write that ended it, for which pods at a barrier wait.
     """
     record = over.record
     kind = _KINDS.get(record.kind)
     if kind is None or (kind == "in_place" and not record.counted):
-        return  # pods came anew that did not fail: the group was resumed or resized
+        return  # new pods without a failure: the group was resumed or resized
     measured: dict[execution_metrics.RestartPhase, int | None] = {
         "detect": record.detection_millis,
         "deprecate": record.deprecation_millis,
@@ -255,7 +256,7 @@ def _count_cost(jobset: JobSet, over: Over, took_s: float) -> None:
     phases = {phase: value / 1000 for phase, value in measured.items() if value is not None}
     seconds = over.seconds
     if kind == "in_place":
-        # All are there, and the rest of the time is the back-off's.
+        # All have arrived; the rest of the time is back-off.
         phases["wait"] = max(0.0, seconds - sum(phases.values()))
         phases["lift"] = took_s
         seconds += took_s

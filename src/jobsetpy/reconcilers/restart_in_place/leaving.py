@@ -1,4 +1,4 @@
-"""Pods that were told to leave and that their Job must not count (restart in place).
+"""Pods that are evicted or deleted and that their Job must not count (restart in place).
 
 A pod of a running group is drained, evicted, preempted or deleted. Its program may save its work
 and exit with 0: the Job controller would count its index as complete and never replace the pod. Or
@@ -6,17 +6,18 @@ it exits with another code: the Job controller would count a failure and wait fo
 time for 20 s and so on up to 10 minutes, before it creates the replacement. It does neither for a
 pod without its tracking finalizer
 (https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-tracking-with-finalizers): such
-a pod is replaced as soon as it is gone. So the manager takes the finalizer off a pod that leaves.
+a pod is replaced as soon as it is deleted. So the manager removes the finalizer of a pod that
+leaves.
 
-A pod that has ended may be uncounted too, if it was told to leave before: its grace period is still
-there, while a pod that is deleted after its end has none. The Job controller, which counts within
+The same holds for a pod that has ended if its deletion was requested before: it still has a grace
+period, while a pod that is deleted after its end has none. The Job controller, which counts within
 about a second, may be faster; then its index is complete although its work is not, and the Job is
 recreated.
 
-Left alone are pods of Jobs that end or are deleted, pods whose end could fail their Job by
-``podFailurePolicy`` (the JobSet's failure policy decides then), and pods that are deleted by force
-on a node: the finalizer keeps them until their kubelet has ended them, so that no second pod of the
-same index runs next to them.
+Excluded are pods of Jobs that end or are deleted, pods whose end could fail their Job by
+``podFailurePolicy`` (the JobSet's failure policy decides then), and pods on a node that are
+force-deleted: the finalizer keeps them until their kubelet has ended them, so that no second pod of
+the same index runs next to them.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
 from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
 
 EXPECTED_CODES: Final = (137, 143)
-"""Exit codes that follow from being told to leave: SIGKILL and SIGTERM."""
+"""Exit codes that follow from an eviction or deletion: SIGKILL and SIGTERM."""
 
 
 CHECK_S: Final = 2.0
-"""Interval between checks of a Job that may have counted a pod."""
+"""Interval in seconds between checks of a Job that may have counted a pod."""
 CHECKS: Final = 5
 """Number of such checks; the Job controller counts within about a second."""
 
@@ -57,11 +58,11 @@ class ObservedLeaving:
     """A pod that was told to leave.
 
     Args:
-        told: the pod when it was first seen leaving.
-        pod: the pod now; ``None`` if it is gone.
-        job: its Job; ``None`` if the Job is gone, or not known yet.
-        jobset: the Job's JobSet; ``None`` if it is gone, or the Job is none of its.
-        checks: how often its Job was checked since the pod has ended, or was not known.
+        told: the pod when it was first observed leaving.
+        pod: the pod now; ``None`` if it is deleted.
+        job: its Job; ``None`` if the Job is deleted or not known yet.
+        jobset: the Job's JobSet; ``None`` if it is deleted or does not own the Job.
+        checks: number of checks of its Job since the pod has ended, or was not known.
     """
 
     told: ChildPod
@@ -73,12 +74,12 @@ class ObservedLeaving:
 
 @attrs.frozen(kw_only=True)
 class LeavingPlan(Plan[None]):
-    """Actions for a pod that was told to leave.
+    """Actions for a pod that leaves.
 
     Args:
-        uncount: whether to take the Job controller's finalizer off it.
-        recreate: whether to have its Job recreated, which counts it as succeeded.
-        again: whether to check its Job later.
+        uncount: True to remove the Job controller's finalizer from it.
+        recreate: True to recreate its Job, which counts it as succeeded.
+        again: True to check its Job again later.
     """
 
     uncount: bool = False
@@ -96,7 +97,7 @@ class LeavingPlan(Plan[None]):
 
 
 def is_leaving(pod: ChildPod) -> bool:
-    """Tell if a pod was told to leave before it ended, and its Job may still count it; O(1)."""
+    """Return True if a pod leaves before its end and its Job may still count it; O(1)."""
     meta = pod.metadata
     if meta.deletion_timestamp is None or not meta.tracked:
         return False
@@ -104,7 +105,7 @@ def is_leaving(pod: ChildPod) -> bool:
 
 
 def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
-    """Plan what to do about one pod; O(containers of its template)."""
+    """Plan the actions for one pod; O(containers of its template)."""
     told, pod, job, jobset = observed.told, observed.pod, observed.job, observed.jobset
     if job is None:
         return _check_again(observed, "the job is not known")
@@ -129,10 +130,10 @@ def _check_again(observed: ObservedLeaving, why: str) -> LeavingPlan:
 
 
 def finalizer_patch(pod: ChildPod) -> dict[str, object]:
-    """Return the merge patch that takes the Job controller's finalizer off a pod.
+    """Return the merge patch that removes the Job controller's finalizer from a pod.
 
-    The UID is a precondition. The other finalizers are named as they were seen: an object that is
-    being deleted gets no new ones, so the API server refuses a patch that would bring one back.
+    The UID is a precondition. The other finalizers are listed as observed: an object that is being
+    deleted accepts no new ones, so the API server refuses a patch that would add one again.
     """
     meta = pod.metadata
     others = [name for name in meta.finalizers if name != keys.JOB_TRACKING_FINALIZER]
@@ -140,7 +141,7 @@ def finalizer_patch(pod: ChildPod) -> dict[str, object]:
 
 
 def _restarts_in_place(jobset: JobSet) -> bool:
-    """Tell if a JobSet's pods are to be replaced; those of a suspended one are when it resumes."""
+    """Return True if a JobSet's pods have to be replaced; if suspended, once it resumes."""
     return (
         jobset.spec.restarts_in_place
         and jobset.metadata.deletion_timestamp is None
@@ -157,7 +158,7 @@ def _is_replaced(jobset: JobSet, job: Job, pod: ChildPod) -> bool:
 
 
 def _ends(template: Json, pod: ChildPod) -> Iterable[FailedContainer]:
-    """Return how containers have ended, or may end because the pod was told to leave."""
+    """Return how containers have ended, or may end because the pod leaves."""
     yield from pod.status.failed
     spec = child(child(template, "template"), "spec")
     for field in ("containers", "initContainers"):

@@ -1,9 +1,9 @@
-"""Has Jobs not count pods that were told to leave (controller ``leaving-pods``).
+"""Reconciler that keeps Jobs from counting evicted or deleted pods (controller ``leaving-pods``).
 
-The request's key is the pod's. A pod event costs O(1): only a pod that begins to leave asks for a
-reconcile. What is done, and why, is decided by ``reconcilers.restart_in_place.leaving``. A pod is
-remembered from when it is seen leaving until it is known that its Job does not count it; a manager
-that starts finds the pods that are leaving by then in its cache.
+The request's key is the pod's. A pod event costs O(1): only a pod that begins to leave requests a
+reconcile. ``reconcilers.restart_in_place.leaving`` decides. A pod is remembered from the first sign
+of its leaving until its Job certainly does not count it; a manager that starts finds the leaving
+pods in its cache.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ WORKERS: Final = 16
 
 
 class LeavingPodsReconciler:
-    """Takes the Job controller's finalizer off a pod that leaves; the request's key is the pod's.
+    """Reconciler that removes the Job controller's finalizer from a leaving pod, the request's key.
 
     Args:
-        caches: informers.
+        caches: informers to read from.
     """
 
     def __init__(self, caches: SharedCaches) -> None:
@@ -52,7 +52,7 @@ class LeavingPodsReconciler:
         self._told: dict[rt.ObjectKey, ObservedLeaving] = {}
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
-        """Ask for a reconcile if a pod begins to leave; O(1)."""
+        """Request a reconcile if a pod begins to leave; O(1)."""
         pod = event.new
         if pod is None or not is_leaving(pod):
             return ()
@@ -64,7 +64,7 @@ class LeavingPodsReconciler:
         return (rt.Request(key),)
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
-        """Have its Job not count a pod that leaves."""
+        """Keep a leaving pod's Job from counting it."""
         key = request.key
         known = self._told.get(key)
         if known is None:
@@ -72,7 +72,7 @@ class LeavingPodsReconciler:
         observed = self._observe(key, known)
         plan = plan_leaving(observed)
         again = await self._execute(observed, plan)
-        if self._told.get(key) is known:  # else another pod of the name leaves by now
+        if self._told.get(key) is known:  # else another pod of the name leaves
             if again or plan.again:
                 self._told[key] = attrs.evolve(known, checks=known.checks + 1)
             else:
@@ -96,7 +96,7 @@ class LeavingPodsReconciler:
         return jobset if jobset is not None and jobset.metadata.uid == owner.uid else None
 
     async def _execute(self, observed: ObservedLeaving, plan: LeavingPlan) -> bool:
-        """Carry a plan out; return whether the Job may have counted the pod before."""
+        """Execute a plan; return True if the Job may have counted the pod before."""
         pod, job, jobset = observed.pod, observed.job, observed.jobset
         if plan.uncount and pod is not None:
             meta = pod.metadata
@@ -126,7 +126,7 @@ def setup(manager: rt.Manager) -> rt.Controller:
     """Wire the leaving pods reconciler: its caches, watches and controller.
 
     Args:
-        manager: not started yet.
+        manager: manager that is not started yet.
     """
     caches = SharedCaches(manager)
     reconciler = LeavingPodsReconciler(caches)

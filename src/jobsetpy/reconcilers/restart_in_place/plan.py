@@ -145,7 +145,7 @@ class EpochState:
         look_at: time of the next check for pods that block the barrier, or are missing.
         stall_told: the epoch whose stalled barrier an event has reported.
         missing: number of pods that the barrier waited for at the last check.
-        stalled: True if the barrier has been closed for so long that its pods were checked.
+        stalled: True if the barrier is stalled, and its pods were checked.
         lifted: the epoch that was synced last, and the duration of that write in seconds.
         ran_from: time at which the current or last run started; 0 if unknown.
         ran_until: time of the first sign of the end of that run; 0 while it continues.

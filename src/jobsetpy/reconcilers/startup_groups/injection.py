@@ -1,14 +1,14 @@
-"""The barrier that a pod of a group gets: an init container, or agents in its containers (KEP-498).
+"""Injection of a startup group's barrier: an init container, or agents in containers (KEP-498).
 
-All that is needed stands in the pod itself, put there by way of its Job: no cache is asked, so none
-can be stale. The container reads its attempt through the downward API and waits for that one.
+The pod itself has all that is needed, set through its Job: no cache is read, so none can be stale.
+The container reads its attempt through the downward API and waits for that one.
 
-Two ways to wait. ``Volume``: a shell loop looks at the mounted ConfigMap, which a kubelet brings up
-to date every minute or so. ``Watch``: the agent watches the ConfigMap, and looks at the mount too.
+Two ways to wait. ``Volume``: a shell loop reads the mounted ConfigMap, which a kubelet updates
+about every minute. ``Watch``: the agent watches the ConfigMap, and reads the mount, too.
 
-A kubelet takes a second or two to see that an init container has ended. So where a JobSet asks for
-it, the agent is each container's first program instead: it waits, and then becomes the container's
-own program; or it is there anyway, to restart the worker in place, and waits with its first start.
+A kubelet takes one or two seconds to detect that an init container has ended. So if a JobSet
+requests it, the agent is each container's first program instead: it waits, and then executes the
+container's own program. A supervisor for restart in place waits before its worker's first start.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from jobsetpy.reconcilers.rules.json_tree import (
 )
 from jobsetpy.reconcilers.startup_groups.spec import SUPERVISOR
 
-"""The KEP's; any image with ``sh`` will do."""
+"""Default image of the KEP; any image with ``sh`` works."""
 
 UID: Final = 65532
-"""Not root, and not a user of the pod's own programs."""
+"""User ID of the container: not root, and not a user of the pod's own programs."""
 
 SCRIPT: Final = f"""\
 trap 'exit 143' TERM
@@ -65,24 +65,24 @@ until mine {STARTED}; do
   sleep 1
 done
 """
-"""Ends with 0 when the group is released, with 1 and a message when it waited too long.
+"""Shell script that ends with 0 when the group is released, with 1 and a message on timeout.
 
-POSIX shell, ``sleep`` and /proc, whose clock nobody sets. A value of another JobSet or of an older
-attempt lifts nothing: see ``api.group_signal``."""
+It needs a POSIX shell, ``sleep`` and /proc, whose clock is monotonic. A value of another JobSet or
+of an older attempt releases nothing: see ``api.group_signal``."""
 
 _WATCH_COMMAND: Final = ["wait-for-group"]
 _FOLDER_LIMIT: Final = "128Mi"
 _HOLD: Final = {"MODE": "hold", "AGENT_LOG": "problems"}
-"""Wait for the group and be replaced by the command; standard error is the command's."""
+"""Variables for waiting and then executing the command, which owns standard error."""
 
 
 @attrs.frozen(kw_only=True)
 class GroupBarrier:
-    """What waits.
+    """Settings of the barrier.
 
     Args:
-        shell_image: for the path ``Volume``.
-        agent_image: for the path ``Watch``, and to hold containers from within; "" for ``Volume``
+        shell_image: image for ``Volume``.
+        agent_image: image for ``Watch``, and to hold containers from within; "" for ``Volume``
             everywhere.
         settings: resources and pull secret of its container.
     """
@@ -93,15 +93,15 @@ class GroupBarrier:
 
 
 def add_barrier(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json] = ()) -> Patch:
-    """A JSON patch that makes a new pod wait for its group; empty if the pod is of none.
+    """Return a JSON patch that makes a new pod wait for its group; empty if it has none.
 
-    The container comes last of the ordinary init containers, and before sidecars that follow it:
-    its time to wait must not pass behind a sidecar that waits for the group in its own way. A pod
-    that has a container of that name is left as it is.
+    The container is the last of the ordinary init containers, before sidecars that follow it: a
+    sidecar that itself waits for the group must not delay its start. A pod that has a container of
+    that name is not changed.
 
     Args:
-        pod: as it is to be created.
-        barrier: the image that waits, and settings of its container.
+        pod: the pod to create.
+        barrier: image and settings of the container.
         limit_ranges: specs of the namespace's LimitRanges.
     """
     annotations = child(pod, "metadata", "annotations")
@@ -125,14 +125,14 @@ def add_barrier(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json] =
 
 
 def _can_hold(spec: Json, barrier: GroupBarrier) -> bool:
-    """Whether the agent can be the first program of each container, and hear of the group there."""
+    """Return True if the agent can be the first program of each container and watch the group."""
     if not barrier.agent_image or spec.get("automountServiceAccountToken") is False:
         return False
     return bool(objects(spec, "containers")) and not unholdable(spec)
 
 
 def unholdable(spec: Json) -> list[tuple[str, str]]:
-    """What keeps the agent from holding containers of a pod spec: fields below it, and why."""
+    """Return fields of a pod spec that keep the agent from holding containers, with reasons."""
     agents = {at for at, _ in supervised(spec)}
     found = []
     for at, each in objects(spec, "containers"):
@@ -172,13 +172,13 @@ def _variables(container: Json) -> set[str]:
 def _held_from_within(
     pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json], volumes: list[dict[str, Any]]
 ) -> Patch:
-    """Put the agent in front of each container's command; one that has an agent has it wait.
+    """Put the agent before each container's command; a supervisor that is there waits itself.
 
     Args:
-        pod: its containers can be held.
+        pod: a pod whose containers can be held.
         barrier: the agent's image, and settings of its container.
         limit_ranges: specs of the namespace's LimitRanges.
-        volumes: is given one more if the pod has no agent yet.
+        volumes: volumes of the pod, extended by one if the pod has no agent yet.
     """
     spec = child(pod, "spec")
     agents = {at for at, _ in supervised(spec)}
@@ -219,13 +219,13 @@ def _prefixed(variables: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _last_words(container: Json) -> list[dict[str, Any]]:
-    """Where the container's last words go, if not to the usual place."""
+    """Return the variable with the termination log's path if it is not the default."""
     path = text(container, "terminationMessagePath")
     return _prefixed([{"name": "TERMINATION_LOG", "value": path}]) if path else []
 
 
 def _place(spec: Json) -> int:
-    """Index behind the last init container that is no sidecar."""
+    """Return the index after the last init container that is not a sidecar."""
     ordinary = [
         at for at, each in objects(spec, "initContainers") if each.get("restartPolicy") != "Always"
     ]
@@ -245,12 +245,12 @@ def _container(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json]) -
         "name": keys.GROUP_INIT_CONTAINER,
         "env": _environment(pod),
         "volumeMounts": [{"name": keys.GROUP_VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}],
-        # The default for the tag `latest` asks the registry at each start of each pod.
+        # The default for the tag `latest` would query the registry at each start of each pod.
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _security(spec),
     }
-    # Without a token there is nothing to watch with.
+    # Without a token it cannot watch.
     watch = barrier.agent_image and spec.get("automountServiceAccountToken") is not False
     if watch:
         out |= {"image": barrier.agent_image, "args": list(_WATCH_COMMAND)}
@@ -282,7 +282,7 @@ def _environment(pod: Json) -> list[dict[str, Any]]:
 
 
 def _security(spec: Json) -> dict[str, Any]:
-    """As the restricted profile demands; the pod's own user where it has one."""
+    """Return the security context of the restricted profile, with the pod's own user if set."""
     out: dict[str, Any] = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},

@@ -1,11 +1,11 @@
-"""Pods that have started, for all JobSets that start as a group, counted as they change (KEP-498).
+"""Ledger of started pods, for all JobSets with a startup group (KEP-498).
 
-See :mod:`reconcilers.rules.membership_ledger`. A pod counts only if it is of its Job's present
+See :mod:`reconcilers.rules.membership_ledger`. A pod counts only if it is of its Job's current
 attempt: a pod from before a suspension is not a pod of the Job that was resumed. The ledger is
 empty while no JobSet uses group scheduling.
 
-What it says is necessary, not sufficient: Jobs that the JobSet has outgrown are still in it. The
-decision looks at the Jobs themselves (``decision``).
+Its counts are necessary, not sufficient: they include Jobs that the JobSet no longer needs. The
+decision reads the Jobs themselves (``release``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
 
 
 class _Job(NamedTuple):
-    """What is counted of a Job; ``annotation`` is the attempt as its pods have it."""
+    """Counted fields of a Job; ``annotation`` is the attempt as in its pods' annotation."""
 
     attempt: int
     annotation: str
@@ -34,11 +34,11 @@ class _Job(NamedTuple):
     want: int
 
     def missing(self, started: int) -> int:
-        """How many of its pods have yet to start, if so many have."""
+        """Return the number of its pods that have yet to start, given the started ones."""
         return 0 if self.finished else max(0, self.want - started)
 
     def counted(self, started: int) -> int:
-        """How many pods count as started, if so many have: no more than it wants, or all."""
+        """Return how many of the started pods count: at most its desired number, or all."""
         return self.full - self.missing(started)
 
 
@@ -59,17 +59,17 @@ class _Counts:
             del self.started[annotation]
 
     def of(self, job: _Job) -> int:
-        """How many pods of the Job's present attempt have started."""
+        """Return the number of started pods of the Job's current attempt."""
         return self.started.get(job.annotation, 0)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is counted."""
+        """Return True if nothing is counted."""
         return not self.started
 
 
 class _Attempt:
-    """Started pods of all Jobs, and of how many Jobs each group attempt is the present one."""
+    """Started pods of all Jobs, and number of Jobs by current group attempt."""
 
     __slots__ = ("attempts", "jobs", "started")
 
@@ -79,7 +79,7 @@ class _Attempt:
         self.attempts: dict[int, int] = {}
 
     def pod_counted(self, job: _Job, counts: _Counts, annotation: str, number: int) -> bool:
-        """A pod has started, or has gone."""
+        """Count a pod that has started, or that is deleted."""
         if annotation != job.annotation:
             return False
         started = counts.of(job)
@@ -88,7 +88,7 @@ class _Attempt:
         return more != 0
 
     def job_changed(self, before: _Job | None, after: _Job | None, counts: _Counts) -> bool:
-        """A Job joins, changes or leaves."""
+        """Count a Job that joins, changes or leaves."""
         was, now = _seen(before, counts), _seen(after, counts)
         for job, sign in ((before, -1), (after, 1)):
             if job is not None:
@@ -102,7 +102,7 @@ class _Attempt:
 
 
 class StartLedger(MembershipLedger[str, _Job, _Counts, _Attempt]):
-    """Started pods per Job and per JobSet's attempt, kept up to date by events in O(1)."""
+    """Ledger of started pods per Job and per JobSet's attempt, updated by events in O(1)."""
 
     __slots__ = ()
 
@@ -110,17 +110,17 @@ class StartLedger(MembershipLedger[str, _Job, _Counts, _Attempt]):
         super().__init__(_read_pod, _read_job, _Counts, _Attempt)
 
     def started(self, group: AttemptKey) -> int:
-        """How many pods have started; of no Job more than it wants, of a finished one all."""
+        """Return the number of started pods that count, over all Jobs of the group."""
         counts = self._attempts.get(group)
         return 0 if counts is None else counts.started
 
     def attempt(self, group: AttemptKey) -> int:
-        """The newest attempt that some Job of the group is of; 0 without Jobs."""
+        """Return the newest attempt of any Job of the group; 0 without Jobs."""
         counts = self._attempts.get(group)
         return 0 if counts is None else max(counts.attempts)
 
     def missing(self, job_uid: str) -> int | None:
-        """How many pods of a Job have yet to start; ``None`` if the Job takes no part."""
+        """Return the number of a Job's pods yet to start; ``None`` if it is in no group."""
         if job_uid not in self._jobs:
             return None
         job, counts = self._jobs[job_uid][1], self._pods.get(job_uid)
@@ -128,18 +128,18 @@ class StartLedger(MembershipLedger[str, _Job, _Counts, _Attempt]):
 
 
 def _seen(job: _Job | None, counts: _Counts) -> tuple[int, ...] | None:
-    """What a decision sees of a Job."""
+    """Return the counts of a Job that a decision uses."""
     return job and (job.attempt, job.counted(counts.of(job)), job.full, job.want)
 
 
 def _read_pod(pod: ChildPod) -> tuple[str, str] | None:
-    """The group attempt that a started pod is of."""
+    """Return the controller UID and the group attempt of a started pod."""
     meta = pod.metadata
     attempt = meta.annotations.group_attempt
     if attempt is None or not pod.group_started or meta.deletion_timestamp is not None:
         return None
     if pod.status.phase in {"Failed", "Succeeded"}:
-        return None  # those that succeeded are in their Job's status
+        return None  # succeeded pods are in their Job's status
     owner = meta.controller_uid
     return (owner, attempt) if owner else None
 

@@ -1,8 +1,8 @@
-"""What one reconcile of a startup group does: release, progress, what is told, and when (KEP-498).
+"""Plan of one reconcile of a startup group: release, progress and reports (KEP-498).
 
-Pod events do not cause reconciles by themselves: the ledger's counts say when the last pod has
-started (:func:`needs_reconcile`). While a group gathers it is looked at now and then, to tell how
-far it is, and as a safety net.
+Pod events do not cause reconciles by themselves: the ledger's counts show when the last pod has
+started (:func:`needs_reconcile`). A gathering group is also checked at intervals, to report its
+progress, and as a safety net.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.spec import attempt, startup_group_size
 
 SAFETY_NET_S: Final = 30.0
-"""A gathering group is looked at so often without any event."""
+"""Interval in seconds between checks of a gathering group without any event."""
 
 
 @attrs.frozen(kw_only=True)
 class ObservedGroup:
-    """What is known of a JobSet's startup group.
+    """Observed state of a JobSet's startup group.
 
     Args:
-        key: of the JobSet.
-        jobset: as it is; ``None`` if it is gone.
-        config_map: the one of the group's name, if there is one.
+        key: key of the JobSet.
+        jobset: the JobSet; ``None`` if it is deleted.
+        config_map: the ConfigMap with the group's name, if there is one.
         ledger: counts of started pods.
-        jobs: all Jobs that the JobSet controls; asked for when the decision needs them.
-        pods: those that say that they are of the JobSet; asked for when the missing ones are told.
+        jobs: returns all Jobs that the JobSet controls; called when the decision needs them.
+        pods: returns pods with the JobSet's label; called when missing ones are reported.
         features: the feature gates.
     """
 
@@ -67,22 +67,22 @@ class ObservedGroup:
 
 @attrs.frozen(kw_only=True)
 class GroupMemory:
-    """What is remembered of a group between reconciles; nothing that could not be lost.
+    """State of a group between reconciles; it may be lost.
 
     Args:
-        uid: of the JobSet.
+        uid: UID of the JobSet.
         attempt: the newest attempt of the group's Jobs.
-        began: when it began to wait, on the monotonic clock.
-        released: the attempt up to which pods may go on.
-        lagging: the version of the ConfigMap in the cache that ``released`` was written over.
-        generation: of the JobSet when ``size`` was computed; a spec may have thousands of
-            templates.
-        size: how many pods the group has.
-        next_progress: when to write how many have started, in seconds since ``began``; ``None`` if
-            that was not asked yet.
-        next_complaint: the same for the pods that are missing.
-        told: whether the JobSet's condition says that the group gathers.
-        foreign: whether a ConfigMap of someone else was told of.
+        began: monotonic time at which it began to wait.
+        released: the attempt up to which pods may continue.
+        lagging: the version of the cached ConfigMap on which ``released`` was written.
+        generation: generation of the JobSet for which ``size`` was computed; a spec may have
+            thousands of templates.
+        size: number of pods in the group.
+        next_progress: next time to write the number of started pods, in seconds since ``began``;
+            ``None`` if not computed yet.
+        next_complaint: the same for reporting missing pods.
+        told: True if the JobSet's condition shows that the group gathers.
+        foreign: True if a foreign ConfigMap was reported.
     """
 
     uid: str = ""
@@ -103,11 +103,11 @@ class SetSignal:
     """Write a value of the group's ConfigMap.
 
     Args:
-        config_map: as it was when this was decided.
-        data: the value by its key.
-        memory: what to remember once it is written, whatever becomes of the status.
-        released: the attempt that it releases; 0 if it only serves messages, and need not be
-            written if something is in the way.
+        config_map: the ConfigMap on which this was decided.
+        data: the value by key.
+        memory: state to keep once it is written, regardless of the status write.
+        released: the attempt that it releases; 0 if it only serves messages, and its write may
+            fail.
     """
 
     config_map: ConfigMap
@@ -118,11 +118,11 @@ class SetSignal:
 
 @attrs.frozen(kw_only=True)
 class StartupGroupPlan(Plan[GroupMemory]):
-    """What to do for a startup group.
+    """Actions for a startup group.
 
     Args:
-        signal: what to write before the status.
-        waits: whether the group gathers.
+        signal: value to write before the status.
+        waits: True if the group gathers.
     """
 
     signal: SetSignal | None = None
@@ -132,15 +132,15 @@ class StartupGroupPlan(Plan[GroupMemory]):
 def needs_reconcile(
     group: AttemptKey, jobset: JobSet | None, ledger: StartLedger, memory: GroupMemory | None
 ) -> bool:
-    """Whether so many pods have started that the group may be complete; O(1).
+    """Return True if enough pods have started for the group to be complete; O(1).
 
-    The JobSet's own events cause reconciles too, so what cannot be known here yet is seen then.
+    The JobSet's own events cause reconciles too, which detect changes that are not visible here.
 
     Args:
-        group: whose counts have changed.
-        jobset: of that name, if there is one.
+        group: group with changed counts.
+        jobset: JobSet of that name, if there is one.
         ledger: counts of started pods.
-        memory: what is remembered of the JobSet, if anything.
+        memory: remembered state of the JobSet, if any.
     """
     if jobset is None or AttemptKey.of(jobset) != group:
         return False
@@ -153,7 +153,7 @@ def needs_reconcile(
 
 
 def is_leader(pod: ChildPod) -> bool:
-    """Whether it is the first pod of the first Job of a target (every pod of one without index)."""
+    """Return True for the first pod of a target's first Job (without indexes, every pod of it)."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     if annotations.group_attempt is None or labels.job_index != "0":
         return False
@@ -161,7 +161,7 @@ def is_leader(pod: ChildPod) -> bool:
 
 
 def plan_startup_group(observed: ObservedGroup, memory: GroupMemory, now: Now) -> StartupGroupPlan:
-    """Release the group if all its pods have started; else tell how far it is."""
+    """Release the group if all its pods have started; otherwise report its progress."""
     jobset, config_map = observed.jobset, observed.config_map
     if jobset is None or jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
         return StartupGroupPlan()
@@ -171,7 +171,7 @@ def plan_startup_group(observed: ObservedGroup, memory: GroupMemory, now: Now) -
         return StartupGroupPlan()
     finished = cond.finished(jobset.status.conditions) is not None
     if finished or jobset.spec.suspend is True:
-        # A group that gathered does so no longer; any other has no such condition to change.
+        # A group that gathered no longer does; others have no such condition to change.
         over = decision.FINISHED if finished else decision.SUSPENDED
         return StartupGroupPlan(status=condition_change(jobset, over, now))
     memory = _recall(observed, jobset, newest, memory, now)
@@ -195,7 +195,7 @@ def plan_startup_group(observed: ObservedGroup, memory: GroupMemory, now: Now) -
 
 
 def lifted(jobset: JobSet, config_map: ConfigMap | None) -> int:
-    """Up to which attempt of the JobSet a ConfigMap says that pods may go on; 0 for none."""
+    """Return the attempt up to which a ConfigMap releases pods of the JobSet; 0 for none."""
     data = None if config_map is None else config_map.data
     return lifted_attempt((data or {}).get(STARTED), jobset.metadata.uid)
 
@@ -203,7 +203,7 @@ def lifted(jobset: JobSet, config_map: ConfigMap | None) -> int:
 def _recall(
     observed: ObservedGroup, jobset: JobSet, newest: int, memory: GroupMemory, now: Now
 ) -> GroupMemory:
-    """The memory of the newest attempt, with what the ConfigMap says by now."""
+    """Return the state for the newest attempt, with the current value of the ConfigMap."""
     meta, config_map = jobset.metadata, observed.config_map
     if memory.uid != meta.uid:
         memory = GroupMemory(uid=meta.uid, attempt=newest, began=now.monotonic)
@@ -219,9 +219,9 @@ def _recall(
 
 
 def _release(observed: ObservedGroup, jobset: JobSet) -> int:
-    """The attempt to release; 0 for none."""
+    """Return the attempt to release; 0 for none."""
     if jobset.spec.group_scheduling_config is None:
-        # It was taken out of the spec: nobody has to wait any longer.
+        # It was removed from the spec: no pod has to wait any longer.
         return attempt(jobset)
     return decision.released_attempt(jobset, observed.jobs(), observed.ledger, observed.features)
 
@@ -235,7 +235,7 @@ def _completed(jobset: JobSet, memory: GroupMemory, now: Now) -> StatusChange | 
 def _wait(
     observed: ObservedGroup, jobset: JobSet, memory: GroupMemory, started: int, now: Now
 ) -> StartupGroupPlan:
-    """Tell how far the group is, and look again when there is more to tell."""
+    """Report the progress of the group, and check again later."""
     elapsed = now.monotonic - memory.began
     config_map, config = observed.config_map, jobset.spec.group_scheduling_config
     timeout_s = None if config is None else config.timeout_after_seconds
@@ -273,7 +273,7 @@ def _wait(
 
 
 def _is_own(jobset: JobSet, config_map: ConfigMap) -> bool:
-    """Whether the ConfigMap is this JobSet's; someone else's is left alone."""
+    """Return True if the ConfigMap is this JobSet's; others are not changed."""
     owner = config_map.metadata.controller
     return owner is not None and owner.uid == jobset.metadata.uid
 
@@ -281,7 +281,7 @@ def _is_own(jobset: JobSet, config_map: ConfigMap) -> bool:
 def _foreign(config_map: ConfigMap) -> tuple[EmitEvent, ...]:
     owner = config_map.metadata.controller
     if owner is not None and owner.kind == JobSet.RESOURCE.kind:
-        return ()  # What a JobSet of the same name has left behind goes by itself.
+        return ()  # That of a deleted JobSet of the same name is garbage-collected.
     message = (
         f"pods wait for the ConfigMap {config_map.metadata.name}, which belongs to "
         "something else; delete it, and it is made anew"

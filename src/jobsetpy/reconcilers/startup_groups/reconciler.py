@@ -1,13 +1,13 @@
-"""Releases groups: writes the ConfigMap when all pods of a group have started (KEP-498).
+"""Reconciler of startup groups: writes the ConfigMap when all pods have started (KEP-498).
 
-Pod events change a few counts in the ledger. A reconcile is queued when the counts say that the
-last pod has started, and when the group's leader (completion index 0 of job index 0) starts. What
-it does is decided by ``reconcilers.startup_groups.plan``.
+Pod events change a few counts in the ledger. A reconcile is queued when the counts show that the
+last pod has started, and when the group's leader (completion index 0 of job index 0) starts.
+``reconcilers.startup_groups.plan`` decides.
 
-It writes the ConfigMap's value once for each attempt of a group, however many pods. Beside it there
-are a few writes of what is only told: the condition of the JobSet, and how many pods have started,
+It writes the ConfigMap's value once for each attempt of a group, regardless of the number of pods.
+A few more writes are for information: the condition of the JobSet, and the number of started pods
 if the group has a timeout. Every write carries the resourceVersion it was decided on, so a manager
-that has lost its lease cannot put an older value over a newer one.
+that has lost its lease cannot replace a newer value by an older one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from jobsetpy.reconcilers.startup_groups.plan import (
 
 @attrs.frozen(kw_only=True)
 class StartupGroupsSettings:
-    """How the leader pods reconciler works.
+    """Settings of the reconciler of startup groups.
 
     Args:
         features: the feature gates.
@@ -60,11 +60,11 @@ class StartupGroupsSettings:
 
 
 class StartupGroupsReconciler:
-    """Releases the startup groups of JobSets.
+    """Reconciler that releases the startup groups of JobSets.
 
     Args:
-        caches: what it reads.
-        settings: see there.
+        caches: caches that it reads.
+        settings: settings of the reconciler.
     """
 
     def __init__(self, caches: SharedCaches, settings: StartupGroupsSettings) -> None:
@@ -83,7 +83,7 @@ class StartupGroupsReconciler:
     # -- events -------------------------------------------------------------------------------
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
-        """Bring the ledger up to date with a pod; ask for a reconcile if that is needed."""
+        """Update the ledger with a pod; request a reconcile if needed."""
         group = self._ledger.pod_changed(event.old, event.new)
         if group is None:
             return ()
@@ -95,7 +95,7 @@ class StartupGroupsReconciler:
         return (rt.Request(key),) if needed else ()
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
-        """The same for a Job, which brings its pods into a group and out of it."""
+        """Update the ledger with a Job, by which its pods may join a group or leave it."""
         group = self._ledger.job_changed(event.old, event.new)
         return () if group is None else (rt.Request(group.jobset),)
 
@@ -152,7 +152,7 @@ class StartupGroupsReconciler:
 
         Raises:
             ConflictError: it changes faster than it can be written.
-            NotFoundError: it was just deleted; it will be made anew.
+            NotFoundError: it was just deleted; it will be recreated.
         """
         if signal.released:
             await self._release(jobset, signal)
@@ -162,7 +162,7 @@ class StartupGroupsReconciler:
                 await self._patch(signal.config_map, signal)
 
     async def _release(self, jobset: JobSet, signal: SetSignal) -> None:
-        """Write the value, unless a newer one is there by now; it must not wait for a cache."""
+        """Write the value unless a newer one is stored; it must not wait for a cache."""
         config_map = signal.config_map
         for _ in range(TRIES - 1):
             with suppress(ConflictError):
@@ -182,7 +182,7 @@ class StartupGroupsReconciler:
 
 
 def _uses_groups(event: rt.Event[JobSet]) -> bool:
-    """Whether group scheduling is, or just was, a part of the JobSet."""
+    """Return True if the JobSet has group scheduling, or had it before this event."""
     return any(
         jobset is not None and jobset.spec.group_scheduling_config is not None
         for jobset in (event.old, event.new)
@@ -190,11 +190,11 @@ def _uses_groups(event: rt.Event[JobSet]) -> bool:
 
 
 def setup(manager: rt.Manager, settings: StartupGroupsSettings | None = None) -> rt.Controller:
-    """Wire the leader pods reconciler: its caches, ledger and controller.
+    """Wire the reconciler of startup groups: its caches, ledger and controller.
 
     Args:
-        manager: not started yet.
-        settings: see there.
+        manager: manager that is not started yet.
+        settings: settings of the reconciler.
     """
     settings = settings or StartupGroupsSettings()
     caches = SharedCaches(manager)

@@ -1,8 +1,7 @@
-"""When a group may go on, when to tell how far it has come, and which pods are missing (KEP-498).
+"""Decision on releasing a startup group, progress reports, and missing pods (KEP-498).
 
-The ledger's count says when to look; whether all pods have started is decided on the Jobs, each of
-which has to be the one that the JobSet asks for now. That costs time with the number of Jobs, and
-happens about once for each attempt.
+The ledger's count shows when to check; the decision is made on the Jobs, each of which has to be
+the one that the JobSet currently needs. That is O(Jobs), and happens about once for each attempt.
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ from jobsetpy.reconcilers.startup_groups.spec import (
 )
 
 TELL_AFTER_S: Final = 1.0
-"""A group that gathers faster than this is only told of when it has."""
+"""Seconds below which a gathering group is reported only once it is complete."""
 
 COMPLAIN_AFTER_S: Final = 60.0
-"""From then on, at growing intervals, it is told which pods are missing."""
+"""Seconds after which missing pods are reported, at growing intervals."""
 
 NAMED: Final = 5
-"""So many missing pods are named."""
+"""Maximum number of missing pods to name."""
 
 _BEFORE_TIMEOUT_S: Final = 2.0
 
 
 def pods_to_start(jobset: JobSet, jobs: Iterable[Job]) -> int:
-    """How many pods have to start; O(Jobs).
+    """Return the number of pods that have to start; O(Jobs).
 
-    Pods of Jobs that were made before the JobSet had a group have no barrier, and do not count;
-    unless the Job is suspended, since it becomes a part of the group when it is resumed.
+    Pods of Jobs that were created before the JobSet had a group have no barrier and do not count,
+    unless the Job is suspended, since it joins the group when it is resumed.
 
     Args:
-        jobset: with its group.
+        jobset: JobSet with a startup group.
         jobs: all Jobs that it controls.
     """
     group = AttemptKey.of(jobset)
@@ -71,14 +70,14 @@ def pods_to_start(jobset: JobSet, jobs: Iterable[Job]) -> int:
 
 
 def _is_outside(job: Job) -> bool:
-    """Whether it was made before the JobSet had a group."""
+    """Return True if it was created before the JobSet had a group."""
     return keys.GROUP_ATTEMPT not in job.metadata.annotations
 
 
 def released_attempt(
     jobset: JobSet, jobs: Iterable[Job], ledger: StartLedger, features: Features
 ) -> int:
-    """The attempt to release: that of the newest Job, if all pods of the group have started.
+    """Return the attempt to release: that of the newest Job, if all pods of the group have started.
 
     Args:
         jobset: the cached JobSet, perhaps older than its Jobs.
@@ -87,7 +86,7 @@ def released_attempt(
         features: the feature gates.
 
     Returns:
-        0 if a Job or pod is missing, or if it cannot be told yet.
+        0 if a Job or pod is missing, or if it cannot be decided yet.
     """
     by_name = {job.metadata.name: job for job in jobs}
     buckets = sort_jobs(jobset, by_name.values(), features)
@@ -123,17 +122,17 @@ def _all_started(job: Job, wanted: int, ledger: StartLedger) -> bool:
 
 
 def next_progress(elapsed: float, timeout_s: int | None) -> float | None:
-    """When to write next how many pods have started, for the messages of those that time out.
+    """Return when to write the number of started pods next, for timeout messages.
 
-    A few times for each attempt, however many pods and however long: early, so that pods find
-    something there when they start; and shortly before the first of them may give up.
+    A few times for each attempt, regardless of pods and duration: early, so that pods find a value
+    when they start; and shortly before the first of them may time out.
 
     Args:
-        elapsed: since the group began to wait, in seconds.
-        timeout_s: of the configuration; without one nobody reads it.
+        elapsed: seconds since the group began to wait.
+        timeout_s: configured timeout in seconds; without one the number is never read.
 
     Returns:
-        In seconds since the beginning; ``None`` for never again.
+        Seconds since the beginning; ``None`` for never again.
     """
     if timeout_s is None:
         return None
@@ -144,7 +143,7 @@ def next_progress(elapsed: float, timeout_s: int | None) -> float | None:
 
 
 def next_complaint(elapsed: float) -> float:
-    """When to tell next which pods are missing, in seconds since the group began to wait."""
+    """Return when to report missing pods next, in seconds since the group began to wait."""
     at = COMPLAIN_AFTER_S
     while at <= elapsed:
         at *= 2
@@ -153,26 +152,26 @@ def next_complaint(elapsed: float) -> float:
 
 @attrs.frozen
 class Missing:
-    """A pod that has not started, and what is known of the reason."""
+    """Pod that has not started, with the reason as far as known."""
 
     name: str
     why: str
 
     def __str__(self) -> str:
-        """For people."""
+        """Return a description for users."""
         return f"{self.name} ({self.why})"
 
 
 def missing_pods(
     jobset: JobSet, jobs: Iterable[Job], pods: Iterable[ChildPod], *, limit: int = NAMED
 ) -> list[Missing]:
-    """Some of the pods that have not started, in the order of the spec; O(pods + Jobs).
+    """Return some of the pods that have not started, in the order of the spec; O(pods + Jobs).
 
     Args:
-        jobset: for the Jobs there should be.
+        jobset: JobSet with the desired Jobs.
         jobs: all Jobs that it controls.
         pods: all pods of the namespace, or more.
-        limit: how many to name.
+        limit: maximum number of pods.
     """
     by_name = {job.metadata.name: job for job in jobs}
     by_job: dict[str, list[ChildPod]] = {}
@@ -203,7 +202,7 @@ def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[Missing]:
     if job.spec.completion_mode == "Indexed":
         there = {pod.metadata.annotations.completion_index for pod in present}
         absent = islice((index for index in range(wanted) if str(index) not in there), NAMED)
-        if not job.status.succeeded:  # else it is not known which indexes have no pod any more
+        if not job.status.succeeded:  # else it is unknown which indexes no longer have a pod
             out += [Missing(f"{job.metadata.name}-{i}", "its pod does not exist") for i in absent]
     elif len(present) < wanted:
         lack = wanted - len(present)
@@ -221,7 +220,7 @@ def _why(pod: ChildPod) -> str:
 
 
 def starting(started: int, expected: int) -> cond.DesiredCondition:
-    """The condition of a group that gathers."""
+    """Return the condition of a group that gathers."""
     return cond.DesiredCondition(
         keys.GROUP_IN_PROGRESS_CONDITION,
         True,
@@ -233,7 +232,7 @@ def starting(started: int, expected: int) -> cond.DesiredCondition:
 def complaint(
     started: int, expected: int, missing: Sequence[Missing], after_s: float
 ) -> cond.DesiredCondition:
-    """The same condition when it takes long, told as a warning."""
+    """Return the same condition as a warning when it takes long."""
     more = expected - started - len(missing)
     names = ", ".join(map(str, missing)) + (f" and {more} more" if more > 0 else "")
     return cond.DesiredCondition(
@@ -247,7 +246,7 @@ def complaint(
 
 
 def completed(expected: int) -> cond.DesiredCondition:
-    """The condition of a group that was released."""
+    """Return the condition of a group that was released."""
     return cond.DesiredCondition(
         keys.GROUP_COMPLETED_CONDITION,
         True,

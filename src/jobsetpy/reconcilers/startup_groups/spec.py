@@ -1,11 +1,11 @@
-"""Which pods start as a group, which attempt of it they are, and the objects it needs (KEP-498).
+"""Startup group of a JobSet: its pods, their attempt, and the objects it needs (KEP-498).
 
 **Attempts.** A pod waits until its own attempt is released, and a released attempt stays released,
-so whatever makes pods anew *as a group* has to be another attempt. The attempt of a JobSet is the
-sum of three numbers that only grow: ``metadata.generation`` (resuming changes the spec),
-``status.restarts`` and all ``jobRestarts``. It is put on each Job of a target when the Job is made
-or resumed, and on its pods by way of the template. Pods that a Job replaces, or adds because it was
-resized, are of the Job's attempt and pass at once when that was released.
+so each recreation of pods *as a group* has to be another attempt. The attempt of a JobSet is the
+sum of three numbers that only increase: ``metadata.generation`` (resuming changes the spec),
+``status.restarts`` and all ``jobRestarts``. It is set on each Job of a target when the Job is
+created or resumed, and on its pods through the template. Pods that a Job replaces, or adds because
+it was resized, are of the Job's attempt and pass immediately if that was released.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ANNOTATIONS: Final = frozenset(
         *(keys.GROUP_BARRIER_ANNOTATION, keys.GROUP_HELD),
     }
 )
-"""Annotations of Jobs and pods whose value is the controller's, whatever a template says."""
+"""Annotations of Jobs and pods that the controller sets, overriding the template."""
 
 SUPERVISOR: Final = "supervisor"
 INIT_CONTAINER: Final = "init-container"
 BARRIERS: Final = (INIT_CONTAINER, SUPERVISOR)
-"""What may hold the pods of a group."""
+"""Values for the kind of barrier that holds a group's pods."""
 
 
 def targets(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
@@ -45,14 +45,14 @@ def targets(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
 
 
 def attempt(jobset: JobSet) -> int:
-    """The number of the group's present attempt; grows with each restart and each resumption."""
+    """Return the group's current attempt; it increases with each restart and each resumption."""
     status = jobset.status
     jobs = sum(sum(item.job_restarts) for item in status.replicated_jobs_status)
     return jobset.metadata.generation + status.restarts + jobs
 
 
 def startup_group_size(jobset: JobSet) -> int:
-    """How many pods have to start before the first of them may go on."""
+    """Return the number of pods that have to start before any of them may continue."""
     return sum(item.replicas * pods_of_template(item) for item in targets(jobset))
 
 
@@ -73,9 +73,9 @@ def job_annotations(jobset: JobSet) -> dict[str, dict[str, str]]:
 
 
 def _injected_amounts(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:
-    """Return annotations on injected containers for admission of pods, which sees no JobSet.
+    """Return annotations about injected containers, for the admission of pods without a JobSet.
 
-    Those of the pod template hold where it has them.
+    Those of the pod template take precedence.
     """
     job: Mapping[str, Any] = replicated.template.get("spec") or {}
     metadata: Mapping[str, Any] = (job.get("template") or {}).get("metadata") or {}
@@ -86,9 +86,9 @@ def _injected_amounts(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, st
 
 
 def held_from_within(jobset: JobSet) -> bool:
-    """Whether an agent is to hold each container of the group's pods from within.
+    """Return True if an agent holds each container of the group's pods from within.
 
-    Where the JobSet asks for it, or restarts in place with such agents anyway.
+    The JobSet requests it, or restarts in place with such agents anyway.
     """
     notes = jobset.metadata.annotations
     wanted = notes.get(keys.GROUP_BARRIER_ANNOTATION)
@@ -98,13 +98,12 @@ def held_from_within(jobset: JobSet) -> bool:
 
 
 def objects(jobset: JobSet, present: AbstractSet[str], *, rbac: bool) -> list[CreateGroupObject]:
-    """What has to be made before the first pod of the group; nothing if it is there.
+    """Return the objects to create before the first pod of the group; none if they exist.
 
     Args:
-        jobset: with a group.
+        jobset: JobSet with a startup group.
         present: names of the ConfigMaps that are known to exist.
-        rbac: whether pods are given the right to watch theirs; made, and made again, together with
-            the ConfigMap.
+        rbac: True to let pods watch theirs; created, and recreated, together with the ConfigMap.
     """
     name = config_map_name(jobset.metadata.name)
     if name in present:
@@ -116,12 +115,12 @@ def objects(jobset: JobSet, present: AbstractSet[str], *, rbac: bool) -> list[Cr
 
 
 def config_map_body(jobset: JobSet) -> dict[str, Any]:
-    """The ConfigMap, empty: the group has not started."""
+    """Return the empty ConfigMap of a group that has not started."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(jobset)}
 
 
 def role_body(jobset: JobSet) -> dict[str, Any]:
-    """A Role that lets its bearer watch that one ConfigMap."""
+    """Return a Role with the permission to watch that ConfigMap."""
     name = config_map_name(jobset.metadata.name)
     rule = {
         "apiGroups": [""],
@@ -138,7 +137,7 @@ def role_body(jobset: JobSet) -> dict[str, Any]:
 
 
 def role_binding_body(jobset: JobSet) -> dict[str, Any]:
-    """Gives that Role to the service accounts of the targets' pods."""
+    """Return a RoleBinding of that Role to the service accounts of the targets' pods."""
     metadata = _metadata(jobset)
     accounts = sorted({_service_account(item) for item in targets(jobset)})
     return {
@@ -161,7 +160,7 @@ def _metadata(jobset: JobSet) -> dict[str, Any]:
     return {
         "name": config_map_name(jobset.metadata.name),
         "namespace": jobset.metadata.namespace,
-        # By this label the manager's cache finds its own ConfigMaps among all.
+        # The manager's cache selects its own ConfigMaps by this label.
         "labels": {keys.JOBSET_NAME: jobset.metadata.name},
         "ownerReferences": [owner_reference_to(jobset)],
     }

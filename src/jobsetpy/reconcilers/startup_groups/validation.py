@@ -1,4 +1,4 @@
-"""Rules for the group scheduling of a new JobSet (KEP-498)."""
+"""Validation of the group scheduling of a new JobSet (KEP-498)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _RESERVED = "is reserved for the barrier of groupSchedulingConfig"
 
 
 def group_scheduling(jobset: Json) -> list[FieldError]:
-    """What is wrong with ``groupSchedulingConfig``.
+    """Return errors in ``groupSchedulingConfig``.
 
     A group waits for all its pods, so none of them may wait for another one of the group to be
-    ready first; and the names that pods get for the barrier have to be free.
+    ready first; and the barrier's names in pods have to be unused.
 
     Args:
-        jobset: as it is after defaulting.
+        jobset: the JobSet after defaulting.
     """
     spec = child(jobset, "spec")
     names = {text(job, "name") for _, job in objects(spec, "replicatedJobs")}
@@ -73,7 +73,7 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
 
 
 def barrier(wanted: object) -> list[FieldError]:
-    """What is wrong with the annotation that says what holds the pods."""
+    """Return errors in the annotation for the kind of barrier."""
     if wanted is None or wanted in BARRIERS:
         return []
     said = " or ".join(f'"{each}"' for each in BARRIERS)
@@ -81,7 +81,7 @@ def barrier(wanted: object) -> list[FieldError]:
 
 
 def _unholdable(spec: Json, path: str) -> list[FieldError]:
-    """Why the agent cannot hold the containers of a target from within, as the JobSet asks for."""
+    """Return errors if the agent cannot hold a target's containers from within as requested."""
     found = unholdable(spec)
     if spec.get("automountServiceAccountToken") is False:
         found.append(("automountServiceAccountToken", "the agent watches with the pod's own token"))
@@ -126,7 +126,7 @@ def _order(spec: Json, targets: set[str]) -> list[FieldError]:
 
 
 def _reserved_name(spec: Json, targets: set[str]) -> list[FieldError]:
-    """Uses of the barrier's container name in ReplicatedJobs that are no targets.
+    """Return errors for the barrier's container name in ReplicatedJobs that are not targets.
 
     KEP-498 reserves the name in every JobSet: ``groupSchedulingConfig`` may be added later, and
     tools read the name as the barrier's.

@@ -1,1 +1,1 @@
-"""Injection of the agent into the pods of a JobSet that asks for it."""
+"""Injection of the agent into the pods of a JobSet that requests it."""

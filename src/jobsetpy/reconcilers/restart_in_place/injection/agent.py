@@ -1,14 +1,13 @@
-"""Adding the in-place restart agent to a JobSet that asks for it by an annotation.
+"""Injection of the agent for restart in place into a JobSet that requests it by an annotation.
 
 ``jobset.sigs.k8s.io/in-place-restart-agent: supervisor`` (or ``sidecar``) and ``restartStrategy:
-InPlaceRestart`` turn an ordinary JobSet into one whose group restarts in place. Off by default: a
-container that nobody asked for is a surprise (KEP-467 keeps this for its beta).
+InPlaceRestart`` turn an ordinary JobSet into one whose group restarts in place. It is off by
+default, since an unrequested container would be a surprise (KEP-467 plans it for its beta).
 
 Order: injection comes first, on what the user wrote; then the defaults (``defaulting``), which find
-``restartPolicy`` and the counts filled in already; then validation, which judges the result by the
-same rules as a manifest that was written out. What cannot be injected is refused here, because only
-here it is known what was asked for. On an update nothing is added that was not there before:
-see ``injection_update``.
+``restartPolicy`` and the counts filled in already; then validation, which applies the same rules as
+to a manifest without injection. Impossible injections are refused here, because only this module
+knows the request. An update adds nothing that was not there before: see ``update``.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ MODES = (SIDECAR, SUPERVISOR)
 
 @attrs.frozen
 class Injection:
-    """What comes of a JobSet.
+    """Result of injection into a JobSet.
 
     Args:
-        jobset: it with what was added.
-        patch: the same as a JSON patch (RFC 6902); empty if there is nothing to add.
-        problems: why it must be refused; then nothing was added.
+        jobset: the JobSet with the additions.
+        patch: the additions as a JSON patch (RFC 6902); empty if there are none.
+        problems: errors for which it must be refused; then nothing was added.
     """
 
     jobset: Json
@@ -80,7 +79,7 @@ def inject(
     settings: ContainerDefaults | None = None,
     limit_ranges: Sequence[Json] = (),
 ) -> Injection:
-    """Add the agent to every ReplicatedJob of a new JobSet that asks for it.
+    """Add the agent to every ReplicatedJob of a new JobSet that requests it.
 
     Guarantees: without the annotation nothing happens; injected twice, the second patch is empty; a
     ReplicatedJob that has an agent keeps it and only gets the fields of its Job. Parts of a wrong
@@ -88,8 +87,8 @@ def inject(
 
     Args:
         jobset: as the user wrote it, before defaulting.
-        image: of the agent; "" if this manager was not told one.
-        settings: of the agent's containers, if they are not the defaults.
+        image: image of the agent; "" if the manager has none configured.
+        settings: settings of the agent's containers, if not the defaults.
         limit_ranges: specs of the namespace's LimitRanges.
     """
     agent = AgentContainer(
@@ -125,9 +124,9 @@ def inject(
 
 
 def templates(jobs: Sequence[Any]) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
-    """Of each ReplicatedJob that has pods: its index, its Jobs' spec and its pods', to be changed.
+    """Iterate over ReplicatedJobs with pods: index, the Jobs' spec and the pods' spec, mutable.
 
-    Not what ``json_tree`` returns, which is a shared empty object where there is none.
+    Unlike those of ``json_tree``, which returns a shared empty object for a missing one.
     """
     for at, job in enumerate(jobs):
         spec = job
@@ -141,11 +140,10 @@ def templates(jobs: Sequence[Any]) -> Iterator[tuple[int, dict[str, Any], dict[s
 
 
 def fill_job_fields(template: dict[str, Any]) -> None:
-    """Fill in what a Job needs whose pods restart in place, as far as the user left it open.
+    """Fill in fields that a Job with restart in place needs and the user left open.
 
-    ``backoffLimit: 0`` counts as open: a Job that fails with its first pod, so that the JobSet
-    restarts, is how the same intention is written for the other strategies. Any other value, and
-    counts that differ, are left for validation to refuse.
+    ``backoffLimit: 0`` counts as open: other restart strategies use it so that a Job fails with its
+    first pod and the JobSet restarts. Validation refuses other values, and differing counts.
     """
     if template.get("backoffLimit") in (None, 0):
         template["backoffLimit"] = keys.INT32_MAX
@@ -187,7 +185,7 @@ def _add_agent(
     agent: AgentContainer,
     ranks: Ranks | None,
 ) -> list[FieldError]:
-    """Add the agent to one Job's pods; or why not, and then what was added must not be used."""
+    """Add the agent to one Job's pods; after an error the result must not be used."""
     if not agent.image:
         return [
             required(
@@ -213,7 +211,7 @@ def _add_agent(
 
 
 def _clashes(pod: Json, path: str, options: Options) -> list[FieldError]:
-    """Names that the user has given to something else."""
+    """Return errors for reserved names that the user's template already uses."""
     taken = "is the name of the in-place restart agent: choose another one"
     problems = [
         invalid(f"{path}.{kind}[{at}].name", keys.AGENT_NAME, taken)
@@ -262,7 +260,7 @@ def _account(pod: Json, path: str) -> list[FieldError]:
 
 
 def _unsupervisable(pod: Json, path: str, options: Options) -> list[FieldError]:
-    """Why the worker cannot be the agent's child."""
+    """Return reasons why the worker cannot be the agent's child."""
     problems = []
     for at, container in objects(pod, "containers"):
         if at not in options.workers:

@@ -1,6 +1,6 @@
-"""What a user may say about the agent that is injected: annotations, and what they mean together.
+"""User's annotations about the injected agent, and their combination.
 
-An annotation on a pod template wins over the same one on the JobSet, so that ReplicatedJobs may
+An annotation on a pod template overrides the same one on the JobSet, so that ReplicatedJobs may
 differ.
 """
 
@@ -41,7 +41,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
 
 MAX_HANG_S = 604800
 AUTO_HANG = "auto"
-"""In place of seconds: the agent takes five times the longest step that it has seen."""
+"""Value in place of seconds: the limit is five times the longest step observed by the agent."""
 
 MAX_END_CODES = 64
 DEFAULT_BARRIER_PORT = 8080
@@ -76,17 +76,17 @@ _CODE = re.compile(r"[1-9][0-9]{0,2}")
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What is to be injected into one pod template.
+    """Options for injection into one pod template.
 
     Args:
-        supervised: in place of a sidecar.
+        supervised: True for a supervisor, False for a sidecar.
         workers: indices of the containers whose failure restarts the group; one if supervised.
-        grace: ``WORKER_GRACE_SECONDS`` as it was given, "" for the agent's own default.
+        grace: ``WORKER_GRACE_SECONDS`` as given by the user, "" for the agent's default.
         end_codes: exit codes of a worker that end its pod; ascending.
-        end_codes_given: whether the user asked for any, and not only through the Job's own policy.
-        hang: variables of the supervisor that say when its worker is hung.
-        processes: its variables about standbys and about several processes.
-        barrier_port: where the sidecar answers the startup probe.
+        end_codes_given: True if the user has set any, not only through the Job's own policy.
+        hang: variables of the supervisor about hangs of its worker.
+        processes: its variables about standby processes and about several processes.
+        barrier_port: port on which the sidecar answers the startup probe.
     """
 
     supervised: bool
@@ -102,14 +102,14 @@ class Options:
 def read_options(
     notes: Json, template: Json, path: str, *, supervised: bool, ranks: Ranks | None = None
 ) -> Options | list[FieldError]:
-    """The options of one ReplicatedJob, or what is wrong with them.
+    """Return the options of one ReplicatedJob, or the errors in them.
 
     Args:
         notes: the JobSet's annotations.
         template: the Job's spec.
         path: field path of the Job's spec.
-        supervised: the mode.
-        ranks: of its processes, if the annotation gives them any.
+        supervised: True for supervisor mode.
+        ranks: ranks of its processes, if the annotation sets a number.
     """
     own = child(template, "template", "metadata", "annotations")
     pod = child(template, "template", "spec")
@@ -149,7 +149,7 @@ def read_options(
 def _processes(
     note: NoteReader, template: Json, path: str, ranks: Ranks | None
 ) -> tuple[dict[str, str], list[FieldError]]:
-    """Standbys and processes of the one worker; which one it is, is judged elsewhere."""
+    """Return variables about the worker's standby processes and processes, and errors."""
     pod = child(template, "template", "spec")
     workers, _ = _workers(note(keys.IN_PLACE_CONTAINER_ANNOTATION), pod, path, supervised=True)
     found: dict[str, str] = {}
@@ -170,10 +170,10 @@ def _processes(
 def _workers(
     note: Note, pod: Json, path: str, supervised: bool
 ) -> tuple[frozenset[int], list[FieldError]]:
-    """Which containers are workers.
+    """Return the indices of the worker containers, and errors.
 
-    One pod has one epoch, so one supervisor at most: with several containers it must be named which
-    one it runs. A sidecar restarts all containers; unless one is named, each of them counts.
+    A pod has one epoch, so at most one supervisor: of several containers, the one that it runs must
+    be named. A sidecar restarts all containers; unless one is named, each of them counts.
     """
     containers = objects(pod, "containers")
     indices = {text(each, "name"): at for at, each in containers}
@@ -209,7 +209,7 @@ def _grace(note: Note, supervised: bool) -> tuple[str, list[FieldError]]:
 
 
 def _hang(notes: Mapping[str, Note], supervised: bool) -> tuple[dict[str, str], list[FieldError]]:
-    """When a worker is hung, as variables of its supervisor."""
+    """Return the supervisor's variables about hangs of its worker, and errors."""
     given = {name: note for name, note in notes.items() if note.value is not None}
     if given and not supervised:
         why = (
@@ -271,9 +271,9 @@ def _codes(note: Note) -> tuple[frozenset[int], list[FieldError]]:
 
 
 def _codes_of_policy(template: Json, workers: set[str]) -> frozenset[int]:
-    """Exit codes by which the Job's pod failure policy fails the Job, or an index of it.
+    """Return exit codes for which the Job's pod failure policy fails the Job, or an index of it.
 
-    They would never reach it if the group were restarted in place instead.
+    They would not reach the policy if the group were restarted in place instead.
     """
     found: set[int] = set()
     for _, rule in objects(child(template, "podFailurePolicy"), "rules"):

@@ -1,6 +1,6 @@
-"""What the agent looks like in a pod, in both of its modes.
+"""Pod spec of the agent, in both of its modes.
 
-The functions change the pod spec they are given, a copy of the user's.
+The functions modify the given pod spec, a copy of the user's.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from jobsetpy.reconcilers.rules.injected_containers import (
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, text
 
 RESTART_EXIT_CODE = 42
-"""The agent's own default (``jobsetpy.agent.protocol.settings``), written out for readers of the
-pod."""
+"""Exit code for a restart in place, the agent's default (``jobsetpy.agent.protocol.settings``),
+explicit for readers of the pod."""
 HARMLESS_EXIT_CODES = (0, 1, 2)
-"""The agent's codes after which the kubelet restarts it alone, all of them before its worker runs:
-told to stop, no port, wrong configuration. After any other end (out of memory, a crash) its new run
-would join the next epoch beside a worker of the old one; so then everything in the pod is
-restarted."""
+"""Exit codes of the agent after which the kubelet restarts it alone, all of them before its worker
+runs: stop signal, no port, wrong configuration. After any other end (out of memory, a crash) its
+new run would join the next epoch while a worker of the old one runs, so all containers of the pod
+are restarted."""
 PROBE_WAIT_S = 25
-"""So long the agent keeps a probe of the closed barrier waiting: its lift then reaches the kubelet
-at once, and the kubelet does not tell of a failed probe each second."""
+"""Seconds for which the agent delays the answer to a probe of the closed barrier: the kubelet then
+sees the lift immediately, and does not report a failed probe each second."""
 _VOLUME_LIMIT = "128Mi"
 
 _SECURITY: dict[str, Any] = {
@@ -41,15 +41,15 @@ _SECURITY: dict[str, Any] = {
     "runAsUser": 65532,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""The restricted Pod Security Standard, whatever the pod's own context says."""
+"""Security context of the restricted Pod Security Standard, regardless of the pod's own context."""
 
 
 @attrs.frozen(kw_only=True)
 class AgentContainer:
-    """The agent's container, as far as the pod does not decide it.
+    """Settings of the agent's container that do not depend on the pod.
 
     Args:
-        image: of the agent; "" where this manager has none.
+        image: image of the agent; "" if the manager has none.
         settings: resources and pull secret.
         limit_ranges: specs of the namespace's LimitRanges.
     """
@@ -60,10 +60,10 @@ class AgentContainer:
 
 
 def add_sidecar(pod: dict[str, Any], options: Options, agent_container: AgentContainer) -> None:
-    """Add the agent as an init container that stays, and the rule that restarts to each worker.
+    """Add the agent as a sidecar, and a restart rule to each worker.
 
-    It comes last of the init containers: the barrier then holds nothing but the workers, and a pod
-    reports its epoch when everything before them is done.
+    It is the last init container: the barrier then holds only the workers, and a pod reports its
+    epoch when everything before them is done.
     """
     port = options.barrier_port
     agent = _container(pod, agent_container) | {
@@ -93,10 +93,10 @@ def add_sidecar(pod: dict[str, Any], options: Options, agent_container: AgentCon
 
 
 def add_supervisor(pod: dict[str, Any], options: Options, agent_container: AgentContainer) -> None:
-    """Have the agent copied to where the worker can run it, and run the worker's command with it.
+    """Have the agent copied into a volume, and run the worker's command with it.
 
-    The agent's variables have a prefix and are taken out of the worker's environment again, which
-    is therefore what the user wrote.
+    The agent's variables have a prefix and are removed from the worker's environment, which is
+    therefore the user's.
     """
     mount = {"name": keys.AGENT_NAME, "mountPath": keys.AGENT_FOLDER}
     install = _container(pod, agent_container) | {
@@ -118,7 +118,7 @@ def add_supervisor(pod: dict[str, Any], options: Options, agent_container: Agent
 
 def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]]:
     codes = ",".join(map(str, options.end_codes))
-    # What the kubelet sends to this container in place of SIGTERM (Kubernetes 1.33 and later).
+    # The signal that the kubelet sends in place of SIGTERM (Kubernetes 1.33 and later).
     stop_signal = text(child(worker, "lifecycle"), "stopSignal")
     values = {
         "WORKER_GRACE_SECONDS": options.grace,
@@ -143,7 +143,7 @@ def _container(pod: Json, agent: AgentContainer) -> dict[str, Any]:
     return {
         "name": keys.AGENT_NAME,
         "image": agent.image,
-        # The default for the tag `latest` asks the registry at each start of each pod.
+        # The default for the tag `latest` would query the registry at each start of each pod.
         "imagePullPolicy": "IfNotPresent",
         **resources_for(pod, agent.settings, agent.limit_ranges),
         "securityContext": dict(_SECURITY),
@@ -173,11 +173,11 @@ _RANKED = {
     "WORKER_JOB_INDEX": f"metadata.annotations['{keys.JOB_INDEX}']",
     "WORKER_POD_INDEX": f"metadata.annotations['{keys.COMPLETION_INDEX_ANNOTATION}']",
 }
-"""What tells a pod's ranks from another's."""
+"""Variables that distinguish a pod's ranks from another's."""
 
 
 def _identity(prefix: str = "", more: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-    """The agent's variables that say who it is, by the downward API."""
+    """Return the agent's variables about its pod and JobSet, from the downward API."""
     fields = {
         "NAMESPACE": "metadata.namespace",
         "POD_NAME": "metadata.name",

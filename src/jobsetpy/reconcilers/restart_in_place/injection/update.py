@@ -1,10 +1,10 @@
-"""Keeping an injected agent through updates that do not know of it.
+"""Preservation of an injected agent through updates without it.
 
 A user who applies the manifest again sends pod templates without the agent, and templates are
-immutable. So what was injected is put back from the stored JobSet, piece by piece, wherever the new
-one lacks it; what the user really changed remains, for validation to judge. Nothing is made anew
-here: a manager with another agent image, or with other rules of injection, gives the stored object
-back all the same, and running groups keep the agent they started with.
+immutable. So the injected parts are restored from the stored JobSet, one by one, wherever the new
+one does not have them; the user's own changes remain, for validation to check. Nothing is injected
+again: a manager with another agent image, or with other injection rules, still restores the stored
+parts, and running groups keep the agent they started with.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _WORKER_FIELDS = ("restartPolicy", "restartPolicyRules")
 
 
 def restore(old: Json, new: Json) -> Injection:
-    """``new`` with the agent that ``old`` has; never a problem.
+    """Return ``new`` with the agent of ``old``; never with errors.
 
-    Nothing happens unless both have the annotation with the same value, or when the JobSet is being
-    deleted.
+    Nothing is restored unless both have the annotation with the same value, or if the JobSet is
+    being deleted.
 
     Args:
         old: the stored JobSet.
-        new: the one that is to replace it.
+        new: the JobSet that replaces it.
     """
     name = keys.IN_PLACE_AGENT_ANNOTATION
     before = child(old, "metadata", "annotations").get(name)
@@ -64,7 +64,8 @@ def restore(old: Json, new: Json) -> Injection:
     patch: Patch = []
     for at, template, pod in templates(jobs):
         stored = olds.get(text(jobs[at], "name"), {})
-        # A sidecar with such a rule was once taken for an agent: its Job's fields were filled in.
+        # Earlier releases treated a sidecar with such a rule as agent and filled in its Job's
+        # fields.
         if not (runs_agent(pod_spec(stored)) or restarting_sidecars(pod_spec(stored))):
             continue
         _fill(template, job_spec(stored), _JOB_FIELDS)
@@ -104,7 +105,7 @@ def _fill(into: dict[str, Any], stored: Json, names: tuple[str, ...]) -> None:
 
 
 def _put_back(into: dict[str, Any], stored: Json, kind: str) -> None:
-    """Put the agent's entries of a list back to where they were."""
+    """Restore the agent's entries of a list at their positions."""
     present = {text(each, "name") for _, each in objects(into, kind)}
     entries = list(items(into, kind))
     for at, each in objects(stored, kind):
@@ -115,10 +116,10 @@ def _put_back(into: dict[str, Any], stored: Json, kind: str) -> None:
 
 
 def _put_back_pull_secret(into: dict[str, Any], stored: Json) -> None:
-    """Put the agent's pull secret back: the one behind those that the user names.
+    """Restore the agent's pull secret: the one after those that the user names.
 
-    Its name is the configuration's, which may have changed since. A user cannot take a secret out
-    of a template in any case.
+    Its name comes from the configuration, which may have changed since. A user cannot remove a
+    secret from a template anyway.
     """
     given, before = list(items(into, "imagePullSecrets")), list(items(stored, "imagePullSecrets"))
     if given and given == before[:-1]:

@@ -1,8 +1,7 @@
-"""What a user may say about a supervisor's standbys and processes, as variables of the agent.
+"""User's settings for a supervisor's standby processes and processes, as its variables.
 
-``RANK`` and its kin count through the pods of all ReplicatedJobs that have the annotation, in their
-order, from the coordinator's pod. What differs from pod to pod comes by the downward API; the rest
-is known here.
+``RANK`` and related variables number the processes of all ReplicatedJobs with the annotation, in
+their order, from the coordinator's pod. Values that differ between pods come from the downward API.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from jobsetpy.reconcilers.rules.json_tree import (
 
 MAX_PROCESSES = 64
 OWN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-"""Variables that differ from process to process, so that a container cannot have them."""
+"""Variables that differ between processes, so that a container cannot set them."""
 
 WORLD_SIZE = "WORKER_WORLD_SIZE"
-"""How many ranks there are in all, as the supervisor is told."""
+"""Variable with the total number of ranks, for the supervisor."""
 
 STANDBY_SETTINGS = (
     keys.IN_PLACE_STANDBY_ANNOTATION,
@@ -50,15 +49,15 @@ _COUNT = re.compile(r"[1-9][0-9]?", re.ASCII)
 
 @attrs.frozen
 class Ranks:
-    """Where the ranks of one ReplicatedJob are among those of all.
+    """Ranks of one ReplicatedJob among all.
 
     Args:
         first: rank of its first process.
-        pods: how many pods each of its Jobs has.
-        processes: how many each of its pods has.
-        world: how many there are in all.
+        pods: number of pods of each of its Jobs.
+        processes: number of processes of each of its pods.
+        world: total number of processes.
         master: rank of the coordinator's first process, by the order of the ReplicatedJobs.
-        address: of the coordinator's pod.
+        address: address of the coordinator's pod.
     """
 
     first: int
@@ -70,7 +69,7 @@ class Ranks:
 
 
 def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[FieldError]]:
-    """Variables of the supervisor about its standby.
+    """Return the supervisor's variables about standby processes, and errors.
 
     Args:
         note: reads an annotation.
@@ -121,14 +120,14 @@ def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[F
 def read_processes(
     note: Note, template: Json, worker: Json, path: str, ranks: Ranks | None
 ) -> tuple[dict[str, str], list[FieldError]]:
-    """Variables of the supervisor about its processes.
+    """Return the supervisor's variables about its processes, and errors.
 
     Args:
         note: the annotation.
         template: the Job's spec.
         worker: the container.
         path: field path of the container.
-        ranks: of this ReplicatedJob; ``None`` if the annotation has no number.
+        ranks: ranks of this ReplicatedJob; ``None`` if the annotation has no number.
     """
     if note.value is None:
         return {}, []
@@ -172,11 +171,11 @@ def read_processes(
 
 
 def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldError:
-    """The ranks of each ReplicatedJob that has any, by its index; Jobs' counts are filled in.
+    """Return the ranks of each ReplicatedJob that has any, by its index.
 
     Args:
-        spec: the JobSet's.
-        notes: its annotations.
+        spec: spec of the JobSet; Jobs' counts are filled in.
+        notes: annotations of the JobSet.
     """
     name = keys.IN_PLACE_PROCESSES_ANNOTATION
     found: dict[int, Ranks] = {}
@@ -216,7 +215,7 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
 
 
 def _address(spec: Json, pod: str) -> str:
-    """Name of a pod, as the kubelet makes it: a JobSet may get its own name after admission."""
+    """Return the address of a pod, with variables in place of a name that is not known yet."""
     network = child(spec, "network")
     if network.get("enableDNSHostnames") is False:
         return ""
@@ -225,7 +224,7 @@ def _address(spec: Json, pod: str) -> str:
 
 
 def not_supervised(note: NoteReader) -> list[FieldError]:
-    """What is wrong with the annotations beside a sidecar."""
+    """Return errors for annotations that a sidecar does not support."""
     why = 'has no effect in sidecar mode, which starts no processes: use "supervisor", or remove it'
     given = [note(name) for name in WORKER_SETTINGS]
     return [invalid(each.field, each.value, why) for each in given if each.value is not None]
