@@ -1,7 +1,7 @@
-"""Mappings and lists that cannot be changed, for what wire classes hold.
+"""Immutable mappings and lists for the values of wire classes.
 
-They are real dicts and lists, so that they are read, compared and encoded at the speed of those;
-only what would change them is refused. ``copy.deepcopy`` and ``copy()`` give ordinary ones again.
+They are subclasses of dict and list, so that they are read, compared and encoded at the same speed;
+only methods that change them are refused. ``copy.deepcopy`` and ``copy()`` return ordinary ones.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class FrozenDict(dict[str, Any]):
     clear = pop = popitem = setdefault = update = _refuse
 
     def __copy__(self) -> dict[str, Any]:
-        """An ordinary dict with the same, frozen, values."""
+        """Return an ordinary dict with the same, frozen, values."""
         return dict(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
-        """An ordinary dict that may be changed, and so may all in it."""
+        """Return an ordinary dict that can be changed, as can all values in it."""
         return {key: copy.deepcopy(value, memo) for key, value in self.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickling."""
+        """Support pickling."""
         return (FrozenDict, (dict(self),))
 
 
@@ -50,15 +50,15 @@ class FrozenList(list[Any]):
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
 
     def __copy__(self) -> list[Any]:
-        """An ordinary list with the same, frozen, items."""
+        """Return an ordinary list with the same, frozen, items."""
         return list(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
-        """An ordinary list that may be changed, and so may all in it."""
+        """Return an ordinary list that can be changed, as can all items in it."""
         return [copy.deepcopy(item, memo) for item in self]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickling."""
+        """Support pickling."""
         return (FrozenList, (list(self),))
 
 
@@ -69,7 +69,7 @@ _FROZEN: Final = frozenset({FrozenDict, FrozenList, MappingProxyType})
 
 
 def frozen(value: Any) -> Any:
-    """A value with every dict and list in it frozen; what is frozen already stays as it is."""
+    """Return a value with every dict and list in it frozen; frozen ones are kept."""
     kind = type(value)
     if kind in _ATOMS or kind in _FROZEN:
         return value
@@ -87,7 +87,7 @@ def frozen(value: Any) -> Any:
 
 
 def frozen_texts(value: Any) -> Any:
-    """The same for a mapping of scalars, in one step."""
+    """Return a frozen mapping of scalars: as ``frozen``, but in one step."""
     if type(value) is dict or (isinstance(value, dict) and type(value) is not FrozenDict):
         return FrozenDict(value) if value else EMPTY
     return value

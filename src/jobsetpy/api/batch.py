@@ -1,4 +1,4 @@
-"""Slice of batch/v1 Job: what reconcilers read of it."""
+"""Slice of batch/v1 Job: the fields that reconcilers read."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class JobSpec:
     backoff_limit_per_index: int | None = None
 
 
-@lru_cache(maxsize=64)  # asked for each pod that succeeds, of thousands at the same time
+@lru_cache(maxsize=64)  # called for each of thousands of pods that succeed together
 def _intervals(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """First and last numbers of the ranges of a text such as ``0,3-5,7``, in ascending order."""
+    """Return first and last numbers of the ranges in a text such as ``0,3-5,7``, ascending."""
     ranges = [(first, last or first) for first, _, last in _parts(text)]
     known = [(int(a), int(b)) for a, b in ranges if a.isdecimal() and b.isdecimal()]
     return tuple([first for first, _ in known]), tuple([last for _, last in known])
@@ -36,7 +36,7 @@ def _parts(text: str) -> list[tuple[str, str, str]]:
 
 @wire
 class UncountedPods:
-    """UIDs of pods that have ended and are not in the Job's counters yet."""
+    """UIDs of terminated pods that are not in the Job's counters yet."""
 
     succeeded: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -58,14 +58,14 @@ class JobStatus:
     uncounted_terminated_pods: UncountedPods = UncountedPods()
 
     def has_completed(self, index: int) -> bool:
-        """Tell if the Job counts a completion index as succeeded; O(log ranges)."""
+        """Return whether the Job counts a completion index as succeeded; O(log ranges)."""
         first, last = _intervals(self.completed_indexes)
         at = bisect_right(first, index) - 1
         return at >= 0 and index <= last[at]
 
     @property
     def first_index_is_over(self) -> bool:
-        """Whether completion index 0 succeeded or failed for good: no pod will have it again.
+        """True if completion index 0 succeeded or failed finally: no pod will have it again.
 
         Both lists are texts such as ``0,3-5,7`` in ascending order.
         """

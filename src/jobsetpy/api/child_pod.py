@@ -1,7 +1,7 @@
 """The slice of a JobSet's pods that reconcilers cache.
 
-Thousands of these are held, so it keeps only what some reader reads; texts that repeat from pod to
-pod are interned. Labels are fields here, not a dict, and of container statuses only a digest stays.
+Thousands of pods are cached, so only fields with a reader are kept, and strings that repeat from
+pod to pod are interned. Labels are fields, not a dict; container statuses are reduced to a digest.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import OwnerReference, ResourceInfo, controller_of, resource
 
 ENDED: Final = frozenset({"Failed", "Succeeded"})
-"""Phases of pods that have ended."""
+"""Phases of terminated pods."""
 
 
 _LACKS_FEATURES: Final = "didn't match Pod's required features"
-"""The scheduler's words of nodes whose kubelets do not declare what the pod needs."""
+"""The scheduler's message for nodes whose kubelets do not declare a feature that the pod needs."""
 _WAITS_FOR_KUBELET: Final = "Unschedulable as nodes lack features that it requires"
 
 _SHARED_LABELS: Final = (
@@ -35,7 +35,7 @@ _SHARED_ANNOTATIONS: Final = (
     *("restart_cause", "progress"),
 )
 _REPORTS: Final = (("restart_cause", 160), ("progress", 64), ("first_progress", 64))
-"""Reports of agents, and the number of characters that are kept, plus one that shows a cut."""
+"""Reports of agents, and the number of characters kept, plus one that marks a truncated report."""
 
 
 def _intern(obj: Any, *names: str) -> None:
@@ -57,7 +57,7 @@ def _shared_selector(key: str, value: str) -> Mapping[str, str]:
 
 @wire
 class ChildPodLabels:
-    """The labels that tell which Job of which JobSet a pod belongs to, and its group."""
+    """Labels that identify a pod's JobSet, ReplicatedJob, Job and gang."""
 
     jobset_name: str = field(default="", name=keys.JOBSET_NAME)
     replicated_job_name: str = field(default="", name=keys.REPLICATED_JOB_NAME)
@@ -69,13 +69,13 @@ class ChildPodLabels:
     pod_group_minimum: str = field(default="", name=keys.POD_GROUP_MIN_AVAILABLE)
 
     def __attrs_post_init__(self) -> None:
-        """Share the texts between the pods of a Job."""
+        """Share strings between the pods of a Job."""
         _intern(self, *_SHARED_LABELS)
 
 
 @wire
 class ChildPodAnnotations:
-    """The agent's epoch, which completion index the pod has, and how it is placed.
+    """Reports of the pod's agent, its completion index and its placement.
 
     An agent of the Go project reports an attempt instead of an epoch.
     """
@@ -94,7 +94,7 @@ class ChildPodAnnotations:
     coscheduling_backend: str = field(default="", name=keys.COSCHEDULING_BACKEND_ANNOTATION)
 
     def __attrs_post_init__(self) -> None:
-        """Share the texts between the pods of a Job."""
+        """Truncate long reports, and share strings between the pods of a Job."""
         for name, longest in _REPORTS:
             text = getattr(self, name)
             if text and len(text) > longest:
@@ -103,23 +103,23 @@ class ChildPodAnnotations:
 
     @property
     def report(self) -> str | None:
-        """What the pod's agent reports: an epoch, or an attempt."""
+        """Epoch, or attempt, that the pod's agent reports."""
         return self.attempt if self.epoch is None else self.epoch
 
     @property
     def is_attempt(self) -> bool:
-        """Whether the report is an attempt."""
+        """True if the report is an attempt."""
         return self.epoch is None and self.attempt is not None
 
     @property
     def placed_topology(self) -> str | None:
-        """The node label that names domains, if the webhook and the manager place the pod."""
+        """Node label of the topology domains, if the webhook and the manager place the pod."""
         return self.exclusive_topology if self.node_selector is None else None
 
 
 @wire
 class ChildPodMeta:
-    """Identity, owner and the labels above."""
+    """Identity, owner, labels and annotations of a child pod."""
 
     name: str = ""
     namespace: str = ""
@@ -133,14 +133,14 @@ class ChildPodMeta:
     finalizers: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        """Share the namespace's text, and the finalizers between the pods of Jobs."""
+        """Share the namespace's string and the finalizers between pods."""
         _intern(self, "namespace")
         if self.finalizers:
             object.__setattr__(self, "finalizers", _shared_finalizers(self.finalizers))
 
     @property
     def tracked(self) -> bool:
-        """Tell if the Job controller has yet to count how the pod ends.
+        """True if the Job controller has yet to count the pod's end.
 
         A Job counts a pod as succeeded or failed only while the pod has this finalizer
         (https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-tracking-with-finalizers).
@@ -156,7 +156,7 @@ class ChildPodMeta:
 
 @wire
 class SchedulingGate:
-    """What keeps the scheduler from looking at a pod."""
+    """Scheduling gate, which keeps a pod out of the scheduler's queue."""
 
     name: str = ""
 
@@ -168,10 +168,11 @@ def _shared_gates(gates: tuple[SchedulingGate, ...]) -> tuple[SchedulingGate, ..
 
 @wire
 class ChildPodSpec:
-    """Where the pod runs, and what decides that under exclusive placement.
+    """The pod's node, and the fields that decide about it under exclusive placement.
 
-    Of a cached pod, ``node_selector`` is at most the entry of the exclusive topology, and
-    ``scheduling_gates`` is empty unless one of them is ours: :class:`ChildPod` drops the rest.
+    In a cached pod, ``node_selector`` contains at most the entry of the exclusive topology, and
+    ``scheduling_gates`` is empty without the gate of exclusive placement: :class:`ChildPod` drops
+    the rest.
     """
 
     node_name: str = ""
@@ -185,13 +186,13 @@ class ChildPodSpec:
 
     @property
     def held(self) -> bool:
-        """Whether the gate of exclusive placement is there."""
+        """True if the pod has the gate of exclusive placement."""
         return any(gate.name == keys.PLACEMENT_GATE for gate in self.scheduling_gates)
 
 
 @wire
 class _Running:
-    """That a container runs; nothing else of it is read."""
+    """State of a running container; its fields are not read."""
 
 
 @wire
@@ -226,7 +227,7 @@ class _ContainerStatus:
 
     @property
     def has_started(self) -> bool:
-        """Whether it runs, or ran before."""
+        """True if the container runs, or ran before."""
         state = self.state
         return (
             state.running is not None
@@ -237,10 +238,10 @@ class _ContainerStatus:
 
     @property
     def at_barrier(self) -> bool:
-        """Whether it is the barrier of group scheduling, and runs, has been passed, or ran before.
+        """True if it is the init container of the startup group and runs, succeeded, or ran before.
 
-        One that gave up and waits to run again, or whose pod was restarted in place, has started:
-        KEP-498 counts pods that have, and those that fail in turn never run all at once.
+        After a timeout, while it waits to run again, or after a restart in place it has started:
+        KEP-498 counts pods that have started, and pods that fail in turn never all run together.
         """
         if self.name != keys.GROUP_INIT_CONTAINER:
             return False
@@ -260,14 +261,14 @@ class _PodCondition:
 
     @property
     def waiting(self) -> str:
-        """Why the pod is not scheduled; "" of any other condition."""
+        """Reason why the pod is not scheduled; "" for any other condition."""
         if self.type != "PodScheduled" or self.status != "False":
             return ""
         return _WAITS_FOR_KUBELET if _LACKS_FEATURES in self.message else self.reason
 
     @property
     def is_notice(self) -> bool:
-        """Whether it asks the pod to leave its node."""
+        """True if it announces that the pod has to leave its node."""
         return (
             self.type == keys.DISRUPTION_TARGET_CONDITION
             and self.status == "True"
@@ -277,7 +278,7 @@ class _PodCondition:
 
 @wire
 class FailedContainer:
-    """A container that has ended with another exit code than 0."""
+    """A container that terminated with an exit code other than 0."""
 
     name: str = ""
     exit_code: int = 0
@@ -285,9 +286,9 @@ class FailedContainer:
 
 
 class ContainerRestarts(NamedTuple):
-    """That a container was restarted, so many ``times``.
+    """A container's number of restarts, ``times``.
 
-    ``failed`` says whether the latest restart was for a failure; one that ended with 0 had none.
+    ``failed`` is true if the latest restart followed a failure; exit code 0 is not a failure.
     """
 
     name: str
@@ -304,23 +305,24 @@ def _shared_restarts(restarts: tuple[ContainerRestarts, ...]) -> tuple[Container
 class ChildPodStatus:
     """The pod's phase, and a digest of its containers' statuses, which are not kept themselves.
 
-    What the digest holds is empty, or a text shared by all pods, unless something failed. All of it
-    is of one moment, since the kubelet writes a pod's status as a whole.
+    Fields of the digest are empty, or strings shared by all pods, unless a container failed. They
+    are consistent, since the kubelet writes a pod's status as a whole.
 
     Args:
-        phase: of the pod.
-        reason: why the pod is in its phase, such as ``Evicted``; mostly "".
-        running: names of the ordinary containers that run, with a space between them.
-        failed: ordinary containers that have ended with another code than 0 and were not started
-            again yet, the first to end in front.
-        waiting: why the pod does not run: that of the first container that waits, or why it is not
-            scheduled.
-        restarts: containers that were restarted, init containers included; shared by the pods that
-            have the same.
-        at_barrier: whether the init container of group scheduling (KEP-498) has started.
-        started: whether all ordinary containers have started, once at least.
-        leaving: why the pod, which may work well, is asked to leave its node; mostly "".
-        conditions: empty once decoded, as are the two that follow.
+        phase: phase of the pod.
+        reason: reason of the phase, such as ``Evicted``; usually "".
+        running: names of the running ordinary containers, separated by spaces.
+        failed: ordinary containers that terminated with an exit code other than 0 and were not
+            restarted yet, in the order of their termination.
+        waiting: reason why the pod does not run: that of the first waiting container, or why the
+            pod is not scheduled.
+        restarts: restarted containers, including init containers; shared between pods with equal
+            values.
+        at_barrier: true if the init container of the startup group (KEP-498) has started.
+        started: true if all ordinary containers have started at least once.
+        leaving: reason why the pod, which may be healthy, has to leave its node; usually "".
+        conditions: empty once decoded, as are ``init_container_statuses`` and
+            ``container_statuses``.
     """
 
     phase: str = ""
@@ -337,7 +339,7 @@ class ChildPodStatus:
     container_statuses: tuple[_ContainerStatus, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        """Make the digest, drop what it was made of, and share texts between pods."""
+        """Compute the digest, drop its sources, and share strings between pods."""
         put = object.__setattr__
         if self.container_statuses or self.init_container_statuses:
             self._digest()
@@ -374,7 +376,7 @@ class ChildPodStatus:
             if state.waiting is not None and not self.waiting:
                 put(self, "waiting", state.waiting.reason)
             if status.restart_count:
-                # The end before the latest start is the last state's, if the kubelet knows it.
+                # The latest restart followed the end in last_state, if the kubelet knows it.
                 before = state if status.last_state.terminated is None else status.last_state
                 restarts.append(ContainerRestarts(status.name, status.restart_count, before.failed))
             if status.at_barrier:
@@ -399,20 +401,20 @@ class ChildPod:
 
     @property
     def live(self) -> bool:
-        """Whether it has not ended and is not being deleted."""
+        """True if the pod is neither terminated nor being deleted."""
         return self.metadata.deletion_timestamp is None and self.status.phase not in ENDED
 
     @property
     def group_started(self) -> bool:
-        """Whether it counts as started for group scheduling (KEP-498).
+        """True if the pod counts as started for its startup group (KEP-498).
 
-        Where its containers are held from within, all of them have to run, their images included.
+        If the agent holds the containers from within, all of them must have started.
         """
         held = self.metadata.annotations.group_held is not None
         return self.status.started if held else self.status.at_barrier
 
     def __attrs_post_init__(self) -> None:
-        """Keep of selector and gates what exclusive placement reads, shared between pods."""
+        """Reduce selector and gates to the part that exclusive placement reads, shared by pods."""
         spec = self.spec
         if spec.node_selector is None and not spec.scheduling_gates:
             return

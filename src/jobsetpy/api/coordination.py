@@ -11,7 +11,7 @@ from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 
 @wire
 class LeaseSpec:
-    """Who holds a Lease and for how long; times are the holder's own wall clock."""
+    """Holder and duration of a Lease; times are from the holder's own wall clock."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -23,7 +23,7 @@ class LeaseSpec:
 @resource("coordination.k8s.io", "v1", "Lease", "leases")
 @wire
 class Lease:
-    """A claim that lapses unless it is renewed."""
+    """A claim that expires unless it is renewed."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()

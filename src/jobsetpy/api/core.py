@@ -1,4 +1,4 @@
-"""Slices of core/v1 kinds: what readers of the cache need, nothing else."""
+"""Slices of core/v1 kinds with only the fields that are read from the cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
 
 @wire
 class ContainerStateTerminated:
-    """Why and when a container ended."""
+    """Reason and time of a container's termination."""
 
     exit_code: int = 0
     reason: str = ""
@@ -24,14 +24,14 @@ class ContainerStateTerminated:
 
 @wire
 class ContainerStateRunning:
-    """Since when a container runs."""
+    """Start time of a running container."""
 
     started_at: datetime | None = None
 
 
 @wire
 class ContainerState:
-    """At most one of the two is there; neither means waiting."""
+    """State of a container: running, terminated, or waiting if both fields are ``None``."""
 
     running: ContainerStateRunning | None = None
     terminated: ContainerStateTerminated | None = None
@@ -39,7 +39,7 @@ class ContainerState:
 
 @wire
 class ContainerStatus:
-    """What the kubelet says of one container."""
+    """Status of one container, as reported by the kubelet."""
 
     name: str = ""
     ready: bool = False
@@ -84,7 +84,7 @@ class Pod:
 @resource("", "v1", "Service", "services")
 @wire
 class Service:
-    """A Service: only that it is there and whose it is."""
+    """A Service: its existence and owner."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
@@ -101,7 +101,7 @@ class Node:
 
 @wire
 class LabelledMeta:
-    """Identity and labels; texts that repeat from node to node are shared."""
+    """Identity and labels; strings that repeat from node to node are shared."""
 
     name: str = ""
     namespace: str = ""
@@ -110,7 +110,7 @@ class LabelledMeta:
     labels: Mapping[str, str] = field(factory=dict, frozen=True)
 
     def __attrs_post_init__(self) -> None:
-        """Share the texts of labels; a cluster has thousands of nodes with the same few."""
+        """Share the strings of labels; thousands of nodes have the same few."""
         shared = {sys.intern(key): sys.intern(value) for key, value in self.labels.items()}
         object.__setattr__(self, "labels", FrozenDict(shared) if shared else EMPTY)
 
@@ -146,17 +146,17 @@ _NO_SPEC, _NO_STATUS = _NodeSpec(), _NodeStatus()
 @resource("", "v1", "Node", "nodes", namespaced=False)
 @wire
 class LabelledNode:
-    """A Node as the manager caches it: every node of the cluster, so only what is read of it.
+    """A Node as the manager caches it, reduced to the fields that are read.
 
     Args:
-        metadata: its name and labels.
-        unreachable_since: since when nothing was heard of it; ``None`` while it tells of itself,
-            be it that it is not ready. Both the condition ``Ready`` and the taint by which pods are
-            evicted have to say so, and the later time counts: the node controller takes the taint
-            off when it hears of no node of a zone any more, since it is itself cut off then.
-        ready: ``False`` while its condition ``Ready`` is false or unknown: pods that its taints
-            evict then were lost with it.
-        restarts_all: whether its kubelet declares that it knows the rule ``RestartAllContainers``.
+        metadata: name and labels of the node.
+        unreachable_since: time since when the node is unreachable; ``None`` while it reports, even
+            as not ready. Requires both the condition ``Ready`` with status Unknown and the taint
+            by which pods are evicted, and is the later of their times: if no node of a zone
+            reports, the node controller removes the taints, since it may itself be disconnected.
+        ready: ``False`` while its condition ``Ready`` is false or unknown: pods evicted by its
+            taints meanwhile were lost with it.
+        restarts_all: true if its kubelet declares the feature of the rule ``RestartAllContainers``.
         spec: empty once decoded, as is ``status``.
     """
 
@@ -169,7 +169,7 @@ class LabelledNode:
     status: _NodeStatus = _NO_STATUS
 
     def __attrs_post_init__(self) -> None:
-        """Keep a digest of conditions and taints, and drop what it was made of."""
+        """Compute the digest of conditions and taints, and drop its sources."""
         if self.status.conditions or self.spec.taints:
             object.__setattr__(self, "unreachable_since", self._unreachable_since())
             if any(
@@ -200,7 +200,7 @@ class LabelledNode:
 @resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 @wire
 class PersistentVolumeClaim:
-    """A volume claim: only that it is there."""
+    """A volume claim: its existence."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
@@ -209,7 +209,7 @@ class PersistentVolumeClaim:
 @resource("", "v1", "ConfigMap", "configmaps")
 @wire
 class ConfigMap:
-    """A ConfigMap; tests and small controllers use it."""
+    """A ConfigMap, for tests and small controllers."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()

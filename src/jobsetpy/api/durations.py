@@ -1,4 +1,4 @@
-"""Durations as users write them, in annotations and in the configuration file."""
+"""Durations in annotations and in the configuration file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration in Go's form: ``15s``, ``1m30s``, ``0``.
+    """Return the seconds of a duration in Go's form: ``15s``, ``1m30s``, ``0``.
 
     Raises:
-        ValueError: it is none, or negative.
+        ValueError: the text is not a duration, or is negative.
     """
     if text == "0":
         return 0.0
@@ -30,7 +30,7 @@ def parse_duration(text: str) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """A duration for people, in its largest unit: ``8 s``, ``4 min``, ``36 h``."""
+    """Format a duration for messages, in its largest unit: ``8 s``, ``4 min``, ``36 h``."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size or seconds == size:
             return f"{seconds / size:.0f} {unit}"

@@ -1,4 +1,4 @@
-"""Slice of events.k8s.io/v1: what a recorder reads back of an Event, which is next to nothing."""
+"""Slice of events.k8s.io/v1: the few fields of an Event that are read back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 
 @wire
 class EventSeries:
-    """How often an Event repeated, and when last."""
+    """Number of repetitions of an Event, and the time of the last one."""
 
     count: int = 0
     last_observed_time: datetime | None = None
@@ -19,7 +19,7 @@ class EventSeries:
 
 @wire
 class EventObjectReference:
-    """Slice of v1.ObjectReference: what an Event is about."""
+    """Slice of v1.ObjectReference: the object of an Event."""
 
     api_version: str = ""
     kind: str = ""
@@ -31,7 +31,7 @@ class EventObjectReference:
 @resource("events.k8s.io", "v1", "Event", "events")
 @wire
 class Event:
-    """Something that happened to an object, for people to read."""
+    """An Event about an object, for users."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
@@ -48,6 +48,6 @@ class Event:
 
     @property
     def last_seen(self) -> datetime | None:
-        """Time of the last occurrence, by whichever API it was recorded."""
+        """Time of the last occurrence, for Events of either API."""
         repeated = None if self.series is None else self.series.last_observed_time
         return repeated or self.deprecated_last_timestamp or self.event_time

@@ -1,13 +1,13 @@
-"""What the ConfigMap of group scheduling says, and who reads it (KEP-498).
+"""Format of the ConfigMap by which startup groups are released (KEP-498).
 
-The controller writes it, a shell loop and the agent read it, so its form is decided in one place.
-Imported by the agent: nothing but the standard library.
+Defined in one module, since the controller writes it, and a shell loop and the agent read it.
+Imported by the agent: standard library only.
 
-The key ``started`` holds ``<JobSet's UID> <attempt>`` and a line's end. It lifts the barrier of
-every pod of that JobSet whose own attempt is that one or an older one. Neither a value left by a
-JobSet of the same name nor one of an earlier attempt lifts any other, however late a node shows it.
+The key ``started`` contains ``<JobSet's UID> <attempt>`` and a line feed. It releases every pod of
+that JobSet whose attempt is this one or an older one. A value of an earlier JobSet with the same
+name, or of an earlier attempt, releases no other pods, however late a node shows it.
 
-The key ``waiting`` holds ``<UID> <attempt> <started> <expected> <time>``; it only serves messages.
+The key ``waiting`` contains ``<UID> <attempt> <started> <expected> <time>``, for messages only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOUNT_PATH: Final = "/mnt/group-scheduling"
 
 
 class Progress(NamedTuple):
-    """How many of how many pods had started at a time (RFC 3339, UTC)."""
+    """Number of started and of expected pods at a time (RFC 3339, UTC)."""
 
     started: int
     expected: int
@@ -29,28 +29,28 @@ class Progress(NamedTuple):
 
 
 def config_map_name(jobset: str) -> str:
-    """Name of the ConfigMap of a JobSet."""
+    """Return the name of a JobSet's ConfigMap."""
     return f"{jobset}{CONFIG_MAP_SUFFIX}"
 
 
 def started_value(uid: str, attempt: int) -> str:
-    """The value that lifts the barriers of a JobSet's attempts up to this one."""
+    """Return the value that releases the pods of a JobSet's attempts up to this one."""
     return f"{uid} {attempt}\n"
 
 
 def lifted_attempt(value: str | None, uid: str) -> int:
-    """Up to which attempt a value lifts barriers of that JobSet; 0 for none."""
+    """Return the latest attempt of that JobSet that a value releases; 0 for none."""
     parts = (value or "").split()
     return _number(parts[1]) if len(parts) == 2 and parts[0] == uid else 0
 
 
 def waiting_value(uid: str, attempt: int, progress: Progress) -> str:
-    """The value that tells how far an attempt has come."""
+    """Return the value that reports the progress of an attempt."""
     return f"{uid} {attempt} {progress.started} {progress.expected} {progress.time}\n"
 
 
 def progress_of(value: str | None, uid: str, attempt: int) -> Progress | None:
-    """How far that attempt had come; ``None`` if the value is about something else."""
+    """Return the progress of an attempt; ``None`` if the value is not about it."""
     parts = (value or "").split()
     if len(parts) != 5 or parts[0] != uid or _number(parts[1]) < attempt:
         return None
@@ -58,7 +58,7 @@ def progress_of(value: str | None, uid: str, attempt: int) -> Progress | None:
 
 
 def timed_out_message(seconds: int, progress: Progress | None, size: str) -> str:
-    """What a pod says when it gives up; ``size`` is the group's as far as it is known."""
+    """Return a pod's message after a timeout; ``size`` is that of the startup group, if known."""
     head = f"group scheduling timed out after {seconds} s: "
     if progress is None:
         return f"{head}fewer than {size or 'all'} pods had started"

@@ -1,6 +1,6 @@
-"""Sections of a program that have limits of their own for hangs: ``checkpoint=600,evaluate=1200``.
+"""Sections of a program with their own hang timeouts: ``checkpoint=600,evaluate=1200``.
 
-Admission judges by it, and the agent obeys it.
+Used by admission for validation, and by the agent.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SECTIONS_FORM: Final = (
 
 
 def section_name(word: bytes) -> str:
-    """A word as the name of a section; "" if it is none."""
+    """Return a word as the name of a section; "" if it is not a valid name."""
     text = word.decode("ascii", "replace")
     plain = text.replace("-", "").replace("_", "")
     return text if plain.isascii() and plain.isalnum() and len(text) <= _LONGEST else ""
 
 
 def hang_sections(text: str) -> dict[str, float] | None:
-    """The limits of sections in seconds; ``None`` if something is neither name nor number."""
+    """Return the timeouts of sections in seconds; ``None`` if the text is invalid."""
     found: dict[str, float] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, _, seconds = part.partition("=")

@@ -1,19 +1,19 @@
 """JobSet (``jobset.x-k8s.io/v1alpha2``).
 
-The embedded Job template is kept as the plain JSON it came as: the controller passes it on and
-must not lose a field it does not know.
+The embedded Job template is kept as plain JSON: the controller passes it on and must not lose
+unknown fields.
 
-The fields carry what the custom resource definition says of them; ``schema`` reads it. Types
-and wire names come from the annotations, the rest is metadata:
+The fields contain the data of the CRD, which ``schema`` reads. Types and wire names come from the
+annotations, the rest is metadata:
 
-* ``description``: the field's text in the definition;
+* ``description``: the field's text in the CRD;
 * ``required``: the object is refused without it;
-* ``defaulted``: the API server fills in the Python default (others only exist here), or the
-  value ``schema_default``;
+* ``defaulted``: the API server sets the Python default (other defaults exist only in Python), or
+  the value ``schema_default``;
 * ``enum``, ``minimum``, ``max_items``, ``format``: value rules;
-* ``map_keys`` or ``atomic``: how server-side apply merges a list;
+* ``map_keys`` or ``atomic``: merge rule of a list in server-side apply;
 * ``immutable``: may not change once set, but may be added and removed;
-* ``embed``: the built-in type whose schema stands here, by its OpenAPI name.
+* ``embed``: the built-in type whose schema is embedded, by its OpenAPI name.
 
 A class's ``RULES`` are CEL rules as pairs of expression and message.
 """
@@ -143,7 +143,7 @@ class Network:
 
 @wire
 class SuccessPolicy:
-    """When the JobSet is complete."""
+    """Condition under which the JobSet is complete."""
 
     operator: str = field(
         default="All",
@@ -203,7 +203,7 @@ class FailurePolicyRule:
 
 @wire
 class FailurePolicy:
-    """What happens when a Job fails."""
+    """Reaction to failed Jobs."""
 
     max_restarts: int = field(
         default=0, description="How many restarts are allowed before the JobSet fails."
@@ -231,7 +231,7 @@ class FailurePolicy:
 
 @wire
 class StartupPolicy:
-    """In which order ReplicatedJobs start."""
+    """Start order of ReplicatedJobs."""
 
     startup_policy_order: str = field(
         default="AnyOrder",
@@ -243,7 +243,7 @@ class StartupPolicy:
 
 @wire
 class Coordinator:
-    """The pod whose stable address all others learn."""
+    """The pod whose stable address is published to all others."""
 
     replicated_job: str = field(
         default="", required=True, description="ReplicatedJob that the pod belongs to."
@@ -258,7 +258,7 @@ class Coordinator:
 
 @wire
 class RetentionPolicy:
-    """What becomes of volume claims when the JobSet is deleted."""
+    """Retention of volume claims when the JobSet is deleted."""
 
     when_deleted: str | None = field(
         default=None,
@@ -307,7 +307,7 @@ class GroupSchedulingConfig:
 
 @wire
 class JobSetSpec:
-    """What the user asks for."""
+    """Desired state of a JobSet."""
 
     RULES: ClassVar[tuple[tuple[str, str], ...]] = (
         (
@@ -375,7 +375,7 @@ class JobSetSpec:
 
     @property
     def restarts_in_place(self) -> bool:
-        """Whether the failure policy asks for restarts in place."""
+        """True if the failure policy specifies restarts in place."""
         policy = self.failure_policy
         return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
 
@@ -410,9 +410,9 @@ class ReplicatedJobStatus:
 class InPlaceRestartStatus:
     """Restarts in place, and how epochs are charged to ``maxRestarts``.
 
-    An epoch after the first stands for one restart, unless the pods that opened it only came anew:
-    the group was resumed or resized, or Jobs were recreated, which is counted elsewhere. Whether
-    that is so is told by comparing the group with what it was at the latest synced epoch.
+    An epoch after the first represents one restart, unless the pods that opened it were only
+    recreated: the JobSet was resumed or resized, or Jobs were recreated, which is counted
+    separately. This is decided by comparing the pods with those at the latest synced epoch.
     """
 
     restarts: int = field(
@@ -479,7 +479,7 @@ class InPlaceRestartStatus:
 
 @wire
 class RestartCause:
-    """What led to a restart, as far as it was seen; long texts are cut."""
+    """Cause of a restart, as far as it was observed; long texts are truncated."""
 
     reason: str = field(
         default="",
@@ -502,7 +502,7 @@ class RestartCause:
 
 @wire
 class RestartRecord:
-    """One restart, of whatever kind. Durations are milliseconds."""
+    """One restart of any kind. Durations are in milliseconds."""
 
     kind: str = field(
         default="",
@@ -567,9 +567,9 @@ class RestartRecord:
 
 @wire
 class RestartPacing:
-    """Restarts over time: how quickly they follow each other, and when those were that count.
+    """Restarts over time: their frequency, and the times of those that count.
 
-    A manager that takes over goes on with the same wait.
+    A manager that takes over continues the same back-off.
     """
 
     series: int = field(
@@ -599,7 +599,7 @@ class RestartPacing:
 
 @wire
 class JobSetStatus:
-    """What the controllers say."""
+    """Observed state of a JobSet, written by the controllers."""
 
     conditions: tuple[Condition, ...] = field(
         default=(),

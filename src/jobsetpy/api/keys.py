@@ -1,4 +1,4 @@
-"""Every label, annotation, reason and fixed name of the JobSet API, in one place."""
+"""All labels, annotations, reasons and fixed names of the JobSet API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 GROUP: Final = "jobset.x-k8s.io"
 VERSION: Final = "v1alpha2"
 SYSTEM_NAMESPACE: Final = "jobset-system"
-"""Namespace of the manager's objects where it does not run in a pod, which would name it."""
+"""Namespace of the manager's objects if it does not run in a pod, whose namespace it would use."""
 AUTHORITY_NAME: Final = "jobset"
 """Name of the certificate authority that issues the certificates of webhooks and coscheduler."""
 JOBSET_CONTROLLER_NAME: Final = "jobset.sigs.k8s.io/jobset-controller"
@@ -38,20 +38,20 @@ EPOCH_ANNOTATION: Final = "jobset.sigs.k8s.io/epoch"
 RESTART_CAUSE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-cause"
 PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/progress"
 FIRST_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/first-progress"
-"""What supervisors report of their worker's last run, with the epoch: how it failed (see
-``reconcilers.restart_in_place.reports``), the last step that it has told of, and the first one with
-the seconds that it took from the start."""
+"""Reports of supervisors about their worker's last run, with the epoch: its failure (format in
+``reconcilers.restart_in_place.reports``), the last step that it reported, and the first step with
+the seconds from the start of the run."""
 ATTEMPT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-attempt"
-"""What agents of the Go project report on their pods: an epoch, counted from 0."""
+"""Report of agents of the Go project on their pods: an epoch, counted from 0."""
 DISABLE_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/disable-in-place-restart"
-"""On a JobSet, whatever its value: agents of the Go project lift the barrier and report nothing."""
+"""On a JobSet, with any value: agents of the Go project lift the barrier and report nothing."""
 RESTART_ANNOTATION: Final = "jobset.sigs.k8s.io/restart"
-"""On a child Job, whatever its value: it is made anew, and nothing is counted (KEP-262)."""
+"""On a child Job, with any value: the Job is recreated, which is not counted (KEP-262)."""
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 COMPLETION_INDEX_LABEL: Final = COMPLETION_INDEX_ANNOTATION
-"""The Job controller gives pods both; the label since Kubernetes 1.28."""
+"""The Job controller sets both on pods; the label since Kubernetes 1.28."""
 IN_PLACE_AGENT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-agent"
-"""On a JobSet, ``sidecar`` or ``supervisor``: admission adds the in-place restart agent."""
+"""On a JobSet, ``sidecar`` or ``supervisor``: admission adds the agent."""
 IN_PLACE_CONTAINER_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-container"
 IN_PLACE_GRACE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-grace-seconds"
 IN_PLACE_END_CODES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-end-pod-exit-codes"
@@ -61,28 +61,29 @@ IN_PLACE_HANG_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-seco
 IN_PLACE_HANG_FIRST_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-first-seconds"
 IN_PLACE_HANG_SECTIONS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-sections"
 IN_PLACE_HANG_SIGNAL_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-signal"
-"""Likewise: when a supervisor's worker is hung, and what signal it gets then."""
+"""Likewise: timeouts after which a supervisor's worker is hung, and the signal sent to it then."""
 IN_PLACE_STANDBY_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-standby"
 IN_PLACE_PRELOAD_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-preload"
 IN_PLACE_STANDBY_DELAY_ANNOTATION: Final = (
     "jobset.sigs.k8s.io/in-place-restart-standby-delay-seconds"
 )
 IN_PLACE_PROCESSES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-processes"
-"""Likewise: a supervisor's standbys, what they import, and how many processes its worker is."""
+"""Likewise: a supervisor's standby processes, their imports and delay, and the number of processes
+of its worker."""
 INJECTED_REQUESTS_ANNOTATION: Final = "jobset.sigs.k8s.io/injected-requests"
 INJECTED_LIMITS_ANNOTATION: Final = "jobset.sigs.k8s.io/injected-limits"
 INJECTED_ANNOTATIONS: Final = (INJECTED_REQUESTS_ANNOTATION, INJECTED_LIMITS_ANNOTATION)
 """On a JobSet or a pod template, ``cpu=100m,memory=64Mi``: resources of containers that admission
 adds."""
 AFTER_SUCCESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-after-success"
-"""On a JobSet: restart of a group of which a pod has succeeded, ``Continue`` or ``Recreate``."""
+"""On a JobSet, ``Continue`` or ``Recreate``: restart of a group with pods that have succeeded."""
 MAX_WITHOUT_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-max-without-progress"
-"""On a JobSet: so many restarts in a row without a new step fail it."""
+"""On a JobSet: number of consecutive restarts without a new step after which the JobSet fails."""
 RESTART_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-in-place"
 """On a JobSet: any new value restarts the group in place once, and is not counted."""
 LOST_NODE_DEADLINE_ANNOTATION: Final = "jobset.sigs.k8s.io/lost-node-deadline"
-"""On a JobSet, a duration: its pods on a node that is unreachable for longer are given up. Its pods
-carry the one that holds, for their agents."""
+"""On a JobSet, a duration: its pods on a node that is unreachable for longer are given up. On its
+pods, for their agents: the effective duration."""
 RESTART_BACKOFF_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-backoff"
 RESTART_BACKOFF_MAX_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-backoff-max"
 RESTART_BACKOFF_RESET_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-backoff-reset-after"
@@ -93,46 +94,47 @@ RESTART_PACE_ANNOTATIONS: Final = (
     RESTART_BACKOFF_RESET_ANNOTATION,
     MAX_RESTARTS_WINDOW_ANNOTATION,
 )
-"""On a JobSet, durations: how its restarts are delayed, and within what time they are counted."""
+"""On a JobSet, durations: the back-off of its restarts, and the window for counting them."""
 
-# Annotations of Jobs and pods that take part in group scheduling (KEP-498); pods learn of them
-# through the downward API.
+# Annotations of Jobs and pods of startup groups (KEP-498); containers read them through the
+# downward API.
 GROUP_ATTEMPT: Final = "jobset.sigs.k8s.io/group-scheduling-attempt"
 GROUP_SIZE: Final = "jobset.sigs.k8s.io/group-scheduling-size"
 GROUP_TIMEOUT: Final = "jobset.sigs.k8s.io/group-scheduling-timeout"
 GROUP_INIT_CONTAINER: Final = "group-scheduling-init"
 GROUP_IMAGE: Final = "bash"
-"""Image in which pods of a group wait for each other, where none is named."""
+"""Default image of the container in which pods of a startup group wait for each other."""
 GROUP_VOLUME: Final = "group-scheduling"
 GROUP_BARRIER_ANNOTATION: Final = "jobset.sigs.k8s.io/group-scheduling-barrier"
-"""On a JobSet, ``init-container`` or ``supervisor``: what holds its pods; pods are told as well."""
+"""On a JobSet and its pods, ``init-container`` or ``supervisor``: holds pods until the release."""
 GROUP_HELD: Final = "jobset.sigs.k8s.io/group-scheduling-held"
-"""On a pod, by admission: the agent holds its containers, each from within."""
+"""On a pod, set by admission: the agent holds its containers, each from within."""
 GROUP_AGENT: Final = "group-scheduling-agent"
-"""Init container and volume by which the agent comes to where it can do that."""
+"""Init container and volume that bring the agent into the pod for that."""
 
-# Coscheduling: what pods are told by, and what a JobSet asks for it with.
+# Coscheduling: labels of pods, and annotations of a JobSet.
 POD_GROUP_NAME: Final = "pod-group.scheduling.x-k8s.io/name"
 POD_GROUP_MIN_AVAILABLE: Final = "pod-group.scheduling.x-k8s.io/min-available"
 COSCHEDULER_LEASE: Final = "coscheduler-queue.jobset.x-k8s.io"
-"""The Lease in which the coscheduler tells managers of its queue."""
+"""Lease in which the coscheduler publishes its queue to managers."""
 COSCHEDULER_QUEUE_ANNOTATION: Final = "jobset.x-k8s.io/coscheduler-queue"
 COSCHEDULING_GATE: Final = "pod-group.scheduling.x-k8s.io/coscheduling"
-"""Scheduling gate of a pod whose group is not to be scheduled yet."""
+"""Scheduling gate of a pod whose gang is not admitted yet."""
 COSCHEDULING_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling"
-"""On a JobSet: the scope of its groups, ``JobSet``, ``ReplicatedJob`` or ``Job``."""
+"""On a JobSet: the scope of its gangs, ``JobSet``, ``ReplicatedJob`` or ``Job``."""
 COSCHEDULING_MIN_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-min-available"
 COSCHEDULING_TARGETS_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-targets"
 COSCHEDULING_TIMEOUT_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-timeout-seconds"
 COSCHEDULING_CAPACITY_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-capacity-check"
-"""``false``: groups are tried though there is no room, for those who make room."""
-"""On a JobSet, and on the pods of its groups."""
+"""``false``: gangs are admitted without free capacity, for schedulers or autoscalers that create
+it."""
+"""On a JobSet, and on the pods of its gangs."""
 COSCHEDULING_BACKEND_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-backend"
-"""On Jobs and pods of groups: what they were made for, if it is more than labels."""
+"""On Jobs and pods of gangs: the backend they were created for, if other than labels."""
 COSCHEDULING_BACKENDS: Final = ("auto", "labels", "coscheduler", "podgroup")
-"""Who may schedule groups of coscheduling; see ``reconcilers.coscheduling.backends``."""
+"""Backends that may schedule gangs; implemented in ``reconcilers.coscheduling.backends``."""
 POD_GROUP_MEMBER_RESOURCE: Final = "pod-group.scheduling.x-k8s.io/member"
-"""Resource by which a scheduler's extender is asked about pods of groups, and no others."""
+"""Resource that restricts the calls of a scheduler's extender to pods of gangs."""
 
 # Node labels and taints of the node-selector strategy.
 NAMESPACED_JOB_LABEL: Final = "alpha.jobset.sigs.k8s.io/namespaced-job"
@@ -141,27 +143,27 @@ PRIORITY_LABEL: Final = "jobset.sigs.k8s.io/priority"
 
 # Pods under exclusive placement.
 PLACEMENT_GATE: Final = "jobset.sigs.k8s.io/exclusive-placement"
-"""Scheduling gate of a pod whose leader has no node yet."""
+"""Scheduling gate of a follower whose leader has no node yet."""
 JOB_TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
-"""On pods whose end the Job controller has not counted yet."""
+"""Finalizer of pods whose end the Job controller has not counted yet."""
 DISRUPTION_TARGET_CONDITION: Final = "DisruptionTarget"
 TAINT_EVICTION_REASON: Final = "DeletionByTaintManager"
 LEAVING_REASONS: Final = frozenset(
     {"EvictionByEvictionAPI", TAINT_EVICTION_REASON, "PreemptionByScheduler"}
 )
-"""Reasons of that condition with which a pod that works is asked to leave its node."""
+"""Reasons of that condition with which a healthy pod has to leave its node."""
 PLACEMENT_VIOLATION_REASON: Final = "ExclusivePlacementViolation"
 PLACEMENT_VIOLATION_MESSAGE: Final = "Pod violated JobSet exclusive placement policy"
 TOPOLOGY_UNKNOWN_REASON: Final = "ExclusiveTopologyUnknown"
 
 RESTART_ALL_FEATURE: Final = "RestartAllContainersOnContainerExits"
-"""Of Kubernetes: its feature gate, and what the kubelets declare that have it on."""
+"""Feature gate of Kubernetes, and the feature that kubelets declare if it is enabled."""
 
-# Pods of nodes that are lost.
+# Pods of lost nodes.
 NODE_UNREACHABLE_TAINT: Final = "node.kubernetes.io/unreachable"
 NODE_NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 NODE_LOST_REASON: Final = "NodeLost"
-"""Of the pods' condition ``DisruptionTarget``, of the event about their JobSet, and of restarts."""
+"""Reason of the pods' condition ``DisruptionTarget``, of the JobSet's event, and of restarts."""
 
 # Condition types of a JobSet.
 COMPLETED_CONDITION: Final = "Completed"
@@ -171,7 +173,7 @@ RESTARTING_CONDITION: Final = "RestartingJobSet"
 RESTARTING_IN_PLACE_CONDITION: Final = "RestartingInPlace"
 BARRIER_STALLED_CONDITION: Final = "BarrierStalled"
 IN_PLACE_CONDITIONS: Final = frozenset({RESTARTING_IN_PLACE_CONDITION, BARRIER_STALLED_CONDITION})
-"""Set by the pod epochs reconciler alone, and of no concern to the others."""
+"""Conditions that only the restart in place reconciler sets and reads."""
 PODS_REFUSED_CONDITION: Final = "PodsRefused"
 PODS_REFUSED_REASON: Final = "FailedCreate"
 """Reason of the Job controller's event, and of the condition that repeats it."""
@@ -249,13 +251,13 @@ NO_COSCHEDULER_REASON: Final = "NoCoscheduler"
 COSCHEDULING_SERVED_REASON: Final = "CoschedulingServed"
 POD_GROUPS_NOT_SERVED_REASON: Final = "PodGroupsNotServed"
 
-# The in-place restart agent where admission adds it to a pod.
+# The agent, as added to a pod by admission.
 AGENT_NAME: Final = "jobset-agent"
-"""Of its container, its volume and the service account of ``config/agent/account``."""
+"""Name of its container, its volume and the service account of ``config/agent/account``."""
 AGENT_FOLDER: Final = "/jobset-agent"
 AGENT_PROGRAM: Final = "/jobset-agent/supervise"
 AGENT_VARIABLE_PREFIX: Final = "JOBSET_AGENT_"
-"""Prefix of the variables for a supervisor that its worker does not get to see."""
+"""Prefix of the supervisor's environment variables that are hidden from its worker."""
 
 # Values.
 RECREATE: Final = "Recreate"
@@ -265,5 +267,5 @@ TERMINAL_COMPLETED: Final = "Completed"
 TERMINAL_FAILED: Final = "Failed"
 INT32_MAX: Final = 2**31 - 1
 MAX_EPOCH: Final = 2_000_000_000
-"""Highest epoch that counts. Agents join one above the highest epoch that was ever synced or
-deprecated, so a report of 2147483647 that counted would leave them none that fits int32."""
+"""Maximum valid epoch. Agents join one above the highest epoch ever synced or deprecated, so after
+a valid report of 2147483647 no further epoch would fit int32."""

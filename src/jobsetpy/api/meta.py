@@ -1,4 +1,4 @@
-"""What every Kubernetes object has: identity, metadata, and the name of its REST resource."""
+"""Common parts of Kubernetes objects: identity, metadata, and the name of the REST resource."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class ObjectKey(NamedTuple):
 
 @attrs.frozen
 class ResourceInfo:
-    """Where a kind lives in the REST API.
+    """REST resource of a kind.
 
     Args:
         group: API group, "" for the core group.
-        version: such as ``v1``.
-        kind: such as ``Pod``.
-        plural: such as ``pods``, as in the URL.
-        namespaced: whether objects live in a namespace.
+        version: API version, such as ``v1``.
+        kind: name of the kind, such as ``Pod``.
+        plural: plural name in the URL, such as ``pods``.
+        namespaced: true if objects are namespaced.
     """
 
     group: str
@@ -47,18 +47,18 @@ class ResourceInfo:
 
     @property
     def api_version(self) -> str:
-        """``v1`` or ``group/version``, as objects carry it."""
+        """Value of an object's ``apiVersion``: ``v1`` or ``group/version``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The URL path of a collection or object.
+        """Return the URL path of a collection or object.
 
         Args:
-            namespace: ``None`` or "" for all namespaces or a cluster-scoped kind.
-            name: ``None`` for the collection.
-            subresource: such as ``status``.
+            namespace: namespace; ``None`` or "" for all namespaces or a cluster-scoped kind.
+            name: name of the object; ``None`` for the collection.
+            subresource: subresource, such as ``status``.
         """
         parts = ["/api" if not self.group else f"/apis/{self.group}", self.version]
         if self.namespaced and namespace:
@@ -112,12 +112,12 @@ class ObjectMeta:
 
 
 def version_number(resource_version: str) -> int:
-    """A resourceVersion as a number; they grow within a kind (KEP-5504). 0 for any other text."""
+    """Return a resourceVersion as a number, which increases within a kind (KEP-5504); else 0."""
     return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else 0
 
 
 def controller_of(references: tuple[OwnerReference, ...]) -> OwnerReference | None:
-    """The managing controller among owner references, or ``None``."""
+    """Return the owner reference with ``controller: true``, or ``None``."""
     for reference in references:
         if reference.controller:
             return reference
@@ -125,7 +125,7 @@ def controller_of(references: tuple[OwnerReference, ...]) -> OwnerReference | No
 
 
 class Meta(Protocol):
-    """What the framework reads of any object's metadata; slices may hold less than ObjectMeta."""
+    """Metadata that the framework reads of any object; a slice may have less than ObjectMeta."""
 
     @property
     def name(self) -> str:
@@ -139,18 +139,18 @@ class Meta(Protocol):
 
     @property
     def uid(self) -> str:
-        """Differs between objects that had the same name one after the other."""
+        """Unique identity, different for successive objects of the same name."""
         ...
 
     @property
     def resource_version(self) -> str:
-        """Changes with every write."""
+        """Version, which changes with every write."""
         ...
 
 
 @runtime_checkable
 class KubeObject(Protocol):
-    """A wire class that stands for a kind of the API: a whole kind or a slice of it."""
+    """Object of a wire class that represents a kind of the API, completely or as a slice."""
 
     RESOURCE: ClassVar[ResourceInfo]
 
@@ -161,7 +161,7 @@ class KubeObject(Protocol):
 
 
 def key_of(obj: KubeObject) -> ObjectKey:
-    """Namespace and name of any object."""
+    """Return namespace and name of any object."""
     meta = obj.metadata
     return ObjectKey(meta.namespace, meta.name)
 
@@ -169,7 +169,7 @@ def key_of(obj: KubeObject) -> ObjectKey:
 def resource(
     group: str, version: str, kind: str, plural: str, *, namespaced: bool = True
 ) -> Callable[[type[T]], type[T]]:
-    """Class decorator that says which REST resource a wire class is a model of."""
+    """Class decorator that sets the REST resource of a wire class."""
     info = ResourceInfo(group, version, kind, plural, namespaced)
 
     def mark(cls: type[T]) -> type[T]:
@@ -181,7 +181,7 @@ def resource(
 
 @wire
 class Condition:
-    """metav1.Condition. Also fits Job and Pod conditions, which lack some fields."""
+    """metav1.Condition. Also fits conditions of Jobs and Pods, which have fewer fields."""
 
     type: str = ""
     status: str = ""
@@ -192,7 +192,7 @@ class Condition:
 
 
 def condition_true(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
-    """The condition of that type if its status is True."""
+    """Return the condition of a type if its status is True, else ``None``."""
     for condition in conditions:
         if condition.type == kind and condition.status == "True":
             return condition
@@ -200,7 +200,7 @@ def condition_true(conditions: tuple[Condition, ...], kind: str) -> Condition | 
 
 
 def owner_reference_to(owner: KubeObject) -> dict[str, Any]:
-    """A controller owner reference to ``owner``, as JSON: controller, blocking its deletion."""
+    """Return an owner reference to ``owner`` as JSON: its controller, blocking its deletion."""
     return {
         "apiVersion": owner.RESOURCE.api_version,
         "kind": owner.RESOURCE.kind,

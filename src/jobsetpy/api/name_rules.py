@@ -1,7 +1,7 @@
-"""What Kubernetes accepts as a name, as a label's value, and as a path with a domain in front.
+"""Kubernetes' rules for names, label values, and domain-prefixed paths.
 
-The checks are those of k8s.io/apimachinery's validation (RFC 1035 and 1123 labels, label values),
-each failure reported on its own.
+The checks are those of k8s.io/apimachinery's validation (RFC 1035 and 1123 labels, label values);
+each failure is reported separately.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PREFIX_TEXT = 'must be a domain-prefixed path (such as "acme.io/foo")'
 
 
 def dns1035_label(value: str) -> list[str]:
-    """Why ``value`` is no DNS-1035 label; nothing if it is one."""
+    """Return the reasons why ``value`` is not a DNS-1035 label; empty if it is."""
     problems = [TOO_LONG_LABEL] if len(value.encode()) > LABEL_MAX else []
     if not _DNS_1035.fullmatch(value):
         problems.append(_DNS_1035_TEXT)
@@ -50,7 +50,7 @@ def dns1035_label(value: str) -> list[str]:
 
 
 def dns1123_label(value: str) -> list[str]:
-    """Why ``value`` is no DNS-1123 label, such as a namespace's name; nothing if it is one."""
+    """Return the reasons why ``value`` is not a DNS-1123 label, such as a namespace's name."""
     problems = [TOO_LONG_LABEL] if len(value.encode()) > LABEL_MAX else []
     if not re.fullmatch(_DNS_1123_LABEL, value):
         problems.append(_DNS_1123_LABEL_TEXT)
@@ -58,7 +58,7 @@ def dns1123_label(value: str) -> list[str]:
 
 
 def dns1123_subdomain(value: str) -> list[str]:
-    """Why ``value`` is no DNS-1123 subdomain; nothing if it is one."""
+    """Return the reasons why ``value`` is not a DNS-1123 subdomain; empty if it is."""
     problems = []
     if len(value.encode()) > SUBDOMAIN_MAX:
         problems.append(f"must be no more than {SUBDOMAIN_MAX} characters")
@@ -68,7 +68,7 @@ def dns1123_subdomain(value: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """Why ``value`` cannot be a label's value; nothing if it can."""
+    """Return the reasons why ``value`` cannot be a label's value; empty if it can."""
     problems = [TOO_LONG_LABEL] if len(value.encode()) > LABEL_MAX else []
     if not _LABEL_VALUE.fullmatch(value):
         problems.append(_LABEL_VALUE_TEXT)
@@ -76,7 +76,7 @@ def label_value(value: str) -> list[str]:
 
 
 def domain_prefixed_path(value: str) -> list[str]:
-    """Why a non-empty ``value`` is not of the form ``example.com/path``."""
+    """Return the reasons why a non-empty ``value`` is not of the form ``example.com/path``."""
     prefix, _, path = value.partition("/")
     if not prefix or not path:
         return [_PREFIX_TEXT]

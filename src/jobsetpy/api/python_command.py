@@ -1,6 +1,6 @@
-"""Taking a Python command line apart: what the interpreter gets, and what the program.
+"""Parser of Python command lines: separates the interpreter's options from the program's arguments.
 
-Admission judges by it, and the agent puts its launcher in between.
+Used by admission for validation, and by the agent to insert its launcher.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class PythonCommand(NamedTuple):
     """A command line of Python.
 
     Args:
-        interpreter: the program and its options.
-        program: a file, or ``-m`` and a module; and its arguments.
+        interpreter: the interpreter and its options.
+        program: a file, or ``-m`` and a module, followed by its arguments.
     """
 
     interpreter: list[str]
@@ -29,10 +29,10 @@ class PythonCommand(NamedTuple):
 
 
 def split_python(words: Sequence[str]) -> PythonCommand | str:
-    """Take ``python [options] FILE ...`` or ``python [options] -m MODULE ...`` apart.
+    """Split ``python [options] FILE ...`` or ``python [options] -m MODULE ...``.
 
     Returns:
-        The two parts; or, as a text, what else it is.
+        The two parts; or, as a text, the reason why the command has another form.
     """
     if not words or not INTERPRETER.fullmatch(words[0]):
         name = words[0].rpartition("/")[2][:63] if words else ""
@@ -58,7 +58,7 @@ def split_python(words: Sequence[str]) -> PythonCommand | str:
 
 
 def _short(word: str, left: list[str], options: list[str]) -> PythonCommand | str | None:
-    """Read a word of short options, several of which may be written as one; ``None`` to go on."""
+    """Parse a word of one or more short options; return ``None`` to continue."""
     for at, letter in enumerate(word[1:], 1):
         if letter in _ALONE:
             continue
@@ -81,6 +81,6 @@ def _short(word: str, left: list[str], options: list[str]) -> PythonCommand | st
 
 
 def module_names(text: str) -> list[str] | None:
-    """The modules of a list with commas; ``None`` if something is no name of a module."""
+    """Return the modules of a comma-separated list; ``None`` if an entry is not a module name."""
     names = [name for name in (word.strip() for word in text.split(",")) if name]
     return names if names and all(map(MODULE.fullmatch, names)) else None

@@ -1,4 +1,4 @@
-"""Quantities: numbers with units, as Kubernetes writes resources."""
+"""Quantities: numbers with units, the notation of Kubernetes for resources."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DECIMAL: Final = {
 
 
 def quantity(value: int | str) -> Decimal:
-    """What a quantity is worth: ``quantity("1.5Gi") == 1610612736``, ``quantity("100m") == 0.1``.
+    """Parse a quantity: ``quantity("1.5Gi") == 1610612736``, ``quantity("100m") == 0.1``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a quantity.
     """
     found = _TEXT.match(str(value))
     if found is None:

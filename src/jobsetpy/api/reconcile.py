@@ -1,4 +1,4 @@
-"""A key in, a result out: what a reconcile is about, and what came of it."""
+"""Input and output of a reconcile: a request with a key, and a result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from jobsetpy.api.meta import ObjectKey
 
 @attrs.frozen(order=True, cache_hash=True)
 class Request:
-    """What to reconcile: a key and nothing else.
+    """Request to reconcile the object of a key.
 
-    There is no event in it, since many events may have been merged into one request, and the state
-    of the world at the time of the reconcile is all that counts.
+    It contains no event, since many events may have been merged into one request, and only the
+    state at the time of the reconcile matters.
     """
 
     key: ObjectKey
@@ -36,10 +36,10 @@ class Request:
 
 
 def _delay(value: object) -> timedelta | None:
-    """A delay as a timedelta; numbers are seconds.
+    """Convert a delay to a timedelta; numbers are seconds.
 
     Raises:
-        TypeError, ValueError: it is neither, or no span of time.
+        TypeError, ValueError: not a timedelta or number, or not finite.
     """
     if value is None or isinstance(value, timedelta):
         return value
@@ -57,14 +57,14 @@ def _delay(value: object) -> timedelta | None:
 
 @attrs.frozen
 class Result:
-    """A reconcile that succeeded; made by :meth:`done` or :meth:`requeue_after`.
+    """Result of a successful reconcile; created by :meth:`done` or :meth:`requeue_after`.
 
-    A failure is an exception, so that there is never a result *and* an error. There is no bare
-    "again": either something will change and cause an event, or there is a time to look again.
+    A failure is an exception, so that there is never a result *and* an error. There is no requeue
+    without a delay: the next reconcile follows an event or a known time.
 
     Attributes:
-        delay: when to look again; ``None`` for at the next event.
-        summary: what was done, for the log; "" when nothing was.
+        delay: delay of the next reconcile; ``None`` to wait for the next event.
+        summary: actions of the reconcile, for the log; "" if there were none.
     """
 
     delay: timedelta | None = attrs.field(default=None, converter=_delay)
@@ -72,26 +72,26 @@ class Result:
 
     @classmethod
     def done(cls, *, summary: str = "") -> Result:
-        """All is as it should be until something changes.
+        """Return a result without a next reconcile until the next event.
 
         Args:
-            summary: what was done, in a few words; a reconcile that did nothing leaves it empty
-                and is logged at debug level.
+            summary: actions of the reconcile, in a few words; without actions it is empty and
+                logged at debug level.
         """
         return cls(None, summary)
 
     @classmethod
     def requeue_after(cls, delay: timedelta | float, *, summary: str = "") -> Result:
-        """All is as it should be, but look again in ``delay`` at the latest; 0 or less is now.
+        """Return a result with another reconcile after ``delay`` at the latest; 0 or less is now.
 
         A number means seconds.
 
-        The queue keeps the earliest of several such times for a key, so being called early is
-        normal: ask the clock, not the number of calls.
+        The queue keeps the earliest of several such times for a key, so an early call is normal:
+        check the clock, do not count calls.
 
         Raises:
             TypeError: ``delay`` is neither a timedelta nor a number.
-            ValueError: it is no finite span of time.
+            ValueError: ``delay`` is not finite.
         """
         given: object = delay
         if given is None:

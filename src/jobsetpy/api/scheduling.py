@@ -1,6 +1,6 @@
-"""Slices of ``scheduling.k8s.io/v1alpha2``, served where the gate ``GenericWorkload`` is on.
+"""Slices of ``scheduling.k8s.io/v1alpha2``, served with the feature gate ``GenericWorkload``.
 
-Specs are kept as the JSON they are: an alpha version may change, and only few fields are read.
+Specs are kept as JSON: an alpha version may change, and only few fields are read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GROUP: Final = "scheduling.k8s.io"
 VERSION: Final = "v1alpha2"
 
 POD_GROUP_FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
-"""Put on each ``PodGroup`` by the API server; it goes when no pod names the group any more."""
+"""Finalizer of each ``PodGroup``, set by the API server; removed when no pod names the group."""
 
 
 @resource(GROUP, VERSION, "PodGroup", "podgroups")
@@ -31,7 +31,7 @@ class SchedulingPodGroup:
 @resource(GROUP, VERSION, "Workload", "workloads")
 @wire
 class SchedulingWorkload:
-    """The templates that groups of one owner are made from."""
+    """Templates of the PodGroups of one owner."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()

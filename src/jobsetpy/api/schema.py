@@ -1,8 +1,8 @@
-"""The custom resource definition of JobSet, made from the attrs classes in ``api.jobset``.
+"""The CRD of JobSet, generated from the attrs classes in ``api.jobset``.
 
-The classes are the only place where the API is written down; everything about a field that is not
-in its annotation is in its metadata (see ``api.jobset``). ``hack/generate/update_crds.py`` writes
-the result to ``config/crd``.
+The classes are the only definition of the API; the properties of a field are in its annotation and
+in its metadata (listed in ``api.jobset``). ``hack/generate/update_crds.py`` writes the result to
+``config/crd``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME: Final = "[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _LABEL: Final = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 
 # metav1.Condition. ``api.meta.Condition`` also models conditions of other kinds, so the limits
-# stand here.
+# are defined here.
 _CONDITION: Final[Schema] = {
     "type": "object",
     "required": ["lastTransitionTime", "message", "reason", "status", "type"],
@@ -153,11 +153,11 @@ _INT_OR_STRING: Final[Schema] = {
 
 
 def object_schema(cls: type, definitions: Mapping[str, Schema]) -> Schema:
-    """The structural schema of a wire class.
+    """Return the structural schema of a wire class.
 
     Args:
         cls: a wire class whose fields are scalars, tuples, other wire classes or embedded types.
-        definitions: schemas that ``embed`` names, as from ``schema_embedded.snapshot``.
+        definitions: schemas of embedded types, as returned by ``schema_embedded.snapshot``.
 
     Raises:
         TypeError: a field's annotation has no schema.
@@ -183,7 +183,7 @@ def object_schema(cls: type, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def resource_schema(cls: type[Any], definitions: Mapping[str, Schema]) -> Schema:
-    """Of a class that stands for a kind: its fields, and what every object has."""
+    """Return the schema of a kind: the fields of its class, and those of every object."""
     out = object_schema(cls, definitions)
     out["description"] = (cls.__doc__ or "").strip()
     out["properties"] = {
@@ -195,7 +195,7 @@ def resource_schema(cls: type[Any], definitions: Mapping[str, Schema]) -> Schema
 
 
 def jobset_crd(definitions: Mapping[str, Schema] | None = None) -> dict[str, Any]:
-    """The definition as a JSON object, ready to be applied. No two parts of it are the same object.
+    """Return the CRD as a JSON object, ready to be applied; no two parts are the same object.
 
     Args:
         definitions: schemas of the embedded types; the packaged ones if ``None``.
@@ -208,7 +208,7 @@ def crd_of(
     columns: Iterable[Mapping[str, Any]] = (),
     definitions: Mapping[str, Schema] | None = None,
 ) -> dict[str, Any]:
-    """The definition of a class that stands for a kind (``runtime.resource``), as a JSON object.
+    """Return the CRD of a class that represents a kind (``runtime.resource``), as a JSON object.
 
     Args:
         cls: a wire class; a field ``status`` makes ``/status`` a subresource.
@@ -216,7 +216,7 @@ def crd_of(
         definitions: schemas of the embedded types; the packaged ones if ``None``.
 
     Raises:
-        TypeError: the class stands for no kind, or a field's annotation has no schema.
+        TypeError: the class represents no kind, or a field's annotation has no schema.
     """
     info = getattr(cls, "RESOURCE", None)
     if info is None or not attrs.has(cls):
@@ -258,11 +258,11 @@ def crd_of(
 
 
 def crd_of_versions(classes: Sequence[type[Any]]) -> dict[str, Any]:
-    """The definition of a kind with several versions, each a class; the last one is stored.
+    """Return the CRD of a kind with several versions, each a class; the last one is stored.
 
     Raises:
-        TypeError: a class stands for no kind.
-        ValueError: they are of several kinds, or two of one version.
+        TypeError: a class represents no kind.
+        ValueError: the classes represent several kinds, or two the same version.
     """
     made = [crd_of(cls) for cls in classes]
     out = made[-1]
@@ -279,11 +279,11 @@ def crd_of_versions(classes: Sequence[type[Any]]) -> dict[str, Any]:
 
 
 def crds_of(classes: Iterable[type[Any]]) -> list[dict[str, Any]]:
-    """The definitions of the kinds of these classes; see :func:`crd_of_versions`.
+    """Return the CRDs of the kinds of these classes, each made by :func:`crd_of_versions`.
 
     Raises:
-        TypeError: a class stands for no kind.
-        ValueError: two are of one version.
+        TypeError: a class represents no kind.
+        ValueError: two classes represent the same version.
     """
     kinds: dict[tuple[str, str], list[type[Any]]] = {}
     for cls in classes:

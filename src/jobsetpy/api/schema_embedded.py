@@ -1,19 +1,19 @@
-"""Schemas of built-in types, made fit to be embedded in a custom resource definition.
+"""Schemas of built-in types, converted so that they can be embedded in a CRD.
 
-A JobSet holds whole Job templates and volume claims. Their schemas are taken from what an API
-server publishes under ``/openapi/v3``, so that no field is ever typed by hand. Published schemas
-say more than a definition may ("structural schemas" in the Kubernetes documentation of custom
-resources), hence the translation here. The published definitions are kept beside this file as
-``schema_snapshot.json``, without their texts; ``hack/update_crds.py`` renews it.
+A JobSet contains whole Job templates and volume claims. Their schemas come from an API server's
+``/openapi/v3``, so that no field is written by hand. Published schemas contain keywords that a CRD
+may not ("structural schemas" in the Kubernetes documentation of custom resources); they are
+converted here. The published definitions are in ``schema_snapshot.json`` next to this file, without
+descriptions; ``hack/generate/update_crds.py`` updates it.
 
 Three decisions:
 
-* Values of enumerations are not restricted. A definition outlives the cluster version it was made
-  from, and must not refuse a value that a newer Job API knows. The Job API checks them anyway.
-* Of the defaults only those of optional scalar fields are kept. Published schemas also carry the
-  zero value of each required field, which would make "required" void, and an empty object for
-  each nested type, which would make absent fields appear. An empty text is a default on purpose
-  in names of references and in gRPC service names; elsewhere it is such a zero value.
+* Values of enumerations are not restricted. A CRD outlives the cluster version it was generated
+  from, and must not refuse a value of a newer Job API. The Job API checks them anyway.
+* Only the defaults of optional scalar fields are kept. Published schemas also have the zero value
+  of each required field, which would defeat "required", and an empty object for each nested type,
+  which would add absent fields. An empty string is a real default in names of references and in
+  gRPC service names; elsewhere it is such a zero value.
 * Metadata keeps the fields that a template may set.
 """
 
@@ -32,7 +32,7 @@ ROOTS: Final[Mapping[str, str]] = {
     "/openapi/v3/apis/batch/v1": "io.k8s.api.batch.v1.JobTemplateSpec",
     "/openapi/v3/api/v1": "io.k8s.api.core.v1.PersistentVolumeClaim",
 }
-"""Which documents to fetch from an API server, and the definition needed of each."""
+"""Documents to fetch from an API server, and the root definition of each."""
 
 _INT_OR_STRING: Final[Schema] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -86,23 +86,23 @@ _DROPPED: Final = frozenset(
 
 
 def snapshot() -> dict[str, Schema]:
-    """The packaged definitions, by OpenAPI name."""
+    """Return the packaged definitions, by OpenAPI name."""
     text = resources.files("jobsetpy.api").joinpath("schema_snapshot.json").read_text("utf-8")
     definitions: dict[str, Schema] = json.loads(text)
     return definitions
 
 
 def trim(documents: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Schema]:
-    """What a snapshot holds of an API server's OpenAPI documents.
+    """Return the content of a snapshot of an API server's OpenAPI documents.
 
     Args:
-        documents: pairs of a root definition's name and the document that has it.
+        documents: pairs of a root definition's name and the document that contains it.
 
     Returns:
         The root definitions and all that they refer to, without descriptions.
 
     Raises:
-        KeyError: a document lacks a definition.
+        KeyError: a definition is missing from a document.
     """
     out: dict[str, Schema] = {}
     for root, document in documents:
@@ -118,15 +118,15 @@ def trim(documents: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Schema
 
 
 def structural(name: str, definitions: Mapping[str, Schema]) -> Schema:
-    """The structural schema of a published definition, with all references resolved.
+    """Return the structural schema of a published definition, with all references resolved.
 
     Args:
         name: OpenAPI name of the definition.
-        definitions: those that it refers to, itself included.
+        definitions: the definition itself and those that it refers to.
 
     Raises:
         KeyError: a definition is missing.
-        ValueError: a definition uses a keyword that nothing here says what to do with.
+        ValueError: a definition uses a keyword without a conversion rule.
     """
     replaced = _REPLACED.get(name)
     if replaced is not None:
@@ -161,7 +161,7 @@ def _structural(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
             case "items" | "additionalProperties":
                 out[key] = _structural(value, definitions)
             case "default":
-                pass  # _property looks at it
+                pass  # handled by _property
             case _ if key in _KEPT:
                 out[key] = value
             case _ if key not in _DROPPED:
@@ -202,7 +202,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def _without_descriptions(schema: Any, *, names: bool = False) -> Any:
-    """``names``: the keys are property names, not keywords."""
+    """Remove descriptions; ``names``: the keys are property names, not keywords."""
     if isinstance(schema, dict):
         return {
             key: _without_descriptions(value, names=key == "properties" and not names)

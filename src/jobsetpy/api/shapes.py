@@ -1,11 +1,11 @@
-"""What a JobSet's JSON consists of, as far as equality of meaning asks.
+"""Shapes of a JobSet's JSON values, for comparisons by meaning.
 
-Typed clients read an object, change a field and write all of it back as their types print it. A
-field that such a type holds by value has no way to be absent: a client that decodes ``readOnly:
-false`` writes nothing, and one that decodes nothing writes ``divisor: "0"``. For fields held by
-pointer, absence and zero are two things. Published schemas do not tell the two kinds apart, so
+Typed clients read an object, change a field and write all of it back as their types encode it. A
+field that such a type holds by value cannot be absent: a client that decodes ``readOnly: false``
+writes nothing, and one that decodes nothing writes ``divisor: "0"``. For fields held by pointer,
+absence and zero differ. Published schemas do not distinguish the two kinds, so
 ``schema_values.json`` lists, by type, the fields that the Go types of the Kubernetes API hold by
-value; that of the JobSet's own types is in their annotations (``int`` against ``int | None``).
+value; for the JobSet's own types, annotations do so (``int`` against ``int | None``).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 
 @attrs.frozen
 class Shape:
-    """Of one value.
+    """Shape of one value.
 
     Attributes:
-        fields: of an object, by JSON name, with whether the object holds it by value.
-        item: of a list's items or a map's values.
-        is_map: whether keys are data; an empty map means the same as none, as an empty list does.
-        is_quantity: whether it is written in ``resource.Quantity``'s notation.
+        fields: shapes of an object's fields, by JSON name, and true for fields held by value.
+        item: shape of a list's items or a map's values.
+        is_map: true if keys are data; an empty map or list means the same as an absent one.
+        is_quantity: true for values in the notation of ``resource.Quantity``.
     """
 
     fields: Mapping[str, tuple[Shape, bool]] = attrs.field(factory=dict)
@@ -46,23 +46,23 @@ class Shape:
 
 
 ANY: Final = Shape()
-"""Of scalars, and of what is not known here: a field of a newer release, for example."""
+"""Shape of scalars and of unknown values, such as fields of a newer release."""
 
 
 @functools.cache
 def jobset_spec() -> Shape:
-    """Of a JobSet's spec; made once, from 150 kB of packaged schemas."""
+    """Return the shape of a JobSet's spec; built once, from 150 kB of packaged schemas."""
     return _Reader().wire_class(JobSetSpec)
 
 
 @functools.cache
 def claim_spec() -> Shape:
-    """Of a PersistentVolumeClaim's spec."""
+    """Return the shape of a PersistentVolumeClaim's spec."""
     return _Reader().definition("io.k8s.api.core.v1.PersistentVolumeClaimSpec")
 
 
 class _Reader:
-    """Makes shapes; each definition's once."""
+    """Builder of shapes, each definition's once."""
 
     def __init__(self) -> None:
         text = resources.files("jobsetpy.api").joinpath("schema_values.json").read_text("utf-8")
@@ -106,7 +106,7 @@ class _Reader:
         if name not in self._made:
             if name not in self._definitions:  # times, and numbers or texts
                 return ANY
-            self._made[name] = ANY  # none refers to itself in what is used here
+            self._made[name] = ANY  # no definition used here refers to itself
             self._made[name] = self._schema(self._definitions[name], name.rpartition(".")[2])
         return self._made[name]
 

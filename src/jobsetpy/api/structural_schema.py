@@ -1,8 +1,8 @@
-"""Structural schemas of custom resources: what is pruned, defaulted and refused.
+"""Structural schemas of custom resources: pruning, defaulting and validation.
 
-Kubernetes documents, "Extend the Kubernetes API with CustomResourceDefinitions": validation,
-defaulting, field pruning. Not evaluated: CEL rules (``x-kubernetes-validations``), ``format``, and
-``anyOf``, ``oneOf``, ``allOf`` and ``not``.
+Source: Kubernetes documentation, "Extend the Kubernetes API with CustomResourceDefinitions". Not
+evaluated: CEL rules (``x-kubernetes-validations``), ``format``, and ``anyOf``, ``oneOf``, ``allOf``
+and ``not``.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ _META: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def cause(reason: str, message: str, field: str) -> Cause:
-    """Why an object is refused: one entry of a Status' ``details.causes``."""
+    """Return a cause of a refusal: one entry of a Status' ``details.causes``."""
     return {"reason": reason, "message": message, "field": field}
 
 
 def required(field: str, why: str = "") -> Cause:
-    """A cause: the field has no value."""
+    """Return a cause: the field has no value."""
     return cause("FieldValueRequired", f"Required value: {why}" if why else "Required value", field)
 
 
 def bad_value(field: str, value: Any, why: str) -> Cause:
-    """A cause: the field cannot have that value."""
+    """Return a cause: the field cannot have that value."""
     return cause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {why}", field)
 
 
 def forbidden(field: str, why: str) -> Cause:
-    """A cause: the field must not be set, or changed so."""
+    """Return a cause: the field must not be set, or not be changed in this way."""
     return cause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
 def unsupported(field: str, value: Any, supported: str) -> Cause:
-    """A cause: the field can only have one of a few values."""
+    """Return a cause: the field's value is not one of the supported ones."""
     text = f"Unsupported value: {json.dumps(value)}: supported values: {supported}"
     return cause("FieldValueNotSupported", text, field)
 
 
 def duplicate(field: str, value: Any) -> Cause:
-    """A cause: the value is there twice."""
+    """Return a cause: the value is a duplicate."""
     shown = json.dumps(value, separators=(",", ":"))
     return cause("FieldValueDuplicate", f"Duplicate value: {shown}", field)
 
 
 def complete(schema: Node, obj: Mapping[str, Any]) -> dict[str, Any]:
-    """An object without what its schema does not know, and with the defaults."""
+    """Return an object without the fields unknown to its schema, and with the defaults."""
     kept = {name: value for name, value in obj.items() if name not in _META}
     made: dict[str, Any] = _completed(schema, kept)
     return {name: obj[name] for name in obj if name in _META} | made
@@ -86,7 +86,7 @@ def _completed_mapping(node: Node, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def problems(schema: Node, obj: Mapping[str, Any]) -> Iterator[Cause]:
-    """Why the API server would refuse an object that is complete."""
+    """Yield the causes for which the API server would refuse an object after ``complete``."""
     yield from _problems(schema, {n: v for n, v in obj.items() if n not in _META}, "", root=True)
 
 
@@ -199,7 +199,7 @@ def _number_of(
 
 
 def _duplicates(node: Node, value: list[Any], path: str) -> Iterator[Cause]:
-    """Items of a set or map list that are there twice."""
+    """Yield a cause for each duplicate item of a set or map list."""
     kind = node.get("x-kubernetes-list-type")
     if kind not in {"map", "set"}:
         return
@@ -230,7 +230,7 @@ def _mapping_problems(
 
 
 def unknown_fields(node: Node, value: Any, path: str = "") -> Iterator[str]:
-    """Paths of fields that ``complete`` drops; of metadata it knows nothing."""
+    """Yield the paths of fields that ``complete`` drops; metadata is not checked."""
     if isinstance(value, Mapping):
         known: Node = node.get("properties") or {}
         others = node.get("additionalProperties")

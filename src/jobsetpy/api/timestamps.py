@@ -1,4 +1,4 @@
-"""Points in time as the API server takes them: RFC 3339, in UTC."""
+"""Timestamps in the format of the API server: RFC 3339, in UTC."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 
 
 def seconds_text(at: datetime) -> str:
-    """Kubernetes' Time, ``2026-01-31T12:00:00Z``; ``at`` is in UTC."""
+    """Format as Kubernetes' Time, ``2026-01-31T12:00:00Z``; ``at`` is in UTC."""
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def millis_text(at: datetime) -> str:
-    """The same with exactly three digits, for times that are measured; ``at`` is in UTC."""
+    """Format as Time with exactly three decimals, for measured times; ``at`` is in UTC."""
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
 
 
 def micros_text(at: datetime) -> str:
-    """Kubernetes' MicroTime, with exactly six digits; ``at`` is in any zone."""
+    """Format as Kubernetes' MicroTime, with exactly six decimals; ``at`` is in any time zone."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

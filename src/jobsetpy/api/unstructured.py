@@ -1,4 +1,4 @@
-"""Objects of kinds without a class: the whole JSON, with metadata as of every other object."""
+"""Objects of kinds without a class: the whole JSON, with metadata like that of other objects."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ _ABSENT: Final = object()
 
 
 class Unstructured:
-    """An object as the API server sent it, of a kind that no class describes.
+    """An object as received from the API server, of a kind without a class.
 
-    Each kind has a class of its own, made by ``unstructured(info)`` or, of what the server says,
-    by ``runtime.discover``: clients, informers and watches take it as any other::
+    Each kind has its own class, created by ``unstructured(info)`` or, from the server's discovery
+    data, by ``runtime.discover``. Clients, informers and watches accept it like any other::
 
         Widget = rt.unstructured(rt.ResourceInfo("example.com", "v1", "Widget", "widgets"))
         widget = await client.get(Widget, "default", "a")
         widget.metadata.labels, widget["spec"]["size"], widget.at("spec.size", 1)
 
-    It is frozen to the ground, as other objects from caches are; ``copy.deepcopy(widget.data)`` is
-    an ordinary dict. It takes several times the memory of a class with the few fields that are
-    read.
+    It is deeply frozen, like other objects from caches; ``copy.deepcopy(widget.data)`` is an
+    ordinary dict. It needs several times the memory of a class with only the fields that are read.
 
     Attributes:
-        data: the whole object, by names as on the wire.
-        metadata: of it.
+        data: the whole object, with wire names.
+        metadata: metadata of the object.
     """
 
     RESOURCE: ClassVar[ResourceInfo]
@@ -46,23 +45,23 @@ class Unstructured:
 
     @classmethod
     def __decode__(cls, data: Any) -> Self:
-        """An object from decoded JSON, for decoders."""
+        """Create an object from decoded JSON, for decoders."""
         if not isinstance(data, Mapping):
             msg = f"Expected `object`, got `{type(data).__name__}`"
             raise msgspec.ValidationError(msg)
         return cls(data)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refused."""
+        """Refuse the change."""
         msg = f"{self!r} is frozen; write with the client"
         raise AttributeError(msg)
 
     def __getitem__(self, name: str) -> Any:
-        """A top-level field: ``widget["spec"]``."""
+        """Return a top-level field: ``widget["spec"]``."""
         return self.data[name]
 
     def at(self, path: str, default: Any = None) -> Any:
-        """What is at a dotted path (``spec.template.replicas``), or ``default``."""
+        """Return the value at a dotted path (``spec.template.replicas``), or ``default``."""
         value: Any = self.data
         for name in path.split("."):
             value = value.get(name, _ABSENT) if isinstance(value, Mapping) else _ABSENT
@@ -72,22 +71,22 @@ class Unstructured:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """``spec``, empty where there is none."""
+        """The object's ``spec``; empty if absent."""
         return self.data.get("spec") or EMPTY
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """``status``, empty where there is none."""
+        """The object's ``status``; empty if absent."""
         return self.data.get("status") or EMPTY
 
     def __eq__(self, other: object) -> bool:
-        """Of the same kind, with the same content."""
+        """Return whether kind and content are equal."""
         return type(other) is type(self) and other.data == self.data
 
     __hash__ = None  # type: ignore[assignment] # as dicts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For copies and pickles: made anew of its kind."""
+        """Support copying and pickling: recreate an object of its kind."""
         return (_made, (self.RESOURCE, dict(self.data)))
 
     def __repr__(self) -> str:
@@ -97,7 +96,7 @@ class Unstructured:
 
 @functools.cache
 def unstructured(info: ResourceInfo) -> type[Unstructured]:
-    """The class of untyped objects of a kind, always the same one."""
+    """Return the class of untyped objects of a kind, always the same one."""
     made = type(info.kind, (Unstructured,), {"__slots__": (), "RESOURCE": info})
     made.__module__ = __name__
     return made
