@@ -11,7 +11,7 @@
     │   ├── InvalidError             400, 422
     │   ├── UnauthorizedError        401
     │   ├── ForbiddenError           403
-    │   └── RetryableApiError        429 and 5xx; ``retry_after`` in seconds, if the server said so
+    │   └── RetryableApiError        429 and 5xx; ``retry_after`` in seconds, if the server set it
     ├── TransportError               the server never answered, or the stream broke
     │   ├── ConnectFailedError
     │   ├── StreamBrokenError
@@ -162,7 +162,7 @@ class NotSyncedError(CacheError):
 
 
 class UnknownIndexError(CacheError):
-    """A Store was asked for an index or tally that was never declared."""
+    """An index or tally was read that was never declared."""
 
 
 class IndexConflictError(CacheError):

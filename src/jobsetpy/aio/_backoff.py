@@ -1,7 +1,7 @@
 """Waiting times between attempts: exponential, capped, with full jitter.
 
 Full jitter means a uniformly random wait between 0 and the exponential bound. Thousands of agents
-that lose the API server in the same instant come back spread over the whole interval.
+that lose the API server at the same moment reconnect spread over the whole interval.
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ class Supervisor:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, coro: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
-        """Run ``coro`` in a task of its own; its failure ends the whole block."""
+        """Run ``coro`` in its own task; its failure ends the whole block."""
         task = self._group.create_task(coro, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def cancel_all(self) -> None:
-        """Ask every task that still runs to end."""
+        """Cancel every task that still runs."""
         for task in tuple(self._tasks):
             task.cancel()
 
@@ -41,7 +41,7 @@ async def supervise() -> AsyncIterator[Supervisor]:
 
     Raises:
         BaseExceptionGroup: with the failures of tasks (and of the block); a single failure is
-            unwrapped and raised as it is.
+            unwrapped and raised unchanged.
     """
     try:
         async with asyncio.TaskGroup() as group:

@@ -154,7 +154,7 @@ class AiohttpTransport:
         login = ServiceAccountLogin(token_file=token_file, ca_file=ca_file, environ=environ)
         try:
             login.load_now()
-        except Exception as problem:  # the loader has exceptions of its own
+        except Exception as problem:  # the loader has its own exceptions
             raise credentials_error("service account", problem) from problem
         return cls(login, user_agent=user_agent)
 

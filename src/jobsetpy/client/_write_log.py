@@ -1,4 +1,4 @@
-"""Log of the writes made in a block, for one line of its log.
+"""Record of the writes made in a block, for a single log line.
 
 This module is on the agent's start-up path: standard library only.
 """

@@ -64,7 +64,7 @@ class ListCompleted(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """An object was created or changed, or came into the selector's scope."""
+    """An object was created or changed, or entered the selector's scope."""
 
     obj: T
 

@@ -50,7 +50,7 @@ BY_NAMESPACE: Index[Any] = Index("metadata.namespace", _namespace)
 
 
 class IndexTable(Generic[T]):
-    """One index's entries: value → identity → object, in the order the objects came.
+    """One index's entries: value → identity → object, in the order of insertion.
 
     Dicts rather than sets: smaller for thousands of entries, ordered, and a look-up needs no
     second step from identity to object.

@@ -20,7 +20,7 @@ class DelayHeap(Generic[K]):
     """A set of items, each with one deadline and one priority.
 
     * An item put twice keeps the *earlier* deadline and the *higher* priority.
-    * Items come out in the order of their deadlines, and for equal ones in the order they came.
+    * Items are returned in the order of their deadlines, and for equal ones of their insertion.
     * ``put`` and ``pop_due`` are O(log n) per item; outdated entries never outnumber live ones by
       more than a constant, so memory is bounded by the number of waiting items.
     """

@@ -151,7 +151,7 @@ class WorkQueue(Generic[K]):
         # Queued items with (priority, queued since), the longest queued first. OrderedDicts, since
         # taking the first key of a plain dict slows down with the keys deleted before it.
         self._queued: OrderedDict[K, tuple[int, float]] = OrderedDict()
-        # The same items by priority, each level in order; only levels that hold something.
+        # The same items by priority, each level in order; no empty levels.
         self._levels: dict[int, OrderedDict[K, None]] = {}
         self._order: list[int] = []  # the keys of _levels, ascending
         self._processing: dict[K, Processing] = {}
