@@ -36,7 +36,8 @@ from jobsetpy.reconcilers.restart_in_place.plan import (
     plan_epochs,
 )
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.plan import JobsMemory, Now
+from jobsetpy.reconcilers.rules.plan import JobsMemory
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.plan import (
     GroupMemory,

@@ -20,7 +20,7 @@ from jobsetpy.reconcilers.restart_in_place.plan import (
     plan_epochs,
 )
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 SIZE = 3

@@ -44,6 +44,7 @@ from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.json_tree import child, objects, text
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.summary import state
+from jobsetpy.reconcilers.rules.times import Now
 
 START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 UID: Final = "simulated"
@@ -308,8 +309,8 @@ class Simulation:
         self.log.append((self._now, line))
 
     @property
-    def _moment(self) -> p.Now:
-        return p.Now(START + timedelta(seconds=self._now), self._now)
+    def _moment(self) -> Now:
+        return Now(START + timedelta(seconds=self._now), self._now)
 
     def _text_now(self) -> str:
         return seconds_text(self._moment.wall)

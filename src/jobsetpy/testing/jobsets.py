@@ -19,6 +19,7 @@ from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.jobs.suspension import resume_patch
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing._stores import decoded
 from jobsetpy.testing.apiserver._patches import merge_patch as merge
 
@@ -189,9 +190,9 @@ class ModelCluster:
         )
 
     @property
-    def now(self) -> p.Now:
+    def now(self) -> Now:
         """Time of the model; its monotonic clock stands still."""
-        return p.Now(self.clock, 0.0)
+        return Now(self.clock, 0.0)
 
     def plan(self) -> p.JobsPlan:
         """Return the plan for the current state, by a reconciler without memory."""

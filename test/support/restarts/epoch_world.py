@@ -45,7 +45,7 @@ from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff, recorded
 from jobsetpy.reconcilers.rules.conditions import finished
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.pinned_time import PinnedTime
+from jobsetpy.reconcilers.rules.times import Now, PinnedTime
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request, enqueue_self
 from jobsetpy.testing import store_writer_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
@@ -923,7 +923,7 @@ class Manager:
                 backoff=RestartBackoff(),
             ),
             p.JobsMemory(uid=jobset.metadata.uid, pause=self.pause),
-            p.Now(self.clock.now(), self.clock.monotonic()),
+            Now(self.clock.now(), self.clock.monotonic()),
         )
         self.pause = None if plan.memory is None else plan.memory.pause
         self.asked_jobs = False

@@ -47,8 +47,9 @@ from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.buckets import sort_jobs
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_change
+from jobsetpy.reconcilers.rules.times import Now
 
 
 @attrs.frozen(kw_only=True)

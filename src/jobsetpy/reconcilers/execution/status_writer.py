@@ -22,8 +22,9 @@ from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.history import Over
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, StatusChange
+from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
 from jobsetpy.reconcilers.rules.summary import state
+from jobsetpy.reconcilers.rules.times import Now
 
 _KINDS: Final[Mapping[str, execution_metrics.RestartKind]] = {
     history.IN_PLACE: "in_place",

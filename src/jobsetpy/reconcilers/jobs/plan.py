@@ -75,7 +75,6 @@ from jobsetpy.reconcilers.rules.membership import (
     replicated_job_of,
 )
 from jobsetpy.reconcilers.rules.names import job_name, subdomain
-from jobsetpy.reconcilers.rules.pinned_time import PinnedTime
 from jobsetpy.reconcilers.rules.plan import (
     CREATIONS,
     Action,
@@ -87,11 +86,11 @@ from jobsetpy.reconcilers.rules.plan import (
     EmitEvent,
     JobsMemory,
     JobsPlan,
-    Now,
     StatusChange,
 )
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.time_accounting import activity
+from jobsetpy.reconcilers.rules.times import Now, PinnedTime
 from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
 
 _COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts", "readyPods"})

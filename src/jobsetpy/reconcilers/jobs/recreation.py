@@ -13,7 +13,8 @@ from typing import Final
 
 import attrs
 
-from jobsetpy.reconcilers.rules.plan import JobsMemory, Now
+from jobsetpy.reconcilers.rules.plan import JobsMemory
+from jobsetpy.reconcilers.rules.times import Now
 
 SOON_S: Final = 0.001
 """Longest wait in seconds that is ignored: timers are no more exact, and would be set again."""

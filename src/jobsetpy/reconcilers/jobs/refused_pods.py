@@ -23,8 +23,9 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.jobs.counters import lacks_pods
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.membership import is_ours
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan, StatusChange
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import condition_json
+from jobsetpy.reconcilers.rules.times import Now
 
 GRACE_S: Final = 10.0
 """Time in seconds for which a Job may be missing pods before its events are read."""

@@ -6,8 +6,7 @@ from datetime import timedelta
 
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.rules.conditions import finished
-from jobsetpy.reconcilers.rules.pinned_time import PinnedTime, pin
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import Now, PinnedTime, pin
 
 
 def deletion_time(jobset: JobSet, known: PinnedTime | None, now: Now) -> PinnedTime | None:

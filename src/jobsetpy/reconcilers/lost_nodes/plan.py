@@ -7,7 +7,7 @@ is marked as failed and deleted by force.
 
 The plan depends only on objects of the API, so that a new manager continues where the last one
 stopped. Each time is compared with the manager's wall clock once
-(``reconcilers.rules.pinned_time``). A forced deletion cannot be undone: before it, the node is read
+(``reconcilers.rules.times``). A forced deletion cannot be undone: before it, the node is read
 from the API server, and the deletion names the version of the pod that the plan saw.
 """
 
@@ -27,8 +27,8 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of
 from jobsetpy.reconcilers.rules.conditions import WARNING
-from jobsetpy.reconcilers.rules.pinned_time import PinnedTime, pin
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
+from jobsetpy.reconcilers.rules.times import Now, PinnedTime, pin
 
 LEAVING_S: Final = 10.0
 """Minimum time in seconds between the deletion of a pod and its forced deletion.

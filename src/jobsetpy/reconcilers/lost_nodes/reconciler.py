@@ -43,7 +43,7 @@ from jobsetpy.reconcilers.lost_nodes.plan import (
     plan_lost_node,
 )
 from jobsetpy.reconcilers.rules.membership import is_ours
-from jobsetpy.reconcilers.rules.pinned_time import PinnedTime
+from jobsetpy.reconcilers.rules.times import PinnedTime
 
 FIELD_MANAGER: Final = "jobset-lost-nodes"
 """Field manager for phase and condition of pods that are given up."""

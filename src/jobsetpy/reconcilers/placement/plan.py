@@ -24,7 +24,8 @@ from jobsetpy.reconcilers.placement.followers import (
     plan_followers,
 )
 from jobsetpy.reconcilers.rules.conditions import WARNING
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
+from jobsetpy.reconcilers.rules.times import Now
 
 
 @attrs.frozen(kw_only=True)

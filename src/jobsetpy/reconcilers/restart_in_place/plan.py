@@ -66,9 +66,9 @@ from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.failure_policy import delay_recreation
 from jobsetpy.reconcilers.rules.membership import is_ours
-from jobsetpy.reconcilers.rules.pinned_time import PinnedTime
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan, StatusChange
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
+from jobsetpy.reconcilers.rules.times import Now, PinnedTime
 
 RECREATE: Final = "Recreate"
 """Value of the annotation ``in-place-restart-after-success`` that is not the default."""

@@ -16,7 +16,7 @@ from jobsetpy.api.timestamps import seconds_text
 
 if TYPE_CHECKING:  # commands of the plugin import this and have to start quickly
     from jobsetpy.api.batch import Job
-    from jobsetpy.reconcilers.rules.plan import Now
+    from jobsetpy.reconcilers.rules.times import Now
 
 FIRST_S: Final = 10.0
 MAX_S: Final = 600.0

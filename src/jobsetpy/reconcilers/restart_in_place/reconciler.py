@@ -43,7 +43,7 @@ from jobsetpy.reconcilers.restart_in_place.plan import (
 )
 from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import Now
 
 _NOTHING: Final = EpochState()
 

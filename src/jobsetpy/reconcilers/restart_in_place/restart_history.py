@@ -11,8 +11,8 @@ from jobsetpy.api.jobset import RestartCause, RestartRecord
 from jobsetpy.reconcilers.restart_in_place.failures import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.ledger import Observations
 from jobsetpy.reconcilers.rules import history
-from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
+from jobsetpy.reconcilers.rules.times import Now
 
 
 def begin(

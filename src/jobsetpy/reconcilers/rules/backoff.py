@@ -7,7 +7,7 @@ time instead of all there ever were.
 
 What is needed to decide is in ``status.restartPacing``: a manager that takes over continues the
 same wait. Wall clocks differ and are set, so a wait is measured on the monotonic clock from when a
-manager first sees it, and never exceeds its pause (``reconcilers.rules.pinned_time``). Both
+manager first sees it, and never exceeds its pause (``reconcilers.rules.times``). Both
 reconcilers that restart something keep it: of restarts in place it is written with the epochs, of
 recreations with the restart that is counted.
 """
@@ -25,8 +25,7 @@ from jobsetpy.api._wire import evolve
 from jobsetpy.api.durations import in_words, parse_duration
 from jobsetpy.api.jobset import JobSet, JobSetStatus, RestartPacing
 from jobsetpy.reconcilers.rules import restart_budget
-from jobsetpy.reconcilers.rules.pinned_time import CLOCK_SKEW_S, PinnedTime, pin
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import CLOCK_SKEW_S, Now, PinnedTime, pin
 
 MAX_IN_WINDOW: Final = 100
 """``maxRestarts`` within a window is at most this: each restart that counts is remembered."""

@@ -20,22 +20,9 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.rules.history import Over
 
 if TYPE_CHECKING:  # commands have to start soon
-    from jobsetpy.reconcilers.rules.pinned_time import PinnedTime
+    from jobsetpy.reconcilers.rules.times import PinnedTime
 
 M = TypeVar("M")
-
-
-@attrs.frozen
-class Now:
-    """When a plan is made, on two clocks.
-
-    Args:
-        wall: aware; for what is written down.
-        monotonic: seconds on a clock that never jumps; for durations.
-    """
-
-    wall: datetime
-    monotonic: float
 
 
 @attrs.frozen

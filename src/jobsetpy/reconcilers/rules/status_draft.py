@@ -23,7 +23,8 @@ from jobsetpy.api.meta import Condition
 from jobsetpy.api.timestamps import millis_text, seconds_text
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, StatusChange
+from jobsetpy.reconcilers.rules.plan import EmitEvent, StatusChange
+from jobsetpy.reconcilers.rules.times import Now
 
 
 class StatusDraft:

@@ -32,8 +32,9 @@ from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import AttemptKey, is_ours
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Now, Plan, StatusChange
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan, StatusChange
 from jobsetpy.reconcilers.rules.status_draft import condition_change
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.startup_groups import release as decision
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.spec import attempt, startup_group_size

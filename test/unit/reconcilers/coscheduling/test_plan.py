@@ -30,7 +30,7 @@ from jobsetpy.reconcilers.coscheduling.tally import (
     gang_state,
 )
 from jobsetpy.reconcilers.rules.conditions import WARNING
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import (
     EPOCH_START,
     ModelCluster,

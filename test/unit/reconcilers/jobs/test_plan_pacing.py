@@ -10,7 +10,8 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
-from jobsetpy.reconcilers.rules.plan import JobsMemory, JobsPlan, Now
+from jobsetpy.reconcilers.rules.plan import JobsMemory, JobsPlan
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
 A = "test-js-replicated-job-a-0"

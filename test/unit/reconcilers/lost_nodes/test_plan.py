@@ -23,7 +23,7 @@ from jobsetpy.reconcilers.lost_nodes.plan import (
     plan_lost_node,
 )
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
 from jobsetpy.reconcilers.validation.warnings import warnings

@@ -18,7 +18,7 @@ from jobsetpy.reconcilers.placement.plan import (
     placed_pod,
     plan_placement,
 )
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import EPOCH_START, decoded
 
 RACK = "rack"

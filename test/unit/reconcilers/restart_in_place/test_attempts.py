@@ -32,8 +32,8 @@ from jobsetpy.reconcilers.restart_in_place.plan import (
 )
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.plan import Now
 from jobsetpy.reconcilers.rules.status_draft import status_patch
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 NOW = Now(datetime(2026, 1, 1, tzinfo=UTC), 0.0)

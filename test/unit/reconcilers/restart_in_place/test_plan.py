@@ -25,7 +25,7 @@ from jobsetpy.reconcilers.restart_in_place.plan import (
     needs_plan,
     plan_epochs,
 )
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.api.batch import Job
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.pod_backoff import delay_s, explain
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import decoded
 
 NOW = Now(datetime(2026, 1, 1, tzinfo=UTC), 100.0)

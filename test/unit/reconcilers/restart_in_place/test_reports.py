@@ -35,7 +35,7 @@ from jobsetpy.reconcilers.restart_in_place.reports import (
 )
 from jobsetpy.reconcilers.restart_in_place.restart_history import cause_of
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

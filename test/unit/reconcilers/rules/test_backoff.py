@@ -25,7 +25,8 @@ from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
     restart_pace_update,
 )
 from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
-from jobsetpy.reconcilers.rules.plan import CreateJob, JobsMemory, Now
+from jobsetpy.reconcilers.rules.plan import CreateJob, JobsMemory
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
 

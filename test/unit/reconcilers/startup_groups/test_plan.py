@@ -12,7 +12,7 @@ from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.reconcilers.rules.plan import Now
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.plan import (
     GroupMemory,

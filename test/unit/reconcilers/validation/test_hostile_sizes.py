@@ -6,7 +6,8 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
-from jobsetpy.reconcilers.rules.plan import JobsMemory, Now
+from jobsetpy.reconcilers.rules.plan import JobsMemory
+from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
 from jobsetpy.testing.jobsets import EPOCH_START, jobset_json, replicated_job

@@ -1,4 +1,4 @@
-"""Stored wall-clock times that are waited for on the monotonic clock.
+"""Time of a plan, and stored wall-clock times that are waited for on the monotonic clock.
 
 A time in a status was written by some manager's wall clock, and is compared with that of the
 manager that works now. Clocks differ and are set, so each manager compares once, when it first sees
@@ -12,11 +12,22 @@ from typing import Final
 
 import attrs
 
-from jobsetpy.reconcilers.rules.plan import Now
-
 CLOCK_SKEW_S: Final = 60.0
 """Maximum difference between the managers' clocks, in seconds. A past event whose time lies further
 in the future was written before a clock was set back, and its age is not known."""
+
+
+@attrs.frozen
+class Now:
+    """Time of a plan, on two clocks.
+
+    Args:
+        wall: aware; for what is written down.
+        monotonic: seconds on a clock that never jumps; for durations.
+    """
+
+    wall: datetime
+    monotonic: float
 
 
 @attrs.frozen
