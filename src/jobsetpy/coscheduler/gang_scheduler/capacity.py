@@ -1,10 +1,10 @@
-"""Whether a group can have room at all: sums over nodes, kept up to date by what changes.
+"""Capacity check for gangs: sums over nodes, updated incrementally.
 
-A gate cannot be put back, and a group that is lifted without room costs the scheduler attempts,
-then waits for its back-off when there is room at last. So a group is lifted when there may be room
-for it. What is tested is necessary, never sufficient: what is not looked at here (affinity between
-pods, spreading, volumes, ports, resources that no node offers) only makes the answer "perhaps".
-Whether pods really fit is the scheduler's business.
+A gate cannot be put back, and a gang that is ungated without capacity costs the scheduler attempts,
+and then has to wait for a back-off once there is capacity. So a gang is ungated only when it may
+fit. The check is necessary, never sufficient: criteria that are not evaluated here (affinity
+between pods, spreading, volumes, ports, resources that no node offers) can only make a positive
+answer wrong. The scheduler decides if pods really fit.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _REMEMBERED: Final = 1000
-"""So many surveys of each kind are kept, of 4 bytes a node and more."""
+"""Maximum number of surveys kept of each kind, of at least 4 bytes per node."""
 
 _UNBOUNDED: Final = 1 << 60
 
 ANYWHERE: Final = NodeConstraints()
-"""Of a pod that says nothing of nodes."""
+"""Constraints of a pod without any."""
 
 
 @attrs.frozen(slots=True, cache_hash=True)
 class Shape:
-    """What of a pod decides which nodes have room for it.
+    """Properties of a pod that decide which nodes have capacity for it.
 
     Args:
-        requests: what it asks for, the pod itself as one of ``pods`` included.
-        placement: which nodes let it in.
-        priority: of the pod.
-        preempts: whether pods of lower priority would be deleted for it.
+        requests: resource requests of the pod, including itself as one of ``pods``.
+        placement: constraints on its node.
+        priority: priority of the pod.
+        preempts: pods of lower priority may be deleted for it.
     """
 
     requests: Amounts
@@ -60,13 +60,13 @@ class Shape:
 
     @property
     def level(self) -> float:
-        """Pods of lower priorities are not in its way."""
+        """Lowest priority of the pods that count against its capacity."""
         return self.priority if self.preempts else ALL_PODS
 
 
 @attrs.define(slots=True)
 class _Load:
-    """A pod: where it is or is to be, what it takes, and which group waits for it."""
+    """Pod with its node or reserved node, its requests, and the gang that waits for it."""
 
     node: str
     shape: Shape
@@ -79,11 +79,11 @@ class _Load:
 
 
 class Capacity:
-    """Room of all nodes, and what the pods of groups need.
+    """Free capacity of all nodes, and requests of the pods in gangs.
 
     Args:
-        steps: look at no more than so many nodes between two calls of :meth:`work`; what is not
-            known by then is answered with ``None``. 0 for no bound.
+        steps: maximum number of nodes checked between two calls of :meth:`work`; questions that are
+            not answered by then return ``None``. 0 for no bound.
     """
 
     def __init__(self, steps: int = 0) -> None:
@@ -107,27 +107,27 @@ class Capacity:
 
     @property
     def growth(self) -> int:
-        """Goes up each time that pods or nodes change so that there may be more room."""
+        """Counter of changes of pods or nodes that may have freed capacity."""
         return self._growth
 
     @property
     def released(self) -> int:
-        """Goes up each time that a reservation is given up."""
+        """Counter of reservations that were given up."""
         return self._released
 
     @property
     def pending(self) -> bool:
-        """Whether an answer is waited for."""
+        """Return whether an answer is still being computed."""
         return bool(self._pending)
 
     def __contains__(self, uid: str) -> bool:
-        """Whether a pod is known."""
+        """Return whether a pod is known."""
         return uid in self._pods
 
-    # -- what changes -------------------------------------------------------------------------
+    # -- updates ------------------------------------------------------------------------------
 
     def node(self, name: str, room: NodeRoom | None) -> None:
-        """A node is new, has changed, or is gone (``None``)."""
+        """Update a node that is new, has changed, or was deleted (``None``)."""
         node = self._nodes.get(name)
         before = None if node is None else node.room
         if before == room:
@@ -141,12 +141,12 @@ class Capacity:
         self._has_changed(name, node)
 
     def pod(self, uid: str, shape: Shape, *, node: str, group: PodGroupKey | None) -> None:
-        """A pod that has not ended is new, or has changed."""
+        """Update an active pod that is new or has changed."""
         known = self._pods.get(uid)
         if known is None:
             self._put(uid, _Load(node, shape, group))
         elif (known.node or known.reserved, known.shape, known.group) == (node, shape, group):
-            if node != known.node:  # bound where its room was reserved
+            if node != known.node:  # bound to the node that was reserved
                 self._account_reserved(uid, known, -1)
                 known.node = node
         elif (known.node, known.shape, known.group) != (node, shape, group):
@@ -155,14 +155,14 @@ class Capacity:
             self._put(uid, _Load(node, shape, group, known.reserved))
 
     def gone(self, uid: str) -> None:
-        """A pod has ended, or was deleted."""
+        """Remove a pod that has ended or was deleted."""
         known = self._pods.get(uid)
         if known is not None:
             self._growth += bool(known.place)
             self._take(uid)
 
     def reserve(self, uid: str, node: str) -> None:
-        """The scheduler has given a pod a node, and waits for it to be bound."""
+        """Reserve a node that the scheduler has assigned to a pod, until it is bound."""
         known = self._pods.get(uid)
         if known is not None and known.reserved != node:
             self._released += not known.node and bool(known.reserved)
@@ -170,27 +170,27 @@ class Capacity:
             self._put(uid, attrs.evolve(known, reserved=node))
 
     def release(self, uid: str) -> None:
-        """It was told no: the reservation is given up, unless the pod has the node by now."""
+        """Give up the reservation of a pod, unless the pod has been bound to the node."""
         self.reserve(uid, "")
 
-    # -- questions ----------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     def fits(self, group: PodGroupKey, wanted: int) -> bool | None:
-        """Whether there may be room for so many more of a group's pods that have none yet.
+        """Return whether this number of further pods of a gang may fit.
 
-        True if fewer than ``wanted`` such pods are known: nothing is known of the others. ``None``
-        if there is more to look at than may be now: ask again when :meth:`work` is done.
+        True if fewer than ``wanted`` unplaced pods are known: the others are unknown. ``None`` if
+        the check exceeds the current step limit: ask again after :meth:`work`.
         """
         return self._answer(group, wanted)
 
     def ever_fits(self, group: PodGroupKey, wanted: int) -> bool | None:
-        """The same, if there were no other pods."""
+        """Return :meth:`fits` for a cluster without other pods."""
         return self._answer(group, wanted, level=NO_PODS)
 
     def fits_without(
         self, group: PodGroupKey, wanted: int, others: Iterable[PodGroupKey]
     ) -> bool | None:
-        """The same, if other groups gave up what is reserved for them; O(their pods)."""
+        """Return :meth:`fits` without the reservations of other gangs; O(their pods)."""
         freed: dict[Node, dict[int, Counter[str]]] = {}
         for load in (self._pods[uid] for other in others for uid in self._reserved.get(other, ())):
             at = freed.setdefault(self._nodes[load.reserved], {})
@@ -198,7 +198,7 @@ class Capacity:
         return self._answer(group, wanted, freed=freed)
 
     def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
-        """Whether pods of two groups may be on the same node, as far as is known."""
+        """Return whether pods of two gangs may be placed on the same node, as far as is known."""
         mine, others = (
             {self._admission(shape.placement) for shape in self._shapes.get(key, ())}
             for key in (group, other)
@@ -209,7 +209,7 @@ class Capacity:
         return any(a.overlaps(b) for a in mine for b in others)
 
     def work(self) -> bool:
-        """Go on with what was asked, for some steps; whether anything is left to do."""
+        """Continue pending checks for a number of steps; return whether any are left."""
         self._left = self._steps
         return any(not self._known(survey) for survey in list(self._pending))
 
@@ -239,9 +239,9 @@ class Capacity:
         return True if len(shapes) == 1 or freed else self._sums_fit(shapes, wanted, level)
 
     def _sums_fit(self, shapes: Counter[Shape], wanted: int, level: float | None) -> bool | None:
-        """Whether the smallest so many fit in sum, on all nodes that let any of them in.
+        """Return whether the ``wanted`` smallest pods fit in sum into the nodes that admit any.
 
-        And of those that are let in by the same nodes as many as there have to be.
+        The pods that are admitted by the same nodes are also checked, as many as have to be placed.
         """
         if level is None:
             level = max(shape.level for shape in shapes)
@@ -276,7 +276,7 @@ class Capacity:
     # -- surveys ------------------------------------------------------------------------------
 
     def _known(self, survey: Survey) -> bool:
-        """Bring a survey up to date if that may be now; whether it is."""
+        """Advance a survey within the step limit; return whether it is complete."""
         if not survey.known:
             self._left = survey.advance(self._left)
         if survey.known:
@@ -307,20 +307,20 @@ class Capacity:
         return _keep(self._totals, (placements, level), found)
 
     def _asked(self, shape: Shape) -> Amounts:
-        """What a pod asks for that nodes have to offer.
+        """Return the requests of a pod for resources that nodes have to offer.
 
-        What no node offers is perhaps no resource of nodes at all: the scheduler may have been told
-        to leave it out, or devices be claimed for it. Of a pod that is marked for the extender that
-        is the mark, and it has to have the rest before it is lifted: kube-scheduler judges by all
-        requests, mark included, whether a node that is new or has grown is a reason to try again,
-        and so does not for five minutes.
+        A resource that no node offers may not be a resource of nodes: the scheduler may be
+        configured to ignore it, or devices be claimed for it. For pods marked for the extender only
+        the mark is ignored, and they need all other resources before they are ungated:
+        kube-scheduler uses all requests, including the mark, to decide if a new or larger node is a
+        reason to retry, and so does not retry for five minutes.
         """
         mark = keys.POD_GROUP_MEMBER_RESOURCE
         if any(name == mark for name, _ in shape.requests):
             return tuple(each for each in shape.requests if each[0] != mark)
         return tuple(each for each in shape.requests if each[0] in self._offers)
 
-    # -- accounts -----------------------------------------------------------------------------
+    # -- accounting ---------------------------------------------------------------------------
 
     def _add_node(self, name: str) -> Node:
         if self._spare:
@@ -355,7 +355,7 @@ class Capacity:
                 del self._offers[resource]
                 changed = True
         if changed:
-            self._places.clear()  # what counts of a pod's requests is not what it was
+            self._places.clear()  # the relevant part of a pod's requests has changed
 
     def _put(self, uid: str, load: _Load) -> None:
         self._pods[uid] = load
@@ -395,7 +395,7 @@ class Capacity:
 
 
 def _keep(kept: dict[K, V], key: K, value: V) -> V:
-    """Keep what was asked for last."""
+    """Keep the most recently used entries."""
     kept[key] = value
     if len(kept) > _REMEMBERED:
         del kept[next(iter(kept))]

@@ -1,7 +1,7 @@
-"""Lanes: the gangs of one scheduler that wait behind their gates, and those that it is placing.
+"""Lanes: per scheduler, the gangs that wait behind their gates and those that are being placed.
 
 Each scheduler has a queue of its own, so the order of gangs matters within its lane only. Pods that
-name a scheduler which does not run hold up no lane but their own.
+name a scheduler which does not run delay only their own lane.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 FRESH: Final = "fresh"
 STUCK: Final = "stuck"
 TRIED: Final = "tried"
-"""Places of gangs that are being placed: one that was not refused often, one that was, and one that
-is tried without capacity, for the sake of an autoscaler."""
+"""Places of gangs that are being placed: rarely refused, often refused, and tried without capacity,
+to trigger an autoscaler."""
 
 
 class Lane:
-    """Gangs whose pods name the same scheduler, or the same several ones."""
+    """Gangs whose pods name the same scheduler, or the same set of schedulers."""
 
     def __init__(self, scheduler: str) -> None:
         self.scheduler = scheduler
@@ -39,11 +39,11 @@ class Lane:
 
     @property
     def is_active(self) -> bool:
-        """Whether something is to be done, now or when the settling gang's time is over."""
+        """Return whether the lane needs work, now or when the time of the settling gang is over."""
         return self.may_ungate or self.resume is not None or self.settling is not None
 
     def enqueue(self, group: TrackedGang, key: plugin.QueueKey | None) -> None:
-        """Keep a gang at its place in the queue; ``None`` takes it out. O(log gangs)."""
+        """Keep a gang at its place in the queue; ``None`` removes it. O(log gangs)."""
         if key == group.queued_as:
             return
         if group.queued_as is not None:
@@ -53,27 +53,27 @@ class Lane:
             insort(self.queue, (key, group), key=lambda each: each[0])
 
     def count_place(self, group: TrackedGang, place: str) -> None:
-        """Count the place that a gang takes; "" for none."""
+        """Record the place that a gang takes; "" for none."""
         if group.place != place:
             self.places[group.place] -= 1
             self.places[place] += 1
             group.place = place
 
     def has_place(self, in_flight: int, stuck: int) -> bool:
-        """Whether another incomplete gang may be ungated.
+        """Return whether another incomplete gang may be ungated.
 
-        Stuck gangs beyond their bound take places of others, but for one: however many gangs there
-        are that can never be placed, others still get their turn.
+        Stuck gangs beyond their limit take places of others, except for one: even with many gangs
+        that can never be placed, others still get their turn.
 
         Args:
-            in_flight: maximum of gangs that were not refused often.
-            stuck: maximum of gangs that were.
+            in_flight: maximum number of gangs that were rarely refused.
+            stuck: maximum number of gangs that were often refused.
         """
         excess = max(0, self.places[STUCK] - stuck)
         return self.places[FRESH] + min(excess, in_flight - 1) < in_flight
 
     def remove(self, group: TrackedGang) -> None:
-        """Forget a gang."""
+        """Remove a gang."""
         self.enqueue(group, None)
         self.count_place(group, "")
         self.begun.pop(group.key, None)

@@ -1,8 +1,8 @@
-"""What is known of each node of a cluster, kept up to date by what changes, in steps.
+"""Index of the nodes of a cluster, updated incrementally and in steps.
 
-A cluster has thousands of nodes and groups have pods of many shapes. So nothing is counted anew
-when something changes: it is noted which nodes have, and who is asked next looks at these alone. To
-look at all of them takes milliseconds, so that can be done in steps, too.
+A cluster has thousands of nodes and gangs have pods of many shapes. So nothing is recounted when a
+node changes: the change is logged, and the next query reads only the changed nodes. A scan of all
+nodes takes milliseconds, so that can be done in steps as well.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Final
 from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeRoom
 
 _MANY: Final = 1_000_000_000
-"""More pods than fit on any node."""
+"""Upper bound for the number of pods on a node."""
 
 ALL_PODS: Final = float("-inf")
-"""The level at which all pods have their room."""
+"""Level at which all pods use capacity."""
 NO_PODS: Final = float("inf")
-"""The level at which none has."""
+"""Level at which no pod uses capacity."""
 
 
 class Node:
-    """A node, or the pods of one that is not known.
+    """Node, or the pods of an unknown node.
 
     Args:
-        at: its number.
+        at: number of the node.
     """
 
     __slots__ = ("_free", "at", "room", "used")
@@ -40,7 +40,7 @@ class Node:
         self._free: dict[float, Mapping[str, int]] = {}
 
     def free(self, level: float) -> Mapping[str, int]:
-        """What pods of priorities from ``level`` on leave of what it offers."""
+        """Return the capacity that pods with a priority of at least ``level`` leave."""
         if self.room is None:
             return {}
         if not self.used:
@@ -56,12 +56,12 @@ class Node:
         return found
 
     def changed(self) -> None:
-        """Forget what was computed."""
+        """Invalidate cached results."""
         self._free.clear()
 
 
 class Log:
-    """Which nodes have changed, in order. Whoever has read up to some place goes on from there."""
+    """Log of changed nodes, in order. Each reader continues from its own position."""
 
     def __init__(self) -> None:
         self.entries: list[int] = []
@@ -71,32 +71,32 @@ class Log:
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """End position."""
         return self.start + len(self.entries)
 
     def note(self, at: int, nodes: int) -> None:
-        """A node has changed, of so many."""
+        """Record a change of a node; ``nodes`` is the number of nodes."""
         if self._last.get(at, -1) >= self._read:
-            return  # nobody has read of its last change yet
+            return  # its last change has not been read yet
         self._last[at] = self.end
         self.entries.append(at)
         if len(self.entries) > max(1024, 2 * nodes):
-            # Who has not read that has more to look at than there are nodes.
+            # A reader that is further behind has to read more entries than there are nodes.
             half = len(self.entries) // 2
             del self.entries[:half]
             self.start += half
 
     def was_read(self, to: int) -> None:
-        """Somebody knows all that comes before this place."""
+        """Record that some reader has read all entries before this position."""
         self._read = max(self._read, to)
 
 
 class Survey(ABC):
-    """Something that is known of each node.
+    """Information about each node.
 
     Args:
-        nodes: by number; ``None`` for numbers that are free.
-        log: which of them have changed.
+        nodes: nodes by number; ``None`` for unused numbers.
+        log: log of changed nodes.
     """
 
     def __init__(self, nodes: list[Node | None], log: Log) -> None:
@@ -107,15 +107,15 @@ class Survey(ABC):
 
     @property
     def known(self) -> bool:
-        """Whether all is known."""
+        """Return whether the information is complete."""
         return self._scan is None and self._place == self._log.end
 
     def reset(self) -> None:
-        """Begin again."""
+        """Start again."""
         self._place = -1
 
     def advance(self, steps: int) -> int:
-        """Look at no more than so many nodes; how many steps are left."""
+        """Process up to this number of nodes; return the number of steps left."""
         log = self._log
         if self._place < log.start:
             self._begin(len(self._nodes))
@@ -140,20 +140,20 @@ class Survey(ABC):
 
     @abstractmethod
     def _begin(self, nodes: int) -> None:
-        """Forget all; there are so many numbers of nodes."""
+        """Reset the information, for this number of nodes."""
 
     @abstractmethod
     def _look(self, at: int) -> None:
-        """Learn about a node, for the first time or because it has changed."""
+        """Process a node, new or changed."""
 
 
 class Admission(Survey):
-    """Which nodes let a pod in.
+    """Nodes that admit a pod.
 
     Args:
         nodes: see :class:`Survey`.
-        log: of nodes that have changed themselves.
-        placement: of the pod.
+        log: log of nodes that have changed themselves.
+        placement: constraints of the pod.
     """
 
     def __init__(self, nodes: list[Node | None], log: Log, placement: NodeConstraints) -> None:
@@ -173,12 +173,12 @@ class Admission(Survey):
         )
 
     def overlaps(self, other: Admission) -> bool:
-        """Whether a node lets both in."""
+        """Return whether a node admits both."""
         return bool(int.from_bytes(self.flags, "little") & int.from_bytes(other.flags, "little"))
 
 
 class _Rooms(Survey):
-    """Something about the room of the nodes that let pods in."""
+    """Information about the capacity of the nodes that admit pods."""
 
     def __init__(
         self, nodes: list[Node | None], log: Log, admissions: Iterable[Admission], level: float
@@ -189,11 +189,11 @@ class _Rooms(Survey):
 
     @property
     def known(self) -> bool:
-        """Whether all is known."""
+        """Return whether the information is complete."""
         return super().known and all(each.known for each in self._admissions)
 
     def advance(self, steps: int) -> int:
-        """See :class:`Survey`; a change of who is let in is also one of the node's room."""
+        """Advance as :class:`Survey`; a change of admission counts as one of capacity."""
         for each in self._admissions:
             steps = each.advance(steps)
             if not each.known:
@@ -208,14 +208,14 @@ class _Rooms(Survey):
 
 
 class Places(_Rooms):
-    """How many pods of a kind each node has room for.
+    """Number of pods of one kind that fit on each node.
 
     Args:
         nodes: see :class:`Survey`.
-        log: of nodes that have changed, or whose pods have.
-        admission: of the pods.
-        level: pods of lower priority make room.
-        asked: what a pod takes.
+        log: log of nodes that have changed, or whose pods have.
+        admission: nodes that admit the pods.
+        level: pods of lower priority are ignored.
+        asked: requests of a pod.
     """
 
     def __init__(
@@ -244,11 +244,11 @@ class Places(_Rooms):
         self._counts[at] = count
 
     def more(self, node: Node, freed: Mapping[int, Mapping[str, int]]) -> int:
-        """How many more there would be on a node without some of its pods.
+        """Return the number of additional pods that fit on a node without some of its pods.
 
         Args:
-            node: which.
-            freed: what these take, by priority.
+            node: node to check.
+            freed: requests of the pods to ignore, by priority.
         """
         free = self._free(node.at)
         if free is None:
@@ -272,7 +272,7 @@ class Places(_Rooms):
 
 
 class Totals(_Rooms):
-    """What is free on all nodes that let one of several kinds of pods in, by resource."""
+    """Total free resources of the nodes that admit one of several kinds of pods."""
 
     def __init__(
         self, nodes: list[Node | None], log: Log, admissions: Iterable[Admission], level: float

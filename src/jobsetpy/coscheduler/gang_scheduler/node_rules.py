@@ -1,4 +1,4 @@
-"""Which nodes let a pod in: node selectors, required node affinity, taints.
+"""Rules for the nodes that admit a pod: node selectors, required node affinity, taints.
 
 The rules are those of kube-scheduler's filters NodeAffinity, TaintToleration and NodeUnschedulable
 (Kubernetes documentation, "Assigning Pods to Nodes" and "Taints and Tolerations").
@@ -14,13 +14,13 @@ import attrs
 
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 NAME_FIELD: Final = "metadata.name"
-"""The one field of nodes that ``matchFields`` may ask for."""
+"""Only node field that ``matchFields`` may refer to."""
 
 MAX_REQUIREMENTS: Final = 100
 """Maximum number of requirements of a pod's node affinity that are checked for each node.
 
-A pod with more counts as let in by all of them: the scheduler decides. The check of capacity is
-necessary, never sufficient, and a pod with 20,000 terms would hold the loop for seconds.
+A pod with more is treated as admitted by all nodes: the scheduler decides. The check of capacity is
+necessary, never sufficient, and a pod with 20,000 terms would block the loop for seconds.
 """
 MAX_TOLERATIONS: Final = 100
 """Maximum number of tolerations that are checked; a pod with more tolerates all taints here."""
@@ -31,7 +31,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 @attrs.frozen(slots=True)
 class Taint:
-    """Of a node."""
+    """Taint of a node."""
 
     key: str
     value: str = ""
@@ -40,7 +40,7 @@ class Taint:
 
 @attrs.frozen(slots=True)
 class Toleration:
-    """Of a pod; an empty key or effect stands for all."""
+    """Toleration of a pod; an empty key or effect matches all."""
 
     key: str = ""
     operator: str = ""
@@ -48,18 +48,18 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether a node's taint does not keep the pod away."""
+        """Return whether a pod tolerates a node's taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
             return False
-        # Operators that are not known here (comparisons of numbers) may well be satisfied.
+        # Operators that are unknown here (comparisons of numbers) may be satisfied.
         return self.operator not in {"", "Equal"} or (bool(self.key) and self.value == taint.value)
 
 
 @attrs.frozen(slots=True)
 class Requirement:
-    """One of a term's ``matchExpressions`` or ``matchFields``."""
+    """Entry of a term's ``matchExpressions`` or ``matchFields``."""
 
     key: str
     operator: str
@@ -71,7 +71,7 @@ class Requirement:
         return frozenset(self.values)
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels satisfy it; an operator that is not known here may be satisfied."""
+        """Return whether labels satisfy it; an operator that is unknown here may be satisfied."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -97,13 +97,13 @@ class Requirement:
 
 @attrs.frozen(slots=True)
 class Term:
-    """One of the ``nodeSelectorTerms``: all it asks for has to hold; an empty one never does."""
+    """Entry of ``nodeSelectorTerms``: all its requirements must hold; an empty one never does."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
     def holds(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node satisfies it."""
+        """Return whether a node satisfies it."""
         if not self.labels and not self.fields:
             return False
         if not all(each.holds(labels) for each in self.labels):
@@ -114,21 +114,22 @@ class Term:
 
 @attrs.frozen(slots=True, cache_hash=True)
 class NodeConstraints:
-    """What of a pod decides which nodes let it in, however full they are.
+    """Properties of a pod that decide which nodes admit it, regardless of free capacity.
 
     Args:
-        selector: labels that its node has to have.
-        tolerations: taints that its node may have.
-        terms: of its required node affinity, one of which has to hold; ``None`` if it has none.
+        selector: required labels of its node.
+        tolerations: tolerations of taints of its node.
+        terms: terms of its required node affinity, one of which has to hold; ``None`` if it has
+            none.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     terms: tuple[Term, ...] | None = None
     checks_terms: bool = attrs.field(init=False, eq=False, repr=False)
-    """Whether it has terms, and no more than are checked."""
+    """Terms exist, and not more than are checked."""
     checks_tolerations: bool = attrs.field(init=False, eq=False, repr=False)
-    """Whether it has no more tolerations than are checked."""
+    """There are not more tolerations than are checked."""
 
     @checks_terms.default
     def _may_check_terms(self) -> bool:
@@ -145,13 +146,13 @@ class NodeConstraints:
 
 @attrs.frozen(slots=True)
 class NodeRoom:
-    """What a node has to offer, and to whom.
+    """Allocatable resources, labels and taints of a node.
 
     Args:
         allocatable: amounts by resource.
-        labels: of the node.
-        taints: of the node; that of an unschedulable one among them.
-        name: of the node.
+        labels: labels of the node.
+        taints: taints of the node, including that of an unschedulable one.
+        name: name of the node.
     """
 
     allocatable: Mapping[str, int]
@@ -160,7 +161,7 @@ class NodeRoom:
     name: str = ""
 
     def admits(self, placement: NodeConstraints) -> bool:
-        """Whether labels and taints let such a pod in."""
+        """Return whether labels and taints admit such a pod."""
         labels = self.labels
         for key, value in placement.selector:
             if labels.get(key) != value:
@@ -176,7 +177,7 @@ class NodeRoom:
 
 
 def _integer(text: str) -> int | None:
-    """A number of 64 bits, as the scheduler reads it."""
+    """Return a 64-bit integer, parsed as the scheduler does it."""
     if _INTEGER.fullmatch(text) is None:
         return None
     number = int(text)

@@ -1,4 +1,4 @@
-"""What a pod takes of a node.
+"""Resource requests of a pod.
 
 Amounts are integers, in thousandths of a resource's unit. Rules: Kubernetes documentation,
 "Resource Management for Pods and Containers", "Sidecar Containers" and "Pod Overhead".
@@ -15,18 +15,18 @@ from jobsetpy.reconcilers.rules.json_equality import quantity
 
 MILLI: Final = 1000
 Amounts = tuple[tuple[str, int], ...]
-"""Resources and how much of each, sorted, without zeros."""
+"""Amounts by resource, sorted, without zeros."""
 
 
 @lru_cache(maxsize=4096)
 def milli(text: str | float) -> int:
-    """A quantity in thousandths; 0 if it is none."""
+    """Return a quantity in thousandths; 0 if it is invalid."""
     value = quantity(text)
     return int(value * MILLI) if not isinstance(value, str) else 0
 
 
 def amounts(resources: Mapping[str, Any]) -> dict[str, int]:
-    """Quantities by resource."""
+    """Return quantities by resource."""
     return {name: milli(value) for name, value in resources.items()}
 
 
@@ -37,17 +37,17 @@ def pod_requests(
     pod_level: Mapping[str, Any] | None = None,
     overhead: Mapping[str, Any] | None = None,
 ) -> Amounts:
-    """What a pod takes of a node.
+    """Return the resource requests of a pod.
 
-    Containers run together, with the sidecars; other init containers one by one before them, each
-    beside the sidecars that were started before it. What is requested for the whole pod counts in
-    place of its containers' sum.
+    Containers run together with the sidecars; other init containers run one by one before them,
+    each together with the sidecars that were started before it. Requests at the pod level replace
+    the sum of the containers.
 
     Args:
-        containers: requests of each.
-        init_containers: requests of each in order, and whether it is a sidecar (it stays).
+        containers: requests of each container.
+        init_containers: requests of each in order, and True for a sidecar (it keeps running).
         pod_level: requests of the pod.
-        overhead: of its runtime class.
+        overhead: overhead of its runtime class.
     """
     total: Counter[str] = Counter()
     for requests in containers:

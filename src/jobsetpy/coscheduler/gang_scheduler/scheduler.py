@@ -1,28 +1,30 @@
-"""Which groups are lifted, which binds are held, answered or refused: a state machine without I/O.
+"""Gang scheduler: a state machine without I/O that ungates gangs and holds, binds or refuses pods.
 
-What happens goes in (pods seen and gone, binds asked for, members the scheduler found no node for,
-results, time); what is to be done comes out as a list of actions. A process around it holds the
-requests, writes to the API server, and calls :meth:`GangScheduler.tick` by :meth:`next_wake`.
+Inputs are events (pods seen and gone, bind requests, pods without a node, results, time); outputs
+are lists of actions. The process around it holds the requests, writes to the API server, and calls
+:meth:`GangScheduler.tick` by :meth:`next_wake`.
 
-* **One group settles at a time.** The scheduler queues pods by when it first saw them, so the order
-  among groups comes from here: the next group is lifted when each lifted pod of the one before has
+* **One gang settles at a time.** The scheduler queues pods by when it first saw them, so the order
+  among gangs is decided here: the next gang is ungated when each ungated pod of the one before has
   found a node, was found unschedulable, or is gone.
-* **Lifting cannot be undone**, so only a few incomplete groups are lifted at a time. One that fails
-  again and again gives its place to others, since it may never fit; of such there is a bound too.
-* **A group is bound as a whole or not at all**: binds are held until there are enough of them, or
+* **Ungating cannot be undone**, so only a few incomplete gangs are ungated at a time. One that
+  fails repeatedly gives its place to others, since it may never fit; the number of such gangs is
+  limited too.
+* **A gang is bound as a whole or not at all**: binds are held until there are enough of them, or
   their time is over. Then all are refused, and the scheduler gives up their reservations.
-* **Nobody gives way in vain**: a pod that finds no node costs its group nothing at first, and
-  others only what they hold without getting on themselves, and only where that room would help.
-* **Members that come without a gate wait for the others**: their binds are held while the group
-  grows, since nobody refused them before.
-* **A group for which there is no room stays gated**, if it is known how much room there is.
-* **A group that has waited for long gets the room that becomes free**: groups behind it in the
-  queue stay gated meanwhile. So none is overtaken for ever by smaller ones.
-* **Groups that ran out of time take turns**: while one of them has its turn, the others' binds are
-  refused. So one that fits gets on even if nothing is ever heard of unschedulable pods.
+* **No gang gives way in vain**: a pod that finds no node costs its gang nothing at first, and other
+  gangs only reservations with which they make no progress themselves, and only where that capacity
+  would help.
+* **Pods that are created without a gate wait for the others**: their binds are held while the gang
+  grows, since they were not refused before.
+* **A gang without capacity stays gated**, if the free capacity is known.
+* **A gang that has waited for long gets the capacity that becomes free**: gangs behind it in the
+  queue stay gated meanwhile. So none is overtaken forever by smaller ones.
+* **Gangs that timed out take turns**: during the turn of one of them, the others' binds are
+  refused. So one that fits makes progress even if unschedulable pods are never reported.
 
-Costs per event do not grow with the group, but for those that release or refuse all of it, nor with
-the number of groups that wait.
+Costs per event do not grow with the size of the gang, except for events that release or refuse all
+of it, nor with the number of waiting gangs.
 """
 
 from __future__ import annotations
@@ -62,25 +64,25 @@ from jobsetpy.reconcilers.coscheduling import plugin
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 RECENT_S: Final = 1.0
-"""So long after a group has given up its reservations, these count as its own."""
+"""Time in seconds after which capacity that a gang gave up no longer counts as its own."""
 
 _QUESTIONS: Final = 100
-"""So many groups at a time are asked about room; the rest when others have had their turn."""
+"""Maximum number of gangs checked for capacity per pass; the rest follow after other work."""
 
 _PORTION: Final = 500
-"""So many pods of a group are lifted or let go at a time."""
+"""Maximum number of pods of a gang ungated or released per pass."""
 
 _REFUSED: Final = 100
-"""So many held binds are refused at a time: each is answered, and its room is free again."""
+"""Maximum number of held binds refused per pass; each is answered, and frees its capacity."""
 
 _BUSY: Final = 100
-"""With more actions than this to carry out the next group is chosen in a step of its own."""
+"""Number of pending actions above which the next gang is chosen in a separate pass."""
 
 _IN_VAIN: Final = 6
 """Maximum doublings of the time until the next reservation of a gang that cannot be placed."""
 
 _CLOSER: Final = 8
-"""Of so many it is found out whether another one's room would help them."""
+"""Maximum number of gangs for which the capacity of another gang is checked."""
 
 
 def _queue_key(group: TrackedGang) -> plugin.QueueKey:
@@ -88,7 +90,7 @@ def _queue_key(group: TrackedGang) -> plugin.QueueKey:
 
 
 class GangScheduler:
-    """All groups of a cluster. ``now`` is a monotonic time in seconds everywhere."""
+    """State of all gangs of a cluster. ``now`` is a monotonic time in seconds everywhere."""
 
     def __init__(
         self,
@@ -129,21 +131,21 @@ class GangScheduler:
         self._out: list[Action] = []
 
     def pause(self) -> None:
-        """Decide nothing while pods are shown that were there before.
+        """Make no decisions while existing pods are listed.
 
-        The order of groups, and which of them are large enough, is known when all have been seen.
+        The order of gangs, and their sizes, are known only when all pods have been seen.
         """
         self._paused = True
 
     def resume(self, now: float) -> list[Action]:
-        """All have been seen."""
+        """Resume decisions: all existing pods have been seen."""
         self._paused = False
         return self._done(now)
 
-    # -- what happens -------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------
 
     def seen(self, pod: SeenPod, now: float) -> list[Action]:
-        """A pod is new, or has changed."""
+        """Handle a pod that is new or has changed."""
         uid = pod.member.uid
         known = self._pods.get(uid)
         if known is not None and (pod.ended or known.group.key != pod.group):
@@ -162,7 +164,7 @@ class GangScheduler:
             self._states[state] += 1
             group.add_kind(kind)
             group.gathers_until = now + self._limits.gather_s
-            # What was there before this process may have been lifted by the one before.
+            # Pods from before the start of this process may have been ungated by its predecessor.
             group.lifted |= self._paused and state is PodState.LIFTED
             if group.gathering:
                 self._gathering.set(group, group.gathers_until)
@@ -183,14 +185,14 @@ class GangScheduler:
         return self._done(now)
 
     def gone(self, uid: str, now: float) -> list[Action]:
-        """A pod was deleted."""
+        """Handle the deletion of a pod."""
         pod = self._pods.get(uid)
         if pod is not None:
             self._remove(pod)
         return self._done(now)
 
     def lift_failed(self, uid: str, now: float) -> list[Action]:
-        """A gate could not be taken off; it will be tried again."""
+        """Handle a failed removal of a gate; it will be tried again."""
         pod = self._pods.get(uid)
         if pod is not None and pod.state is PodState.LIFTED:
             self._move(pod, PodState.GATED)
@@ -198,11 +200,11 @@ class GangScheduler:
         return self._done(now)
 
     def unschedulable(self, uid: str, now: float) -> list[Action]:
-        """The scheduler has tried a member and found no node for it.
+        """Handle a pod for which the scheduler has found no node.
 
-        Its group keeps what it holds: there may be room in time. But of two groups that cannot be
-        complete for want of room, the younger one gives way if its room helps the older: so they do
-        not wait for each other until their time is over.
+        Its gang keeps its reservations: capacity may become free. But of two gangs that cannot be
+        complete for lack of capacity, the younger one gives way if its capacity helps the older: so
+        they do not wait for each other until they time out.
         """
         pod = self._pods.get(uid)
         if pod is None or pod.state not in {PodState.LIFTED, PodState.UNSCHEDULABLE}:
@@ -218,11 +220,11 @@ class GangScheduler:
         return self._done(now)
 
     def promised(self, uid: str, now: float) -> list[Action]:
-        """A member is to have the room of pods that are deleted for it.
+        """Handle a pod that gets the capacity of pods that are deleted for it.
 
-        The scheduler looks at it again when these are gone. But it can miss that, if they were
-        deleted for another member at the same time; then only the group's timeout has it look
-        again. So that is shorter while one of its pods waits for this.
+        The scheduler tries it again when these are gone. But it can miss that, if they were deleted
+        for another pod at the same time; then only the gang's timeout makes it try again. So that
+        is shorter while one of its pods waits for this.
         """
         pod = self._pods.get(uid)
         if pod is not None and pod.state is PodState.LIFTED:
@@ -233,12 +235,12 @@ class GangScheduler:
         return self._done(now)
 
     def bind_asked(self, ticket: int, uid: str, now: float) -> list[Action]:
-        """The scheduler has found a node for a pod, and asks for the bind.
+        """Handle a bind request of the scheduler, which has found a node for a pod.
 
         Args:
-            ticket: names the request; never used twice.
-            uid: of the pod.
-            now: the time.
+            ticket: identifier of the request; never used twice.
+            uid: UID of the pod.
+            now: current time.
         """
         pod = self._pods.get(uid)
         if pod is None:
@@ -263,7 +265,7 @@ class GangScheduler:
             if not group.begun:
                 group.begun = True
                 self._observer.lifted(info, 0)
-            # One that is permitted is let go by the review below.
+            # A permitted one is released by the review below.
             if not permitted and group.deadline is None:
                 longest_s = self._limits.promise_s if group.promised else float("inf")
                 self._set_deadline(group, now + min(self._permit_timeout(info), longest_s))
@@ -271,7 +273,7 @@ class GangScheduler:
         return self._done(now)
 
     def _obstacle(self, group: TrackedGang, now: float) -> str:
-        """Why a bind of a pod of a group is refused now; "" if it is not."""
+        """Return why a bind of a pod of a gang is refused now; "" if it is not."""
         wanted = group.info().min_available
         if group.not_before > now and not group.complete:
             return "backs off"
@@ -286,7 +288,7 @@ class GangScheduler:
         return ""
 
     def bind_cancelled(self, ticket: int, now: float) -> list[Action]:
-        """Whoever asked for a bind is gone: its reservation is, too."""
+        """Handle the loss of a bind request's client: its reservation is gone as well."""
         pod = self._tickets.pop(ticket, None)
         if pod is not None and pod.state is PodState.WAITING:
             self._move(pod, PodState.LIFTED)
@@ -294,7 +296,7 @@ class GangScheduler:
         return self._done(now)
 
     def bind_done(self, uid: str, *, ok: bool, now: float) -> list[Action]:
-        """How a :class:`Bind` went. One that failed is asked for again, and then passes at once."""
+        """Handle the result of a :class:`Bind`; a failed one is requested again and not held."""
         pod = self._pods.get(uid)
         if pod is not None and pod.state is PodState.BINDING:
             self._move(pod, PodState.BOUND if ok else PodState.LIFTED)
@@ -302,14 +304,14 @@ class GangScheduler:
         return self._done(now)
 
     def room_grew(self, now: float, *, freed: bool = True) -> list[Action]:
-        """There may be more room than before.
+        """Handle a possible increase of free capacity.
 
         Args:
-            now: the time.
+            now: current time.
             freed: pods or nodes have changed; not only reservations were given up.
 
-        A group that backs off need not any longer if there may be room for it now; but not by
-        what it has just given up itself.
+        The back-off of a gang ends if it may fit now, but not because of capacity that it has just
+        given up itself.
         """
         for group in self._refused.values():
             own = not freed and group.gave_up_at > now - RECENT_S
@@ -322,19 +324,20 @@ class GangScheduler:
     def preempt(
         self, victims: Mapping[str, Iterable[str]], now: float, *, preemptor: str = ""
     ) -> Preemption | None:
-        """Keep pods that only wait from being deleted for a pod of higher priority.
+        """Protect pods that only wait from being deleted for a pod of higher priority.
 
-        Their groups are refused instead, which frees the room as well. Where another node offers no
-        waiting pods as victims, and none offers only such, the choice is left to it. Nothing is
-        deleted for a member of a group that is too small, or cannot be complete even so.
+        Their gangs are refused instead, which frees the capacity as well. If some nodes have no
+        waiting pods among their victims, and no node has only such, the scheduler chooses among
+        these nodes. No pod is deleted for a gang that is too small, or that cannot be complete even
+        then.
 
         Args:
-            victims: by node, the UIDs of those that would be deleted there.
-            now: the time.
-            preemptor: UID of the pod that needs the room.
+            victims: UIDs of the pods that would be deleted, by node.
+            now: current time.
+            preemptor: UID of the pod that needs the capacity.
 
         Returns:
-            The answer; ``None`` if it is not known yet how much room there is.
+            The answer; ``None`` if the free capacity is not known yet.
         """
         pod = self._pods.get(preemptor)
         if pod is not None and not pod.group.complete:
@@ -359,7 +362,7 @@ class GangScheduler:
         return Preemption("spared", {}, self._done(now))
 
     def tick(self, now: float) -> list[Action]:
-        """Time has passed."""
+        """Handle the passage of time."""
         self._go_on()
         while (group := self._gathering.pop(now)) is not None:
             if group.gathering:
@@ -387,7 +390,7 @@ class GangScheduler:
         return self._done(now)
 
     def next_wake(self, now: float) -> float | None:
-        """When :meth:`tick` is due; ``None`` if nothing waits for time to pass. O(log groups)."""
+        """Return when :meth:`tick` is due; ``None`` if no timer is set. O(log gangs)."""
         moments = [
             self._deadlines.first(),
             self._gathering.first(),
@@ -413,7 +416,7 @@ class GangScheduler:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def finish(self, now: float) -> list[Action]:
-        """The rest of what was decided: nothing more is asked of the planner."""
+        """Return all remaining actions; no further events may follow."""
         out = self._done(now)
         while self._unfinished:
             self._go_on()
@@ -421,7 +424,7 @@ class GangScheduler:
         return out
 
     def standing(self, key: PodGroupKey) -> Standing | None:
-        """Where a group stands; ``None`` if it has no pods."""
+        """Return the state of a gang; ``None`` if it has no pods."""
         group = self._groups.get(key)
         if group is None:
             return None
@@ -436,18 +439,18 @@ class GangScheduler:
         )
 
     def census(self) -> Census:
-        """How many groups and pods there are; O(1)."""
+        """Return the numbers of gangs and pods; O(1)."""
         pods = {state.value: count for state, count in (+self._states).items()}
         return Census(+self._stages, pods)
 
     def lacks_room(self, key: PodGroupKey) -> bool:
-        """Whether a group is kept behind its gates because there certainly is no room for it."""
+        """Return whether a gang stays gated because it certainly does not fit."""
         group = self._groups.get(key)
         waits = group is not None and key in self._ready and not group.complete
         return waits and group is not None and self._may_fit(group) is False
 
     def queue_is_empty(self) -> bool:
-        """Whether no gang has to wait for its turn or for capacity; O(incomplete gangs).
+        """Return whether no gang has to wait for its turn or for capacity; O(incomplete gangs).
 
         Gangs that are being placed and were not refused before do not count as waiting.
         """
@@ -460,28 +463,28 @@ class GangScheduler:
         )
 
     def disagreements(self, key: PodGroupKey) -> list[str]:
-        """In what a group's pods differ that should be the same for all of them; for people."""
+        """Return the differences between pods of a gang that should be equal, for users."""
         group = self._groups.get(key)
         return [] if group is None else group.disagreements()
 
     def first_member(self, key: PodGroupKey) -> str:
-        """UID of the pod of a group whose name comes first; "" if it has none. O(its pods)."""
+        """Return the UID of a gang's first pod by name; "" if it has none. O(its pods)."""
         group = self._groups.get(key)
         pods = chain.from_iterable(each.values() for each in group.pods.values()) if group else ()
         first = min(pods, key=attrgetter("name"), default=None)
         return "" if first is None else first.uid
 
     def states(self) -> dict[str, PodState]:
-        """The state of every pod, by UID."""
+        """Return the state of every pod, by UID."""
         return {uid: pod.state for uid, pod in self._pods.items()}
 
     # -- groups -------------------------------------------------------------------------------
 
     def _unbound(self, uid: str) -> bool:
-        """Whether room is no more than reserved for a pod.
+        """Return whether a pod has only a reservation.
 
-        Or was until just now: the scheduler takes notice of one refused bind after the other, and
-        in between thinks of the rest as pods that can be deleted.
+        This includes reservations given up just now: the scheduler processes refused binds one by
+        one, and meanwhile treats the other pods as possible victims.
         """
         pod = self._pods.get(uid)
         if pod is None or pod.group.releasing:
@@ -556,7 +559,7 @@ class GangScheduler:
         )
 
     def _reject(self, group: TrackedGang, cause: Cause, reason: str, now: float) -> None:
-        """Refuse what is held; retries are refused for a while, longer each time."""
+        """Refuse held binds; retries are refused for a while, longer each time."""
         limits = self._limits
         waiting = list(group.pods[PodState.WAITING])
         refused = plugin.unreserve(group.info(), running=group.running, waiting=waiting)
@@ -565,7 +568,7 @@ class GangScheduler:
             group.gave_up_at = now
             group.refusing = reason
             self._refuse_some(group)
-        # What was found unschedulable may fit now, and will be tried again.
+        # Unschedulable pods may fit now, and will be tried again.
         for pod in list(group.pods[PodState.UNSCHEDULABLE].values()):
             self._move(pod, PodState.LIFTED)
         pause_s = min(limits.first_backoff_s * 2**group.failures, limits.longest_backoff_s)
@@ -575,7 +578,7 @@ class GangScheduler:
             self._turn = None
         self._set_deadline(group, None)
         self._review(group)
-        self._wake(group)  # its place may be another's now
+        self._wake(group)  # another gang may take its place now
 
     def _set_deadline(self, group: TrackedGang, at: float | None) -> None:
         group.deadline = at
@@ -585,7 +588,7 @@ class GangScheduler:
             self._deadlines.set(group, at)
 
     def _release(self, group: TrackedGang) -> None:
-        """Have held binds carried out, some at a time: from now on none is refused."""
+        """Execute held binds, some at a time: from now on none is refused."""
         waiting = group.pods[PodState.WAITING]
         if not group.releasing:
             self._observer.released(group.info(), len(waiting))
@@ -606,7 +609,7 @@ class GangScheduler:
         self._put(self._unfinished, group, wanted=bool(waiting))
 
     def _go_on(self) -> None:
-        """Go on with groups that are let go, or refused: some pods at a time, in all."""
+        """Continue releases and refusals of gangs, up to a total number of pods per pass."""
         for group in list(self._unfinished.values()):
             if group.refusing:
                 self._refuse_some(group)
@@ -615,7 +618,7 @@ class GangScheduler:
                 return
 
     def _review(self, group: TrackedGang) -> None:
-        """Bring everything that depends on the counts of a group, which has pods, up to date."""
+        """Update everything that depends on the counters of a gang with pods."""
         info = group.info()
         large = group.is_large
         if group.gathering and large:
@@ -668,9 +671,9 @@ class GangScheduler:
         self._count(group, group.stage)
 
     def _large_soon(self, group: TrackedGang, now: float) -> bool:
-        """Whether a group has enough pods, or may have when those that are being created are seen.
+        """Return whether a gang has enough pods, or may have once new pods are seen.
 
-        That is so as long as new ones come. One that was refused before has had that time.
+        That holds as long as new ones appear. A gang that was refused before has had that time.
         """
         if group.is_large:
             return True
@@ -720,7 +723,7 @@ class GangScheduler:
             self._active.pop(lane, None)
 
     def _wake(self, group: TrackedGang) -> None:
-        """Have the queue of a gang's lane looked at."""
+        """Mark the lane of a gang for the next pass."""
         if group.lane is not None:
             self._wake_lane(group.lane)
 
@@ -744,7 +747,7 @@ class GangScheduler:
     # -- giving way ---------------------------------------------------------------------------
 
     def _untangle(self, now: float) -> None:
-        """Of groups that lack nodes and hold some, have the youngest give way if that helps."""
+        """Let the youngest gang with missing nodes and with reservations give way, if it helps."""
         lacking = sorted((g for g in self._flying.values() if g.lacks_a_node), key=_queue_key)
         for at, first in enumerate(lacking):
             if first.not_before > now:
@@ -758,9 +761,9 @@ class GangScheduler:
                 return
 
     def _give_up_lacking(self, now: float) -> None:
-        """Groups that lack nodes for long give up what they hold, if others wait for it.
+        """Let gangs that miss nodes for long give up their reservations, if others wait for them.
 
-        One that holds nothing has failed, too: it gives its place among those that are tried.
+        A gang without reservations has failed, too: it gives up its place among those being tried.
         """
         due = []
         while (group := self._lacking.pop(now)) is not None:
@@ -777,7 +780,7 @@ class GangScheduler:
             self._reject(group, Cause.UNSCHEDULABLE, why, now)
 
     def _is_in_the_way(self, group: TrackedGang) -> bool:
-        """Whether another group waits for room, and what this one holds would help it."""
+        """Return whether another gang waits for capacity and this one's reservations would help."""
         refused = (o for o in self._flying.values() if o.lacks_a_node or o.failures)
         others = (
             other
@@ -790,14 +793,14 @@ class GangScheduler:
         return any(self._helps(other, [group]) for other in islice(others, _CLOSER))
 
     def _first_in_queues(self, group: TrackedGang) -> Iterator[TrackedGang]:
-        """Gangs at the front of the queues, those of a gang's own lane first."""
+        """Return gangs at the front of the queues, those of the gang's own lane first."""
         own = group.lane
         lanes = chain((own,), (lane for lane in self._lanes.values() if lane is not own))
         queued = chain.from_iterable(islice(lane.queue, _QUESTIONS) for lane in lanes if lane)
         return (each for _, each in islice(queued, _QUESTIONS))
 
     def _helps(self, group: TrackedGang, others: list[TrackedGang]) -> bool:
-        """Whether a group may fit if others gave up what they hold, and does not so far."""
+        """Return whether a gang may fit only if others gave up their reservations."""
         if self._room is None:
             return True
         if not group.lacks_a_node and self._may_fit(group):
@@ -817,7 +820,7 @@ class GangScheduler:
         return bool(pods[PodState.BOUND]) and not group.started and not on_the_way
 
     def _end_partial(self, now: float) -> None:
-        """Groups of which only a part has been bound, and nothing has changed for long."""
+        """Handle gangs that are only partly bound and have not changed for long."""
         limits = self._limits
         while (group := self._partial.pop(now)) is not None:
             bound = group.pods[PodState.BOUND]
@@ -826,7 +829,7 @@ class GangScheduler:
             self._partial.set(group, now + limits.partial_s)
             progress = len(bound) != group.bound_before
             group.bound_before = len(bound)
-            # Pods that are made after others had started take the place of some that were lost.
+            # Pods that were created after others had started replace some that were lost.
             left = (
                 pod
                 for state in (PodState.LIFTED, PodState.UNSCHEDULABLE, PodState.WAITING)
@@ -845,10 +848,10 @@ class GangScheduler:
     # -- turns --------------------------------------------------------------------------------
 
     def _give_turn(self, late: list[TrackedGang], now: float) -> None:
-        """Let one group try alone, of those that wait the one that has failed the least often.
+        """Give one gang a turn to be tried alone: the waiting one with the fewest failures.
 
-        The others that have failed in this way give up what they hold. A turn lasts until each of
-        the group's pods can have come back from the scheduler's back-off.
+        The others that have failed in this way give up their reservations. A turn lasts until each
+        of the gang's pods can have come back from the scheduler's back-off.
         """
         waiting = [group for group in self._flying.values() if group not in late] or [
             group for group in late if group.in_flight
@@ -873,7 +876,7 @@ class GangScheduler:
         return not group.complete and (group.key in self._ready or group.in_flight)
 
     def _watch_new(self, now: float) -> None:
-        """Have groups that have begun to wait get a reservation after a while."""
+        """Set timers for reservations of gangs that have begun to wait."""
         limits = self._limits
         for group in self._new:
             if not group.kinds:
@@ -890,13 +893,14 @@ class GangScheduler:
         self._starving.set(group, at, _queue_key(group))
 
     def _reserve(self, now: float) -> None:
-        """Keep the capacity that becomes free for one gang that has waited for long and lacks it.
+        """Reserve the capacity that becomes free for one gang that has waited for long.
 
-        It may never be placed, for a reason that is not counted. So the reservation ends when there
+        It may never be placed, for a reason that is not checked. So the reservation ends when there
         is capacity and each of its pods can have come back from the scheduler's back-off, or after
-        as long as the gang had waited; then others get on for as long, and the next reservation
-        lasts twice as long: a gang that can be placed is started, however long the pods run that
-        have the capacity. One that was offered capacity in vain waits twice as long each time.
+        as long as the gang had waited; then other gangs proceed for the same time, and the next
+        reservation lasts twice as long: a gang that can be placed is started, even if the pods that
+        use the capacity run for long. One that was offered capacity in vain waits twice as long
+        each time.
         """
         self._end_reservation(now)
         if self._reserved_for is not None or self._room is None:
@@ -921,12 +925,12 @@ class GangScheduler:
                 taken = self._takes_reservation(group, due_at, now)
 
     def _takes_reservation(self, group: TrackedGang, due_at: float, now: float) -> bool:
-        """Reserve for a gang if it lacks capacity; ``False`` if another one may be asked."""
+        """Reserve for a gang if it needs capacity; return ``False`` if another one may be tried."""
         assert self._room is not None
         ever = self._may_ever_fit(group)
         fits = self._room.fits(group.key, self._missing(group)) if ever else False
         if ever is None or fits is None:
-            self._starves(group, due_at)  # it is asked again when that is known
+            self._starves(group, due_at)  # it is tried again when the answer is known
             return True
         if not ever:
             self._starves(group, now + self._limits.reserve_after_s)
@@ -940,7 +944,7 @@ class GangScheduler:
         return True
 
     def _end_reservation(self, now: float) -> None:
-        """End the reservation when its time is over, or when it has had its effect."""
+        """End the reservation when its time is over, or when it was used."""
         group = self._reserved_for
         if group is None or self._room is None:
             return
@@ -961,7 +965,7 @@ class GangScheduler:
         self._wake_all()
 
     def _round_s(self, group: TrackedGang) -> float:
-        """Time in which each pod of a gang can have come back from the scheduler's back-off."""
+        """Return the time in which all pods of a gang can return from the scheduler's back-off."""
         limits = self._limits
         return limits.longest_backoff_s + limits.settle_s + limits.settle_per_pod_s * group.size
 
@@ -970,29 +974,29 @@ class GangScheduler:
         return float(self._limits.reserve_after_s * 2 ** min(max(doubled, 0), 20))
 
     def _leaves_room(self, group: TrackedGang) -> bool:
-        """Whether a group must not take room because it is kept for one ahead of it."""
+        """Return whether a gang must leave its capacity to the reservation of an earlier one."""
         first = self._reserved_for
         if first is None or self._room is None or group.complete:
             return False
         ahead = plugin.less(first.info(), group.info())
         return ahead and self._room.compete(first.key, group.key)
 
-    # -- room ---------------------------------------------------------------------------------
+    # -- capacity -----------------------------------------------------------------------------
 
     def _may_fit(self, group: TrackedGang) -> bool | None:
-        """Whether there may be room for a group; ``None``: that is not known yet."""
+        """Return whether a gang may fit; ``None`` if that is not known yet."""
         if self._room is None or not group.info().needs_room:
             return True
         return self._room.fits(group.key, self._missing(group))
 
     def _may_ever_fit(self, group: TrackedGang) -> bool | None:
-        """The same, if there were no others."""
+        """Return :meth:`_may_fit` for a cluster without other pods."""
         if self._room is None:
             return True
         return self._room.ever_fits(group.key, self._missing(group))
 
     def _too_large(self, group: TrackedGang) -> bool:
-        """Whether more binds would have to be held than can be."""
+        """Return whether a gang needs more held binds than are possible."""
         held = self._limits.held
         if not held or group.complete:
             return False
@@ -1009,7 +1013,7 @@ class GangScheduler:
         else:
             groups.pop(group.key, None)
 
-    # -- lifting ------------------------------------------------------------------------------
+    # -- ungating -----------------------------------------------------------------------------
 
     def _done(self, now: float) -> list[Action]:
         self._watch_new(now)
@@ -1017,19 +1021,19 @@ class GangScheduler:
             return []
         for lane in list(self._active):
             if len(self._out) > _BUSY:
-                break  # there is enough to do: the next wake-up is due immediately
+                break  # enough actions: the next wake-up is due immediately
             self._advance(lane, now)
         out, self._out = self._out, []
         return out
 
     def _advance(self, lane: Lane, now: float) -> None:
-        """Ungate the next pods of a lane, if the gang before has settled."""
+        """Ungate the next pods of a lane, if the previous gang has settled."""
         settling = lane.settling
         if settling is not None and (not settling.unsettled or settling.settle_by <= now):
             settling.unsettled.clear()
             lane.settling, lane.may_ungate = None, True
         if lane.settling is not None:
-            # Those that came since belong to it: they go with it.
+            # New pods of the settling gang are ungated with it.
             if lane.settling.key in self._ready and lane.settling.not_before <= now:
                 self._lift(lane, lane.settling, now)
         else:
@@ -1042,12 +1046,11 @@ class GangScheduler:
             self._active.pop(lane, None)
 
     def _choose(self, lane: Lane, now: float) -> TrackedGang | None:
-        """The next gang to ungate: one that is in part, or the first for which there is capacity.
+        """Return the next gang to ungate: a partly ungated one, or the first that may fit.
 
-        After some questions about capacity it continues where it has stopped when it is called
-        again.
+        After a number of capacity checks the next call continues where this one stopped.
         """
-        # One that is ungated in part is finished first: its pods are in the scheduler's queue.
+        # A partly ungated gang is finished first: its pods are in the scheduler's queue.
         begun = [group for group in lane.begun.values() if group.not_before <= now]
         if begun:
             return min(begun, key=_queue_key)
@@ -1077,11 +1080,11 @@ class GangScheduler:
                 continue
             fits = self._may_fit(group)
             if fits is not False:
-                return group if fits else None  # the order is kept while that is found out
+                return group if fits else None  # the order is kept until the answer is known
         return None
 
     def _choose_without_place(self, lane: Lane, now: float) -> TrackedGang | None:
-        """The same while enough incomplete gangs are ungated."""
+        """Return the next gang to ungate while the places for incomplete gangs are taken."""
         whole = [group for group in lane.whole.values() if group.not_before <= now]
         if whole:
             return min(whole, key=_queue_key)
@@ -1093,7 +1096,7 @@ class GangScheduler:
         return first if self._may_fit(first) else None
 
     def _refuse_too_large(self, group: TrackedGang) -> bool:
-        """Whether a group can never start; it is told of once."""
+        """Return whether a gang can never start; it is reported once."""
         too_large = self._too_large(group)
         if too_large and not group.too_large:
             self._observer.too_large(group.info(), self._limits.held)

@@ -1,4 +1,4 @@
-"""What the planner of coscheduling keeps of pods and groups, is told, and answers."""
+"""Inputs, state and actions of the gang scheduler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobsetpy.reconcilers.coscheduling.plugin import (
 
 
 class PodState(Enum):
-    """How far a member is."""
+    """State of a pod in a gang."""
 
     GATED = "gated"
     LIFTED = "lifted"
@@ -28,21 +28,21 @@ class PodState(Enum):
     BINDING = "binding"
     BOUND = "bound"
 
-    # By identity, as they are compared: Enum's own is a function in Python, called for each lookup.
+    # Hash by identity: that of Enum is a Python function, called for each lookup.
     __hash__ = object.__hash__
 
 
 @attrs.frozen(kw_only=True)
 class SeenPod:
-    """A pod with a group, as the cache has it.
+    """Pod of a gang, as observed in the cache.
 
     Args:
-        group: its group.
-        name: of the pod.
-        member: what it says of its group; ``bound`` if it has a node.
-        gated: whether our gate is on it.
-        ended: finished, or being deleted.
-        bound_at: when it got its node, by the API server's clock; ``None`` if it has none.
+        group: gang of the pod.
+        name: name of the pod.
+        member: properties that matter to its gang; ``bound`` if it has a node.
+        gated: it has our scheduling gate.
+        ended: it has finished, or is being deleted.
+        bound_at: time at which it got its node, by the API server's clock; ``None`` without a node.
     """
 
     group: PodGroupKey
@@ -55,7 +55,7 @@ class SeenPod:
 
 @attrs.frozen
 class Lift:
-    """Take the gate off a pod."""
+    """Remove the scheduling gate of a pod."""
 
     group: PodGroupKey
     name: str
@@ -64,7 +64,7 @@ class Lift:
 
 @attrs.frozen
 class Bind:
-    """Bind the pod of a held request; then say how it went, and answer."""
+    """Bind the pod of a held request; then report the result, and answer."""
 
     ticket: int
     uid: str
@@ -81,7 +81,7 @@ class Refuse:
 
 @attrs.frozen
 class LookUp:
-    """The pod is not known: read it. If it is of a group, show it and ask again; else bind it."""
+    """Read an unknown pod. If it is in a gang, report it and repeat the request; else bind it."""
 
     ticket: int
     uid: str
@@ -89,7 +89,7 @@ class LookUp:
 
 @attrs.frozen
 class Evict:
-    """Have a pod with a node deleted: the rest of its group has found none."""
+    """Delete a pod with a node: the rest of its gang has found none."""
 
     group: PodGroupKey
     name: str
@@ -101,34 +101,34 @@ Action = Lift | Bind | Refuse | LookUp | Evict
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """Bounds of the planner.
+    """Limits of the gang scheduler.
 
     Args:
-        in_flight: maximum incomplete groups lifted at a time.
-        stuck: maximum besides these that have failed ``stuck_after`` times.
-        stuck_after: see there.
-        settle_s: a lifted group counts as settled after this time, plus ``settle_per_pod_s`` for
-            each pod.
-        settle_per_pod_s: see there.
-        patience_s: an incomplete group with a pod that found no node keeps what it holds for so
-            long before others that could use its room get it; only the first time that it is tried.
-        promise_s: the longest timeout of an incomplete group while one of its pods waits for pods
-            that are deleted for it.
-        permit_s: binds of an incomplete group are held for this time, plus ``permit_per_pod_s`` for
-            each pod it needs, at most ``longest_permit_s``.
-        permit_per_pod_s, longest_permit_s: see there. The scheduler has to wait longer than the
-            longest for an answer.
-        gather_s: binds of a group that has yet too few pods are held as long as new ones come, each
-            within this time; 0 refuses them.
-        first_backoff_s: binds of a group that was refused are refused for this time, then for twice
-            as long each time, at most ``longest_backoff_s``.
-        longest_backoff_s: see there.
-        reserve_after_s: a group that has waited for so long gets the room that becomes free, if it
-            may fit into the empty cluster; 0 for never.
-        partial_s: a group that was let go and could be bound only in part, since others took its
-            room, is told of when nothing has changed for so long; 0 for never.
-        delete_partial: its pods that are bound are deleted then.
-        held: maximum binds that can be held at a time; 0 for no bound.
+        in_flight: maximum number of incomplete gangs ungated at a time.
+        stuck: additional maximum for gangs that have failed ``stuck_after`` times.
+        stuck_after: number of failures after which a gang counts as stuck.
+        settle_s: time in seconds after which an ungated gang counts as settled, plus
+            ``settle_per_pod_s`` for each pod.
+        settle_per_pod_s: additional settling time for each pod, in seconds.
+        patience_s: time in seconds for which an incomplete gang with an unschedulable pod keeps its
+            reservations before other gangs get them; applies to its first attempt only.
+        promise_s: maximum timeout in seconds of an incomplete gang while one of its pods waits for
+            the deletion of other pods.
+        permit_s: time in seconds for which binds of an incomplete gang are held, plus
+            ``permit_per_pod_s`` for each required pod, at most ``longest_permit_s``.
+        permit_per_pod_s, longest_permit_s: additional time per pod, and maximum, in seconds. The
+            scheduler's timeout has to exceed the maximum.
+        gather_s: interval in seconds within which new pods have to appear for the binds of a gang
+            with too few pods to be held; 0 refuses them.
+        first_backoff_s: time in seconds for which binds of a refused gang are refused; doubled each
+            time, at most ``longest_backoff_s``.
+        longest_backoff_s: maximum back-off, in seconds.
+        reserve_after_s: waiting time in seconds after which capacity that becomes free is reserved
+            for a gang, if it may fit into the empty cluster; 0 for never.
+        partial_s: time in seconds without changes after which a released gang is reported as bound
+            in part, because other pods took its capacity; 0 for never.
+        delete_partial: delete its bound pods then.
+        held: maximum number of binds that can be held at a time; 0 for no limit.
     """
 
     in_flight: int = 4
@@ -151,45 +151,45 @@ class Limits:
 
 
 class Cause(Enum):
-    """Why a group's held binds were refused."""
+    """Reason for refusing a gang's held binds."""
 
     UNSCHEDULABLE = "unschedulable"
     """One of its pods found no node."""
     YIELDED = "yielded"
-    """An older group found no node, and this one held room."""
+    """An older gang found no node, and this one held capacity."""
     TIMEOUT = "timeout"
     """It was not complete in time."""
     PREEMPTED = "preempted"
-    """A pod of higher priority needs its room."""
+    """A pod of higher priority needs its capacity."""
     TOO_SMALL = "too_small"
-    """Pods went away while it waited."""
+    """Pods were deleted while it waited."""
 
 
 class Observer(Protocol):
-    """Is told of each decision about a group as it is taken. Changes nothing of the planner."""
+    """Observer of decisions about gangs, called as they are made. It must not change any state."""
 
     def lifted(self, group: PodGroupInfo, pods: int) -> None:
-        """Gates of so many of its pods are to be taken off; 0: it has come without gates."""
+        """Gates of this number of its pods are removed; 0: its pods have no gates."""
         ...
 
     def released(self, group: PodGroupInfo, pods: int) -> None:
-        """It is complete: so many held binds are to be carried out."""
+        """It is complete: this number of held binds is executed."""
         ...
 
     def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
-        """It cannot be complete now: so many held binds are refused."""
+        """It cannot be complete now: this number of held binds is refused."""
         ...
 
     def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
-        """Others took its room while it was let go; whether what is bound is deleted."""
+        """Other pods took its capacity during its release; its bound pods may be ``deleted``."""
         ...
 
     def too_large(self, group: PodGroupInfo, held: int) -> None:
-        """It needs more held binds than are possible: it never starts."""
+        """It needs more held binds than are possible and never starts."""
         ...
 
     def staged(self, key: PodGroupKey, stage: str) -> None:
-        """It is at another stage, see :class:`Census`; "" if its last pod is gone."""
+        """Its stage has changed, see :class:`Census`; "" if its last pod is gone."""
         ...
 
     def forgotten(self, key: PodGroupKey) -> None:
@@ -199,12 +199,12 @@ class Observer(Protocol):
 
 @attrs.frozen
 class Preemption:
-    """The answer to the scheduler's question whether pods may be deleted for another one.
+    """Answer to the scheduler's request to delete pods for another one.
 
     Args:
-        outcome: ``allowed``, ``spared`` (groups that only wait give up their room) or ``refused``.
-        nodes: those that remain, each with all its victims.
-        actions: what is to be done.
+        outcome: ``allowed``, ``spared`` (waiting gangs give up their reservations) or ``refused``.
+        nodes: remaining nodes, each with all its victims.
+        actions: actions to execute.
     """
 
     outcome: str
@@ -213,61 +213,61 @@ class Preemption:
 
 
 class Room(Protocol):
-    """Knows how much room there is.
+    """Source of information about free capacity.
 
-    An answer of ``None`` is one that takes longer: :meth:`GangScheduler.room_grew` is called when
+    ``None`` is returned if an answer takes longer: :meth:`GangScheduler.room_grew` is called when
     it is known.
     """
 
     def fits(self, group: PodGroupKey, wanted: int) -> bool | None:
-        """Whether there may be room for so many of a group's pods that have no node yet.
+        """Return whether this number of a gang's pods without a node may fit.
 
-        ``False`` only if there certainly is none.
+        ``False`` only if they certainly do not fit.
         """
         ...
 
     def ever_fits(self, group: PodGroupKey, wanted: int) -> bool | None:
-        """The same, if there were no other pods."""
+        """Return :meth:`fits` for a cluster without other pods."""
         ...
 
     def fits_without(
         self, group: PodGroupKey, wanted: int, others: Iterable[PodGroupKey]
     ) -> bool | None:
-        """The same, if other groups gave up what is reserved for them."""
+        """Return :meth:`fits` without the reservations of other gangs."""
         ...
 
     def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
-        """Whether pods of two groups may be on the same node."""
+        """Return whether pods of two gangs may be placed on the same node."""
         ...
 
 
 class NoObserver:
-    """Wants to know nothing."""
+    """Observer that does nothing."""
 
     def lifted(self, group: PodGroupInfo, pods: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def released(self, group: PodGroupInfo, pods: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def too_large(self, group: PodGroupInfo, held: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def staged(self, key: PodGroupKey, stage: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def forgotten(self, key: PodGroupKey) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class TrackedPod:
-    """A member, its state and, while it waits, its request."""
+    """Pod of a gang with its state and, while it waits, its request."""
 
     __slots__ = ("group", "kind", "name", "state", "ticket", "uid")
 
@@ -283,7 +283,7 @@ class TrackedPod:
 
 
 class TrackedGang:
-    """A group, its pods by state. ``kinds`` counts the pods that say the same."""
+    """Gang with its pods by state. ``kinds`` counts pods with equal properties."""
 
     def __init__(self, key: PodGroupKey) -> None:
         self.key = key
@@ -323,7 +323,7 @@ class TrackedGang:
         self._info: PodGroupInfo | None = None
 
     def info(self) -> PodGroupInfo:
-        """Return what its pods say of it; its time is that of the first pod that was seen.
+        """Return the gang as its pods define it, with the timestamp of the first observed pod.
 
         So it does not lose its place in the queue when that pod is replaced.
         """
@@ -333,11 +333,11 @@ class TrackedGang:
         return self._info
 
     def was_bound(self, at: float) -> None:
-        """One of its pods got its node at this time."""
+        """Record the time at which one of its pods got its node."""
         self.bound_at = at if self.bound_at is None else min(self.bound_at, at)
 
     def add_kind(self, kind: Member) -> None:
-        """Count a pod in."""
+        """Add a pod."""
         if not self.kinds[kind]:
             self._info = None
         self.kinds[kind] += 1
@@ -345,7 +345,7 @@ class TrackedGang:
         self._since = min(self._since, kind.created)
 
     def remove_kind(self, kind: Member) -> None:
-        """Count a pod out."""
+        """Remove a pod."""
         self.kinds[kind] -= 1
         self._blocked -= kind.blocked
         if not self.kinds[kind]:
@@ -353,7 +353,7 @@ class TrackedGang:
             self._info = None
 
     def disagreements(self) -> list[str]:
-        """In what its pods differ that should be the same for all of them; for people."""
+        """Return the differences between its pods that should be equal, for users."""
         open_ = [kind for kind in self.kinds if not kind.bound] or list(self.kinds)
         minima = sorted({kind.min_available for kind in open_})
         priorities = sorted({kind.priority for kind in self.kinds})
@@ -365,32 +365,32 @@ class TrackedGang:
 
     @property
     def size(self) -> int:
-        """How many pods there are."""
+        """Number of its pods."""
         return self.kinds.total() if len(self.kinds) > 1 else next(iter(self.kinds.values()), 0)
 
     @property
     def placeable(self) -> int:
-        """Number of its pods without those that other controllers hold back by gates."""
+        """Number of its pods without those that gates of other controllers hold back."""
         return self.size - self._blocked
 
     @property
     def is_large(self) -> bool:
-        """Whether enough of its pods can be placed."""
+        """Return whether enough of its pods can be placed."""
         return plugin.pre_filter(self.info(), self.placeable)
 
     @property
     def running(self) -> int:
-        """How many pods are bound, or being bound."""
+        """Number of its pods that are bound, or being bound."""
         return len(self._binding) + len(self._bound)
 
     @property
     def waiting(self) -> int:
-        """How many pods have a node reserved."""
+        """Number of its pods with a reservation."""
         return len(self._waiting)
 
     @property
     def lacks_a_node(self) -> bool:
-        """Whether pods have found no node without which it cannot be complete."""
+        """Return whether pods without which it cannot be complete have found no node."""
         if self.complete or not self.pods[PodState.UNSCHEDULABLE]:
             return False
         hopeful = self.size - len(self.pods[PodState.UNSCHEDULABLE])
@@ -398,12 +398,12 @@ class TrackedGang:
 
     @property
     def complete(self) -> bool:
-        """Whether as many as it needs are bound, or being bound."""
+        """Return whether enough of its pods are bound, or being bound."""
         return self.releasing or self.running >= self.info().min_available
 
     @property
     def stage(self) -> str:
-        """How far it is, for people: see :class:`Census`."""
+        """Stage of the gang, for users: see :class:`Census`."""
         if self.complete:
             return "bound"
         if self.waiting:
@@ -414,7 +414,7 @@ class TrackedGang:
 
     @property
     def in_flight(self) -> bool:
-        """Whether it is lifted, at least in part, and not complete."""
+        """Return whether it is at least partly ungated, and not complete."""
         pods = self.pods
         lifted = pods[PodState.LIFTED] or pods[PodState.UNSCHEDULABLE] or pods[PodState.WAITING]
         return bool(lifted) and not self.complete
@@ -422,11 +422,11 @@ class TrackedGang:
 
 @attrs.frozen
 class Census:
-    """How many groups and pods there are.
+    """Numbers of gangs and pods.
 
     Args:
-        groups: by state: ``incomplete``, ``queued``, ``lifted``, ``holding``, ``bound``.
-        pods: by the values of :class:`PodState`.
+        groups: number by stage: ``incomplete``, ``queued``, ``lifted``, ``holding``, ``bound``.
+        pods: number by values of :class:`PodState`.
     """
 
     groups: Mapping[str, int]
@@ -435,16 +435,16 @@ class Census:
 
 @attrs.frozen
 class Standing:
-    """Where a group stands.
+    """State of a gang.
 
     Args:
-        info: the group.
-        members: how many pods it has.
-        placeable: of these, how many are not held back by gates of other controllers.
-        waiting: of these, how many have a node reserved.
-        bound: of these, how many are bound, or being bound.
-        in_flight: it is lifted and not complete.
-        failures: how often it was refused since it was last complete.
+        info: the gang.
+        members: number of its pods.
+        placeable: number of its pods without those held back by gates of other controllers.
+        waiting: number of its pods with a reservation.
+        bound: number of its pods that are bound, or being bound.
+        in_flight: it is ungated and not complete.
+        failures: number of refusals since it was last complete.
     """
 
     info: PodGroupInfo

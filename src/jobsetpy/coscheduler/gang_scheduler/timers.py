@@ -1,4 +1,4 @@
-"""Moments at which something is due; each costs O(log n), however many there are."""
+"""Timers by key, at a cost of O(log n) each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ K = TypeVar("K")
 
 
 class Timers(Generic[K]):
-    """At most one moment for each key."""
+    """At most one due time for each key."""
 
     def __init__(self) -> None:
         self._at: dict[K, float] = {}
@@ -17,39 +17,39 @@ class Timers(Generic[K]):
         self._count = 0
 
     def __contains__(self, key: K) -> bool:
-        """Whether there is a moment for it."""
+        """Return whether a time is set for the key."""
         return key in self._at
 
     def set(self, key: K, at: float, order: Any = ()) -> None:
-        """Set or move a moment.
+        """Set or change the time of a key.
 
         Args:
-            key: for what.
-            at: when.
-            order: which of two is first at the same time.
+            key: key of the timer.
+            at: due time.
+            order: sort key for equal times.
         """
         if self._at.get(key) == at:
             return
         self._at[key] = at
         self._count += 1
         heapq.heappush(self._heap, (at, order, self._count, key))
-        if len(self._heap) > 64 + 4 * len(self._at):  # most of them were moved
+        if len(self._heap) > 64 + 4 * len(self._at):  # most of them were changed
             self._heap = [each for each in self._heap if self._at.get(each[3]) == each[0]]
             heapq.heapify(self._heap)
 
     def drop(self, key: K) -> None:
-        """Forget it, if it is there."""
+        """Remove the time of a key, if there is one."""
         self._at.pop(key, None)
 
     def first(self) -> float | None:
-        """The first moment of all."""
+        """Return the earliest time."""
         heap = self._heap
         while heap and self._at.get(heap[0][3]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def pop(self, now: float) -> K | None:
-        """Take out what has been due for the longest; ``None`` if nothing is due."""
+        """Remove and return the key that has been due longest; ``None`` if none is due."""
         first = self.first()
         if first is None or first > now:
             return None
