@@ -1,7 +1,7 @@
-"""Coscheduling beside the stock kube-scheduler: gates are lifted, and binds held, by groups.
+"""Coscheduler next to the stock kube-scheduler: gates are removed and binds held per gang.
 
 ``gang_scheduler`` decides, without I/O; this package watches pods, writes gates and binds, and
-answers the scheduler over mutual TLS. Certificates are handled as the webhooks' are.
+answers the scheduler over mutual TLS. Certificates are handled like those of the webhooks.
 """
 
 from jobsetpy.coscheduler._settings import CoschedulerSettings

@@ -1,8 +1,8 @@
-"""What informers have to tell whoever comes late, some at a time.
+"""Initial objects of informers, delivered to new handlers in slices.
 
-An informer tells a new handler of all that is there before it returns: with thousands of pods that
-would hold up the loop for seconds, the renewal of the Lease included. So it is put aside and told
-in slices; what changes meanwhile waits behind it, so that the order stays.
+An informer calls a new handler for all existing objects before it returns: with thousands of pods
+that would block the loop for seconds, including the renewal of the Lease. So the calls are queued
+and made in slices; changes meanwhile are queued behind them, which preserves the order.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from jobsetpy.informers import Handler
 T = TypeVar("T")
 
 _SLICE: Final = 20
-"""So many are told without a pause."""
+"""Maximum number of calls without a pause."""
 
 
 class Backlog:
-    """Handlers of several informers that hear everything in one order."""
+    """Handlers of several informers that are called in one common order."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
         self.told = asyncio.Event()
-        """Set when nothing waits any more: from then on handlers hear all at once."""
+        """Set when the queue is empty: from then on handlers are called immediately."""
 
     def before(self, handler: Handler[T]) -> Handler[T]:
-        """A handler that tells this one, when it is time."""
+        """Return a handler that forwards to this one in order."""
         return _Later(handler, self.call)
 
     def call(self, function: Callable[[], None]) -> None:
-        """Call it, after all that came before."""
+        """Call the function after all earlier calls."""
         if self.told.is_set():
             function()
         else:
             self._calls.append(function)
 
     async def tell(self) -> None:
-        """Until nothing waits; others have their turn in between."""
+        """Make the queued calls until none is left; other tasks run in between."""
         while self._calls:
             for _ in range(min(_SLICE, len(self._calls))):
                 self._calls.popleft()()

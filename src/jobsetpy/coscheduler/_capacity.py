@@ -1,7 +1,7 @@
-"""Free capacity of the cluster, which the planner reads before it lifts gates.
+"""Free capacity of the cluster, which the gang scheduler reads before it ungates gangs.
 
 Nodes and pods come from informers. The engine adds the nodes that the scheduler has reserved for
-held pods, which no object in the API server shows.
+held pods, which are not visible in the API.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from jobsetpy.coscheduler.gang_scheduler.requests import (
 
 @wire
 class NodeMeta:
-    """Identity and labels."""
+    """Identity and labels of a node."""
 
     name: str = ""
     namespace: str = ""
@@ -49,7 +49,7 @@ class NodeMeta:
 
 @wire
 class NodeTaint:
-    """A taint."""
+    """Taint of a node."""
 
     key: str = ""
     value: str = ""
@@ -58,7 +58,7 @@ class NodeTaint:
 
 @wire
 class NodeSpec:
-    """Whether and which pods may be scheduled."""
+    """Scheduling settings of a node."""
 
     unschedulable: bool = False
     taints: tuple[NodeTaint, ...] = ()
@@ -66,7 +66,7 @@ class NodeSpec:
 
 @wire
 class NodeStatus:
-    """Allocatable resources."""
+    """Allocatable resources of a node."""
 
     allocatable: Mapping[str, str] = field(factory=dict)
 
@@ -74,7 +74,7 @@ class NodeStatus:
 @resource("", "v1", "Node", "nodes", namespaced=False)
 @wire
 class CapacityNode:
-    """The slice of a node that decides its free capacity."""
+    """Fields of a node that decide its free capacity."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: NodeMeta = NodeMeta()
@@ -83,17 +83,17 @@ class CapacityNode:
 
 
 STEPS: Final = 500
-"""So many nodes are looked at at a time: some milliseconds."""
+"""Maximum number of nodes checked per step, which takes some milliseconds."""
 
 
 class CapacityTracker:
-    """Tracks the free capacity of all nodes.
+    """Tracker of the free capacity of all nodes.
 
     Args:
         grew: called when capacity may have been freed; must not take long.
 
     Attributes:
-        room: what is asked.
+        room: capacity to query.
     """
 
     def __init__(self, grew: Callable[[], None]) -> None:
@@ -103,22 +103,22 @@ class CapacityTracker:
         self._growth = 0
 
     def freed(self) -> bool:
-        """Whether capacity was freed since the last call."""
+        """Return whether capacity was freed since the last call."""
         before, self._growth = self._growth, self.room.growth
         return before != self._growth
 
     # -- nodes, as an informer's handler ------------------------------------------------------
 
     def on_add(self, obj: CapacityNode, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        """A node is new."""
+        """Handle a new node."""
         self._node(obj)
 
     def on_update(self, old: CapacityNode, new: CapacityNode) -> None:  # noqa: ARG002 - protocol
-        """A node has changed."""
+        """Handle a changed node."""
         self._node(new)
 
     def on_delete(self, obj: CapacityNode, *, final_state_known: bool) -> None:  # noqa: ARG002
-        """A node is gone."""
+        """Handle a deleted node."""
         self.room.node(obj.metadata.name, None)
 
     def _node(self, node: CapacityNode) -> None:
@@ -128,22 +128,22 @@ class CapacityTracker:
     # -- pods ---------------------------------------------------------------------------------
 
     def pod(self, pod: GroupPod) -> None:
-        """A pod is new, or has changed."""
+        """Handle a pod that is new or has changed."""
         if pod.status.phase in {"Succeeded", "Failed"}:
             self.gone(pod.metadata.uid)
             return
-        # One that is being deleted has its room until it is gone, but waits for none.
+        # A pod that is being deleted uses its capacity until it is gone, but needs no other.
         group = None if pod.metadata.deletion_timestamp is not None else attempt_of(pod)
         self.room.pod(pod.metadata.uid, shape_of(pod.spec), node=pod.spec.node_name, group=group)
         self._tell()
 
     def gone(self, uid: str) -> None:
-        """A pod has ended, or is deleted."""
+        """Handle a pod that has ended or was deleted."""
         self.room.gone(uid)
         self._tell()
 
     def release(self, uid: str) -> None:
-        """The reservation is given up."""
+        """Give up the reservation of a pod."""
         self.room.release(uid)
         self._tell()
 
@@ -155,7 +155,7 @@ class CapacityTracker:
 
 
 def node_room(node: CapacityNode) -> NodeRoom:
-    """A node's capacity, labels and taints."""
+    """Return a node's capacity, labels and taints."""
     taints = [Taint(each.key, each.value, each.effect) for each in node.spec.taints]
     if node.spec.unschedulable:
         taints.append(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"))
@@ -164,7 +164,7 @@ def node_room(node: CapacityNode) -> NodeRoom:
 
 
 def shape_of(spec: GroupPodSpec) -> Shape:
-    """The fields of a pod that decide where it fits; equal for pods of one template."""
+    """Return the fields of a pod that decide where it fits; equal for pods of one template."""
     tolerations = spec.tolerations
     return _shape(
         _requests(

@@ -1,10 +1,10 @@
-"""The extender's certificate, and the one that a scheduler calls it with.
+"""Certificate of the extender, and the client certificate of a scheduler.
 
-Whoever can call the extender can have pods bound, so a client needs a certificate of a given
-authority and with a given name. Certificates of our own are in two Secrets, which have to exist and
-begin empty: what the coscheduler serves with, its authority included, and what a scheduler calls
-with. Only the second one is for others: a scheduler mounts it (or somebody copies it to where the
-scheduler is).
+Clients that can call the extender can bind pods, so a client needs a certificate from a given
+authority and with a given name. Certificates created by the coscheduler are in two Secrets, which
+have to exist and are empty at first: its serving certificate including the authority, and the
+client certificate of a scheduler. Only the second one is for others: a scheduler mounts it (or it
+is copied to where the scheduler runs).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLICY = TlsPolicy(http2=True)
 def certificate_manager(
     client: Client, settings: CoschedulerSettings, clock: aio.Clock
 ) -> CertificateManager | None:
-    """Of the extender, from Secrets or from files; ``None`` for plain HTTP."""
+    """Return the extender's certificates, from Secrets or from files; ``None`` for plain HTTP."""
     folder = settings.certificate_dir
     if settings.plain_http:
         return None
@@ -51,7 +51,7 @@ def certificate_manager(
 
 
 def secret_source(client: Client, settings: CoschedulerSettings, clock: aio.Clock) -> SecretSource:
-    """The two Secrets that replicas share."""
+    """Return the two Secrets that replicas share."""
 
     async def distribute(authority: KeyPair) -> bool:
         return await _issue_to_client(client, settings, clock, authority)
@@ -72,7 +72,7 @@ def secret_source(client: Client, settings: CoschedulerSettings, clock: aio.Cloc
 async def _issue_to_client(
     client: Client, settings: CoschedulerSettings, clock: aio.Clock, authority: KeyPair
 ) -> bool:
-    """Issue the client's certificate if it is missing or ends soon; whether anything was written.
+    """Issue the client's certificate if it is missing or expires soon; return True if written.
 
     Raises:
         ApiError: the Secret cannot be read or written.

@@ -1,9 +1,9 @@
-"""Carries out what the planner of coscheduling decides: gates, binds, answers.
+"""Executor of the gang scheduler's decisions: gates, binds, answers.
 
-It holds requests for binds as futures. All writes go through a few workers, so that a group of
-thousands of pods does not open thousands of connections; binds have workers of their own, so that
-they never wait for gates of other groups. The planner itself is called from event handlers,
-requests and timers, always synchronously, hence one at a time.
+It holds bind requests as futures. All writes go through a few workers, so that a gang of thousands
+of pods does not open thousands of connections; binds have separate workers, so that they never wait
+for gates of other gangs. The gang scheduler is called from event handlers, requests and timers,
+always synchronously, hence never concurrently.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from jobsetpy.reconcilers.coscheduling.gangs import positive
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 _LIFT_AGAIN_S: Final = 1.0
-"""After a gate could not be taken off; the client has tried several times by then."""
+"""Delay in seconds after a gate could not be removed; the client has already retried then."""
 
 _GREW_S: Final = 0.05
-"""So long after room has grown it is looked at: a whole group's pods go one after the other."""
+"""Delay in seconds before freed capacity is reported: pods of a gang are deleted one by one."""
 
 _SHOWN_S: Final = 1.0
-"""So long a pod that is asked about may take to come by the watch before it is read."""
+"""Maximum wait in seconds until the watch shows the pod of a request, before it is read."""
 
 ENDING: Final = "this coscheduler is ending: ask again"
 _NO_GROUP: Final = "the pod is of no group, and only pods of groups are bound here"
@@ -63,7 +63,7 @@ class _Held:
 
 @attrs.frozen
 class _Timed:
-    """A gate to lift, and the time of the decision."""
+    """Gate to remove, and the time of the decision."""
 
     lift: Lift
     since: float
@@ -71,7 +71,7 @@ class _Timed:
 
 @attrs.frozen
 class _Mark:
-    """Mark a scheduling failure as seen, so that the next one differs."""
+    """Mark on a scheduling failure that was seen, so that the next one differs."""
 
     pod: GroupPod
     at: int
@@ -83,18 +83,18 @@ _ORDER: Final = {_Timed: 0, Evict: 0, _Mark: 1}
 
 
 class Engine:
-    """Runs the planner on watched pods and the extender's requests.
+    """Runs the gang scheduler on watched pods and the extender's requests.
 
     Args:
-        client: writes.
-        limits: times and bounds of groups.
-        clock: time.
+        client: API client for writes.
+        limits: times and limits of gangs.
+        clock: clock for all times.
         workers: maximum concurrent binds, and maximum concurrent writes of gates.
         max_held: maximum held requests.
-        ordinary_pods: whether pods of no group are bound.
-        events: where events about groups go.
-        capacity: whether groups are lifted only when there may be room for them. Then
-            :meth:`listen` has to be given all pods, and nodes.
+        ordinary_pods: bind pods that are not in a gang.
+        events: recorder for events about gangs.
+        capacity: ungate gangs only when they may fit. :meth:`listen` then needs all pods, and
+            nodes.
     """
 
     def __init__(
@@ -143,22 +143,22 @@ class Engine:
         self._number = 0
         self._poked = asyncio.Event()
         self.changed = asyncio.Event()
-        """Set whenever something has been decided; whoever waits for it clears it."""
+        """Set after each decision; cleared by the waiting task."""
         self._closed = ""
         self._idle = asyncio.Event()
         self._backlog: Backlog | None = None
         self.knows = asyncio.Event()
-        """Set while all that was there at the beginning has been seen."""
+        """Set once all objects that existed at the start have been seen."""
         self.knows.set()
 
     @property
     def planner(self) -> GangScheduler:
-        """The planner, for tests and metrics."""
+        """Gang scheduler, for tests and metrics."""
         return self._planner
 
     @property
     def capacity(self) -> CapacityTracker | None:
-        """What is known of nodes; ``None`` if it does not matter."""
+        """Capacity of the nodes; ``None`` if it is not checked."""
         return self._capacity
 
     @property
@@ -173,9 +173,9 @@ class Engine:
     ) -> list[Registration]:
         """Follow the objects of informers that are synced.
 
-        Without nodes, binds are carried out wherever the scheduler has put the pods.
+        Without nodes, binds are executed on any node that the scheduler has chosen.
 
-        Those that are there are seen first, by :meth:`run`; until then nothing is decided.
+        Existing objects are processed first, by :meth:`run`; no decisions are made until then.
         """
         self._planner.pause()
         self.knows.clear()
@@ -190,7 +190,7 @@ class Engine:
         return registrations
 
     async def _catch_up(self) -> None:
-        """See what was there at the beginning."""
+        """Process the objects that existed at the start."""
         if self._backlog is not None and not self._closed:
             await self._backlog.tell()
             self._act(self._planner.resume(self._now()))
@@ -199,17 +199,17 @@ class Engine:
     # -- pods, as an informer's handler -------------------------------------------------------
 
     def on_add(self, obj: GroupPod, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        """A pod is new."""
+        """Handle a new pod."""
         self._seen(obj)
 
     def on_update(self, old: GroupPod, new: GroupPod) -> None:
-        """A pod has changed, or another one has its name now."""
+        """Handle a changed pod, or another one with its name."""
         if old.metadata.uid != new.metadata.uid:
             self._gone(old.metadata.uid)
         self._seen(new)
 
     def on_delete(self, obj: GroupPod, *, final_state_known: bool) -> None:  # noqa: ARG002
-        """A pod is gone, or of no group any more."""
+        """Handle a pod that was deleted, or is no longer in a gang."""
         self._gone(obj.metadata.uid)
 
     def _seen(self, pod: GroupPod) -> None:
@@ -227,7 +227,7 @@ class Engine:
         node = pod.spec.node_name
         if node and self._nodes is not None and not told.ended:
             self._bound_on.setdefault(node, set()).add(pod.metadata.uid)
-            # A pod does not run on a node that was deleted, though its status says so for a while.
+            # A pod on a deleted node does not run, although its status says so for a while.
             told = attrs.evolve(told, ended=node not in self._nodes)
         self._act(self._planner.seen(told, self._now()))
         if not told.ended and positive(pod.metadata.labels.minimum) is None:
@@ -264,7 +264,7 @@ class Engine:
             self._seen(self._pods[uid])
 
     def _node_problem(self, request: BindRequest) -> str:
-        """Why a pod cannot be bound to its node; "" if it can, or if that is unknown."""
+        """Return why a pod cannot be bound to its node; "" if it can, or if that is unknown."""
         pod = self._pods.get(request.uid)
         if pod is None or self._nodes is None:
             return ""
@@ -278,12 +278,12 @@ class Engine:
     # -- the scheduler's requests -------------------------------------------------------------
 
     async def bind(self, request: BindRequest) -> str:
-        """Bind a pod when its group is complete; may take as long as groups wait.
+        """Bind a pod when its gang is complete; may take as long as gangs wait.
 
         It is cancelled when the client disconnects.
 
         Returns:
-            "" if the pod is bound, else why it is not.
+            "" if the pod is bound, else the reason.
         """
         await self.knows.wait()
         await self._expect(request.uid)
@@ -313,16 +313,16 @@ class Engine:
             if pod.metadata.uid != request.uid:
                 return "another pod has its name now"
             if seen_pod(pod) is None:
-                # An ordinary pod: none of our business.
+                # An ordinary pod is not held.
                 return await self._bind(request) if self._ordinary_pods else _NO_GROUP
             self._seen(pod)
         return "the pod has ended"
 
     async def _expect(self, uid: str) -> None:
-        """Wait a while for a pod that is not known, if all pods come by the watch.
+        """Wait a while for an unknown pod, if all pods are watched.
 
-        The scheduler often hears of a new pod, and has a node for it, before this process does. To
-        read it then would be one request more for many a pod.
+        The scheduler often sees a new pod, and has a node for it, before this process does. Reading
+        it immediately would add a request for many pods.
         """
         if self._capacity is None or uid in self._capacity.room or self._closed:
             return
@@ -334,7 +334,7 @@ class Engine:
                 del self._expected[uid]
 
     def _obstacle(self, request: BindRequest) -> str:
-        """Why a request is refused at once; "" if it is not."""
+        """Return why a request is refused immediately; "" if it is not."""
         if self._closed:
             return self._closed
         pod = self._pods.get(request.uid)
@@ -349,7 +349,7 @@ class Engine:
         return self._node_problem(request)
 
     async def _ask(self, request: BindRequest) -> str | None:
-        """The answer to a request; ``None`` if its pod is not known."""
+        """Return the answer to a request; ``None`` if its pod is not known."""
         self._tickets += 1
         ticket = self._tickets
         held = _Held(request, asyncio.get_running_loop().create_future())
@@ -382,7 +382,7 @@ class Engine:
             self._capacity.room.reserve(request.uid, request.node)
 
     def _release(self, uid: str) -> None:
-        """Give up the room of a request, but not that of a bind under way for the same pod."""
+        """Give up the reservation of a request, but not that of a running bind of the same pod."""
         binding = self._binding.get(uid)
         if binding is not None:
             self._reserve(binding)
@@ -392,11 +392,11 @@ class Engine:
     async def preempt(
         self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
     ) -> dict[str, list[str]]:
-        """The nodes on which pods may be deleted for another one, with the UIDs of all of them.
+        """Return the nodes on which pods may be deleted for another one, with the UIDs of all.
 
         Args:
-            victims: by node, the UIDs of those that would be deleted there.
-            preemptor: the pod that needs the room.
+            victims: UIDs of the pods that would be deleted, by node.
+            preemptor: pod that needs the capacity.
         """
         await self.knows.wait()
         if not await self._knows(preemptor):
@@ -411,11 +411,11 @@ class Engine:
         return answer.nodes
 
     async def _knows(self, preemptor: Preemptor | None) -> bool:
-        """Whether a pod is known, or of no group; read it if the watch has not shown it yet.
+        """Return whether a pod is known, or in no gang; read it if the watch has not shown it yet.
 
-        Without that a member that the scheduler has seen first would be taken for an ordinary pod,
-        and others deleted for it in vain. Its group may still be incomplete after that; but with
-        the last of its members all are known.
+        Otherwise a pod of a gang that the scheduler has seen first would be taken for an ordinary
+        pod, and others deleted for it in vain. Its gang may still be incomplete after that; but
+        with its last pod all are known.
         """
         if preemptor is None or not preemptor.in_group or preemptor.uid in self._pods:
             return True
@@ -429,10 +429,10 @@ class Engine:
         return True
 
     def count(self) -> None:
-        """Report the number of groups and pods, and groups that are incomplete; O(groups)."""
+        """Report the numbers of gangs and pods, and incomplete gangs; O(gangs)."""
         self._report.census(self._planner.census())
 
-    # -- carrying out -------------------------------------------------------------------------
+    # -- execution ----------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Execute writes and timers until cancelled."""
@@ -457,7 +457,7 @@ class Engine:
                 await aio.sleep_or(self._poked, pause)
 
     def _work_on_capacity(self) -> bool:
-        """Count room for some milliseconds if that was asked for; whether there is more to do."""
+        """Continue a pending capacity check for some milliseconds; return whether more is left."""
         if self._capacity is None:
             return False
         asked, more = self._capacity.room.pending, self._capacity.room.work()
@@ -466,7 +466,7 @@ class Engine:
         return more
 
     def _check_capacity(self, due: float, wake: float | None) -> float | None:
-        """Report freed capacity to the planner if that is due; the time of the next wake-up."""
+        """Report freed capacity to the gang scheduler if due; return the next wake-up time."""
         now = self._now()
         if now < due:
             return due if wake is None else min(wake, due)
@@ -476,15 +476,15 @@ class Engine:
         return self._planner.next_wake(now)
 
     def close(self, reason: str = ENDING) -> None:
-        """Refuse what is held, and whatever comes; nothing more is lifted.
+        """Refuse held and new requests, and ungate no more pods.
 
-        Binds of groups that are complete are still carried out, as long as :meth:`run` runs:
-        without that a group would be left bound in part.
+        Binds of complete gangs are still executed, as long as :meth:`run` runs: otherwise a gang
+        would be left bound in part.
         """
         if not self._closed:
             self._act(self._planner.finish(self._now()))
         self._closed = self._closed or reason
-        self.knows.set()  # whoever waits for it is answered
+        self.knows.set()  # waiting requests are answered
         for ticket in list(self._held):
             if ticket not in self._releasing:
                 self._answer(ticket, self._closed)
@@ -499,7 +499,7 @@ class Engine:
         self.abandon(reason)
 
     def abandon(self, reason: str) -> None:
-        """Answer everything that is held; nothing is waited for."""
+        """Answer all held requests without waiting."""
         self._releasing.clear()
         self.close(reason)
 
@@ -523,7 +523,7 @@ class Engine:
                 case Evict():
                     self._put(action)
                 case LookUp():
-                    pass  # whoever asked sees to it
+                    pass  # handled by the request
                 case _:
                     assert_never(action)
         self._poked.set()
@@ -558,7 +558,8 @@ class Engine:
             if held is not None:
                 error = await self._bind(held.request)
             else:
-                # Without the request the reservation is gone: the node may be another's.
+                # Without the request the reservation is gone: the node may be assigned to another
+                # pod.
                 error = "cancelled"
                 self._report.bind_over(self._group_of(bind.uid))
             done = self._planner.bind_done(bind.uid, ok=not error, now=self._now())
@@ -582,8 +583,8 @@ class Engine:
                 case Evict():
                     await self._evict(work)
                 case _Mark(pod, at, message):
-                    # If it fails, the next failure is seen later, or the group's timeout does its
-                    # work.
+                    # If it fails, the next failure is seen later, or the gang's timeout ends its
+                    # attempt.
                     with suppress(JobSetPyError):
                         await self._writes.mark(pod, at, message)
                 case _:
@@ -608,9 +609,9 @@ class Engine:
         try:
             await self._writes.evict(evict.group.namespace, evict.name, evict.uid)
         except (NotFoundError, ConflictError, LeadershipLostError):
-            pass  # it is gone already, or another one has its name
+            pass  # it was deleted, or its name reused
         except JobSetPyError as error:
-            # It is tried again when the group is looked at the next time.
+            # It is tried again when the gang is reviewed next.
             self._report.evict_failed(evict.group, evict.name, error)
 
     async def _bind(self, request: BindRequest) -> str:

@@ -1,8 +1,8 @@
-"""The scheduler's extender over HTTP/1.1 and HTTP/2: ``bind`` and ``preempt``.
+"""Scheduler extender over HTTP/1.1 and HTTP/2: ``bind`` and ``preempt``.
 
-The scheduler's extender protocol (``k8s.io/kube-scheduler/extender/v1``) is JSON with Go's field
-names, which are read here without regard to case, as Go does. An answer with an ``Error`` makes the
-scheduler give up the pod's reservation; a broken connection or another status does the same.
+The extender protocol (``k8s.io/kube-scheduler/extender/v1``) is JSON with Go's field names, which
+are matched without regard to case, as in Go. An answer with an ``Error`` makes the scheduler give
+up the pod's reservation; a broken connection or another status does the same.
 """
 
 from __future__ import annotations
@@ -24,47 +24,47 @@ BIND: Final = "bind"
 PREEMPT: Final = "preempt"
 BIND_BODY_LIMIT: Final = 16 * 1024
 PREEMPT_BODY_LIMIT: Final = 64 * 1024 * 1024
-"""Of a preemption's arguments: victims on thousands of nodes."""
+"""Maximum size of a preemption's arguments in bytes: victims on thousands of nodes."""
 BODY_LIMITS: Final[Mapping[str, int]] = {BIND: BIND_BODY_LIMIT, PREEMPT: PREEMPT_BODY_LIMIT}
 
 _CANCELLED: Final = 499
-"""Counted for a client that is gone, or has lost its patience."""
+"""Status counted for a client that disconnected or timed out."""
 
 
 class Extender(Protocol):
-    """Executes the scheduler's requests; implemented by ``Engine``."""
+    """Executor of the scheduler's requests; implemented by ``Engine``."""
 
     async def bind(self, request: BindRequest) -> str:
-        """Have a pod bound: "" if it is, else why not.
+        """Bind a pod; return "" if it is bound, else the reason.
 
         Raises:
-            NotLeadingError: another replica answers.
+            NotLeadingError: another replica leads.
         """
         ...
 
     async def preempt(
         self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
     ) -> dict[str, list[str]]:
-        """The nodes that remain, each with the UIDs of all its pods that would be deleted.
+        """Return the remaining nodes, each with the UIDs of all its pods that would be deleted.
 
         Raises:
-            NotLeadingError: another replica answers.
+            NotLeadingError: another replica leads.
         """
         ...
 
 
 def refusal(status: int, why: str) -> Response:
-    """The response to what is not done; the client has to connect anew."""
+    """Return the response to a refused request; the client has to reconnect."""
     return Response(status, _json({"Error": why}), JSON, close=True)
 
 
 class ExtenderApi:
-    """Decodes requests, executes them and encodes the responses.
+    """Decoder of requests and encoder of responses.
 
     Args:
-        extender: answers.
-        prefix: in front of ``/bind`` and ``/preempt``.
-        names: common names of clients that are let in; ``None``: there are no certificates.
+        extender: executor of requests.
+        prefix: path in front of ``/bind`` and ``/preempt``.
+        names: common names of clients that are admitted; ``None`` without certificates.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class ExtenderApi:
         """Verbs by their paths."""
 
     def check_client(self, client: str) -> Response | None:
-        """Check the name in a client's certificate; the refusal, or ``None`` if it is let in."""
+        """Check the name in a client's certificate; return a refusal, or ``None`` if admitted."""
         if self._names is None or client in self._names:
             return None
         metrics.client_refused()
         return refusal(403, f"clients named {client!r} may not call this")
 
     async def answer(self, verb: str, body: bytes | bytearray) -> Response:
-        """Execute a request. A bind may take as long as groups wait."""
+        """Execute a request. A bind may take as long as gangs wait."""
         try:
             given = _parsed(body)
             if verb == BIND:
@@ -92,7 +92,7 @@ class ExtenderApi:
             victims, whole = _victims(given)
             kept = await self._extender.preempt(victims, _preemptor(given))
         except NotLeadingError as error:
-            # The scheduler should connect anew, by the Service, and find the one that leads.
+            # The scheduler should reconnect through the Service, to reach the replica that leads.
             return refusal(503, str(error))
         except ValueError as error:
             return refusal(400, str(error))
@@ -113,10 +113,10 @@ def counted(verb: str) -> Iterator[list[int]]:
 
 
 def bind_request(body: Any) -> BindRequest:
-    """``ExtenderBindingArgs``.
+    """Decode ``ExtenderBindingArgs``.
 
     Raises:
-        ValueError: something is missing.
+        ValueError: a field is missing.
     """
     given = _lower(body)
     values = [given.get(name) for name in ("podnamespace", "podname", "poduid", "node")]
@@ -129,9 +129,9 @@ def bind_request(body: Any) -> BindRequest:
 
 
 def _victims(body: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, Any]]]:
-    """UIDs by node of ``ExtenderPreemptionArgs``, and each node's entry as it is answered.
+    """Decode ``ExtenderPreemptionArgs``: UIDs by node, and each node's entry for the answer.
 
-    The scheduler sends UIDs alone to an extender that is ``nodeCacheCapable``.
+    The scheduler sends only UIDs to an extender that is ``nodeCacheCapable``.
     """
     given = _lower(body).get("nodenametometavictims")
     if not isinstance(given, Mapping):
@@ -149,7 +149,7 @@ def _victims(body: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, Any]]
 
 
 def _preemptor(body: Any) -> Preemptor | None:
-    """The pod of ``ExtenderPreemptionArgs``; ``None`` if it is missing."""
+    """Return the pod of ``ExtenderPreemptionArgs``; ``None`` if it is missing."""
     pod = _lower(body).get("pod")
     meta = pod.get("metadata") if isinstance(pod, Mapping) else None
     if not isinstance(meta, Mapping):
@@ -162,10 +162,10 @@ def _preemptor(body: Any) -> Preemptor | None:
 
 
 def _check_path_parts(*parts: str) -> None:
-    """They become parts of a path.
+    """Check values that become parts of a path.
 
     Raises:
-        ValueError: one cannot.
+        ValueError: one is not valid.
     """
     if any(set(part) & set("/?#%") or part in {".", ".."} for part in parts):
         msg = "no such pod"

@@ -1,12 +1,12 @@
-"""HTTP/2 as the extender needs it, without I/O: bytes in, requests out; answers in, bytes out.
+"""HTTP/2 protocol of the extender without I/O: bytes in, requests out; answers in, bytes out.
 
 Go's HTTP/1.1 client keeps two idle connections and opens another one for each request beyond, so a
-group of 100 pods costs a hundred handshakes on both sides. Over HTTP/2 all requests share one.
+gang of 100 pods costs a hundred handshakes on both sides. Over HTTP/2 all requests share one.
 
-One connection then carries many requests, so it is here that a client is held to its bounds: so
-many streams, so long headers, so long bodies, so much time for them, and so many frames that cost
-us more than them (resets above all, CVE-2023-44487). Framing and states of streams are the ``h2``
-library's; the rules are RFC 9113's.
+One connection then carries many requests, so the limits of a client are enforced here: the number
+of streams, the size of headers and bodies, the time for them, and the number of frames that cost
+the server more than the client (above all resets, CVE-2023-44487). Framing and stream states are
+handled by the ``h2`` library; the rules are those of RFC 9113.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
 HEADERS_LIMIT: Final = 16 * 1024
-"""Of a request's headers, unpacked."""
+"""Maximum size of a request's unpacked headers, in bytes."""
 
 
 _PER_SPARE: Final = 1024
 _WINDOW: Final = 256 * 1024
-"""So much of bodies may be under way."""
+"""Flow-control window for bodies, in bytes."""
 
 
 class Http2Error(Exception):
-    """The connection cannot go on; what is to be sent says why to the client."""
+    """Fatal connection error; the pending output reports the reason to the client."""
 
 
 @attrs.frozen
 class Request:
-    """A complete request."""
+    """Complete request."""
 
     stream: int
     path: str
@@ -55,7 +55,7 @@ class Request:
 
 @attrs.frozen
 class Refused:
-    """A request that has to be refused with this status."""
+    """Request that has to be refused with this status."""
 
     stream: int
     path: str
@@ -64,7 +64,7 @@ class Refused:
 
 @attrs.frozen
 class Cancelled:
-    """The client has cancelled this request."""
+    """Request that was cancelled by the client."""
 
     stream: int
 
@@ -77,13 +77,13 @@ class Bounds:
     """Limits of a connection.
 
     Args:
-        streams: requests at a time; a client opens another connection for more.
-        bodies: paths, and how long a body may be there.
-        unread: of all bodies that are not complete, in bytes.
-        body_s: from a request's headers to its body's end, in seconds.
-        spare: frames that cost us more than the client, such as resets, may come so many at once,
-            and then ``spare_per_s`` a second.
-        spare_per_s: see there; one more comes with each KiB of answers.
+        streams: maximum concurrent requests; a client opens another connection for more.
+        bodies: maximum size of a body by path, in bytes.
+        unread: maximum size of all incomplete bodies together, in bytes.
+        body_s: maximum time from a request's headers to the end of its body, in seconds.
+        spare: burst of frames that cost the server more than the client, such as resets; refilled
+            at ``spare_per_s``.
+        spare_per_s: refill rate per second; each KiB of answers adds one more.
     """
 
     streams: int
@@ -96,7 +96,7 @@ class Bounds:
 
 @attrs.define
 class _Coming:
-    """A request whose body is not complete."""
+    """Request whose body is not complete."""
 
     path: str
     limit: int
@@ -105,11 +105,11 @@ class _Coming:
 
 
 class Session:
-    """One connection, as the server sees it. ``now`` is a monotonic time in seconds.
+    """Server side of one connection. ``now`` is a monotonic time in seconds.
 
     Args:
-        bounds: see there.
-        now: the time.
+        bounds: limits of the connection.
+        now: current time.
     """
 
     def __init__(self, bounds: Bounds, now: float) -> None:
@@ -134,9 +134,9 @@ class Session:
         self._out = bytearray()
         self._last = 0
         self.used = False
-        """Whether a request has come."""
+        """A request was received."""
         self.leaving = False
-        """Whether the client was told to connect anew: new requests are turned away."""
+        """The client was asked to reconnect: new requests are refused."""
 
     @property
     def open(self) -> int:
@@ -144,7 +144,7 @@ class Session:
         return len(self._coming) + len(self._asked) + len(self._answers)
 
     def to_send(self) -> bytes:
-        """Bytes to send since the last call."""
+        """Return the bytes to send since the last call."""
         sent = self._http.data_to_send()
         if self._out:
             sent += bytes(self._out)
@@ -155,7 +155,7 @@ class Session:
         """Process bytes from the client.
 
         Raises:
-            Http2Error: the client breaks the rules, or asks too much of us.
+            Http2Error: the client violates the protocol or exceeds its limits.
         """
         out: list[Happened] = []
         try:
@@ -166,13 +166,13 @@ class Session:
         return out
 
     def late(self, now: float) -> list[Refused]:
-        """Requests whose bodies have taken too long."""
+        """Return requests whose bodies have taken too long."""
         ends = now - self._bounds.body_s
         late = [(stream, each) for stream, each in self._coming.items() if each.since <= ends]
         return [self._refuse(stream, each.path, 408) for stream, each in late]
 
     def answer(self, stream: int, status: int, content: bytes) -> None:
-        """Answer a request; nothing happens if nobody waits for it any more."""
+        """Answer a request; no effect if the client no longer waits for it."""
         if stream not in self._asked:
             return
         self._asked.discard(stream)
@@ -186,18 +186,18 @@ class Session:
             self._answers[stream] = memoryview(content)
             self._send(stream)
         except H2Error:
-            self._answers.pop(stream, None)  # the stream is over
+            self._answers.pop(stream, None)  # the stream is closed
 
     def leave(self) -> None:
-        """Have the client connect anew for whatever it asks next; what is open goes on."""
+        """Make the client reconnect for further requests; open requests continue."""
         if self.leaving:
             return
         self.leaving = True
         self._last = self._http.highest_inbound_stream_id
-        # The library takes a GOAWAY of its own for the connection's end, so it is not told.
+        # The library takes its own GOAWAY for the connection's end, so it is bypassed.
         self._out += GoAwayFrame(0, last_stream_id=self._last).serialize()
 
-    # -- what comes ---------------------------------------------------------------------------
+    # -- input --------------------------------------------------------------------------------
 
     def _take(self, event: Event, now: float, out: list[Happened]) -> None:
         match event:
@@ -227,7 +227,7 @@ class Session:
     def _begin(self, event: RequestReceived, now: float, out: list[Happened]) -> None:
         stream, self.used = event.stream_id, True
         if self.leaving:
-            # It was sent before the client knew; it may be sent again elsewhere.
+            # It was sent before the client knew; it may be retried elsewhere.
             self._pay(now)
             self._http.reset_stream(stream, ErrorCodes.REFUSED_STREAM)
             return
@@ -262,7 +262,7 @@ class Session:
         return Refused(stream, path, status)
 
     def _forget(self, stream: int) -> bool:
-        """Whether it was asked for as a whole."""
+        """Forget a request; return whether it was complete."""
         each = self._coming.pop(stream, None)
         if each is not None:
             self._unread -= len(each.body)
@@ -280,7 +280,7 @@ class Session:
             msg = "too many resets, pings or the like"
             raise Http2Error(msg)
 
-    # -- what goes ----------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------
 
     def _send(self, stream: int) -> None:
         """Send as much of an answer as the flow-control window allows."""
@@ -295,12 +295,12 @@ class Session:
                 return
             part, left = left[:size], left[size:]
             self._http.send_data(stream, bytes(part), end_stream=not left)
-            self._spare += size / _PER_SPARE  # the client has to tell that it has read it
+            self._spare += size / _PER_SPARE  # the client has to acknowledge it
             if not left:
                 break
         del self._answers[stream]
         state = self._http.streams.get(stream)
         if state is None or state.closed:
             return
-        # What the client still sends of a request that is answered is not wanted.
+        # The rest of a request that is already answered is not needed.
         self._http.reset_stream(stream, ErrorCodes.NO_ERROR)

@@ -1,6 +1,6 @@
-"""Connections of clients that speak HTTP/2: deadlines, tasks, and their end.
+"""Connections of HTTP/2 clients: deadlines, tasks and shutdown.
 
-The protocol is in ``_http2``, the requests in ``_extender``.
+The protocol is in ``_http2``, the requests are in ``_extender``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from jobsetpy.serving.http import Response
 from jobsetpy.serving.tls import common_name
 
 STREAMS: Final = 1000
-"""Requests at a time on one connection; the scheduler opens another one for more."""
+"""Maximum concurrent requests on one connection; the scheduler opens another one for more."""
 
 MAX_AGE_S: Final = 600.0
-"""After that a client has to connect anew, and to show its certificate again."""
+"""Age in seconds after which a client has to reconnect, and present its certificate again."""
 
 UNSENT: Final = 8 * 1024 * 1024
-"""Bytes that may wait for a client that does not read."""
+"""Maximum number of unsent bytes for a client that does not read."""
 
 _CHECK_S: Final = 1.0
 _POLL_S: Final = 0.02
@@ -44,13 +44,13 @@ _WHY: Final = {
 
 
 class Http2Connection(asyncio.Protocol):
-    """One connection.
+    """Connection of one client.
 
     Args:
-        api: answers requests.
-        tasks: of requests; each ends with its connection.
-        body_s: how long a body may take to come, and how long a client may not read.
-        headers_s: how long it may take until there is a first request.
+        api: handler of requests.
+        tasks: supervisor of request tasks; each ends with its connection.
+        body_s: maximum time in seconds for receiving a body, and for a client not to read.
+        headers_s: maximum time in seconds until the first request.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Http2Connection(asyncio.Protocol):
     # -- the transport ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The client's certificate is checked for every request of the connection."""
+        """Start the deadlines; the client's certificate is checked for every request."""
         self._transport = transport  # type: ignore[assignment] # TLS has full transports
         client = common_name(transport.get_extra_info("peercert"))
         self._check_client = lambda: self._api.check_client(client)
@@ -103,7 +103,7 @@ class Http2Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() > UNSENT:
-            self._transport.abort()  # it has us answer and does not read
+            self._transport.abort()  # the client sends requests and does not read
             return
         try:
             for each in self._session.receive(data, self._loop.time()):
@@ -123,11 +123,11 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def pause_writing(self) -> None:
-        """The client reads slowly."""
+        """Record that the client reads slowly."""
         self._paused_at = self._loop.time()
 
     def resume_writing(self) -> None:
-        """The client has read enough."""
+        """Record that the client has read enough."""
         self._paused_at = None
 
     # -- requests -----------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Http2Connection(asyncio.Protocol):
             if answer is None:
                 try:
                     answer = await self._api.answer(verb, request.body)
-                except Exception:  # noqa: BLE001 - others' requests go on, as with any server
+                except Exception:  # noqa: BLE001 - other requests continue, as with any server
                     get_logger("coscheduler").exception("a request failed", verb=verb)
                     answer = refusal(500, "internal error")
             status.append(answer.status)
@@ -163,7 +163,7 @@ class Http2Connection(asyncio.Protocol):
         self._busy_at = self._loop.time()
         if answer.close:
             self._session.leave()
-        if not self._flushing:  # a group's answers come together: one write for all of them
+        if not self._flushing:  # answers of a gang come together: one write for all of them
             self._flushing = True
             self._loop.call_soon(self._flush)
 
@@ -177,7 +177,7 @@ class Http2Connection(asyncio.Protocol):
         if self._session.leaving and not self._session.open:
             self._transport.close()
 
-    # -- its end ------------------------------------------------------------------------------
+    # -- shutdown -----------------------------------------------------------------------------
 
     def _check(self) -> None:
         """Enforce the deadlines, once a second."""
@@ -197,22 +197,22 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether the connection is closed."""
+        """Return whether the connection is closed."""
         return self._transport is None
 
     def leave(self) -> None:
-        """Have the client connect anew for what it asks next."""
+        """Make the client reconnect for further requests."""
         self._session.leave()
         self._flush()
 
     def end(self) -> None:
-        """Abort it."""
+        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
 
 
 class Http2Connections:
-    """The connections of a server: a protocol factory.
+    """Connections of a server: a protocol factory.
 
     Args:
         api, tasks, body_s, headers_s: see :class:`Http2Connection`.
@@ -227,18 +227,18 @@ class Http2Connections:
         self._connections: WeakSet[Http2Connection] = WeakSet()
 
     def __call__(self) -> Http2Connection:
-        """The protocol of a connection that was just accepted."""
+        """Return the protocol for a connection that was just accepted."""
         made = self._make()
         self._connections.add(made)
         return made
 
     def leave(self) -> None:
-        """Have all clients connect anew: they have to show certificates by other rules."""
+        """Make all clients reconnect: the rules for their certificates have changed."""
         for each in list(self._connections):
             each.leave()
 
     async def end(self, grace_s: float) -> None:
-        """Turn new requests away, wait a while for open ones, and close all connections."""
+        """Refuse new requests, wait a while for open ones, and close all connections."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + grace_s
         self.leave()

@@ -1,7 +1,7 @@
-"""Nodes of held binds and of bound pods: a bind is carried out only where its node still admits it.
+"""Nodes of held binds and bound pods: a bind is executed only if its node still admits the pod.
 
-The scheduler filters nodes before it asks for a bind. A bind may be held for minutes after that;
-meanwhile its node may be deleted, cordoned or tainted as unreachable.
+The scheduler filters nodes before it requests a bind. The bind may be held for minutes; meanwhile
+its node may be deleted, cordoned or tainted as unreachable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom
 
 
 class NodeRegistry:
-    """Nodes as the cache shows them; a handler of their informer.
+    """Registry of nodes, from the cache; a handler of their informer.
 
     Args:
         changed: called with the name of a node that was added, changed or deleted.
@@ -28,11 +28,11 @@ class NodeRegistry:
         self._expected: dict[str, asyncio.Event] = {}
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is such a node."""
+        """Return whether the node exists."""
         return name in self._nodes
 
     def problem(self, name: str, pod: GroupPod) -> str:
-        """Why a node cannot run a pod, whatever its capacity; "" if it can."""
+        """Return why a node cannot run a pod, regardless of capacity; "" if it can."""
         node = self._nodes.get(name)
         if node is None:
             return f"node {name} does not exist"

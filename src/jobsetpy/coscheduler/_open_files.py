@@ -1,7 +1,7 @@
 """Maximum number of held requests under the limit on open files.
 
-Over HTTP/1.1 each is a connection, hence an open file. Over HTTP/2 many share one, but which of
-the two clients will speak is not known beforehand.
+Over HTTP/1.1 each is a connection, hence an open file. Over HTTP/2 many share one, but the protocol
+that the clients will use is not known in advance.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 from jobsetpy.observability.logging import get_logger
 
 OTHERS: Final = 200
-"""Files that are open beside: listeners, connections to the API server, probes, libraries."""
+"""Number of other open files: listeners, connections to the API server, probes, libraries."""
 
 _SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
 
 
 def raise_limit() -> int:
-    """Raise the limit on open files as far as this process may; the limit now."""
+    """Raise the limit on open files as far as this process may; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         hard = 1 << 20  # some kernels do not take "infinite" for files
@@ -33,12 +33,12 @@ def raise_limit() -> int:
 
 
 def holdable(wanted: int, limit: int, writers: int) -> int:
-    """Maximum held requests under a limit on open files.
+    """Return the maximum number of held requests under a limit on open files.
 
     Args:
-        wanted: as configured.
-        limit: on open files.
-        writers: connections to the API server for writes.
+        wanted: configured maximum.
+        limit: limit on open files.
+        writers: number of connections to the API server for writes.
     """
     return max(1, min(wanted, limit - OTHERS - writers))
 

@@ -1,6 +1,6 @@
-"""The slice of a pod that coscheduling reads, and its conversion for the planner.
+"""Fields of a pod that coscheduling reads, and their conversion for the gang scheduler.
 
-Any pod with the two labels counts, whether of a JobSet or not.
+Any pod with the two labels counts, with or without a JobSet.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from jobsetpy.reconcilers.coscheduling.gangs import positive
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 SEEN_MARK: Final = "[seen] "
-"""Put in front of the scheduler's message once it was taken into account.
+"""Prefix of the scheduler's message once it was processed.
 
-The scheduler does not write a message again that is there already, so a second failure for the same
-reason could not be told from the first.
+The scheduler does not write an unchanged message again, so a second failure for the same reason
+could not be distinguished from the first.
 """
 
 
 @wire
 class GroupLabels:
-    """The labels of a group's pods."""
+    """Labels of pods in gangs."""
 
     name: str = field(default="", name=keys.POD_GROUP_NAME)
     minimum: str = field(default="", name=keys.POD_GROUP_MIN_AVAILABLE)
@@ -39,7 +39,7 @@ class GroupLabels:
 
 @wire
 class GroupNotes:
-    """The annotations of a group's pods."""
+    """Annotations of pods in gangs."""
 
     timeout: str = field(default="", name=keys.COSCHEDULING_TIMEOUT_ANNOTATION)
     capacity: str = field(default="", name=keys.COSCHEDULING_CAPACITY_ANNOTATION)
@@ -47,7 +47,7 @@ class GroupNotes:
 
 @wire
 class GroupPodMeta:
-    """Identity, age and group."""
+    """Identity, age and gang of a pod."""
 
     name: str = ""
     namespace: str = ""
@@ -61,14 +61,14 @@ class GroupPodMeta:
 
 @wire
 class Asked:
-    """Resource requests."""
+    """Resource requests of a container."""
 
     requests: Mapping[str, str] | None = None
 
 
 @wire
 class GroupContainer:
-    """A container's resources."""
+    """Resources of a container."""
 
     restart_policy: str = ""
     resources: Asked = Asked()
@@ -76,7 +76,7 @@ class GroupContainer:
 
 @wire
 class GroupToleration:
-    """A toleration."""
+    """Toleration of a pod."""
 
     key: str = ""
     operator: str = ""
@@ -86,7 +86,7 @@ class GroupToleration:
 
 @wire
 class GroupNodeRequirement:
-    """What a label or field of a node has to be."""
+    """Requirement on a label or field of a node."""
 
     key: str = ""
     operator: str = ""
@@ -110,7 +110,7 @@ class GroupNodeSelector:
 
 @wire
 class GroupNodeAffinity:
-    """Which nodes a pod has to be on; what it would only prefer is not read."""
+    """Required affinity to nodes; preferences are not read."""
 
     required: GroupNodeSelector | None = field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -119,7 +119,7 @@ class GroupNodeAffinity:
 
 @wire
 class GroupAffinity:
-    """Affinity to nodes; that to pods is the scheduler's."""
+    """Affinity to nodes; affinity to pods is left to the scheduler."""
 
     node_affinity: GroupNodeAffinity | None = None
 
@@ -144,7 +144,7 @@ class GroupPodSpec:
 
 @wire
 class GroupPodCondition:
-    """A condition with its message."""
+    """Condition with its message."""
 
     type: str = ""
     status: str = ""
@@ -155,7 +155,7 @@ class GroupPodCondition:
 
 @wire
 class GroupPodStatus:
-    """Phase and conditions."""
+    """Phase and conditions of a pod."""
 
     phase: str = ""
     nominated_node_name: str = ""
@@ -165,7 +165,7 @@ class GroupPodStatus:
 @resource("", "v1", "Pod", "pods")
 @wire
 class GroupPod:
-    """A pod that may be of a group."""
+    """Pod that may be in a gang."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: GroupPodMeta = GroupPodMeta()
@@ -175,13 +175,13 @@ class GroupPod:
 
 @attrs.frozen(kw_only=True)
 class Preemptor:
-    """The pod that others would be deleted for, as the scheduler names it.
+    """Pod that others would be deleted for, as named by the scheduler.
 
     Args:
-        namespace: of the pod.
-        name: of the pod.
-        uid: of the pod.
-        in_group: whether its labels say that it is of a group.
+        namespace: namespace of the pod.
+        name: name of the pod.
+        uid: UID of the pod.
+        in_group: its labels name a gang.
     """
 
     namespace: str
@@ -191,13 +191,13 @@ class Preemptor:
 
 
 def attempt_of(pod: GroupPod) -> PodGroupKey | None:
-    """The key of its group; ``None`` if it has none."""
+    """Return the key of its gang; ``None`` if it has none."""
     name = pod.metadata.labels.name
     return PodGroupKey(pod.metadata.namespace, name) if name else None
 
 
 def seen_pod(pod: GroupPod) -> SeenPod | None:
-    """A pod as the planner reads it; ``None`` if it has no group."""
+    """Return the pod as the gang scheduler reads it; ``None`` if it is not in a gang."""
     meta, spec = pod.metadata, pod.spec
     group = attempt_of(pod)
     if group is None:
@@ -233,12 +233,12 @@ def _bound_at(pod: GroupPod) -> float | None:
 
 
 def new_failure(pod: GroupPod) -> tuple[int, str] | None:
-    """Where a condition says that the scheduler found no node, if that was not yet seen.
+    """Return the condition in which the scheduler reports a missing node, unless it was processed.
 
-    A pod that has been promised the room of others (``nominatedNodeName``) will have a node.
+    A pod that was promised the capacity of others (``nominatedNodeName``) will have a node.
 
     Returns:
-        The condition's index and its message.
+        Index of the condition, and its message.
     """
     if pod.spec.node_name or pod.status.nominated_node_name:
         return None

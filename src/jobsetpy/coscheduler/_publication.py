@@ -1,4 +1,4 @@
-"""Publishes whether the queue of gangs is empty, in an annotation of a Lease.
+"""Publication of the state of the queue, empty or not, in an annotation of a Lease.
 
 Managers create pods without gates while it is (``reconcilers.coscheduling.queue_state``). The Lease
 is renewed while a coscheduler leads, so that the state expires with it. It is in the namespace of
@@ -23,21 +23,21 @@ from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers.coscheduling.queue_state import QueueState
 
 RENEWED_S: Final = 5.0
-"""Interval of renewals when nothing changes."""
+"""Interval in seconds between renewals without changes."""
 LAPSES_S: Final = 15
-"""Duration of the Lease: managers ignore the state after this time without a renewal."""
+"""Duration of the Lease in seconds: managers ignore the state after it without a renewal."""
 _PAUSE_S: Final = 0.1
 
 
 class Publisher:
-    """Keeps the Lease.
+    """Writer of the Lease.
 
     Args:
-        client: the leader's.
+        client: API client of the leader.
         engine: source of the state.
-        namespace: of the Lease.
-        clock: time.
-        scheduler_name, member_resource: see ``QueueState``.
+        namespace: namespace of the Lease.
+        clock: clock for all times.
+        scheduler_name, member_resource: fields of ``QueueState``.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Reports the coscheduler's decisions: metrics, log lines and events.
+"""Reporter of the coscheduler's decisions: metrics, log lines and events.
 
-Events are about the JobSet that a group belongs to, or about one pod of a group without; repeats of
-one are counted in it, not written again.
+Events are about the JobSet of a gang, or about one pod of a gang without a JobSet; repetitions are
+counted in the same event.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ NO_ROOM_REASON: Final = "PodGroupWaitsForRoom"
 MINIMUM_REASON: Final = "PodGroupMinimumInvalid"
 
 INCOMPLETE_S: Final = 30.0
-"""After this time an incomplete group is reported, in seconds."""
+"""Time in seconds after which an incomplete gang is reported."""
 
 _AT_ONCE: Final = 100
-"""So many groups are told of, or asked about room, at a time; the others at the next census."""
+"""Maximum number of gangs reported or checked for capacity per census; the others follow later."""
 
 _ACTION: Final = "Coscheduling"
 
 
 class Events(Protocol):
-    """An event recorder."""
+    """Recorder of events."""
 
     def event(
         self, obj: KubeObject, type_: str, reason: str, message: str, *, action: str = ...
     ) -> None:
-        """Record something."""
+        """Record an event."""
         ...
 
 
@@ -62,7 +62,7 @@ class _OwnerMeta:
 
 @attrs.frozen
 class _Owner:
-    """A JobSet as the object of an event."""
+    """JobSet as the object of an event."""
 
     RESOURCE: ClassVar[ResourceInfo] = JobSet.RESOURCE
     metadata: _OwnerMeta
@@ -70,7 +70,7 @@ class _Owner:
 
 @attrs.define
 class _Course:
-    """One group between its first gate lifted and its last bind."""
+    """Progress of a gang between its first removed gate and its last bind."""
 
     lifted_at: float | None = None
     released_at: float = 0.0
@@ -79,15 +79,15 @@ class _Course:
 
 
 class Reporter:
-    """An observer of the planner, and told by the engine of what it has written.
+    """Observer of the gang scheduler; the engine also reports its writes to it.
 
     Args:
-        clock: time.
-        pod_of: the pod of a UID if it is of the group, else the first of those that are.
-        disagreements: in what a group's pods differ that should be the same.
-        events: where events go; nowhere when absent.
-        lacks_room: whether a group is kept behind its gates for want of room.
-        standing: where a group stands; ``None`` if it has no pods.
+        clock: clock for all times.
+        pod_of: lookup of a pod by UID if it is in the gang, else of the gang's first pod.
+        disagreements: lookup of differences between a gang's pods that should be equal.
+        events: recorder of events; ``None`` for no events.
+        lacks_room: predicate for gangs that stay gated for lack of capacity.
+        standing: lookup of a gang's state; ``None`` if it has no pods.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Reporter:
         self._log = get_logger("coscheduler")
 
     def lifted(self, group: PodGroupInfo, pods: int) -> None:
-        """See ``Observer``."""
+        """Handle ``Observer.lifted``."""
         course = self._courses.setdefault(group.key, _Course())
         if course.lifted_at is None:
             course.lifted_at = self._clock.monotonic()
@@ -124,7 +124,7 @@ class Reporter:
             self._tell(group.key, "Warning", DISAGREE_REASON, message)
 
     def released(self, group: PodGroupInfo, pods: int) -> None:
-        """See ``Observer``."""
+        """Handle ``Observer.released``."""
         now = self._clock.monotonic()
         course = self._courses.setdefault(group.key, _Course())
         course.binding += pods
@@ -143,7 +143,7 @@ class Reporter:
         course.refused = 0
 
     def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
-        """See ``Observer``."""
+        """Handle ``Observer.rejected``."""
         course = self._courses.setdefault(group.key, _Course())
         course.refused += 1
         metrics.group_rejected(cause.value)
@@ -160,7 +160,7 @@ class Reporter:
         self._tell(group.key, "Warning", reason, message)
 
     def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
-        """See ``Observer``."""
+        """Handle ``Observer.bound_in_part``."""
         what = "these are deleted" if deleted else "these keep their nodes"
         self._log.warning("group bound in part", **_about(group), bound=bound, deleted=deleted)
         message = (
@@ -170,7 +170,7 @@ class Reporter:
         self._tell(group.key, "Warning", PARTIAL_REASON, message)
 
     def too_large(self, group: PodGroupInfo, held: int) -> None:
-        """See ``Observer``."""
+        """Handle ``Observer.too_large``."""
         self._log.warning("group too large", **_about(group), held_at_most=held)
         message = (
             f"the group {group.key.name} never starts: it needs {group.min_available} nodes held "
@@ -180,7 +180,7 @@ class Reporter:
         self._tell(group.key, "Warning", TOO_LARGE_REASON, message)
 
     def staged(self, key: PodGroupKey, stage: str) -> None:
-        """See ``Observer``."""
+        """Handle ``Observer.staged``."""
         self._lacking.discard(key)
         if stage == "incomplete":
             self._lacking.add(key)
@@ -190,7 +190,7 @@ class Reporter:
             self._waiting.drop(key)
 
     def census(self, census: Census) -> None:
-        """Set the gauges; report groups that stay incomplete, or lack room, once each."""
+        """Set the gauges; report gangs that stay incomplete, or do not fit, once each."""
         metrics.census(census.groups, census.pods)
         now = self._clock.monotonic()
         for _ in range(_AT_ONCE):
@@ -220,7 +220,7 @@ class Reporter:
                 self._waiting.set(key, now + INCOMPLETE_S)  # it waits for its turn
 
     def minimum(self, key: PodGroupKey, given: str) -> None:
-        """A pod of the group does not say how many of them it takes; told once for a group."""
+        """Report once for a gang that a pod's label has no valid minimum."""
         if key not in self._odd:
             self._odd.add(key)
             message = (
@@ -231,20 +231,20 @@ class Reporter:
             self._tell(key, "Warning", MINIMUM_REASON, message)
 
     def forgotten(self, key: PodGroupKey) -> None:
-        """See ``Observer``."""
+        """Handle ``Observer.forgotten``."""
         self._courses.pop(key, None)
         self._odd.discard(key)
         self._first.pop(key, None)
 
     def bind_done(self, key: PodGroupKey | None, seconds: float, *, error: str) -> None:
-        """The API server has answered a bind; ``key`` is ``None`` for a pod of no group."""
+        """Record the result of a bind; ``key`` is ``None`` for a pod without a gang."""
         metrics.bound(seconds, ok=not error)
         if error:
             self._log.warning("a bind failed", group=str(key or ""), error=error)
         self.bind_over(key)
 
     def bind_over(self, key: PodGroupKey | None) -> None:
-        """One pending bind of a complete group has ended, successful or not."""
+        """Record the end of a pending bind of a complete gang, successful or not."""
         course = None if key is None else self._courses.get(key)
         if course is None or not course.binding:
             return
@@ -253,17 +253,17 @@ class Reporter:
             metrics.group_bound(self._clock.monotonic() - course.released_at)
 
     def lift_failed(self, key: PodGroupKey, error: Exception) -> None:
-        """A gate could not be removed; it is retried."""
+        """Report a gate that could not be removed; the removal is retried."""
         self._log.warning("a gate could not be lifted", group=str(key), error=str(error))
 
     def evict_failed(self, key: PodGroupKey, pod: str, error: Exception) -> None:
-        """A pod could not be deleted; it is tried again."""
+        """Report a pod that could not be deleted; the deletion is retried."""
         self._log.warning("a pod was not evicted", group=str(key), pod=pod, error=str(error))
 
     def _tell(self, key: PodGroupKey, type_: str, reason: str, message: str) -> None:
         if self._events is None:
             return
-        # Always the same pod while it is there, so that repeats are counted.
+        # The pod stays the same while it exists, so that repetitions are counted.
         pod = self._pod_of(key, self._first.get(key, ""))
         if pod is None:
             return

@@ -1,4 +1,4 @@
-"""The scheduler extender's server: HTTP/2 for those who speak it over TLS, else HTTP/1.1."""
+"""Server of the scheduler extender: HTTP/2 for clients that support it over TLS, else HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from jobsetpy.serving import http
 from jobsetpy.serving.http import HttpServer, Limits, Request, Response, Route, TooLargeError
 
 BACKLOG: Final = 4096
-"""A whole group asks at once; over HTTP/1.1 each pod on a connection of its own."""
+"""Maximum number of pending connections: over HTTP/1.1 all pods of a gang open one together."""
 
 HEADERS_S: Final = 30.0
-"""For a handshake, and then for headers: a few thousand handshakes at once take seconds."""
+"""Timeout in seconds for a handshake, and for headers: thousands of handshakes take seconds."""
 
 BODY_S: Final = 30.0
 
@@ -32,15 +32,15 @@ async def listening(
     backlog: int = BACKLOG,
     body_s: float = BODY_S,
 ) -> AsyncIterator[HttpServer]:
-    """The extender's server within the block; nothing is accepted before ``use``.
+    """Run the extender's server within the block; it accepts connections after ``use``.
 
     Args:
-        extender: answers.
-        address: to listen on.
+        extender: executor of requests.
+        address: address to listen on.
         prefix: see :class:`ExtenderApi`.
         names: see :class:`ExtenderApi`.
         backlog: maximum connections that wait to be accepted.
-        body_s: how long a body may take to come, in seconds.
+        body_s: maximum time for receiving a body, in seconds.
 
     Raises:
         OSError: the address cannot be bound.
@@ -50,7 +50,7 @@ async def listening(
     async with aio.supervise() as tasks:
         http2 = Http2Connections(api, tasks, body_s=body_s, headers_s=HEADERS_S)
         limits = Limits(headers_s=HEADERS_S, backlog=backlog)
-        # A scheduler that is gone holds nothing: its requests are cancelled with their connections.
+        # Requests of a scheduler that disconnects are cancelled with their connections.
         async with http.listening(
             routes, address, limits=limits, http2=http2, cancel_handlers=True
         ) as server:

@@ -13,19 +13,19 @@ from jobsetpy.coscheduler.gang_scheduler.state import Limits
 from jobsetpy.serving.namespace import own_namespace
 
 SCHEDULER_NAME: Final = "system:kube-scheduler"
-"""Common name of the certificate that a cluster's own scheduler has."""
+"""Default common name in the certificate of a cluster's own scheduler."""
 PATH_PREFIX: Final = "/ext"
 """Path in front of ``/bind`` and ``/preempt``."""
 MAX_HELD: Final = 50_000
-"""Maximum of held requests, of some 10 kB each; fewer if the limit on open files is lower."""
+"""Maximum number of held requests, of some 10 kB each; fewer with a lower limit on open files."""
 CONCURRENT_WRITES: Final = 32
 """Maximum concurrent writes of binds, and as many of gates."""
 BACKLOG: Final = 4096
-"""Maximum connections that wait to be accepted; the kernel may allow fewer."""
+"""Maximum number of pending connections; the kernel may allow fewer."""
 CHECK_PERIOD_S: Final = 10.0
-"""Interval of checks of certificates."""
+"""Interval in seconds between checks of certificates."""
 GRACE_S: Final = 5.0
-"""Time for binds of complete gangs when the process ends."""
+"""Time in seconds for binds of complete gangs when the process ends."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,22 +33,23 @@ class CoschedulerSettings:
     """Settings of the coscheduler.
 
     Args:
-        bind_address: of the extender, ``host:port`` or ``:port``; port 0 takes a free one.
-        namespace: of the Secrets, the Service, and the Lease that tells managers of the queue.
-        service_name: name of the Service in front, also used for the names of the certificate and
-            of the Secrets that hold certificates of the coscheduler and of the scheduler.
-        extra_dns_names: more names for a certificate of its own; IP addresses count as such.
+        bind_address: address of the extender, ``host:port`` or ``:port``; port 0 takes a free one.
+        namespace: namespace of the Secrets, the Service, and the Lease with the queue's state.
+        service_name: name of the Service of the extender, also used for the names of the
+            certificate and of the Secrets with the certificates of the coscheduler and of the
+            scheduler.
+        extra_dns_names: additional names for a created certificate; IP addresses are recognized.
         certificate_dir: folder with ``tls.crt``, ``tls.key`` and ``ca.crt``, the authorities of
-            clients; certificates are created in Secrets, which have to exist, when absent.
-        client_names: common names of clients that are let in.
+            clients; otherwise certificates are created in Secrets, which have to exist.
+        client_names: common names of clients that are admitted.
         plain_http: no TLS and no client certificates. For tests on loopback only.
-        limits: times and bounds of gangs.
-        capacity_check: lift a group only when there may be room for it. Needs all pods and nodes in
-            the cache. Not where a cluster autoscaler is to make room: it does not see gated pods.
-        scheduler_name: of the scheduler that asks it, if it is not the default one; managers that
-            are not told otherwise give it to pods of groups.
-        member_resource: whether it is asked only about pods that request the member resource, which
-            managers then give to pods of gangs. Other pods are not bound then.
+        limits: times and limits of gangs.
+        capacity_check: ungate a gang only when it may fit. Needs all pods and nodes in the cache.
+            Not for clusters where an autoscaler adds nodes: it does not see gated pods.
+        scheduler_name: scheduler that calls the extender, if not the default one; managers without
+            another setting give it to pods in gangs.
+        member_resource: the extender is called only for pods that request the member resource,
+            which managers then give to pods in gangs. Other pods are then not bound.
     """
 
     bind_address: str = ":9443"
@@ -75,6 +76,6 @@ class CoschedulerSettings:
 
     @property
     def dns_names(self) -> tuple[str, ...]:
-        """Names the serving certificate is for; the first is its common name."""
+        """Names in the serving certificate; the first is its common name."""
         service = f"{self.service_name}.{self.namespace}.svc"
         return (service, f"{service}.cluster.local", *self.extra_dns_names)

@@ -1,8 +1,8 @@
-"""The coscheduler as a part of a manager: the extender on every replica, the engine on the leader.
+"""Coscheduler as a part of a manager: the extender on every replica, the engine on the leader.
 
-A replica that does not lead keeps its cache of pods warm and its certificate good, but is not
-ready, so that no Service sends the scheduler to it; if a request comes all the same, it is answered
-with 503, which has the scheduler try again.
+A replica that does not lead keeps its cache of pods and its certificate up to date, but is not
+ready, so that no Service routes the scheduler to it; if a request arrives anyway, it is answered
+with 503, which makes the scheduler retry.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from jobsetpy.serving.certificates import CertificateManager
 from jobsetpy.serving.http import Address, HttpServer
 
 CENSUS_S = 2.0
-"""How often groups are counted for the metrics."""
+"""Interval in seconds between counts of gangs for the metrics."""
 LOST = "this coscheduler does not lead any more: ask again"
 
 
@@ -45,8 +45,8 @@ class Coscheduler(Runnable):
     """Runs the engine while this replica leads, within ``running()``.
 
     Args:
-        manager: whose client and cache it uses.
-        settings: see there.
+        manager: manager that provides client and cache.
+        settings: settings of the coscheduler.
     """
 
     name = "coscheduler"
@@ -65,18 +65,18 @@ class Coscheduler(Runnable):
         self.engine: Engine | None = None
 
     def problems(self) -> Iterable[str]:
-        """Lines for ``/readyz``."""
+        """Return lines for ``/readyz``."""
         if self.engine is None:
             yield "stands by: this replica does not lead"
 
     async def bind(self, request: BindRequest) -> str:
-        """See ``Extender``."""
+        """Execute ``Extender.bind``."""
         return await self._leading().bind(request)
 
     async def preempt(
         self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
     ) -> dict[str, list[str]]:
-        """See ``Extender``."""
+        """Execute ``Extender.preempt``."""
         return await self._leading().preempt(victims, preemptor)
 
     def _leading(self) -> Engine:
@@ -87,7 +87,7 @@ class Coscheduler(Runnable):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the engine within the block; held requests are answered when it is left."""
+        """Run the engine within the block; held requests are answered at its end."""
         settings = self._settings
         engine = Engine(
             self._manager.client,
@@ -107,7 +107,7 @@ class Coscheduler(Runnable):
             scheduler_name=settings.scheduler_name,
             member_resource=settings.member_resource,
         )
-        # What an earlier leader had decided shows in the pods.
+        # Decisions of an earlier leader are visible in the pods.
         registrations = engine.listen(self._pods, self._nodes)
         try:
             async with aio.supervise() as tasks:
@@ -126,7 +126,7 @@ class Coscheduler(Runnable):
 
 
 async def _publish(engine: Engine, publisher: Publisher) -> None:
-    """Tell of the queue, when all of it is known."""
+    """Publish the state of the queue, once all objects are known."""
     await engine.knows.wait()
     await publisher.run()
 
@@ -138,15 +138,15 @@ async def _count(engine: Engine) -> None:
 
 
 class ExtenderEndpoint(ServerRunnable):
-    """The extender's server and its certificate.
+    """Server of the extender, with its certificate.
 
     Args:
         coscheduler: executes requests.
-        certificates: of the server; ``None`` serves plain HTTP.
-        settings: see there.
+        certificates: certificates of the server; ``None`` serves plain HTTP.
+        settings: settings of the coscheduler.
 
     Raises:
-        ValueError: the address cannot be used.
+        ValueError: the address is not valid.
     """
 
     name = "extender"
@@ -163,7 +163,7 @@ class ExtenderEndpoint(ServerRunnable):
         self._settings = settings
 
     def listening(self, address: Address) -> AbstractAsyncContextManager[HttpServer]:
-        """See ``ServerRunnable``."""
+        """Return the server; see ``ServerRunnable``."""
         settings = self._settings
         if settings.plain_http:
             get_logger("coscheduler").warning("plain HTTP: whoever connects can bind pods")
@@ -177,14 +177,14 @@ class ExtenderEndpoint(ServerRunnable):
 
 
 def setup(manager: runtime.Manager, settings: CoschedulerSettings | None = None) -> Coscheduler:
-    """Have ``manager`` run the coscheduler, and be ready only while it leads.
+    """Add the coscheduler to ``manager``, which is then ready only while it leads.
 
     Args:
         manager: not started yet; with leader election, unless there is only one.
-        settings: see there.
+        settings: settings of the coscheduler; defaults if ``None``.
 
     Raises:
-        ValueError: the address cannot be used.
+        ValueError: the address is not valid.
     """
     settings = settings or CoschedulerSettings()
     coscheduler = Coscheduler(manager, settings)

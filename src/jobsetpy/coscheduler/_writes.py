@@ -1,6 +1,6 @@
-"""The coscheduler's writes: gates, binds, evictions, marks that a message was seen.
+"""Writes of the coscheduler: gates, binds, evictions, and marks on processed messages.
 
-Each write names the pod's UID, so that it is never about another pod of the same name.
+Each write contains the pod's UID, so that it never affects another pod of the same name.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod
 
 _STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
 _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-"""What is asked for where the answer is not read: the cheapest to make for the API server."""
+"""Content type for answers that are not read: the cheapest one for the API server."""
 _UNCHECKED: Final = (("fieldValidation", "Ignore"),)
-"""Bodies are made here: the API server need not look for fields that it does not know."""
+"""Option that skips the API server's check for unknown fields, which these bodies do not have."""
 
 
 @attrs.frozen(kw_only=True)
 class BindRequest:
-    """A request to bind a pod.
+    """Request to bind a pod.
 
     Args:
-        namespace: of the pod.
-        name: of the pod.
-        uid: of the pod; only that very pod is bound.
-        node: where to.
+        namespace: namespace of the pod.
+        name: name of the pod.
+        uid: UID of the pod; no other pod of that name is bound.
+        node: node of the pod.
     """
 
     namespace: str
@@ -40,17 +40,17 @@ class BindRequest:
 
 
 class Writes:
-    """Each raises ``JobSetPyError`` when it was not done, or may not have been.
+    """Writes; each raises ``JobSetPyError`` when it failed, or may have failed.
 
     Args:
-        client: the leader's.
+        client: API client of the leader.
     """
 
     def __init__(self, client: rt.Client) -> None:
         self._client = client
 
     async def lift(self, pod: GroupPod) -> None:
-        """Remove the coscheduler's gate; others stay."""
+        """Remove the coscheduler's gate; other gates stay."""
         meta = pod.metadata
         body: dict[str, Any] = {
             "metadata": {"uid": meta.uid},
@@ -86,7 +86,7 @@ class Writes:
         )
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
-        """Have a pod deleted as a disruption, unless a PodDisruptionBudget forbids it."""
+        """Delete a pod as a disruption, unless a PodDisruptionBudget forbids it."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -102,12 +102,12 @@ class Writes:
         )
 
     async def mark(self, pod: GroupPod, at: int, message: str) -> None:
-        """Mark the scheduler's message as seen, so that its next one is a change.
+        """Mark the scheduler's message as processed, so that its next one is a change.
 
         Args:
-            pod: whose.
+            pod: pod with the message.
             at: index of the condition with the message.
-            message: as it was seen; another one is left alone.
+            message: message that was processed; a different one is left unchanged.
         """
         meta = pod.metadata
         path = f"/status/conditions/{at}"

@@ -1,4 +1,4 @@
-"""Metrics of the coscheduler; no label names a group or a pod."""
+"""Metrics of the coscheduler; no label names a gang or a pod."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal
 from jobsetpy.observability.metrics import MetricRegistry
 
 REGISTRY: Final = MetricRegistry()
-"""Served by a manager that runs the coscheduler."""
+"""Registry served by a manager that runs the coscheduler."""
 
 _FAST: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LONG: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
@@ -100,12 +100,12 @@ for _outcome in ("allowed", "spared", "refused"):
 
 
 def held(number: int) -> None:
-    """Set how many requests wait for their answer."""
+    """Set the number of requests that wait for their answer."""
     _held.set(number)
 
 
 def census(groups: Mapping[str, int], pods: Mapping[str, int]) -> None:
-    """Set how many groups and pods are in each state."""
+    """Set the numbers of gangs and pods in each state."""
     for state in GROUP_STATES:
         _groups.labels(state).set(groups.get(state, 0))
     for state in POD_STATES:
@@ -113,52 +113,52 @@ def census(groups: Mapping[str, int], pods: Mapping[str, int]) -> None:
 
 
 def held_limit(number: int) -> None:
-    """Set how many requests may be held."""
+    """Set the maximum number of held requests."""
     _held_limit.set(number)
 
 
 def lifted(seconds: float) -> None:
-    """A pod's gate was lifted."""
+    """Record the removal of a pod's gate, after this time."""
     _lift_seconds.observe(seconds)
 
 
 def bound(seconds: float, *, ok: bool) -> None:
-    """A bind was answered by the API server."""
+    """Record the API server's answer to a bind."""
     _bind_seconds.observe(seconds)
     if not ok:
         _bind_failures.inc()
 
 
 def group_rejected(cause: str) -> None:
-    """A group's held binds were refused; ``cause`` is one of ``CAUSES``."""
+    """Record the refusal of a gang's held binds; ``cause`` is one of ``CAUSES``."""
     _rejections.labels(cause).inc()
 
 
 def quick_reject(reason: Literal["backoff", "limit", "other"]) -> None:
-    """A bind was refused at once."""
+    """Record a bind that was refused immediately."""
     _quick_rejects.labels(reason).inc()
 
 
 def group_complete(seconds: float) -> None:
-    """A group was complete so long after its first gate was lifted."""
+    """Record the time from a gang's first removed gate to its completion."""
     _group_seconds.observe(seconds)
 
 
 def group_bound(seconds: float) -> None:
-    """The last bind of a group was done so long after it was complete."""
+    """Record the time from a gang's completion to its last bind."""
     _spread_seconds.observe(seconds)
 
 
 def request(verb: str, code: int) -> None:
-    """A request was answered; ``verb`` is one of ``VERBS``."""
+    """Record an answered request; ``verb`` is one of ``VERBS``."""
     _requests.labels(verb, str(code)).inc()
 
 
 def client_refused() -> None:
-    """A client's certificate has a name that is not allowed."""
+    """Record a client certificate with a name that is not allowed."""
     _refused_clients.inc()
 
 
 def preemption(outcome: str) -> None:
-    """A question about preemption was answered."""
+    """Record an answer about preemption."""
     _preemptions.labels(outcome).inc()

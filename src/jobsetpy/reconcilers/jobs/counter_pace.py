@@ -17,7 +17,7 @@ from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.membership import pods_of
 
 PAUSES_PER_RESTART: Final = 30
-"""A restart that takes longer than this number of pauses no longer delays the counters."""
+"""Number of pauses after which a restart that is still in progress no longer delays counters."""
 
 
 @attrs.frozen(kw_only=True)

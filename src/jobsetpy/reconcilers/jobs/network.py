@@ -1,4 +1,4 @@
-"""The headless Service that gives pods their stable DNS names."""
+"""Headless Service that gives pods their stable DNS names."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class LostNodesReconciler:
         self._settings = settings
         self._due: dict[str, Mapping[str, PinnedTime]] = {}
 
-    # -- events -------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
         """Request a reconcile if the deletion of a pod on an unreachable node begins; O(1).
@@ -217,7 +217,7 @@ class LostNodesReconciler:
             )
         return failures
 
-    # -- what the caches say ------------------------------------------------------------------
+    # -- cache lookups ------------------------------------------------------------------------
 
     def _jobset_of(self, pod: ChildPod) -> JobSet | None:
         """Return the JobSet of a pod, found by UIDs, because labels are not reliable.

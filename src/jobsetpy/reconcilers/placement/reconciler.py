@@ -103,7 +103,7 @@ class PodPlacementReconciler:
         self._settings = settings
         self._memory = Memories(PlacementMemory)
 
-    # -- events -------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------
 
     def needs_reconcile(self, event: rt.Event[Any]) -> bool:
         """Return whether a pod's event requires a reconcile of its Job; O(1).
@@ -254,7 +254,7 @@ class PodPlacementReconciler:
             related = placement.of.first
             self._events.event(jobset, event.type_, event.reason, event.message, related=related)
 
-    # -- what the caches say ------------------------------------------------------------------
+    # -- cache lookups ------------------------------------------------------------------------
 
     def _is_over(self, job: rt.ObjectKey, uid: str) -> bool:
         found = self._jobs.get(job)
