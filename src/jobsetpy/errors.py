@@ -110,7 +110,7 @@ class RetryableApiError(ApiError):
 
 
 class TransportError(JobSetPyError):
-    """The server never answered, or an answer broke off."""
+    """The server did not answer, or the connection broke during the response."""
 
 
 class ConnectFailedError(TransportError):
@@ -118,7 +118,7 @@ class ConnectFailedError(TransportError):
 
 
 class StreamBrokenError(TransportError):
-    """A connection ended in the middle of an answer."""
+    """A connection ended in the middle of a response."""
 
 
 class ApiTimeoutError(TransportError):

@@ -76,11 +76,11 @@ INJECTED_ANNOTATIONS: Final = (INJECTED_REQUESTS_ANNOTATION, INJECTED_LIMITS_ANN
 """On a JobSet or a pod template, ``cpu=100m,memory=64Mi``: resources of containers that admission
 adds."""
 AFTER_SUCCESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-after-success"
-"""On a JobSet, ``Continue`` or ``Recreate``: restart of a group with pods that have succeeded."""
+"""On a JobSet, ``Continue`` or ``Recreate``: restart of workers of which a pod has succeeded."""
 MAX_WITHOUT_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-max-without-progress"
 """On a JobSet: number of consecutive restarts without a new step after which the JobSet fails."""
 RESTART_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-in-place"
-"""On a JobSet: any new value restarts the group in place once, and is not counted."""
+"""On a JobSet: any new value restarts its workers in place once, without being counted."""
 LOST_NODE_DEADLINE_ANNOTATION: Final = "jobset.sigs.k8s.io/lost-node-deadline"
 """On a JobSet, a duration: its pods on a node that is unreachable for longer are given up. On its
 pods, for their agents: the effective duration."""
@@ -173,7 +173,7 @@ RESTARTING_CONDITION: Final = "RestartingJobSet"
 RESTARTING_IN_PLACE_CONDITION: Final = "RestartingInPlace"
 BARRIER_STALLED_CONDITION: Final = "BarrierStalled"
 IN_PLACE_CONDITIONS: Final = frozenset({RESTARTING_IN_PLACE_CONDITION, BARRIER_STALLED_CONDITION})
-"""Conditions that only the restart in place reconciler sets and reads."""
+"""Conditions set only by the restart in place reconciler; other reconcilers ignore them."""
 PODS_REFUSED_CONDITION: Final = "PodsRefused"
 PODS_REFUSED_REASON: Final = "FailedCreate"
 """Reason of the Job controller's event, and of the condition that repeats it."""

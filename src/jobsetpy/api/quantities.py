@@ -18,7 +18,7 @@ _DECIMAL: Final = {
 
 
 def quantity(value: int | str) -> Decimal:
-    """Parse a quantity: ``quantity("1.5Gi") == 1610612736``, ``quantity("100m") == 0.1``.
+    """Convert a quantity: ``quantity("1.5Gi") == 1610612736``, ``quantity("100m") == 0.1``.
 
     Raises:
         ValueError: the text is not a quantity.

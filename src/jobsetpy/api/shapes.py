@@ -104,7 +104,7 @@ class _Reader:
 
     def definition(self, name: str) -> Shape:
         if name not in self._made:
-            if name not in self._definitions:  # times, and numbers or texts
+            if name not in self._definitions:  # timestamps and int-or-string
                 return ANY
             self._made[name] = ANY  # no definition used here refers to itself
             self._made[name] = self._schema(self._definitions[name], name.rpartition(".")[2])

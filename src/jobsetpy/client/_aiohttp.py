@@ -256,7 +256,7 @@ class AiohttpTransport:
         try:
             token = await configuration.get_api_key_with_prefix("BearerToken")
         except Exception as problem:  # the hook belongs to a loader
-            token = configuration.api_key.get("BearerToken")  # may still be good
+            token = configuration.api_key.get("BearerToken")  # may still be valid
             if not token:
                 raise credentials_error("credentials", problem) from problem
         if token:

@@ -190,7 +190,7 @@ class SharedInformer(Generic[T]):
     def add_handler(self, handler: Handler[T]) -> Registration:
         """Call ``handler`` with all changes from now on.
 
-        If the first list was delivered already, the handler is called with all present objects
+        If delivery of the first list has begun, the handler is called with all present objects
         before this returns.
         """
         return self._handlers.join(handler, self.store)
