@@ -49,8 +49,8 @@ class Shards:
     Args:
         count: number of shards, each with its share of all objects.
         key: for a class, returns the function from an object's metadata to the name that decides
-            its share. Objects of one namespace and name are in the same share. An object with the
-            name "" is in every share.
+            its share, together with the namespace. If that name is "", the object is in every
+            share.
         peek: for a class, returns a model of the fields that ``key`` reads (see ``KeyedShard``),
             or ``None``.
 

@@ -157,8 +157,8 @@ class SecretSource:
         namespace, name: the Secret.
         dns_names: names of the server; IP addresses are recognised as such.
         clock: clock for the dates of certificates.
-        distribute: writes the authority where clients miss it; returns whether some did. It may
-            raise ``ApiError``.
+        distribute: adds the authority for clients that do not have it; returns whether there were
+            any. It may raise ``ApiError``.
         settle_s: time for clients of a running server to notice a change, in seconds.
         mutual: require a certificate of the authority from clients.
         elliptic: as in :func:`x509.new_serving`.

@@ -55,7 +55,7 @@ def secret_source(
 
 
 async def inject(client: Client, settings: WebhookServerSettings, authorities: bytes) -> bool:
-    """Write the CA bundle to the configurations and CRDs that miss it; return whether any did.
+    """Write the CA bundle to configurations and CRDs without it; return whether there were any.
 
     Raises:
         ApiError: one of them cannot be read or written.

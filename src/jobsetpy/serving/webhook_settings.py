@@ -20,7 +20,7 @@ class WebhookServerSettings:
         service_name: Service of the webhooks; its name and namespace form the certificate's name.
         secret_name: Secret in which replicas share certificates. It must exist.
         certificate_dir: folder with ``tls.crt`` and ``tls.key`` (as cert-manager fills it) to use
-            instead of own certificates; the CA must then be injected by others, too.
+            instead of issuing certificates; the CA must then be injected by others, too.
         authority_name: name in the certificate of the authority that issues it.
         extra_dns_names: further names of the certificate; IP addresses are recognised as such.
         mutating_configuration: configuration that gets the CA bundle; "" if there is none.
