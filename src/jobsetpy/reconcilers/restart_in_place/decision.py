@@ -230,7 +230,7 @@ def decide_epochs(
 ) -> EpochDecision:
     """Decide on the epochs of a JobSet.
 
-    * * All expected pods, without those that succeeded, at one epoch, and none of them being
+    * All expected pods, without those that succeeded, at one epoch, and none of them being
       deleted: that epoch is synced.
     * Otherwise every epoch before the newest is deprecated, and the synced one after a failure.
     * More restarts that count than ``maxRestarts``: the JobSet fails.

@@ -5,7 +5,7 @@ all Jobs (``status.restartsCountTowardsMax``) and those of single Jobs. The firs
 each epoch after the first, except for epochs that were not opened by a failure. New pods join at
 ``syncedEpoch + 1`` like those that restart, so the epoch also increases when
 
-* * all Jobs or single ones were recreated: counted, or not, by their own rule;
+* all Jobs or single ones were recreated: counted, or not, by their own rule;
 * the JobSet was resumed;
 * it was resized.
 

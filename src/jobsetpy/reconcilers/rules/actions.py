@@ -1,4 +1,4 @@
-"""What rules of failure policies may ask for (KEP-262)."""
+"""Actions of failure policy rules (KEP-262)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which containers of a pod spec are agents of restarts in place.
+"""Detection of agents for restart in place among the containers of a pod spec.
 
-A rule ``RestartAllContainers`` alone says nothing: any sidecar may have one. An agent is known by
-the variables that it cannot do without, beside such a rule; by its startup probe, which asks for
-the barrier; by its image; or by the name that injection gives it.
+A rule ``RestartAllContainers`` alone is no proof: any sidecar may have one. An agent is recognized
+by its required variables in addition to such a rule; by its startup probe on the barrier; by its
+image; or by the name that injection gives it.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from jobsetpy.reconcilers.rules.json_tree import (
 )
 
 RESTART_ALL_ACTIONS = frozenset({"RestartPod", "RestartAllContainers"})
-"""The kubelet's action under the name of its KEP and under the released one."""
+"""Names of the kubelet's action: that of its KEP and the released one."""
 
 VARIABLES = frozenset({"NAMESPACE", "POD_NAME", "JOBSET_NAME"})
-"""Without these no agent starts. A flag takes the place of a variable: ``--pod-name``."""
+"""Required variables of an agent. A flag such as ``--pod-name`` can replace a variable."""
 
 BARRIER_PATH = "/barrier-is-lifted"
 GO_BARRIER_PATH = "/barrier-is-down"
 GO_VARIABLES = frozenset({"POD_NAME", "JOBSET_NAME", "WORKER_COMMAND"})
-"""What tells the Go project's agents: the path of the sidecar, the variables of the other mode."""
+"""Marks of the Go project's agents: the path of the sidecar, the variables of the other mode."""
 
 IMAGE = "jobsetpy-agent"
-"""The last part of the agent image's name."""
+"""Last part of the agent image's name."""
 
 Container = tuple[int, Json]
-"""A container and its index."""
+"""Container with its index."""
 
 
 def restarts_in_place(spec: Json) -> bool:
-    """Whether a JobSet's spec asks for restarts in place."""
+    """Return True if a JobSet's spec requests restart in place."""
     return text(child(spec, "failurePolicy"), "restartStrategy") == keys.IN_PLACE_RESTART
 
 
 def restart_action(container: Json, exit_code: int) -> str:
-    """What the first of a container's restart rules says that has the code, or ""."""
+    """Return the action of a container's first restart rule that matches the code, or ""."""
     for _, rule in objects(container, "restartPolicyRules"):
         if has_code(child(rule, "exitCodes"), exit_code):
             return text(rule, "action")
@@ -51,23 +51,23 @@ def restart_action(container: Json, exit_code: int) -> str:
 
 
 def has_code(codes: Json, exit_code: int) -> bool:
-    """Whether a rule's condition on exit codes is met."""
+    """Return True if a rule's condition on exit codes is met."""
     among, operator = exit_code in items(codes, "values"), codes.get("operator")
     return among if operator == "In" else operator == "NotIn" and not among
 
 
 def sidecars(pod: Json) -> list[Container]:
-    """The init containers that stay and are agents."""
+    """Return the sidecars that are agents."""
     return [each for each in _staying(pod) if _is_agent(each[1])]
 
 
 def restarting_sidecars(pod: Json) -> list[Container]:
-    """The init containers that stay and may have all containers restarted, agents or not."""
+    """Return the sidecars with a rule that restarts all containers, agents or not."""
     return [each for each in _staying(pod) if _has_restart_rule(each[1])]
 
 
 def strangers(pod: Json) -> list[Container]:
-    """The init containers that stay and have nothing of an agent, not even its variables."""
+    """Return the sidecars without any mark of an agent, not even its variables."""
     return [
         each
         for each in _staying(pod)
@@ -76,22 +76,22 @@ def strangers(pod: Json) -> list[Container]:
 
 
 def supervised(pod: Json) -> list[Container]:
-    """The containers whose first process is an agent that runs the worker's command."""
+    """Return the containers whose first process is an agent that runs the worker's command."""
     return [
         (at, container) for at, container in objects(pod, "containers") if _starts_agent(container)
     ]
 
 
 def named_like_supervised(pod: Json) -> list[Container]:
-    """The containers that have a supervisor's variables, which a worker may have as well.
+    """Return the containers with a supervisor's variables, which a worker may have as well.
 
-    All the same an agent may be behind them: started by a script, or by the image's entry point.
+    They may still run an agent, started by a script or by the image's entry point.
     """
     return [each for each in objects(pod, "containers") if _is_named_like(each[1])]
 
 
 def runs_agent(pod: Json) -> bool:
-    """Whether an agent is in this pod spec for certain, written out by a user or by a manager."""
+    """Return True if this pod spec certainly has an agent, added by a user or by a manager."""
     return bool(sidecars(pod) or supervised(pod))
 
 
@@ -127,7 +127,7 @@ def _barrier(container: Json) -> str:
 
 
 def is_go_sidecar(container: Json) -> bool:
-    """Whether an agent is the Go project's, by its barrier."""
+    """Return True if an agent is the Go project's, by its barrier."""
     return _barrier(container) == GO_BARRIER_PATH
 
 
@@ -137,7 +137,7 @@ def _has_variables(container: Json, wanted: AbstractSet[str]) -> bool:
 
 
 def _variables(container: Json) -> set[str]:
-    """Names of the variables, and of those that a flag stands for."""
+    """Return the names of the variables, and of those that a flag replaces."""
     words = [*texts(container, "command"), *texts(container, "args")]
     flags = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
     names = {text(variable, "name") for _, variable in objects(container, "env")}
@@ -147,7 +147,7 @@ def _variables(container: Json) -> set[str]:
 
 
 def _starts_agent(container: Json) -> bool:
-    """By the launcher, by the module, or by anything in the folder where the agent is installed."""
+    """Return True if it runs the launcher, the module, or a program in the agent's folder."""
     command, arguments = texts(container, "command"), texts(container, "args")
     program = [*command, *arguments][:1]
     return (

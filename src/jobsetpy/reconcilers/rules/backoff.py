@@ -1,15 +1,15 @@
-"""Restarts over time: pauses between those in quick succession, and budgets per time.
+"""Pace of restarts: pauses between those in quick succession, and budgets per window of time.
 
 The first restart of a series is not delayed. One that follows a run shorter than ``reset_after_s``
 belongs to the same series, and workers start again only after a pause, which is doubled each time.
-A longer run ends the series. With a window, ``maxRestarts`` bounds the restarts within any such
-time instead of all there ever were.
+A longer run ends the series. With a window, ``maxRestarts`` bounds the restarts within the window
+instead of all restarts.
 
-What is needed to decide is in ``status.restartPacing``: a manager that takes over continues the
-same wait. Wall clocks differ and are set, so a wait is measured on the monotonic clock from when a
-manager first sees it, and never exceeds its pause (``reconcilers.rules.times``). Both
-reconcilers that restart something keep it: of restarts in place it is written with the epochs, of
-recreations with the restart that is counted.
+All inputs of the decision are in ``status.restartPacing``: a manager that takes over continues the
+same wait. Wall clocks differ and are adjusted, so a wait is measured on the monotonic clock from a
+manager's first observation, and never exceeds its pause (``reconcilers.rules.times``). Both
+reconcilers that restart something maintain it: for restarts in place it is written with the epochs,
+for recreations with the counted restart.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.times import CLOCK_SKEW_S, Now, PinnedTime, pin
 
 MAX_IN_WINDOW: Final = 100
-"""``maxRestarts`` within a window is at most this: each restart that counts is remembered."""
+"""Maximum of ``maxRestarts`` within a window: each restart that counts is remembered."""
 
 LONGEST_S: Final = 366 * 86400.0
-"""No annotation may ask for a longer time."""
+"""Maximum time in seconds that an annotation may set."""
 
 
 @attrs.frozen(kw_only=True)
 class RestartBackoff:
-    """How restarts in quick succession are delayed.
+    """Back-off of restarts in quick succession.
 
     Args:
-        first_s: pause before the second start of a series; 0 switches all of it off.
-        longest_s: what the pauses double up to.
-        reset_after_s: a run that lasts so long ends the series.
+        first_s: pause in seconds before the second start of a series; 0 disables the back-off.
+        longest_s: maximum pause in seconds.
+        reset_after_s: duration in seconds of a run that ends the series.
     """
 
     first_s: float = 1.0
@@ -49,7 +49,7 @@ class RestartBackoff:
     reset_after_s: float = 300.0
 
     def pause_s(self, restarts: int) -> float:
-        """How long a series' latest restart waits, of so many with it."""
+        """Return the pause in seconds of a series' latest restart, given their number."""
         if restarts < 2:
             return 0.0
         return min(self.longest_s, self.first_s * 2.0 ** min(restarts - 2, 60))
@@ -61,16 +61,16 @@ NO_PACING: Final = RestartPacing()
 
 @attrs.frozen
 class Pace:
-    """What restarts of one JobSet are delayed by, and counted in.
+    """Back-off and window of one JobSet's restarts.
 
     Args:
-        now: on the wall clock; other managers read what is made of it.
-        backoff: of this JobSet.
-        window_s: ``maxRestarts`` counts within so many seconds; 0: ever.
+        now: time on the wall clock; other managers read times derived from it.
+        backoff: back-off of this JobSet.
+        window_s: window of ``maxRestarts`` in seconds; 0 for none.
         pause: end of the stored pause on the monotonic clock, if there is one.
         pause_left_s: seconds until then.
-        ran_s: seconds since workers were last let run, on the monotonic clock; ``None`` if this
-            manager has not seen that.
+        ran_s: seconds since the last start of workers, on the monotonic clock; ``None`` if this
+            manager has not observed it.
     """
 
     now: datetime
@@ -82,7 +82,7 @@ class Pace:
 
     @classmethod
     def of(cls, jobset: JobSet, now: datetime, defaults: RestartBackoff) -> Pace:
-        """By a JobSet's annotations; what cannot be read counts as not given."""
+        """Return the pace by a JobSet's annotations; invalid ones count as unset."""
         notes = jobset.metadata.annotations
         if not any(name in notes for name in keys.RESTART_PACE_ANNOTATIONS):
             return cls(now, defaults)
@@ -99,9 +99,9 @@ class Pace:
         """Return the pace with the stored pause on the monotonic clock.
 
         Args:
-            status: as it is stored.
+            status: the stored status.
             known: ``pause`` at the plan before.
-            now: on both clocks.
+            now: time on both clocks.
         """
         pacing = status.restart_pacing
         if pacing is None or pacing.not_before is None:
@@ -113,10 +113,10 @@ class Pace:
     # ---- back-off --------------------------------------------------------------------------------
 
     def begin(self, status: JobSetStatus) -> RestartPacing | None:
-        """A restart begins: what to store, ``None`` for nothing.
+        """Return the pacing to store when a restart begins, ``None`` for no change.
 
         Args:
-            status: before.
+            status: status before the restart.
         """
         old = status.restart_pacing or NO_PACING
         if not self.backoff.first_s:
@@ -132,7 +132,7 @@ class Pace:
         )
 
     def _ran_s(self, old: RestartPacing) -> float:
-        """Seconds that the workers have run; a run of unknown length ends the series."""
+        """Return the seconds that the workers have run; a run of unknown length ends the series."""
         if self.ran_s is not None:
             return self.ran_s
         if old.last_start_time is None:
@@ -141,25 +141,25 @@ class Pace:
         return ran_s if ran_s >= -CLOCK_SKEW_S else self.backoff.reset_after_s
 
     def started(self, status: JobSetStatus, at: datetime | None = None) -> RestartPacing | None:
-        """Workers are let run, ``at`` some time or now: what to store, ``None`` for nothing."""
+        """Return the pacing to store when workers start, now or ``at`` a time; or ``None``."""
         if not self.backoff.first_s:
             return status.restart_pacing
         old = status.restart_pacing or NO_PACING
         return evolve(old, last_start_time=at or self.now, not_before=None if at is None else at)
 
     def wait_s(self, pacing: RestartPacing | None) -> float:
-        """How long workers must not be let run yet, in seconds; 0 if they may."""
+        """Return the seconds for which workers must still wait; 0 if they may start."""
         if pacing is None or pacing.not_before is None or not self.backoff.first_s:
             return 0.0
         if self.pause is not None and self.pause.at == pacing.not_before:
             left_s = self.pause_left_s
         else:
             left_s = (pacing.not_before - self.now).total_seconds()
-        # Shorter pauses may have been asked for since.
+        # Shorter pauses may have been configured since.
         return max(0.0, min(left_s, self.backoff.pause_s(pacing.series)))
 
     def explain(self, pacing: RestartPacing | None) -> str:
-        """Half a sentence about a wait that begins now; "" if there is none."""
+        """Return a clause about a wait that begins now; "" if there is none."""
         wait_s = self.wait_s(pacing)
         if pacing is None or not wait_s:
             return ""
@@ -176,20 +176,22 @@ class Pace:
     # ---- budgets per time ------------------------------------------------------------------------
 
     def used(self, status: JobSetStatus, spent: int) -> int:
-        """How much of ``maxRestarts`` is used up.
+        """Return how much of ``maxRestarts`` is used.
 
         Args:
-            status: as it is stored.
-            spent: how many restarts have counted ever, with those that are not stored yet.
+            status: the stored status.
+            spent: number of all restarts that have counted, including those that are not stored
+                yet.
         """
         return max(0, self._used(status, spent)) if self.window_s else spent
 
     def left(self, status: JobSetStatus, spent: int, allowed: int) -> int:
-        """Return how many more restarts may count; 0 or less if there is no budget left.
+        """Return the number of restarts left in the budget; 0 or less if there are none.
 
         Args:
-            status: as it is stored.
-            spent: number of restarts that have counted ever, with those that are not stored yet.
+            status: the stored status.
+            spent: number of all restarts that have counted, including those that are not stored
+                yet.
             allowed: ``maxRestarts``.
         """
         used = self._used(status, spent)
@@ -203,12 +205,12 @@ class Pace:
     def remember(
         self, old: JobSetStatus, pacing: RestartPacing | None, counted: int, allowed: int
     ) -> RestartPacing | None:
-        """``pacing`` with the times of restarts that count since ``old``.
+        """Return ``pacing`` with the times of restarts that count since ``old``.
 
         Args:
-            old: the status as it is stored.
-            pacing: that is about to be stored.
-            counted: restarts that will be recorded then.
+            old: the stored status.
+            pacing: the pacing about to be stored.
+            counted: number of restarts that will then be recorded.
             allowed: ``maxRestarts``.
         """
         if not self.window_s:
@@ -220,7 +222,7 @@ class Pace:
         if new < 0:
             times = times[
                 :new
-            ]  # it turned out to be none, or one with the recreation that followed
+            ]  # it did not count after all, or merged with the recreation that followed
         times += [self.now.replace(microsecond=0)] * min(new, MAX_IN_WINDOW + 1)
         kept = tuple(times[-min(allowed + 1, MAX_IN_WINDOW + 1) :])
         if pacing is None and not kept:
@@ -228,7 +230,7 @@ class Pace:
         return evolve(pacing or NO_PACING, counted_times=kept)
 
     def recent(self, times: tuple[datetime, ...]) -> tuple[datetime, ...]:
-        """Those of some times that are within the window; all if there is none."""
+        """Return the times that are within the window; all if there is none."""
         return within(times, self.now, self.window_s) if self.window_s else times
 
     def _within(self, pacing: RestartPacing | None) -> int:
@@ -236,26 +238,26 @@ class Pace:
 
 
 UNPACED: Final = Pace(datetime.max.replace(tzinfo=UTC))
-"""Without delays, and with a budget for ever."""
+"""Pace without delays and without a window."""
 
 
 def within(times: tuple[datetime, ...], now: datetime, window_s: float) -> tuple[datetime, ...]:
-    """Those of some times that are less than so many seconds ago.
+    """Return the times that are less than a number of seconds ago.
 
-    A time in the future was written before the clock was set back. Its age is not known, and it is
-    left out: counted until the clock comes there, it could end a JobSet long after its window.
+    A time in the future was written before the clock was set back. Its age is unknown, and it is
+    omitted: counted until the clock reaches it, it could fail a JobSet long after its window.
     """
     return tuple(at for at in times if -CLOCK_SKEW_S <= (now - at).total_seconds() < window_s)
 
 
 def recorded(status: JobSetStatus) -> int:
-    """How many restarts count by what is stored, one in place that has begun included."""
+    """Return the number of stored restarts that count, including one in place that has begun."""
     record = status.in_place_restart
     return restart_budget.recreations(status) + (0 if record is None else record.restarts)
 
 
 def restarts_in_place(status: JobSetStatus) -> bool:
-    """Whether a restart in place has begun and is not over."""
+    """Return True if a restart in place has begun and is not over."""
     return status.deprecated_epoch >= status.synced_epoch > 0
 
 

@@ -1,7 +1,7 @@
-"""Sorts the child Jobs of a JobSet: previous attempt, marked, or active, successful or failed.
+"""Classification of child Jobs: previous attempt, marked, or active, successful or failed.
 
-A Job that cannot be placed, since someone edited its labels, is set aside with the reason. It is
-left alone and its name stays taken; the other Jobs are handled as if it were not there.
+A Job that cannot be classified, since its labels were edited, is reported with the reason. It is
+not changed and its name stays in use; the other Jobs are handled as if it did not exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jobsetpy.reconcilers.rules.membership import parse_count
 
 @attrs.frozen
 class Invalid:
-    """A Job that cannot be placed, and why."""
+    """Job that cannot be classified, with the reason."""
 
     job: Job
     why: str
@@ -28,17 +28,17 @@ class Invalid:
 
 @attrs.frozen
 class Buckets:
-    """The child Jobs, each in one place.
+    """Child Jobs, each in one class.
 
     Args:
-        active: of the current attempt, not finished (terminating ones included).
-        successful: of the current attempt, complete.
-        failed: of the current attempt, failed.
-        previous: of an earlier attempt, waiting to be gone.
-        marked: of the current attempt, finished or not, to be made anew at the same attempt, since
-            someone annotated them so; none once the JobSet is finished.
-        invalid: those that cannot be placed.
-        names: names of all of them.
+        active: Jobs of the current attempt, not finished (terminating ones included).
+        successful: Jobs of the current attempt, complete.
+        failed: Jobs of the current attempt, failed.
+        previous: Jobs of an earlier attempt, to be deleted.
+        marked: Jobs of the current attempt, finished or not, with an annotation that requests their
+            recreation at the same attempt; none once the JobSet is finished.
+        invalid: Jobs that cannot be classified.
+        names: names of all Jobs.
     """
 
     active: tuple[Job, ...] = ()
@@ -51,15 +51,15 @@ class Buckets:
 
 
 def sort_jobs(jobset: JobSet, jobs: Iterable[Job], features: Features) -> Buckets:
-    """Put each child Job into its bucket, in one pass over them.
+    """Classify all child Jobs in one pass.
 
     An attempt greater than the one in status counts as current: the cached JobSet is then older
     than the Job.
 
     Args:
-        jobset: for the attempt numbers in its status.
-        jobs: all Jobs it controls, in any order.
-        features: with ``restart_job`` a Job's own attempt counts as well.
+        jobset: JobSet with the attempt numbers in its status.
+        jobs: all Jobs that it controls, in any order.
+        features: feature gates; with ``restart_job`` a Job's own attempt counts as well.
     """
     restarts = jobset.status.restarts
     targets = job_restart_targets(jobset) if features.restart_job else {}
@@ -112,23 +112,23 @@ def sort_jobs(jobset: JobSet, jobs: Iterable[Job], features: Features) -> Bucket
 
 @attrs.frozen
 class OwnAttempts:
-    """The own attempt that each Job of a ReplicatedJob should be at.
+    """Desired own attempts of the Jobs of a ReplicatedJob.
 
     Args:
-        replicas: how many Jobs there are.
-        stored: by index; 0 for those that are not in it.
+        replicas: number of Jobs.
+        stored: attempts by index; 0 for missing ones.
     """
 
     replicas: int
     stored: tuple[int, ...] = ()
 
     def of(self, index: int) -> int:
-        """That of the Job at an index."""
+        """Return the attempt of the Job at an index."""
         return self.stored[index] if index < len(self.stored) else 0
 
 
 def job_restart_targets(jobset: JobSet) -> Mapping[str, OwnAttempts]:
-    """Own attempts by name of the ReplicatedJob."""
+    """Return the own attempts by name of the ReplicatedJob."""
     stored = {item.name: item.job_restarts for item in jobset.status.replicated_jobs_status}
     return {
         replicated.name: OwnAttempts(replicated.replicas, stored.get(replicated.name, ()))
@@ -144,8 +144,8 @@ def _own_attempt_is_current(job: Job, targets: Mapping[str, OwnAttempts]) -> boo
         return _invalid(job, keys.REPLICATED_JOB_NAME)
     if index is None or index >= targets[name].replicas:
         return _invalid(job, keys.JOB_INDEX)
-    # A Job that was made while the gate was off has no such label: none of its own restarts has
-    # been carried out, so one that was decided since makes it outdated.
+    # A Job that was created while the gate was off has no such label: none of its own restarts has
+    # been executed, so a later decision makes it outdated.
     attempt = parse_count(labels.get(keys.JOB_RESTART_ATTEMPT, "0"))
     if attempt is None:
         return _invalid(job, keys.JOB_RESTART_ATTEMPT)

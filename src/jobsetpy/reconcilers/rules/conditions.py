@@ -1,4 +1,4 @@
-"""How a condition of a JobSet changes, and every condition the controllers set.
+"""Update rule for a JobSet's conditions, and all conditions that the controllers set.
 
 The update rule has two properties that users' tools rely on: a condition appears only when it
 becomes True (never as False), and an unchanged condition is neither written nor announced.
@@ -30,7 +30,7 @@ _EXCLUSIVE: Final = {
 
 @attrs.frozen
 class DesiredCondition:
-    """A condition as it should be, and the type of the event that announces a change."""
+    """Desired condition, with the type of the event that announces a change."""
 
     type: str
     status: bool
@@ -42,7 +42,7 @@ class DesiredCondition:
 def updated(
     conditions: tuple[Condition, ...], wanted: DesiredCondition, now: datetime
 ) -> tuple[Condition, ...] | None:
-    """The conditions with ``wanted`` in them, or ``None`` if that changes nothing.
+    """Return the conditions with ``wanted`` applied, or ``None`` if that changes nothing.
 
     * Another status replaces the condition, with a new transition time.
     * Another reason or message replaces it and keeps the transition time.
@@ -50,9 +50,9 @@ def updated(
     * When one of two exclusive conditions becomes True, only the *status* of the other flips.
 
     Args:
-        conditions: those of the JobSet.
-        wanted: what should hold.
-        now: aware; stored in whole seconds, as the API has them.
+        conditions: conditions of the JobSet.
+        wanted: the desired condition.
+        now: aware time; stored in whole seconds, as in the API.
     """
     status = "True" if wanted.status else "False"
     exclusive = _EXCLUSIVE.get(wanted.type) if wanted.status else None
@@ -84,7 +84,7 @@ def updated(
 
 
 def finished(conditions: tuple[Condition, ...]) -> Condition | None:
-    """The first of ``Completed`` and ``Failed`` that is True; such a JobSet never changes back."""
+    """Return the first of ``Completed`` and ``Failed`` that is True; that is final."""
     for condition in conditions:
         if condition.status == "True" and condition.type in {
             keys.COMPLETED_CONDITION,
@@ -95,7 +95,7 @@ def finished(conditions: tuple[Condition, ...]) -> Condition | None:
 
 
 def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
-    """Whether a condition of that type is True."""
+    """Return True if a condition of that type is True."""
     return condition_true(conditions, kind) is not None
 
 
@@ -148,10 +148,10 @@ STARTUP_COMPLETED: Final = DesiredCondition(
 
 
 def failed(reason: str, message: str) -> DesiredCondition:
-    """The condition that ends a JobSet as failed."""
+    """Return the condition that ends a JobSet as failed."""
     return DesiredCondition(keys.FAILED_CONDITION, True, reason, message, WARNING)
 
 
 def restarting(reason: str, message: str) -> DesiredCondition:
-    """The condition that all Jobs are being recreated."""
+    """Return the condition that all Jobs are being recreated."""
     return DesiredCondition(keys.RESTARTING_CONDITION, True, reason, message, WARNING)

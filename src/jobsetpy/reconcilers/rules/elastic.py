@@ -1,4 +1,4 @@
-"""Carries a changed parallelism of the spec over to Jobs that are running."""
+"""Application of a changed parallelism in the spec to running Jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobsetpy.reconcilers.rules.plan import ResizeJob
 
 
 def resizes(spec: JobSetSpec, active: Iterable[Job]) -> Iterator[ResizeJob]:
-    """The active Jobs whose size differs from their template's.
+    """Yield a resize for each active Job whose size differs from its template's.
 
     Only templates that set parallelism and completions to one and the same number are elastic.
     """

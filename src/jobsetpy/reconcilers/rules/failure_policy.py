@@ -1,14 +1,14 @@
-"""What happens when child Jobs fail (KEP-262).
+"""Failure policy: decisions on failed child Jobs (KEP-262).
 
-Each failure is decided by the first rule that applies to it, and the strongest outcome is carried
-out: the end of the JobSet, a restart of all Jobs, of ReplicatedJobs, of single Jobs. A counted
-restart comes before one that is not counted. Among equal outcomes the earlier rule's is taken,
-and among its Jobs the one that failed first is named. One decision covers all Jobs that failed: a
-restart of all Jobs replaces every one of them, and restarts of single Jobs or ReplicatedJobs are
-decided one after the other until none is left.
+The first rule that applies to a failure decides on it, and the strongest outcome is executed: the
+end of the JobSet, a restart of all Jobs, of ReplicatedJobs, of single Jobs. A counted restart comes
+before one that is not counted. Among equal outcomes that of the earlier rule is used, and among its
+Jobs the one that failed first is named. One decision covers all Jobs that failed: a restart of all
+Jobs replaces every one of them, and restarts of single Jobs or ReplicatedJobs are decided one after
+the other until none is left.
 
-A Job that ``FailJob`` covers takes no part in that: it stays failed, and its rule is found again in
-every reconcile, since reason and message of a failure never change.
+A Job with a ``FailJob`` rule is excluded: it stays failed, and every reconcile finds its rule
+again, since reason and message of a failure never change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DECISIONS: Final = (
     *(RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED, FAIL_JOB),
     *(REACHED_MAX_RESTARTS, NO_FAILURE_POLICY),
 )
-"""All that can come of a failure: an action, or an end without one."""
+"""Possible decisions on a failure: an action, or the end of the JobSet without one."""
 
 _COUNTED: Final = frozenset({RESTART_JOB, RESTART_REPLICATED_JOB})
 _SINGLE: Final = frozenset({RESTART_JOB, RESTART_JOB_UNCOUNTED})
@@ -70,9 +70,9 @@ _RANKS: Final = {
     RESTART_JOB: 6,
     RESTART_JOB_UNCOUNTED: 7,
 }
-"""Outcomes, the strongest first; 1 is a restart for which there is no budget left."""
+"""Ranks of outcomes, the strongest first; 1 is a restart without budget."""
 MAX_REPLICAS_OF_PARTIAL_RESTARTS: Final = 1024
-"""Restarts of single Jobs are counted in a list of the status that has this many places."""
+"""Maximum replicas with restarts of single Jobs, which are counted in a list of the status."""
 Parts = dict[tuple[int, str], list["Match"]]
 """Restarts of single Jobs, by index of the rule and action."""
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
@@ -80,7 +80,7 @@ _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 @attrs.frozen
 class Match:
-    """The action chosen for a failure.
+    """Action chosen for a failure.
 
     Args:
         action: one of the actions of a rule.
@@ -96,10 +96,10 @@ class Match:
 
 
 class Rules:
-    """The rules of a failure policy, prepared once and then applied to any number of Jobs.
+    """Rules of a failure policy, prepared once and then applied to any number of Jobs.
 
-    Rules without names get those that admission gives where it is asked. Patterns that admission
-    would refuse match nothing.
+    Rules without names get the names that admission would set. Patterns that admission would refuse
+    match nothing.
     """
 
     def __init__(self, policy: FailurePolicy) -> None:
@@ -126,7 +126,7 @@ class Rules:
         replicated = replicated_job_of(job)
         place = len(self._rules)
         if condition is not None and replicated:
-            # Jobs that fail together mostly fail for one reason, with one message.
+            # Jobs that fail together mostly share one reason and message.
             signs = (replicated, condition.reason, condition.message)
             known = self._places.get(signs)
             place = self._places[signs] = self._place(*signs) if known is None else known
@@ -146,7 +146,7 @@ class Rules:
         return len(self._rules)
 
     def _possible(self, replicated: str, reason: str) -> list[int]:
-        """Return the rules that may apply, up to the first that does so whatever the message."""
+        """Return the rules that may apply, up to the first that applies to any message."""
         out = []
         for place, test in enumerate(self._tests):
             if test.applies(replicated, reason):
@@ -158,12 +158,12 @@ class Rules:
 
 @attrs.frozen
 class _Test:
-    """What a Job's failure has to be for a rule to apply.
+    """Criteria of a rule for a Job's failure.
 
     Args:
         targets: ReplicatedJobs; any if empty.
         reasons: reasons of the failure; any if empty.
-        patterns: of which one has to match the message; any message if ``None``.
+        patterns: patterns of which one has to match the message; any message if ``None``.
     """
 
     targets: frozenset[str]
@@ -186,15 +186,15 @@ def apply_failure_policy(
     """Decide on the failed Jobs and write the decision into the draft.
 
     Args:
-        jobset: for its policy; the counters are read from the draft.
-        failed: Jobs of the current attempt that failed, at least one, in any order, without
-            those that ``split`` found to stay failed.
+        jobset: JobSet with the policy; the counters are read from the draft.
+        failed: failed Jobs of the current attempt, at least one, in any order, without those that
+            stay failed according to ``split``.
         draft: its status receives restarts, conditions and events.
-        features: whether single Jobs and ReplicatedJobs may be restarted.
-        pace: how restarts of all Jobs are delayed, and within what time restarts are counted.
+        features: feature gates for restarts of single Jobs and ReplicatedJobs.
+        pace: back-off of restarts of all Jobs, and the window in which restarts are counted.
 
     Returns:
-        Why nothing could be decided (the spec asks for what this controller may not do), or "".
+        Reason why nothing could be decided (the spec requests a disabled action), or "".
     """
     remaining = sorted(failed, key=_failed_first)
     policy = jobset.spec.failure_policy
@@ -227,7 +227,7 @@ def _apply(
     pace: Pace,
     parts: Parts,
 ) -> str:
-    """Carry out the strongest of what is decided; ``parts`` gathers single Jobs by decision."""
+    """Execute the strongest decision; ``parts`` collects restarts of single Jobs."""
     left = pace.left(draft.old, spent(draft.status), policy.max_restarts)
     rules = Rules(policy)
     matches = sorted(map(rules.choose, failed), key=lambda match: _rank(match, left <= 0))
@@ -261,7 +261,7 @@ def _apply(
 
 
 def _rank(match: Match, no_budget: bool) -> tuple[int, int]:
-    """The lower, the stronger; among equals the earlier rule.
+    """Return the rank of a decision: lower is stronger; among equals, the earlier rule.
 
     A counted restart for which there is no budget ends the JobSet.
     """
@@ -271,17 +271,18 @@ def _rank(match: Match, no_budget: bool) -> tuple[int, int]:
 
 
 def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Match], list[Job]]:
-    """Tell failed Jobs that stay as they are from those that something has to be decided about.
+    """Split failed Jobs into those that stay failed and those that need a decision.
 
-    A Job stays failed if the first rule that applies to it says ``FailJob``. That holds until its
-    whole ReplicatedJob or JobSet is restarted for another failure: "all Jobs" includes it.
+    A Job stays failed if the action of the first rule that applies to it is ``FailJob``. That holds
+    until its whole ReplicatedJob or JobSet is restarted for another failure: "all Jobs" includes
+    it.
 
     Args:
-        policy: of the JobSet.
+        policy: failure policy of the JobSet.
         failed: Jobs of the current attempt that failed, in any order.
 
     Returns:
-        What stays failed, the Job that failed first in front; and the other Jobs.
+        Jobs that stay failed, the first to fail in front; and the other Jobs.
     """
     if policy is None or all(rule.action != FAIL_JOB for rule in policy.rules):
         return [], list(failed)
@@ -298,7 +299,7 @@ def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Mat
 
 
 def stays_failed_notice(match: Match) -> EmitEvent:
-    """The event about a Job that stays failed."""
+    """Return the event about a Job that stays failed."""
     message = f"applying FailJob failure policy action{_cause(match)}: the job stays failed"
     return EmitEvent(
         cond.WARNING, keys.FAIL_JOB_REASON, message + _suffix(match.job), match.job.metadata.name
@@ -306,11 +307,11 @@ def stays_failed_notice(match: Match) -> EmitEvent:
 
 
 def fail_beyond_completion(stay: list[Match], draft: StatusDraft) -> None:
-    """End a JobSet that ``FailJob`` keeps from ever completing.
+    """End a JobSet that can never complete because of ``FailJob``.
 
     Args:
         stay: the Jobs that stay failed, at least one, the one that failed first in front.
-        draft: receives the end.
+        draft: status draft that receives the end.
     """
     count = len(stay)
     jobs = "1 job stays" if count == 1 else f"{count} jobs stay"
@@ -322,7 +323,7 @@ def fail_beyond_completion(stay: list[Match], draft: StatusDraft) -> None:
 
 
 def failed_at(job: Job) -> datetime:
-    """When a Job failed; Jobs that do not say come last."""
+    """Return the time at which a Job failed; Jobs without one come last."""
     condition = job.status.failed_condition
     if condition is None or condition.last_transition_time is None:
         return _NEVER
@@ -330,7 +331,7 @@ def failed_at(job: Job) -> datetime:
 
 
 def _failed_first(job: Job) -> tuple[datetime, str]:
-    # Names decide between equal times, so that the order in the cache does not matter.
+    # Equal times are ordered by name, so that the order in the cache does not matter.
     return failed_at(job), job.metadata.name
 
 
@@ -367,7 +368,7 @@ def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft, pace:
 
 
 def delay_recreation(draft: StatusDraft, pace: Pace) -> str:
-    """Note that all Jobs restart now; return what their start waits for, or ""."""
+    """Record that all Jobs restart now; return why their start is delayed, or ""."""
     begun = draft.status.restart_pacing
     if not restarts_in_place(draft.old):  # otherwise the two are one restart
         begun = pace.begin(draft.status)
@@ -411,9 +412,9 @@ def _explain_parts(draft: StatusDraft, parts: Parts) -> None:
 
 
 def _explain(draft: StatusDraft, jobs: list[Job], decision: str) -> None:
-    """Tell rule, Job, reason and the failure's own message.
+    """Report rule, Job, reason and the failure's own message.
 
-    In an event of its own: users' tools know the texts of all the others.
+    It is a separate event, because users' tools match the texts of the others.
     """
     job = jobs[0]
     condition = job.status.failed_condition
@@ -427,10 +428,10 @@ def _explain(draft: StatusDraft, jobs: list[Job], decision: str) -> None:
 
 
 class _PartCounters:
-    """Counts restarts of Jobs and ReplicatedJobs, and stores all of them as one change.
+    """Counters of restarts of Jobs and ReplicatedJobs, stored as one change.
 
-    A restart of a whole ReplicatedJob moves every index on, so that none of its Jobs is current any
-    more, but counts one towards the maximum: at the index of the Job that failed.
+    A restart of a whole ReplicatedJob increments every index, so that none of its Jobs is current,
+    but counts one towards the maximum: at the index of the Job that failed.
     """
 
     def __init__(self, jobset: JobSet, draft: StatusDraft) -> None:
@@ -483,7 +484,7 @@ class _PartCounters:
         )
 
     def store(self) -> None:
-        """Take over all that was counted into the draft."""
+        """Store all counters in the draft."""
         if not self._restarts:
             return
         self._draft.restart_parts(
@@ -514,7 +515,7 @@ def _padded(values: tuple[int, ...], length: int) -> list[int]:
 
 
 def _record(draft: StatusDraft, kind: str, match: Match, **details: Any) -> None:
-    """Add the restart that was just counted to the history."""
+    """Add the counted restart to the history."""
     at = failed_at(match.job)
     draft.record(
         history.jobs_restarted(
@@ -530,7 +531,7 @@ def _record(draft: StatusDraft, kind: str, match: Match, **details: Any) -> None
 
 
 def _own_restarts(draft: StatusDraft, job: Job) -> int:
-    """How often a Job was restarted by itself or with its ReplicatedJob."""
+    """Return the number of restarts of a Job by itself or with its ReplicatedJob."""
     index = parse_count(job.metadata.labels.get(keys.JOB_INDEX)) or 0
     name = replicated_job_of(job)
     for item in draft.status.replicated_jobs_status:
@@ -540,7 +541,7 @@ def _own_restarts(draft: StatusDraft, job: Job) -> int:
 
 
 def _cause(match: Match) -> str:
-    """Rule and reason, for messages."""
+    """Return rule and reason, for messages."""
     condition = match.job.status.failed_condition
     rule = f" by rule {match.rule.name!r}" if match.rule is not None else ""
     return f"{rule} for reason {condition.reason!r}" if condition is not None else rule

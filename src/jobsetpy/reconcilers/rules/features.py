@@ -1,7 +1,7 @@
-"""Feature gates as far as the rules depend on them.
+"""Feature gates that the rules depend on.
 
 They keep the names that JobSet users know (``RestartJob``, ``ElasticJobSet``, ``InPlaceRestart``;
-``Coscheduling`` is our own), and all of them are on unless the configuration says otherwise.
+``Coscheduling`` is our own), and all of them are on by default.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Final
 import attrs
 
 ALL_ALPHA: Final = "AllAlpha"
-"""Sets every gate of :class:`Features` that is not given by name."""
+"""Gate that sets every gate of :class:`Features` not given by name."""
 
 _WITHOUT_EFFECT: Final = frozenset({"AllBeta"})
 _LOCKED: Final = {"TLSOptions": True}
-"""Gates that may be given, but only with this value."""
+"""Gates that accept only this value."""
 
 
 def _gate(name: str) -> Any:
@@ -25,14 +25,14 @@ def _gate(name: str) -> Any:
 
 @attrs.frozen
 class Features:
-    """Which optional rules apply.
+    """Optional rules that apply.
 
     Args:
         restart_job: the actions ``RestartJob*`` and ``RestartReplicatedJob*``, and the label that
             counts a Job's own restarts.
-        elastic_jobset: a changed parallelism is carried over to Jobs that are running.
+        elastic_jobset: a changed parallelism is applied to running Jobs.
         in_place_restart: restarts in place through the epochs of pods.
-        coscheduling: pods of a JobSet that asks for it are marked as groups for the scheduler.
+        coscheduling: pods of a JobSet that requests it are marked as gangs for the scheduler.
     """
 
     restart_job: bool = _gate("RestartJob")
@@ -42,7 +42,7 @@ class Features:
 
     @classmethod
     def from_gates(cls, gates: Mapping[str, bool]) -> Features:
-        """From a ``featureGates`` map; gates of other parts are ignored."""
+        """Return the features of a ``featureGates`` map; other components' gates are ignored."""
         default: Mapping[str, bool] = {}
         if ALL_ALPHA in gates:
             default = dict.fromkeys(gate_names(), gates[ALL_ALPHA])
@@ -57,12 +57,12 @@ class Features:
 
 
 def gate_names() -> tuple[str, ...]:
-    """The gates there are, in the order of :class:`Features`."""
+    """Return the names of all gates, in the order of :class:`Features`."""
     return tuple(each.metadata["gate"] for each in attrs.fields(Features))
 
 
 def gate_problems(gates: Mapping[str, bool]) -> list[str]:
-    """What is wrong with a ``featureGates`` map: unknown names, and locked gates set otherwise."""
+    """Return errors in a ``featureGates`` map: unknown names, and changed locked gates."""
     known = {*gate_names(), ALL_ALPHA, *_WITHOUT_EFFECT, *_LOCKED}
     problems = []
     for name, value in gates.items():

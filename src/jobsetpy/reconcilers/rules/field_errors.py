@@ -1,4 +1,4 @@
-"""What admission says about one field, in the words and types of the Kubernetes API."""
+"""Admission errors and warnings about fields, with the texts and types of the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOO_MANY = "FieldValueTooMany"
 FORBIDDEN = "FieldValueForbidden"
 INTERNAL = "InternalError"
 NO_FIELD = "<nil>"
-"""Where a rule about the whole object is reported."""
+"""Field for errors about the whole object."""
 
 
 @attrs.frozen
@@ -41,7 +41,7 @@ class FieldError:
 
 @attrs.frozen
 class FieldWarning:
-    """What a user should know of an object that is accepted.
+    """Warning about an object that is accepted.
 
     Args:
         field: path of the field.
@@ -57,14 +57,14 @@ class FieldWarning:
 
 
 def invalid(field: str, value: Any, detail: str) -> FieldError:
-    """The value is not allowed."""
+    """Return the error for a value that is not allowed."""
     return FieldError(INVALID, field, f"Invalid value: {_shown(value)}: {detail}")
 
 
 def invalid_label(
     field: str, value: str, problems: Iterable[str], long_text: str
 ) -> list[FieldError]:
-    """What is wrong with a label of a JobSet, with a text of its own for one that is too long."""
+    """Return the errors for a label of a JobSet, with a separate text if it is too long."""
     return [
         invalid(field, value, long_text if problem == TOO_LONG_LABEL else problem)
         for problem in problems
@@ -72,32 +72,32 @@ def invalid_label(
 
 
 def required(field: str, detail: str) -> FieldError:
-    """A value has to be given."""
+    """Return the error for a missing value."""
     return FieldError(REQUIRED, field, f"Required value: {detail}")
 
 
 def too_long(field: str, limit: int) -> FieldError:
-    """The text has more than ``limit`` bytes."""
+    """Return the error for a text of more than ``limit`` bytes."""
     return FieldError(TOO_LONG, field, f"Too long: may not be more than {limit} bytes")
 
 
 def too_many(field: str, count: int, limit: int) -> FieldError:
-    """The list has more than ``limit`` items."""
+    """Return the error for a list of more than ``limit`` items."""
     return FieldError(TOO_MANY, field, f"Too many: {count}: must have at most {limit} items")
 
 
 def forbidden(field: str, detail: str) -> FieldError:
-    """The change is not allowed, whatever the value."""
+    """Return the error for a change that is not allowed, regardless of the value."""
     return FieldError(FORBIDDEN, field, f"Forbidden: {detail}")
 
 
 def plain(text: str) -> FieldError:
-    """A rule about several fields at once, reported without one."""
+    """Return an error about several fields together, without a field."""
     return FieldError(INTERNAL, NO_FIELD, f"Internal error: {text}")
 
 
 def internal(field: str, text: str) -> FieldError:
-    """A check could not be made."""
+    """Return the error for a check that could not be made."""
     return FieldError(INTERNAL, field, f"Internal error: {text}")
 
 
@@ -106,7 +106,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _shown(value: Any) -> str:
-    """As JSON, cut: a list of Jobs would fill the answer, and its encoding the time for it."""
+    """Return a value as truncated JSON: a list of Jobs would be too large and slow to encode."""
     if isinstance(value, str):
         value = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
         return json.dumps(value, ensure_ascii=False)

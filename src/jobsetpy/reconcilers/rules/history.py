@@ -1,8 +1,8 @@
-"""The last restarts of a JobSet, as its status remembers them.
+"""History of a JobSet's last restarts in its status.
 
-Both reconcilers that restart something write here, with the status write that decides or ends the
-restart anyway. The list is bounded in number and each record in bytes, whatever names and messages
-its cause has: it is part of every write and every cached JobSet.
+Both reconcilers that restart something record it with the status write that decides or ends the
+restart. The list is bounded in number and each record in bytes, regardless of the names and
+messages of its cause: it is part of every write and every cached JobSet.
 
 A restart in place that has begun becomes that of the Jobs when those are recreated before it is
 over, as in the budget (``reconcilers.rules.restart_budget``): one failure, one restart.
@@ -26,7 +26,7 @@ from jobsetpy.reconcilers.rules.membership import pods_of, pods_of_template
 
 MAX_RECORDS: Final = 10
 MAX_RECORD_BYTES: Final = 600
-"""Of one record as JSON. Ten of them are what a JobSet's status may grow by."""
+"""Maximum size of one record as JSON. A JobSet's status has at most ten of them."""
 
 IN_PLACE: Final = "InPlace"
 RECREATE: Final = "Recreate"
@@ -45,12 +45,12 @@ History = tuple[RestartRecord, ...]
 
 
 def is_open(history: History) -> bool:
-    """Whether the latest restart is under way."""
+    """Return True if the latest restart is in progress."""
     return bool(history) and not history[-1].outcome
 
 
 def with_begun(history: History, record: RestartRecord) -> History:
-    """The history with one more restart, which is under way or over."""
+    """Return the history with one more restart, in progress or completed."""
     if is_open(history):
         last = history[-1]
         if last.kind == IN_PLACE and record.kind != IN_PLACE:
@@ -61,14 +61,14 @@ def with_begun(history: History, record: RestartRecord) -> History:
 
 
 def with_ended(history: History, now: datetime, outcome: str, **details: Any) -> History:
-    """The history with the latest restart over; as it is if that is so already.
+    """Return the history with the latest restart ended; unchanged if it has ended before.
 
     Args:
-        history: so far.
+        history: the history so far.
         now: aware.
         outcome: ``COMPLETED`` or ``INTERRUPTED``.
-        details: fields to set. Without a ``gathering_millis`` a completed one is given the time
-            since the restart was decided on.
+        details: fields to set. The default of ``gathering_millis`` for a completed one is the time
+            since the decision on the restart.
     """
     if not is_open(history):
         return history
@@ -80,7 +80,7 @@ def with_ended(history: History, now: datetime, outcome: str, **details: Any) ->
 
 
 def with_lift(history: History, epoch: int, seconds: float) -> History:
-    """The history with the time that it took to lift the barrier of an epoch."""
+    """Return the history with the time that it took to lift the barrier of an epoch."""
     for at, record in enumerate(history):
         if record.kind == IN_PLACE and record.number == epoch and record.outcome == COMPLETED:
             known = evolve(record, lift_millis=millis(seconds))
@@ -90,11 +90,11 @@ def with_lift(history: History, epoch: int, seconds: float) -> History:
 
 @attrs.frozen
 class Over:
-    """A restart that is over, and how long workers did not run because of it.
+    """Completed restart, with the time for which workers did not run.
 
     Args:
-        record: as it is stored.
-        seconds: from the first sign of the failure to the end.
+        record: the stored record.
+        seconds: seconds from the first sign of the failure to the end.
     """
 
     record: RestartRecord
@@ -102,14 +102,14 @@ class Over:
 
 
 def over(old: History, new: History, now: datetime) -> tuple[Over, ...]:
-    """The restarts that are over in a new history and were not in the old one.
+    """Return the restarts that have ended in a new history but not in the old one.
 
-    One that another restart interrupted has lasted until the first sign of that one.
+    A restart that was interrupted by another one lasted until the first sign of that one.
 
     Args:
-        old: before.
-        new: after.
-        now: when the new one is made; aware.
+        old: the history before.
+        new: the history after.
+        now: aware time of the new one.
     """
     if old is new or old == new:
         return ()
@@ -125,7 +125,7 @@ def over(old: History, new: History, now: datetime) -> tuple[Over, ...]:
 
 
 def pods_of_restart(jobset: JobSet, record: RestartRecord) -> int:
-    """How many pods a restart had start over."""
+    """Return the number of pods that a restart has restarted."""
     if record.kind in {IN_PLACE, RECREATE}:
         return pods_of(jobset)
     stem = f"{jobset.metadata.name}-"
@@ -144,7 +144,7 @@ def _identity(record: RestartRecord) -> tuple[object, ...]:
 
 
 def job_cause(job: Job) -> RestartCause:
-    """The failure of a Job as a cause."""
+    """Return the failure of a Job as a cause."""
     condition = job.status.failed_condition
     if condition is None:
         return RestartCause(job=job.metadata.name)
@@ -154,13 +154,13 @@ def job_cause(job: Job) -> RestartCause:
 def jobs_restarted(
     kind: str, job: Job, now: datetime, failed_at: datetime | None, **details: Any
 ) -> RestartRecord:
-    """A restart of Jobs for the failure of one of them.
+    """Return the record of a restart of Jobs for the failure of one of them.
 
     Args:
-        kind: which Jobs.
-        job: that failed.
+        kind: kind of the restart.
+        job: the failed Job.
         now: aware.
-        failed_at: when it failed, if it says so.
+        failed_at: time of its failure, if known.
         details: other fields.
     """
     began = now if failed_at is None else min(failed_at, now)
@@ -174,17 +174,17 @@ def jobs_restarted(
 
 
 def millis(seconds: float) -> int:
-    """Seconds in milliseconds, within what the definition allows."""
+    """Return seconds as milliseconds, within the bounds of the CRD."""
     return min(max(0, round(seconds * 1000)), keys.INT32_MAX)
 
 
 def whole_millis(when: datetime) -> datetime:
-    """A time as it can be stored."""
+    """Return a time in whole milliseconds, as it is stored."""
     return when.replace(microsecond=when.microsecond // 1000 * 1000)
 
 
 def bounded(record: RestartRecord) -> RestartRecord:
-    """The record with its texts cut until it is not larger than ``MAX_RECORD_BYTES``."""
+    """Return the record with texts truncated to fit ``MAX_RECORD_BYTES``."""
     cut = record
     for limit in _TEXT_LIMITS:
         cause = record.cause
@@ -203,7 +203,7 @@ def bounded(record: RestartRecord) -> RestartRecord:
 
 
 def record_json(record: RestartRecord) -> Mapping[str, Any]:
-    """A record as the API server stores it."""
+    """Return a record as the API server stores it."""
     out: dict[str, Any] = to_json(evolve(record, began_at=None))
     out.update(kind=record.kind, counted=record.counted)
     if record.began_at is not None:
@@ -212,7 +212,7 @@ def record_json(record: RestartRecord) -> Mapping[str, Any]:
 
 
 def _taken_over(begun: RestartRecord, record: RestartRecord) -> RestartRecord:
-    """A restart of Jobs that a restart in place has turned into."""
+    """Return a restart of Jobs that continues a restart in place."""
     seen, cause = begun.cause or RestartCause(), record.cause or RestartCause()
     cause = evolve(
         cause,
@@ -230,7 +230,7 @@ def _taken_over(begun: RestartRecord, record: RestartRecord) -> RestartRecord:
 
 
 def _cut(text: str, limit: int) -> str:
-    """At most ``limit`` bytes as JSON, more or less; control characters are none of a name's."""
+    """Truncate a text to about ``limit`` bytes as JSON; names have no control characters."""
     if text.isascii() and text.isprintable() and len(text) <= limit:
         return text
     text = "".join(letter if letter.isprintable() else " " for letter in text[: limit + 1])

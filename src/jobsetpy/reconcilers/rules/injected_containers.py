@@ -1,9 +1,9 @@
-"""Resources and pull secret of containers that admission adds to pods, by rules of the namespace.
+"""Resources and pull secret of containers that admission adds to pods.
 
-An added container must never be the reason for which a pod is refused. It states limits where all
-other containers of the pod have them (a quota on limits, or a policy, may demand it), and fits each
-LimitRange of the namespace. What no other container asks for is not asked for: a queue without a
-quota for it would never admit the JobSet.
+An added container must never be the reason for the refusal of a pod. It sets limits if all other
+containers of the pod have them (a quota on limits, or a policy, may require it), and fits each
+LimitRange of the namespace. It requests only resources that another container requests: a queue
+without a quota for others would never admit the JobSet.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from jobsetpy.reconcilers.rules.json_tree import (
 RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 DEFAULT_REQUESTS: Final = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "16Mi"}
 DEFAULT_LIMITS: Final = {"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "64Mi"}
-"""Measured (``bench/agent.py``): an agent takes 25 MB, and 0.09 s of CPU for its start. Logs of a
-container are rotated at 50 MiB together."""
+"""Default limits by resource. Measured (``bench/agent.py``): an agent takes 25 MB, and 0.09 s of
+CPU for its start. Logs of a container are rotated at 50 MiB together."""
 
 _QUANTITY: Final = re.compile(PATTERN)
 _GUARANTEED: Final = ("cpu", "memory")
@@ -50,9 +50,9 @@ class ContainerDefaults:
     """Settings of all containers that admission adds.
 
     Args:
-        requests: amounts by resource, where the pod's containers request any; resources that are
-            not named have :data:`DEFAULT_REQUESTS`.
-        limits: likewise, with :data:`DEFAULT_LIMITS`; in pods of class Guaranteed also requested.
+        requests: amounts by resource, if the pod's containers request any; others default to
+            :data:`DEFAULT_REQUESTS`.
+        limits: the same, with :data:`DEFAULT_LIMITS`; in pods of class Guaranteed also requested.
         pull_secret: name of a Secret for the image, in each namespace; added to pods that name
             other pull secrets. "" for none.
     """
@@ -62,9 +62,9 @@ class ContainerDefaults:
     pull_secret: str = ""
 
     def with_annotations(self, *annotations: Json) -> ContainerDefaults:
-        """These settings with the amounts of annotations; of several, the last one holds.
+        """Return these settings with the amounts of annotations; later ones take precedence.
 
-        An annotation that cannot be read is passed over: :func:`amount_problems` refuses it.
+        An invalid annotation is ignored: :func:`amount_problems` refuses it.
         """
         requests, limits = dict(self.requests), dict(self.limits)
         for notes in annotations:
@@ -74,10 +74,10 @@ class ContainerDefaults:
 
 
 def parse_amounts(written: str) -> dict[str, str]:
-    """Amounts by resource: ``cpu=100m,memory=64Mi``.
+    """Parse amounts by resource, such as ``cpu=100m,memory=64Mi``.
 
     Raises:
-        ValueError: another form.
+        ValueError: the text has another form.
     """
     found = {}
     for part in written.split(","):
@@ -90,7 +90,7 @@ def parse_amounts(written: str) -> dict[str, str]:
 
 
 def amount_problem(name: Any, amount: Any) -> str:
-    """Reason why an amount of a resource is not valid; "" if it is."""
+    """Return why an amount of a resource is not valid; "" if it is."""
     if name not in RESOURCES:
         return f"{name!r} is not one of {', '.join(RESOURCES)}, as in cpu=100m,memory=64Mi"
     positive = isinstance(amount, str) and _QUANTITY.fullmatch(amount) and quantity(amount) > 0
@@ -98,7 +98,7 @@ def amount_problem(name: Any, amount: Any) -> str:
 
 
 def amount_problems(jobset: Json) -> list[FieldError]:
-    """Errors in the annotations of a JobSet and of its pod templates."""
+    """Return errors in the annotations of a JobSet and of its pod templates."""
     holders = [("", child(jobset, "metadata", "annotations"))]
     for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
         template = child(job, "template", "spec", "template")
@@ -117,9 +117,9 @@ def amount_problems(jobset: Json) -> list[FieldError]:
 
 
 def pull_secrets(pod: Json, secret: str) -> list[Any]:
-    """Pull secrets of a pod that is given an injected container; [] leaves those it has.
+    """Return pull secrets of a pod with an injected container; [] for no change.
 
-    A pod that names none gets those of its service account, which it would lose with one.
+    A pod without any gets those of its service account, which it would lose with one.
     """
     there = items(pod, "imagePullSecrets")
     if not secret or not there or any(each == {"name": secret} for each in there):
@@ -128,16 +128,16 @@ def pull_secrets(pod: Json, secret: str) -> list[Any]:
 
 
 def pull_secret_patch(spec: Json, secret: str) -> Patch:
-    """The same as a JSON patch of a pod; empty if nothing is to be added."""
+    """Return the same as a JSON patch of a pod; empty for no change."""
     wanted = pull_secrets(spec, secret)
     return [{"op": "replace", "path": "/spec/imagePullSecrets", "value": wanted}] if wanted else []
 
 
 def pull_secret_warnings(jobset: Json) -> list[FieldWarning]:
-    """Warnings where an injected agent's image may lack a pull secret.
+    """Return warnings if an injected agent's image may be without a pull secret.
 
-    A pod that names pull secrets does not get those of its service account. Secrets that serve an
-    image of the same registry are taken to serve the agent's as well.
+    A pod that names pull secrets does not get those of its service account. Secrets for an image of
+    the same registry are assumed to serve the agent's as well.
     """
     found = []
     for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
@@ -158,7 +158,7 @@ def pull_secret_warnings(jobset: Json) -> list[FieldWarning]:
 
 
 def _registry(image: str) -> str:
-    """Host of an image's registry; "" for the container runtime's default."""
+    """Return the host of an image's registry; "" for the container runtime's default."""
     host, slash, _ = image.partition("/")
     return host if slash and ("." in host or ":" in host or host == "localhost") else ""
 
@@ -166,14 +166,14 @@ def _registry(image: str) -> str:
 def resources_for(
     pod: Json, settings: ContainerDefaults, limit_ranges: Iterable[Json] = ()
 ) -> dict[str, Any]:
-    """``resources`` of a container that is added to ``pod``; {} if it has to state none.
+    """Return ``resources`` of a container that is added to ``pod``; {} if it needs none.
 
     Guarantees: the pod's QoS class stays; a LimitRange of containers that all others satisfy is
     satisfied.
 
     Args:
         pod: spec of the pod, without the container.
-        settings: amounts to ask for.
+        settings: amounts to request.
         limit_ranges: specs of the namespace's LimitRanges.
     """
     rules = [
@@ -209,7 +209,7 @@ def _only(requests: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _defaulted(resources: Json, rules: Sequence[Json]) -> dict[str, dict[str, Any]]:
-    """A container's resources as LimitRanges complete them (API reference, LimitRangeItem)."""
+    """Return a container's resources with LimitRange defaults (API reference, LimitRangeItem)."""
     limits = dict(child(resources, "limits"))
     requests = {**limits, **child(resources, "requests")}
     for rule in rules:
@@ -229,7 +229,7 @@ def _is_guaranteed(resources: Json) -> bool:
 def _within(
     rules: Sequence[Json], name: str, request: str, limit: str | None
 ) -> tuple[str, str | None]:
-    """A request and a limit, changed as far as LimitRanges demand it."""
+    """Return a request and a limit, adjusted to LimitRanges."""
     for rule in rules:
         least, most = child(rule, "min").get(name), child(rule, "max").get(name)
         if least is not None:
@@ -247,7 +247,7 @@ def _within(
 
 
 def _written(name: str, amount: Decimal) -> str:
-    """An amount, rounded up to whole millicores or bytes."""
+    """Return an amount, rounded up to whole millicores or bytes."""
     if name == "cpu":
         return f"{(amount * 1000).to_integral_value(ROUND_CEILING)}m"
     return str(amount.to_integral_value(ROUND_CEILING))

@@ -1,14 +1,14 @@
-"""Whether two parts of a JobSet mean the same, and how to write what means the same alike.
+"""Semantic equality of parts of a JobSet, and normalization to the stored notation.
 
-What the API server stores is what the user wrote; what a typed client writes back is what its types
-print (``api.shapes``). The two mean the same where they differ only in
+The API server stores the user's notation; a typed client writes back that of its types
+(``api.shapes``). The two are equal if they differ only in
 
 * fields held by value that are zero in one and absent in the other,
-* empty lists and maps, which are no other than absent ones, and ``null``,
+* empty lists and maps, which equal absent ones, and ``null``,
 * the notation of quantities (``0.5`` is ``500m``).
 
-A field held by pointer is another thing when it is zero than when it is absent, and so is an
-object without fields (``emptyDir: {}``). Fields that no packaged schema knows are taken for such.
+A field held by pointer differs between zero and absent, and so does an object without fields
+(``emptyDir: {}``). Fields without a packaged schema are treated as such.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def _same_field(left: Any, right: Any, shape: Shape, by_value: bool) -> bool:
 
 
 def rewritten(stored: Any, new: Any, shape: Shape) -> Any:
-    """``new``, with everything that means what ``stored`` means written as it is there.
+    """Return ``new`` with all parts that equal those of ``stored`` in their stored notation.
 
-    Guarantees: the result means what ``new`` means; it is ``stored`` itself if the two mean the
-    same; doing it again changes nothing.
+    Guarantees: the result equals ``new``; it is ``stored`` itself if the two are equal; the
+    operation is idempotent.
     """
     if stored == new:
         return stored
@@ -101,9 +101,9 @@ def _rewritten_object(
 
 
 def with_text_quantities(value: Any, shape: Shape) -> Any:
-    """``value`` with quantities that are no whole numbers as texts; itself if there are none.
+    """Return ``value`` with fractional quantities as texts; itself if there are none.
 
-    The schema takes texts and whole numbers only; ``cpu: 0.5`` is what many people write.
+    The schema accepts texts and whole numbers only, but many users write ``cpu: 0.5``.
     """
     if isinstance(value, str):
         return value
@@ -122,7 +122,7 @@ def with_text_quantities(value: Any, shape: Shape) -> Any:
 
 
 def quantity(value: Any) -> Any:
-    """The number that a quantity (resource.Quantity's notation) stands for; else ``value``."""
+    """Return the number of a quantity (resource.Quantity's notation); else ``value``."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return value
     written = str(value)
@@ -138,7 +138,7 @@ def quantity(value: Any) -> Any:
 
 
 def _written(number: Decimal) -> str:
-    """In the largest unit of 1, m, u and n that leaves no fraction; rounded up to whole n."""
+    """Return it in the largest unit of 1, m, u and n without a fraction; rounded up to whole n."""
     for suffix in ("", "m", "u"):
         scaled = number / _SCALES[suffix]
         if scaled == scaled.to_integral_value():
@@ -147,14 +147,14 @@ def _written(number: Decimal) -> str:
 
 
 def _field(shape: Shape, name: str) -> tuple[Shape, bool]:
-    """A member of an object and whether it is held by value; values of maps are what they are."""
+    """Return the shape of an object's member, and True if it is held by value."""
     if shape.is_map:
         return shape.item or ANY, False
     return shape.fields.get(name, (ANY, False))
 
 
 def _present(value: Any, shape: Shape, *, by_value: bool) -> bool:
-    """Return whether a field says anything."""
+    """Return True if a field has a meaning."""
     if value is None:
         return False
     if shape.is_quantity:

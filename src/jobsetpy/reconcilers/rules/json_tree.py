@@ -1,4 +1,4 @@
-"""Reading JSON that nobody has checked yet.
+"""Access to unvalidated JSON.
 
 Admission sees objects before, or without, the checks of the custom resource definition; a field
 of another type than expected reads as absent here, and the API server's schema reports it.
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 OBJECT: Final = (dict, Mapping)
-"""For ``isinstance``: the same as ``Mapping``, several times faster for what was decoded."""
+"""Types for ``isinstance``: the same as ``Mapping``, several times faster for decoded JSON."""
 
 Json = Mapping[str, Any]
-"""A JSON object."""
+"""JSON object."""
 
 Patch = list[dict[str, Any]]
 """Operations of RFC 6902."""
@@ -22,7 +22,7 @@ EMPTY: Json = {}
 
 
 def child(parent: Json, *path: str) -> Json:
-    """The object at ``path``, or an empty one."""
+    """Return the object at ``path``, or an empty one."""
     for name in path:
         value = parent.get(name)
         if not isinstance(value, OBJECT):
@@ -32,7 +32,7 @@ def child(parent: Json, *path: str) -> Json:
 
 
 def copied(value: Any) -> Any:
-    """A copy of JSON that shares no object or list with it, made faster than ``deepcopy``."""
+    """Return a deep copy of JSON, faster than ``deepcopy``."""
     if isinstance(value, dict):
         return {name: copied(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -41,45 +41,45 @@ def copied(value: Any) -> Any:
 
 
 def objects(parent: Json, name: str) -> list[tuple[int, Json]]:
-    """The entries of a list that are objects, each with its index in the list."""
+    """Return the entries of a list that are objects, each with its index in the list."""
     return [(at, item) for at, item in enumerate(items(parent, name)) if isinstance(item, OBJECT)]
 
 
 def items(parent: Json, name: str) -> Sequence[Any]:
-    """A list, or an empty one."""
+    """Return a list, or an empty one."""
     value = parent.get(name)
     return value if isinstance(value, list) else ()
 
 
 def text(parent: Json, name: str) -> str:
-    """A string, or ""."""
+    """Return a string, or ""."""
     value = parent.get(name)
     return value if isinstance(value, str) else ""
 
 
 def texts(parent: Json, name: str) -> list[str]:
-    """The strings of a list."""
+    """Return the strings of a list."""
     return [item for item in items(parent, name) if isinstance(item, str)]
 
 
 def number(parent: Json, name: str) -> int | None:
-    """An integer, or ``None``."""
+    """Return an integer, or ``None``."""
     value = parent.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def job_spec(replicated_job: Json) -> Json:
-    """The spec of a ReplicatedJob's Jobs."""
+    """Return the spec of a ReplicatedJob's Jobs."""
     return child(replicated_job, "template", "spec")
 
 
 def pod_spec(replicated_job: Json) -> Json:
-    """The spec of a ReplicatedJob's pods."""
+    """Return the spec of a ReplicatedJob's pods."""
     return child(replicated_job, "template", "spec", "template", "spec")
 
 
 def containers(spec: Json) -> Iterator[Json]:
-    """Init containers and containers of a pod spec."""
+    """Iterate over init containers and containers of a pod spec."""
     for kind in ("initContainers", "containers"):
         for _, container in objects(spec, kind):
             yield container

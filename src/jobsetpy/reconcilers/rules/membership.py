@@ -1,4 +1,4 @@
-"""Which JobSet, ReplicatedJob and attempt a Job belongs to, and how many pods it stands for."""
+"""Membership of a Job in a JobSet, ReplicatedJob and attempt, and numbers of pods."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import ObjectKey
 
 MAX_JOBS: Final = 100_000
-"""How many Jobs a JobSet may have, over all its ReplicatedJobs.
+"""Maximum number of Jobs of a JobSet, over all its ReplicatedJobs.
 
-More cannot be carried out: etcd holds some gigabytes, and each reconcile looks at all Jobs.
+More are not feasible: etcd holds some gigabytes, and each reconcile reads all Jobs.
 """
 
 
 def is_ours(jobset: JobSet) -> bool:
-    """Whether this controller handles a JobSet; others are not even looked at.
+    """Return True if this controller handles a JobSet; others are ignored.
 
-    ``managedBy`` may leave it to another one, and it may be too large (stored before admission
+    ``managedBy`` may assign it to another one, and it may be too large (stored before admission
     refused that).
     """
     return is_left_to_us(jobset) and jobs_of(jobset) <= MAX_JOBS
 
 
 def is_left_to_us(jobset: JobSet) -> bool:
-    """Whether ``managedBy`` leaves a JobSet to this controller."""
+    """Return True if ``managedBy`` assigns a JobSet to this controller."""
     return jobset.spec.managed_by in {None, "", keys.JOBSET_CONTROLLER_NAME}
 
 
 def jobs_of(jobset: JobSet) -> int:
-    """How many Jobs a JobSet asks for."""
+    """Return the number of Jobs that a JobSet requests."""
     return sum([item.replicas for item in jobset.spec.replicated_jobs])
 
 
 class AttemptKey(NamedTuple):
-    """The Jobs of one attempt of one JobSet.
+    """Key of the Jobs of one attempt of one JobSet.
 
-    The names are those of the owner reference; it is the UID that says which JobSet it is. A
-    tuple, since it is hashed and compared several times at each event of a pod.
+    The names are those of the owner reference; the UID identifies the JobSet. It is a tuple, since
+    it is hashed and compared several times at each event of a pod.
     """
 
     namespace: str
@@ -50,18 +50,18 @@ class AttemptKey(NamedTuple):
 
     @classmethod
     def of(cls, jobset: JobSet) -> AttemptKey:
-        """The present attempt of a JobSet."""
+        """Return the key of a JobSet's current attempt."""
         meta = jobset.metadata
         return cls(meta.namespace, meta.name, meta.uid, jobset.status.restarts)
 
     @property
     def jobset(self) -> ObjectKey:
-        """The JobSet's key."""
+        """Key of the JobSet."""
         return ObjectKey(self.namespace, self.name)
 
 
 def attempt_of(job: Job) -> AttemptKey | None:
-    """The group a Job belongs to by its owner and label; ``None`` if it is no JobSet's."""
+    """Return the attempt of a Job, by its owner and label; ``None`` if it has no JobSet."""
     owner = job.metadata.controller
     if owner is None or owner.kind != "JobSet" or owner.api_version.partition("/")[0] != keys.GROUP:
         return None
@@ -72,26 +72,27 @@ def attempt_of(job: Job) -> AttemptKey | None:
 
 
 def replicated_job_of(job: Job) -> str:
-    """Name of the ReplicatedJob a Job was made from, or ""."""
+    """Return the name of the ReplicatedJob from which a Job was created, or ""."""
     return job.metadata.labels.get(keys.REPLICATED_JOB_NAME, "")
 
 
-@lru_cache(maxsize=2048)  # most labels say the same
+@lru_cache(maxsize=2048)  # most labels have the same value
 def parse_count(text: str | None) -> int | None:
-    """A label's decimal number ≥ 0, or ``None`` if it is none."""
-    # int() alone would also take "1_000", " 1" and digits of other scripts.
+    """Return a label's decimal number ≥ 0, or ``None`` if it is invalid."""
+    # int() alone would also accept "1_000", " 1" and digits of other scripts.
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
         return None
     return int(text)
 
 
 def pods_at_once(parallelism: int | None, completions: int | None, succeeded: int = 0) -> int:
-    """How many pods of a Job are to be there at the same time.
+    """Return the number of pods that a Job runs in parallel.
 
     Args:
-        parallelism: of the Job; 1 if absent.
-        completions: of the Job; absent for a work queue, which winds down with its first success.
-        succeeded: how many of its pods have succeeded.
+        parallelism: parallelism of the Job; 1 if absent.
+        completions: completions of the Job; absent for a work queue, which ends with its first
+            success.
+        succeeded: number of its pods that have succeeded.
     """
     pods = 1 if parallelism is None else parallelism
     if completions is None:
@@ -100,12 +101,12 @@ def pods_at_once(parallelism: int | None, completions: int | None, succeeded: in
 
 
 def pods_of(jobset: JobSet) -> int:
-    """How many pods a JobSet has at the same time, if all its Jobs are there."""
+    """Return the number of parallel pods of a JobSet, if all its Jobs exist."""
     return sum(item.replicas * pods_of_template(item) for item in jobset.spec.replicated_jobs)
 
 
 def pods_of_template(replicated: ReplicatedJob) -> int:
-    """How many pods each Job of a ReplicatedJob has at the same time."""
+    """Return the number of parallel pods of each Job of a ReplicatedJob."""
     spec = replicated.template.get("spec") or {}
     parallelism, completions = spec.get("parallelism"), spec.get("completions")
     return pods_at_once(parallelism, completions)

@@ -1,20 +1,20 @@
-"""Pods counted per Job and per attempt of a JobSet, as pods and Jobs change.
+"""Ledger of pods per Job and per attempt of a JobSet, updated by events.
 
 A restart of a JobSet with thousands of pods means thousands of pod events. Counting all pods at
-each would be quadratic, so counts are kept: an event changes a few numbers, whatever the number of
-pods or Jobs.
+each would be quadratic, so counts are kept: an event changes a few numbers, regardless of the
+number of pods or Jobs.
 
-Which pods belong to a JobSet is decided by UIDs alone: the pod's controller is a Job, that Job is
-in the cache, and that Job's controller is the JobSet. Labels and annotations of a pod prove
-nothing, since whoever may create pods may put anything there. Pods whose Job is not known yet are
-kept aside and count from the moment their Job appears; they stop counting when their Job goes. Of a
-Job's own labels only the restart attempt is read, which separates the Jobs of one attempt from
-those of the one before. A count by a key that each object carries itself needs no ledger: that is a
-tally of the informer.
+The membership of a pod in a JobSet depends on UIDs alone: the pod's controller is a Job, that Job
+is in the cache, and that Job's controller is the JobSet. Labels and annotations of a pod prove
+nothing, since any client that may create pods can set them. Pods whose Job is not known yet are
+stored and count once their Job appears; they stop counting when their Job is deleted. Of a Job's
+own labels only the restart attempt is read, which separates the Jobs of one attempt from those of
+the previous one. A count by a key that each object carries itself needs no ledger but only a tally
+of the informer.
 
-A ledger is fed with every change of a pod or Job, and holds no pods: its size grows with Jobs, not
-with pods. What is subtracted of a pod is what was counted of it: ``old`` is the state of the event
-before, also when the pod goes, whatever its last state was.
+A ledger receives every change of a pod or Job, and holds no pods: its size is proportional to Jobs,
+not to pods. It subtracts exactly what it has counted of a pod: ``old`` is the state of the previous
+event, even when the pod is deleted in another state.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 
-P = TypeVar("P")  # what is counted of a pod
-J = TypeVar("J")  # what is counted of a Job
+P = TypeVar("P")  # counted fields of a pod
+J = TypeVar("J")  # counted fields of a Job
 
 
 class JobCounts(Protocol):
@@ -38,32 +38,32 @@ class JobCounts(Protocol):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is counted."""
+        """Return True if nothing is counted."""
 
 
 class AttemptCounts(Protocol):
     """Counts of all Jobs of one attempt, and of their pods. Every method takes O(1) for a pod."""
 
     jobs: int
-    """How many Jobs there are; kept by the ledger."""
+    """Number of Jobs; maintained by the ledger."""
 
     def pod_counted(self, job: Any, counts: Any, pod: Any, number: int) -> bool:
-        """A pod was counted for a Job; whether that changes anything here.
+        """Count a pod that was counted for a Job; return True if that changes anything.
 
         Args:
             job: the Job.
-            counts: of its pods, with this one.
-            pod: what was counted.
+            counts: counts of its pods, including this one.
+            pod: counted fields of the pod.
             number: 1 or -1.
         """
 
     def job_changed(self, before: Any, after: Any, counts: Any) -> bool:
-        """A Job joins, changes or leaves; whether that changes anything here.
+        """Count a Job that joins, changes or leaves; return True if that changes anything.
 
         Args:
             before: the Job before; ``None`` if it joins.
             after: the Job now; ``None`` if it leaves.
-            counts: of its pods.
+            counts: counts of its pods.
         """
 
 
@@ -75,10 +75,12 @@ class MembershipLedger(Generic[P, J, C, A]):
     """Counts per JobSet and attempt, kept up to date by events in O(1).
 
     Args:
-        read_pod: UID of a pod's controller and what is counted of the pod; ``None`` if nothing is.
-        read_job: attempt that a Job belongs to and what is counted of it; ``None`` if nothing is.
-        new_counts: makes the counts of a Job's pods.
-        new_attempt: makes the counts of an attempt.
+        read_pod: returns the UID of a pod's controller and the pod's counted fields; ``None`` if it
+            does not count.
+        read_job: returns the attempt of a Job and its counted fields; ``None`` if it does not
+            count.
+        new_counts: creates the counts of a Job's pods.
+        new_attempt: creates the counts of an attempt.
     """
 
     __slots__ = ("_attempts", "_jobs", "_new_attempt", "_new_counts", "_nothing", "_pods", "_read")
@@ -92,30 +94,30 @@ class MembershipLedger(Generic[P, J, C, A]):
     ) -> None:
         self._read = read_pod, read_job
         self._new_counts = new_counts
-        self._nothing = new_counts()  # of Jobs without pods; it is only read
+        self._nothing = new_counts()  # counts of Jobs without pods; only read
         self._new_attempt = new_attempt
         self._pods: dict[str, C] = {}  # by UID of the controller
         self._jobs: dict[str, tuple[AttemptKey, J]] = {}  # by UID
         self._attempts: dict[AttemptKey, A] = {}
 
     def __len__(self) -> int:
-        """How many attempts and Jobs it has counts of."""
+        """Return the number of attempts and Jobs with counts."""
         return len(self._pods) + len(self._jobs) + len(self._attempts)
 
     def group_of_pod(self, pod: ChildPod) -> AttemptKey | None:
-        """The attempt of a pod's Job, if it has one and the Job is known."""
+        """Return the attempt of a pod's Job, if it has one and the Job is known."""
         job = self._jobs.get(pod.metadata.controller_uid)
         return None if job is None else job[0]
 
     def pod_changed(self, old: ChildPod | None, new: ChildPod | None) -> AttemptKey | None:
-        """Take a pod's change into account.
+        """Process a pod's change.
 
         Args:
-            old: the pod as it was at the event before, ``None`` if it is new.
-            new: the pod now, ``None`` if it is gone.
+            old: the pod as of the event before, ``None`` if it is new.
+            new: the pod now, ``None`` if it is deleted.
 
         Returns:
-            The attempt whose counts changed, or ``None`` if nothing that counts did.
+            The attempt with changed counts, or ``None``.
         """
         read = self._read[0]
         try:
@@ -133,11 +135,11 @@ class MembershipLedger(Generic[P, J, C, A]):
         return self._count(after, 1) or left
 
     def job_changed(self, old: Job | None, new: Job | None) -> AttemptKey | None:
-        """Take a Job's change into account: it may bring its pods into an attempt, or out of it.
+        """Process a Job's change: its pods may join an attempt, or leave it.
 
         Args:
             old: the Job before, ``None`` if it is new.
-            new: the Job now, ``None`` if it is gone.
+            new: the Job now, ``None`` if it is deleted.
 
         Returns:
             The attempt whose counts changed (the one joined, if one is left for another), or

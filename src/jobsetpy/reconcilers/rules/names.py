@@ -1,4 +1,4 @@
-"""Names that are part of the JobSet API: users and their DNS lookups rely on each character."""
+"""Names in the JobSet API: users and their DNS lookups rely on each character."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.rules.json_tree import Json, text
 
 GENERATED_BASE_MAX = 58
-"""How much of ``generateName`` the API server keeps; it adds five characters."""
+"""Maximum length of ``generateName`` that the API server keeps; it adds five characters."""
 GENERATED_SUFFIX = "xxxxx"
-"""Stands for the API server's five random characters, all of which are legal in a label."""
+"""Placeholder for the API server's five random characters, all of which are legal in a label."""
 POD_SUFFIX = "abcde"
-"""Stands for the five characters that the Job controller adds to a pod's name."""
+"""Placeholder for the five characters that the Job controller adds to a pod's name."""
 
 
 def job_name(jobset: str, replicated_job: str, index: int | str) -> str:
-    """Name of a child Job: ``<jobset>-<replicatedJob>-<index>``."""
+    """Return the name of a child Job: ``<jobset>-<replicatedJob>-<index>``."""
     return f"{jobset}-{replicated_job}-{index}"
 
 
 def job_key(namespace: str, name: str) -> str:
-    """The ``job-key`` label: lower-case hex SHA-1 of ``namespace/name``, 40 characters.
+    """Return the ``job-key`` label: lower-case hex SHA-1 of ``namespace/name``, 40 characters.
 
-    It only has to be unique and fit a label; it protects nothing.
+    It only has to be unique and fit a label; it has no security purpose.
     """
     return hashlib.sha1(f"{namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
 
 
 def subdomain(jobset: JobSet) -> str:
-    """Subdomain of the pods and name of the headless Service.
+    """Return the subdomain of the pods, which is the name of the headless Service.
 
     Resolved here and not at admission, where an object with ``generateName`` has no name yet.
     """
@@ -40,7 +40,7 @@ def subdomain(jobset: JobSet) -> str:
 
 
 def coordinator_endpoint(jobset: JobSet) -> str | None:
-    """Stable DNS name of the coordinator pod, or ``None`` if the spec names no coordinator."""
+    """Return the stable DNS name of the coordinator pod, or ``None`` without a coordinator."""
     chosen = jobset.spec.coordinator
     if chosen is None:
         return None
@@ -49,17 +49,17 @@ def coordinator_endpoint(jobset: JobSet) -> str | None:
 
 
 def claim_name(jobset: str, template: str) -> str:
-    """Name of a volume claim: ``<template>-<jobset>``."""
+    """Return the name of a volume claim: ``<template>-<jobset>``."""
     return f"{template}-{jobset}"
 
 
 def namespaced_job(namespace: str, name: str) -> str:
-    """Value of the node label that reserves a node for one Job (a slash is illegal there)."""
+    """Return the value of the node label that reserves a node for a Job (no slash is allowed)."""
     return f"{namespace}_{name}"
 
 
 def effective_name(metadata: Json) -> str:
-    """The name that lengths are computed with: given, or as the API server would generate it.
+    """Return the name for computing lengths: given, or as the API server would generate it.
 
     A generated name has :data:`GENERATED_SUFFIX` in place of the random characters, which are not
     known yet; "" if there is neither a name nor a ``generateName``.

@@ -1,12 +1,12 @@
 """Users' regular expressions, matched by RE2 in time linear in the text.
 
-Failure policies carry patterns (``onJobFailureMessagePatterns``, Go's RE2 syntax) that anybody who
-may create a JobSet can write. Python's own engine backtracks, and one such pattern could stop the
-whole manager for good; RE2 cannot, and its syntax is the one users know.
+Failure policies have patterns (``onJobFailureMessagePatterns``, Go's RE2 syntax) from any user who
+may create a JobSet. Python's own engine backtracks, and one such pattern could block the whole
+manager; RE2 cannot, and its syntax is the one users know.
 
-What RE2 does not bound by itself is the cost of compiling: a pattern of 13 characters may become a
-program of 38 MiB. So the size of each program, and the number, length and parts of all patterns of
-a policy are limited such that compiling a whole policy takes a tenth of a second at most.
+RE2 does not bound the cost of compiling: a pattern of 13 characters may become a program of 38 MiB.
+So the size of each program, and the number, length and parts of all patterns of a policy are
+limited so that compiling a whole policy takes at most a tenth of a second.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_COSTLY: Final = 256
 Each takes up to 0.2 ms to parse, where any other character takes a microsecond.
 """
 MAX_TEXT: Final = 32768
-"""Number of characters of a message that are searched; ``metav1.Condition`` allows as many."""
+"""Maximum number of characters of a message to search, as many as ``metav1.Condition`` allows."""
 
 MAX_PROGRAM: Final = 40_000
 """Maximum size of all compiled patterns of a failure policy together, in instructions of RE2.
@@ -55,23 +55,23 @@ def _options() -> Any:
 
 @lru_cache(maxsize=_CACHE)
 def compiled(pattern: str) -> Any | None:
-    """Return the pattern ready for ``search``, or ``None`` if it is no valid RE2 pattern.
+    """Return the compiled pattern, or ``None`` if it is not a valid RE2 pattern.
 
-    Compiled once, and kept for as long as it is among the last 128 that were used.
+    The last 128 used patterns are cached.
     """
     return None if pattern_problem(pattern) else re2.compile(pattern, _options())
 
 
 def pattern_problem(pattern: str) -> str:
-    """Return why a pattern matches nothing, ever; "" if it may match."""
+    """Return why a pattern can never match; "" if it may match."""
     return patterns_problems((pattern,))[0]
 
 
 @lru_cache(maxsize=1024)
 def patterns_problems(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return why each of the patterns of one failure policy matches nothing; "" if it may match.
+    """Return why each pattern of one failure policy can never match; "" if it may match.
 
-    Those after the first that are too much together are not even compiled.
+    Patterns after the total limit are not compiled.
     """
     refusal = _refusal(patterns)
     if refusal:
@@ -106,7 +106,7 @@ def _refusal(patterns: tuple[str, ...]) -> str:
 
 
 def _size(pattern: str) -> tuple[int, str]:
-    """Size of a pattern's program, and what is wrong with the pattern."""
+    """Return the size of a pattern's program, and the error in the pattern."""
     if len(pattern) > MAX_PATTERN:
         return 0, f"must not be longer than {MAX_PATTERN} characters"
     try:

@@ -1,9 +1,9 @@
-"""Plans: what one reconcile does, as frozen values to print, compare and carry out.
+"""Plans of reconciles, as frozen values to print, compare and execute.
 
-Each system has a ``plan_*(observed, memory, now)`` that returns a :class:`Plan`, and a reconciler
-that carries it out. Actions of one plan are independent of each other, except that volumes and the
-Service come before the Jobs whose pods need them. Objects are named together with their UID, so
-that an action decided on a stale cache never hits a newer object of the same name.
+Each feature has a ``plan_*(observed, memory, now)`` that returns a :class:`Plan`, and a reconciler
+that executes it. Actions of one plan are independent of each other, except that volumes and the
+Service come before the Jobs whose pods need them. Objects are identified by name and UID, so that
+an action decided on a stale cache never affects a newer object of the same name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.rules.history import Over
 
-if TYPE_CHECKING:  # commands have to start soon
+if TYPE_CHECKING:  # commands have to start quickly
     from jobsetpy.reconcilers.rules.times import PinnedTime
 
 M = TypeVar("M")
@@ -27,9 +27,9 @@ M = TypeVar("M")
 
 @attrs.frozen
 class EmitEvent:
-    """An event about the JobSet; ``type_`` is ``Normal`` or ``Warning``.
+    """Event about the JobSet; ``type_`` is ``Normal`` or ``Warning``.
 
-    ``job`` or ``pod`` names a child that it is about in particular, "" if there is none.
+    ``job`` or ``pod`` names the child that it is about, "" if there is none.
     """
 
     type_: str
@@ -41,7 +41,7 @@ class EmitEvent:
 
 @attrs.frozen
 class CreateJob:
-    """Create a child Job; ``body`` may share parts with other bodies, so it is never changed."""
+    """Create a child Job; ``body`` may share parts with other bodies, so it is never modified."""
 
     name: str
     body: Mapping[str, Any]
@@ -65,16 +65,16 @@ class SuspendJob:
 
 @attrs.frozen
 class ResumeJob:
-    """Give a suspended Job what the JobSet's template says about where pods go, and start it.
+    """Apply the template's scheduling fields to a suspended Job and start it.
 
     Args:
-        name: of the Job.
-        uid: of the Job.
-        clear_start_time: whether ``status.startTime`` has to be removed first; Kubernetes allows
-            no change of a template otherwise.
-        template: of the pod template, what can change: ``labels``, ``annotations``,
-            ``nodeSelector``, ``tolerations``, ``schedulingGates``.
-        annotations: for the Job and its pods, over all others.
+        name: name of the Job.
+        uid: UID of the Job.
+        clear_start_time: True to remove ``status.startTime`` first; Kubernetes allows no change of
+            a template otherwise.
+        template: mutable fields of the pod template: ``labels``, ``annotations``, ``nodeSelector``,
+            ``tolerations``, ``schedulingGates``.
+        annotations: annotations of the Job and its pods, which override all others.
     """
 
     name: str
@@ -96,7 +96,7 @@ class ResizeJob:
 
 @attrs.frozen
 class CreateService:
-    """Create the headless Service; one that exists is left as it is."""
+    """Create the headless Service; an existing one is not changed."""
 
     name: str
     body: Mapping[str, Any]
@@ -104,7 +104,7 @@ class CreateService:
 
 @attrs.frozen
 class CreateClaim:
-    """Create a volume claim; one that exists is left as it is."""
+    """Create a volume claim; an existing one is not changed."""
 
     name: str
     body: Mapping[str, Any]
@@ -112,12 +112,12 @@ class CreateClaim:
 
 @attrs.frozen
 class CreateGroupObject:
-    """Create an object that group scheduling needs; one that exists is left as it is.
+    """Create an object that group scheduling needs; an existing one is not changed.
 
     Args:
         kind: ``ConfigMap``, ``Role`` or ``RoleBinding``.
-        name: of the object.
-        body: of the object.
+        name: name of the object.
+        body: body of the object.
     """
 
     kind: str
@@ -127,7 +127,7 @@ class CreateGroupObject:
 
 @attrs.frozen
 class DeleteJobSet:
-    """Delete the JobSet itself: its time to live after the end is over."""
+    """Delete the JobSet: its time to live after the end has expired."""
 
     name: str
     uid: str
@@ -151,20 +151,20 @@ CREATIONS: Final = (CreateJob, CreateService, CreateClaim, CreateGroupObject)
 
 @attrs.frozen
 class StatusChange:
-    """A change of the JobSet's status, stored by one patch.
+    """Change of the JobSet's status, stored by one patch.
 
     Args:
-        status: the whole of it, for comparison.
+        status: the whole status, for comparison.
         patch: JSON of the changed top-level status fields; empty when nothing has to be written.
-        events: what to tell once the patch is stored; never before.
+        events: events to record once the patch is stored; never before.
         finished: ``Completed`` or ``Failed`` if this write ends the JobSet, else "".
-        decisions: what the failure policy decided, each time it did: an action, or one of
-            ``ReachedMaxRestarts`` and ``NoFailurePolicy``, which end the JobSet.
-        restarted: how many times this write restarts all Jobs (0 or 1).
-        jobs_restarted: how many single Jobs it restarts.
-        replicated_jobs_restarted: how many times it restarts all Jobs of one ReplicatedJob.
-        ready_s: how long it took until all Jobs were ready, if this write says so first.
-        restarts_over: restarts that are over with this write.
+        decisions: decisions of the failure policy: an action, or one of ``ReachedMaxRestarts`` and
+            ``NoFailurePolicy``, which end the JobSet.
+        restarted: number of restarts of all Jobs with this write (0 or 1).
+        jobs_restarted: number of single Jobs that it restarts.
+        replicated_jobs_restarted: number of restarts of all Jobs of one ReplicatedJob.
+        ready_s: seconds until all Jobs were ready, if this write is the first to show it.
+        restarts_over: restarts that end with this write.
     """
 
     status: JobSetStatus
@@ -181,13 +181,13 @@ class StatusChange:
 
 @attrs.frozen(kw_only=True)
 class Plan(Generic[M]):
-    """What one reconcile does; plans of a system add the actions that it has.
+    """Plan of one reconcile; features add their actions.
 
     Args:
-        memory: what to remember of the JobSet until the next reconcile; ``None`` for nothing.
+        memory: state of the JobSet to keep until the next reconcile; ``None`` for none.
         status: the status to store; ``None`` to leave it.
-        notices: events told at once, whether or not anything is stored.
-        result: when to look again, and what was done.
+        notices: events to record immediately, whether or not the status is stored.
+        result: time of the next reconcile, and the outcome of this one.
     """
 
     memory: M | None = None
@@ -198,23 +198,23 @@ class Plan(Generic[M]):
 
 @attrs.frozen
 class JobsMemory:
-    """What the jobs reconciler remembers of a JobSet.
+    """State of a JobSet that the jobs reconciler remembers.
 
     Args:
-        uid: of the JobSet.
-        told: notices that were told.
-        counters_at: when agents were last told of another status, on the monotonic clock.
-        restarting: whether a restart in place was under way.
-        not_before: until then the JobSet is not looked at again, on the monotonic clock.
-        children: names of the Jobs that were there and of all that was created, without those that
-            this reconciler deletes: what of it is missing was deleted by somebody else.
-        surroundings: likewise, names of Service, claims and ConfigMaps that were there.
-        recreations: how often such children were created anew, in a row.
-        recreated_at: when that was last, on the monotonic clock.
+        uid: UID of the JobSet.
+        told: recorded notices.
+        counters_at: monotonic time of the last status that agents were notified of.
+        restarting: True if a restart in place was in progress.
+        not_before: monotonic time before which the JobSet is not reconciled again.
+        children: names of existing and created Jobs, without those that this reconciler deletes:
+            missing ones were deleted by another client.
+        surroundings: the same for Service, claims and ConfigMaps.
+        recreations: number of consecutive recreations of such children.
+        recreated_at: monotonic time of the last one.
         ready_since: the creation, restart or resume after which all Jobs have been ready.
-        pause: end of the stored back-off, on the monotonic clock as well.
-        deletion: when the finished JobSet is deleted, likewise.
-        held: since when deleted Jobs are kept by finalizers alone, on the monotonic clock, by UID.
+        pause: end of the stored back-off, with its monotonic time.
+        deletion: time at which the finished JobSet is deleted, likewise.
+        held: monotonic times since which deleted Jobs are kept by finalizers alone, by UID.
     """
 
     uid: str = ""
@@ -234,20 +234,20 @@ class JobsMemory:
 
 @attrs.frozen(kw_only=True)
 class JobsPlan(Plan[JobsMemory]):
-    """What one reconcile does about a JobSet's Jobs and their surroundings.
+    """Plan for a JobSet's Jobs, Service, claims and ConfigMaps.
 
     Args:
         actions: writes to children (or the deletion of the JobSet).
-        partial_status: the status to store in place of ``status`` when some action failed: what
-            was decided before and does not depend on the actions.
-        problem: why a part of the JobSet cannot be handled until it is changed; "" normally.
-        confirm: whether to read the JobSet before anything is done. Children are missing that
-            somebody else deleted, which the garbage collector does after the JobSet itself.
-        begun: when planning began, on the monotonic clock; ``None`` if nothing was looked at.
-        handed_out: room that pods made without the coscheduler's gate are to have.
-        activity: what the JobSet does (``reconcilers.rules.time_accounting``), "" if nothing any
-            more; ``None`` if it was not looked at.
-        pods: how many pods it asks for.
+        partial_status: the status to store in place of ``status`` if an action failed: its part
+            that does not depend on the actions.
+        problem: reason why a part of the JobSet cannot be handled until it is changed; usually "".
+        confirm: True to read the JobSet before any action: children were deleted by another client,
+            possibly by the garbage collector after the JobSet itself.
+        begun: monotonic time at which planning began; ``None`` if it was skipped.
+        handed_out: capacity reserved for pods that are created without the coscheduler's gate.
+        activity: activity of the JobSet (``reconcilers.rules.time_accounting``), "" if it has
+            ended; ``None`` if it was not determined.
+        pods: number of pods that it requests.
     """
 
     actions: tuple[Action, ...] = ()
@@ -260,5 +260,5 @@ class JobsPlan(Plan[JobsMemory]):
 
     @property
     def empty(self) -> bool:
-        """Whether carrying it out would write nothing."""
+        """Return True if executing it would write nothing."""
         return not self.actions and (self.status is None or not self.status.patch)

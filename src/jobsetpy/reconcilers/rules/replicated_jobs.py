@@ -14,7 +14,7 @@ def replicas_of(replicated_job: Json) -> int:
 def reached_targets(spec: Json, targets: set[str]) -> dict[str, str]:
     """Return the ReplicatedJobs that depend on a target, directly or not, each with one target.
 
-    A dependency stands earlier in the list (another rule requires that), so one pass finds them.
+    A dependency is earlier in the list (another rule requires that), so one pass finds them.
     """
     out: dict[str, str] = {}
     for _, job in objects(spec, "replicatedJobs"):

@@ -1,8 +1,8 @@
-"""The one account of what was restarted, against which ``maxRestarts`` is held.
+"""Restart budget: the number of restarts that ``maxRestarts`` bounds.
 
-``maxRestarts`` bounds all restarts of a JobSet together: those of all Jobs, those of single Jobs
-and ReplicatedJobs, and those in place. Both reconcilers that restart something ask here, so that
-none spends what the other has spent already.
+``maxRestarts`` bounds the sum of all restarts of a JobSet: those of all Jobs, those of single Jobs
+and ReplicatedJobs, and those in place. Both reconcilers that restart something use this module, so
+that each counts the other's restarts.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ class _OfReplicatedJob(Protocol):
 
 
 class Recreated(Protocol):
-    """What is read of a status: how often Jobs were made anew."""
+    """Fields of a status with recreations of Jobs."""
 
     @property
     def restarts_count_towards_max(self) -> int:
-        """All Jobs."""
+        """Number of restarts of all Jobs that count."""
 
     @property
     def replicated_jobs_status(self) -> Sequence[_OfReplicatedJob]:
-        """Single Jobs, by ReplicatedJob."""
+        """Restarts of single Jobs, by ReplicatedJob."""
 
 
 class Restarted(Recreated, Protocol):
-    """What is read of a status, with restarts in place."""
+    """Fields of a status with all restarts, including those in place."""
 
     @property
     def synced_epoch(self) -> int:
-        """At which workers may run."""
+        """Epoch at which workers may run."""
 
     @property
     def deprecated_epoch(self) -> int:
-        """Up to which pods have to restart."""
+        """Epoch up to which pods have to restart."""
 
     @property
     def in_place_restart(self) -> _InPlace | None:
-        """Which epochs stand for no restart that counts."""
+        """Record of the epochs that do not count as restarts."""
 
 
 def spent(status: Restarted) -> int:
-    """How many restarts of all kinds count by now, by what is stored.
+    """Return the number of stored restarts of all kinds that count.
 
-    A restart in place that has begun and is not over yet is not among them: when Jobs are recreated
-    meanwhile, the two are one restart, and that of the Jobs counts. The Job controller deletes the
-    pods of a Job that fails before it says so, which looks like the begin of such a restart.
+    A restart in place in progress is not included: if Jobs are recreated meanwhile, the two are one
+    restart, and that of the Jobs counts. The Job controller deletes the pods of a failing Job
+    before it reports the failure, which looks like the beginning of such a restart.
     """
     opened = max(status.synced_epoch, status.deprecated_epoch)
     record = status.in_place_restart
@@ -63,17 +63,17 @@ def spent(status: Restarted) -> int:
 
 
 def recreations(status: Recreated) -> int:
-    """How many restarts of Jobs count, of all of them or of single ones."""
+    """Return the number of restarts of Jobs that count, of all Jobs or of single ones."""
     return status.restarts_count_towards_max + sum(
         sum(item.job_restarts_count_towards_max) for item in status.replicated_jobs_status
     )
 
 
 def in_place(newest: int, uncounted: int) -> int:
-    """How many restarts in place count: one for each epoch after the first, with exceptions.
+    """Return the number of restarts in place that count: one per epoch after the first.
 
     Args:
         newest: the newest epoch that was opened; 0 or 1 before there was any restart.
-        uncounted: how many epochs were opened otherwise than by a failure.
+        uncounted: number of epochs that were not opened by a failure, which do not count.
     """
     return max(0, newest - 1 - uncounted)

@@ -1,7 +1,7 @@
-"""The JobSet's status: counters of child Jobs, how it is written, and drafts of it.
+"""Drafts of the JobSet's status, and its JSON patches.
 
-A draft collects the changes of one reconcile. Only what differs from the stored status goes into
-the patch, so that fields of other writers are never touched and an unchanged status costs no write.
+A draft collects the changes of one reconcile. The patch has only the differences from the stored
+status, so that fields of other writers are never changed and an unchanged status costs no write.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jobsetpy.reconcilers.rules.times import Now
 
 
 class StatusDraft:
-    """A status in the making: set conditions and fields, then ask for the ``change``."""
+    """Draft of a status: set conditions and fields, then get the ``change``."""
 
     __slots__ = ("_decisions", "_events", "_parts", "_restarted", "now", "old", "status")
 
@@ -42,11 +42,11 @@ class StatusDraft:
         self.status = old
 
     def set(self, wanted: cond.DesiredCondition, *, announce: bool = True) -> bool:
-        """Apply the update rule of conditions; whether that changed anything.
+        """Apply the update rule of conditions; return True if that changed anything.
 
         Args:
-            wanted: what should hold.
-            announce: whether an event tells of a change.
+            wanted: the desired condition.
+            announce: True to record an event for a change.
         """
         conditions = cond.updated(self.status.conditions, wanted, self.now)
         if conditions is None:
@@ -57,15 +57,15 @@ class StatusDraft:
         return True
 
     def event(self, type_: str, reason: str, message: str, job: str = "") -> None:
-        """Announce something beside the conditions, if and when the draft is stored."""
+        """Add an event besides those of conditions, recorded once the draft is stored."""
         self._events.append(EmitEvent(type_, reason, message, job))
 
     def tell(self, *events: EmitEvent) -> None:
-        """Announce these, if and when the draft is stored."""
+        """Add events, recorded once the draft is stored."""
         self._events += events
 
     def decided(self, decision: str, times: int = 1) -> None:
-        """Note what the failure policy decided, to be counted if and when the draft is stored."""
+        """Add a decision of the failure policy, counted once the draft is stored."""
         self._decisions += [decision] * times
 
     def evolve(self, **changes: Any) -> None:
@@ -73,16 +73,16 @@ class StatusDraft:
         self.status = evolve(self.status, **changes)
 
     def count_replicated_jobs(self, statuses: tuple[ReplicatedJobStatus, ...]) -> None:
-        """Take over new counters; another order alone is no change."""
+        """Set new counters; another order alone is not a change."""
         old = self.status.replicated_jobs_status
         if {item.name: item for item in old} != {item.name: item for item in statuses}:
             self.status = evolve(self.status, replicated_jobs_status=statuses)
 
     def count_pods(self, ready: str) -> None:
-        """Take over how many pods are ready, to be stored with the next change of something else.
+        """Set the number of ready pods, stored with the next other change.
 
         Args:
-            ready: as ``status.readyPods`` has it.
+            ready: value of ``status.readyPods``.
         """
         if ready != self.status.ready_pods:
             self.evolve(ready_pods=ready)
@@ -98,7 +98,7 @@ class StatusDraft:
     def restart_parts(
         self, statuses: tuple[ReplicatedJobStatus, ...], *, jobs: int, replicated_jobs: int
     ) -> None:
-        """Take over counters that have grown by restarts of so many Jobs and ReplicatedJobs."""
+        """Set counters that include new restarts of Jobs and ReplicatedJobs."""
         self._parts[False] += jobs
         self._parts[True] += replicated_jobs
         self.evolve(replicated_jobs_status=statuses)
@@ -108,7 +108,7 @@ class StatusDraft:
         self.evolve(restart_history=history.with_begun(self.status.restart_history, restart))
 
     def end_restart(self, outcome: str = history.COMPLETED, **details: Any) -> None:
-        """The latest restart in the history is over, if it is not so already."""
+        """End the latest restart in the history, unless it has ended."""
         known = self.status.restart_history
         self.evolve(restart_history=history.with_ended(known, self.now, outcome, **details))
 
@@ -127,7 +127,7 @@ class StatusDraft:
         self.evolve(terminal_state=keys.TERMINAL_COMPLETED)
 
     def change(self) -> StatusChange:
-        """The draft as it is now; later changes do not affect what was returned."""
+        """Return the current draft as a change; later modifications do not affect it."""
         was_finished = cond.finished(self.old.conditions)
         end = cond.finished(self.status.conditions) if was_finished is None else None
         return StatusChange(
@@ -146,16 +146,16 @@ class StatusDraft:
 
 
 def condition_change(jobset: JobSet, wanted: cond.DesiredCondition, now: Now) -> StatusChange:
-    """The change that makes one condition hold; without a patch if it does already."""
+    """Return the change that sets one condition; without a patch if it is set already."""
     draft = StatusDraft(jobset.status, now.wall)
     draft.set(wanted)
     return draft.change()
 
 
 def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
-    """JSON of the status fields that differ, for a merge patch; {} when none does.
+    """Return the JSON of differing status fields, for a merge patch; {} if none differs.
 
-    Lists are written whole, so the patch must carry the resourceVersion it was computed from.
+    Lists are replaced as a whole, so the patch must carry the resourceVersion it is based on.
     """
     patch: dict[str, Any] = {}
     if new.conditions != old.conditions:
@@ -167,7 +167,7 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
     if new.terminal_state != old.terminal_state:
         patch["terminalState"] = new.terminal_state
     if patch or new.restarts != old.restarts:
-        # Shown by kubectl also when it is 0, so it is stored with the first write.
+        # kubectl shows it even if it is 0, so it is stored with the first write.
         patch["restarts"] = new.restarts
     if new.synced_epoch != old.synced_epoch:
         patch["syncedEpoch"] = new.synced_epoch
@@ -184,13 +184,13 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
     if new.restart_pacing != old.restart_pacing and new.restart_pacing is not None:
         patch["restartPacing"] = _restart_pacing_json(new.restart_pacing)
     if patch and new.ready_pods != old.ready_pods:
-        # It goes with what is written anyway: each pod that comes would cost a write otherwise.
+        # It is stored with other changes: otherwise each new pod would cost a write.
         patch["readyPods"] = new.ready_pods
     return patch
 
 
 def condition_json(condition: Condition) -> dict[str, Any]:
-    """A condition as JSON, with the fields that its schema requires even when they are empty."""
+    """Return a condition as JSON, with the fields that its schema requires even if empty."""
     out: dict[str, Any] = {
         "type": condition.type,
         "status": condition.status,
@@ -223,9 +223,9 @@ def _counters_json(status: ReplicatedJobStatus) -> dict[str, Any]:
 def _in_place_restart_json(
     old: InPlaceRestartStatus | None, record: InPlaceRestartStatus
 ) -> dict[str, Any]:
-    """Every field, so that a merge patch leaves nothing of the record before.
+    """Return all fields, so that a merge patch leaves nothing of the previous record.
 
-    Those that few JobSets need are there when they have changed.
+    Rarely used fields are included only if they have changed.
     """
     at = record.resume_time
     before = old or InPlaceRestartStatus()
@@ -258,7 +258,7 @@ def _in_place_restart_json(
 
 
 def _restart_pacing_json(pacing: RestartPacing) -> dict[str, Any]:
-    """Every field, as above. Pauses are short: their times have milliseconds."""
+    """Return all fields, as above. Pauses are short, so their times have milliseconds."""
     return {
         "series": pacing.series,
         "seriesStartTime": _moment_json(pacing.series_start_time),

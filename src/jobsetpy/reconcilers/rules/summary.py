@@ -1,4 +1,4 @@
-"""What a JobSet does, in one word."""
+"""Summary of a JobSet's state in one word."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WAITS: Final = (
 
 
 def state(jobset: JobSet) -> str:
-    """Completed, Failed, Suspended, Restarting, Waiting or Running."""
+    """Return Completed, Failed, Suspended, Restarting, Waiting or Running."""
     status = jobset.status
     end = cond.finished(status.conditions)
     if end is not None:

@@ -1,8 +1,8 @@
-"""What JobSets do and wait for, and for how long: the account of their time.
+"""Accounting of JobSets' time by activity.
 
-Every JobSet that has not ended does one thing at a time. How many JobSets (and pods of theirs) do
-which, summed over time, is the answer to "what did we pay for". Nothing is kept of single JobSets
-but what they do now, so a change costs O(1), however many there are.
+Every JobSet that has not ended has one activity at a time. The number of JobSets (and of their
+pods) per activity, integrated over time, shows how paid time was used. Only the current activity of
+each JobSet is kept, so a change costs O(1), regardless of their number.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def activity(
     lost: bool = False,
     lacks_pods: bool = False,
 ) -> str:
-    """What a JobSet does, by what is most in the way first; "" if it has ended.
+    """Return the activity of a JobSet, the most important obstacle first; "" if it has ended.
 
     Args:
-        jobset: with the status as it is now, whether or not that is stored yet.
-        pauses: a restart waits for the end of the back-off.
-        depends: some ReplicatedJob is not started before another one.
-        lost: pods of it are being deleted on a node that does not answer.
-        lacks_pods: some Job has fewer pods than it wants.
+        jobset: JobSet with the current status, whether stored yet or not.
+        pauses: True if a restart waits for the end of the back-off.
+        depends: True if a ReplicatedJob waits for another one.
+        lost: True if pods are being deleted on an unreachable node.
+        lacks_pods: True if a Job has fewer pods than desired.
     """
     word, conditions = summary.state(jobset), jobset.status.conditions
     if word in {keys.COMPLETED_CONDITION, keys.FAILED_CONDITION}:
@@ -77,12 +77,12 @@ def activity(
 
 @attrs.frozen
 class Total:
-    """All JobSets that do the same.
+    """Totals of one activity.
 
     Args:
-        seconds: that JobSets have spent with it so far.
-        pod_seconds: that their pods have, by how many they ask for.
-        jobsets: how many do it now.
+        seconds: seconds that JobSets have spent so far.
+        pod_seconds: the same times the number of pods that they request.
+        jobsets: current number of JobSets.
     """
 
     seconds: float = 0.0
@@ -91,7 +91,7 @@ class Total:
 
 
 class ActivityTimes:
-    """Sums up how long JobSets do what; times are seconds on a monotonic clock."""
+    """Sums of JobSets' time by activity; times are seconds on a monotonic clock."""
 
     __slots__ = ("_of", "_sums")
 
@@ -100,7 +100,7 @@ class ActivityTimes:
         self._sums = {name: _Sum() for name in ACTIVITIES}
 
     def note(self, key: ObjectKey, does: str, pods: int, now: float) -> None:
-        """A JobSet does this from now on, with so many pods; "" for nothing any more. O(1)."""
+        """Set the current activity and pods of a JobSet; "" if it has ended. O(1)."""
         new = (does, pods) if does else None
         old = self._of.get(key)
         if old == new:
@@ -113,12 +113,12 @@ class ActivityTimes:
             self._sums[does].change(1, pods, now)
 
     def totals(self, now: float) -> Mapping[str, Total]:
-        """What each activity comes to by now."""
+        """Return the totals of each activity so far."""
         return {name: each.total(now) for name, each in self._sums.items()}
 
 
 class _Sum:
-    """The integral over time of how many JobSets and pods there are."""
+    """Integral over time of the numbers of JobSets and pods."""
 
     __slots__ = ("_at", "_jobsets", "_pod_seconds", "_pods", "_seconds")
 

@@ -1,8 +1,8 @@
-"""Time of a plan, and stored wall-clock times that are waited for on the monotonic clock.
+"""Time of a plan, and waits on the monotonic clock for stored wall-clock times.
 
-A time in a status was written by some manager's wall clock, and is compared with that of the
-manager that works now. Clocks differ and are set, so each manager compares once, when it first sees
-the time, and counts what is left on its monotonic clock from then on.
+A time in a status comes from one manager's wall clock and is compared with that of the current
+manager. Clocks differ and are adjusted, so each manager compares once, when it first observes the
+time, and measures the rest on its monotonic clock.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 import attrs
 
 CLOCK_SKEW_S: Final = 60.0
-"""Maximum difference between the managers' clocks, in seconds. A past event whose time lies further
-in the future was written before a clock was set back, and its age is not known."""
+"""Maximum difference between the managers' clocks, in seconds. A past event with a time further in
+the future was written before a clock was set back, and its age is unknown."""
 
 
 @attrs.frozen
@@ -22,7 +22,7 @@ class Now:
     """Time of a plan, on two clocks.
 
     Args:
-        wall: aware; for what is written down.
+        wall: aware time, for stored times.
         monotonic: seconds on a clock that never jumps; for durations.
     """
 
@@ -32,10 +32,10 @@ class Now:
 
 @attrs.frozen
 class PinnedTime:
-    """A wall-clock time with the monotonic time that it stands for.
+    """Wall-clock time with the corresponding monotonic time.
 
     Args:
-        at: as it is stored.
+        at: the stored time.
         monotonic: seconds on the monotonic clock.
     """
 
@@ -43,7 +43,7 @@ class PinnedTime:
     monotonic: float
 
     def left_s(self, now: Now) -> float:
-        """Seconds until then; 0 if it has come."""
+        """Return the seconds until then; 0 if it has passed."""
         return max(0.0, self.monotonic - now.monotonic)
 
 
@@ -51,10 +51,10 @@ def pin(known: PinnedTime | None, at: datetime, now: Now, *, longest_s: float) -
     """Return the monotonic time for a stored time.
 
     Args:
-        known: as pinned before, if it was; another stored time is pinned again.
-        at: as it is stored.
-        now: on both clocks.
-        longest_s: maximum wait, in seconds, whatever the wall clock says.
+        known: the time pinned before, if any; another stored time is pinned again.
+        at: the stored time.
+        now: time on both clocks.
+        longest_s: maximum wait in seconds, regardless of the wall clock.
     """
     if known is not None and known.at == at:
         return known
