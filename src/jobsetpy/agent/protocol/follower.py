@@ -81,7 +81,7 @@ class Follower:
         self._log = log
         self._act = act
         # Its first state is a consistent one, as ``Barrier`` requires: a streaming list that asks
-        # for no resourceVersion, or a paged list that asks for none where streaming is refused.
+        # for no resourceVersion, or a paged list without one if streaming is refused.
         self._watcher = Watcher(
             client,
             JobSet,

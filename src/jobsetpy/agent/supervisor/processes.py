@@ -75,7 +75,7 @@ class Processes:
     Args:
         command: the program, found in ``PATH`` unless it has a slash, and its arguments.
         on_exit: called with the exit code (128 + n for signal n) of each of the worker's processes.
-        on_empty: called once, when all groups (after :meth:`kill_all` everything) are gone.
+        on_empty: called once, when all groups (after :meth:`kill_all` all processes) have ended.
         on_unkillable: called after :meth:`kill_all` if a remaining process has switched to another
             user, so that the agent cannot signal it.
         on_stuck: called with the seconds since :meth:`kill_all` and with the processes that have

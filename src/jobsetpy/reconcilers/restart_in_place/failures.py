@@ -152,7 +152,7 @@ class Failure:
         sign: result of ``sign_of``.
         epoch: epoch of the pod.
         old: the pod before.
-        new: the pod after, ``None`` if it is gone.
+        new: the pod after, ``None`` if it is deleted.
         at: monotonic time at which it was observed.
     """
 
@@ -200,7 +200,7 @@ def sign_of(old: ChildPod, new: ChildPod | None) -> FailureSignal | None:
 
     Args:
         old: the pod before.
-        new: the pod now, ``None`` if it is gone.
+        new: the pod now, ``None`` if it is deleted.
     """
     before = old.status
     if (

@@ -55,7 +55,7 @@ CHECKS: Final = 5
 
 @attrs.frozen(kw_only=True)
 class ObservedLeaving:
-    """A pod that was told to leave.
+    """Observed state of a pod that leaves.
 
     Args:
         told: the pod when it was first observed leaving.

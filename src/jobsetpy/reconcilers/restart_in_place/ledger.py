@@ -372,7 +372,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
 
         Args:
             old: the pod as of the event before, ``None`` if it is new.
-            new: the pod now, ``None`` if it is gone.
+            new: the pod now, ``None`` if it is deleted.
             now: time on the monotonic clock, in seconds.
             wall: reads the wall clock, called at a crash only; without it crashes are not counted
                 within a window.
@@ -440,7 +440,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
 
         Args:
             old: the Job before, ``None`` if it is new.
-            new: the Job now, ``None`` if it is gone.
+            new: the Job now, ``None`` if it is deleted.
             now: time on the monotonic clock, in seconds.
 
         Returns:

@@ -93,7 +93,7 @@ class ObservedEpochs:
     """Observed state of one JobSet.
 
     Args:
-        jobset: ``None`` if it is gone.
+        jobset: the JobSet; ``None`` if it is deleted.
         pods: counts of its current attempt.
         invalid: pods with an invalid annotation, by UID.
         notes: observations since the last plan.

@@ -46,7 +46,7 @@ def updated(
 
     * Another status replaces the condition, with a new transition time.
     * Another reason or message replaces it and keeps the transition time.
-    * A missing condition is appended if wanted True; wanted False it stays missing.
+    * A missing condition is appended if desired as True; if desired as False it stays missing.
     * When one of two exclusive conditions becomes True, only the *status* of the other flips.
 
     Args:

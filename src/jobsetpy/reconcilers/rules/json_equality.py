@@ -35,7 +35,7 @@ _SCALES: Mapping[str, Decimal] = {
 
 
 def same(left: Any, right: Any, shape: Shape) -> bool:
-    """Return whether two values of a shape mean the same."""
+    """Return True if two values of a shape are equal."""
     if left == right:
         return True
     if shape.is_quantity:

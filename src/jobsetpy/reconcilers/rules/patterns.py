@@ -121,7 +121,7 @@ def _size(pattern: str) -> tuple[int, str]:
 
 
 def found(pattern: str, text: str) -> bool:
-    """Return whether ``pattern`` matches in the first 32,768 characters of ``text``.
+    """Return True if ``pattern`` matches in the first 32,768 characters of ``text``.
 
     An invalid pattern matches nothing.
     """

@@ -103,7 +103,7 @@ class StartupGroupsReconciler:
 
     @decide_again_on_conflict
     async def reconcile(self, request: rt.Request) -> rt.Result:
-        """Release the group if all its pods have started; else tell how far it is.
+        """Release the group if all its pods have started; otherwise report its progress.
 
         Raises:
             ConflictError: JobSet or ConfigMap change faster than they can be written.

@@ -14,8 +14,8 @@ behind a device, a port, a Python thread, a file open for writing or a child pro
 a second file, and the process starts over without it, so that nothing of it stays.
 """
 
-# ruff: noqa: PTH118, PTH120, PTH123, PTH208 - every module that is
-# imported here is one that the program did not ask for, and it runs on older versions
+# ruff: noqa: PTH118, PTH120, PTH123, PTH208 - every module that is imported here is one that the
+# program did not import, and it runs on older versions
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ library. It is invisible to the program.
 """
 
 # ruff: noqa: PTH109, PTH112, PTH118, PTH120, PTH123, SIM105 - every module that is imported here is
-# one that the program did not ask for, and it runs on older versions than the rest
+# one that the program did not import, and it runs on older versions than the rest
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # the module itself is one that the program may do without
 
 MASTER_WAIT_S = 0.5
 _PREPARE_S = 60.0
-"""Time for learned imports before the process says that it is ready; the rest follow then."""
+"""Seconds for learned imports before the process reports that it is ready; the rest follow."""
 
 PREFIX = b"jobset standby: "
 _HERE = __file__
