@@ -577,7 +577,7 @@ def _spent(
     memory: EpochState,
     now: Now,
 ) -> dict[Use, float]:
-    """Return the use of the previous run's time when the barrier lifts, as reported by its pods."""
+    """Return the use of the previous run's time when the barrier lifts, from its pods' reports."""
     first, told = observed.notes.first, observed.pods.progress
     synced = decision.synced
     if first is None or not first[0] == told[0] == synced or not memory.ran_until:

@@ -185,7 +185,7 @@ def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
 
 
 def _liveness_probes(pod: Json, path: str) -> Iterator[FieldWarning]:
-    """Return warnings about probes by which a worker may count as complete: it gets SIGTERM."""
+    """Return warnings about liveness probes: a worker that they end may count as complete."""
     for at, container in objects(pod, "containers"):
         ends = text(container, "restartPolicy") or text(pod, "restartPolicy") or "Always"
         restarts = ends == "Always" or restart_action(container, 0) in RESTART_ALL_ACTIONS

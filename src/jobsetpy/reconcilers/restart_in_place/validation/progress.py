@@ -77,7 +77,7 @@ def _why_unserved(jobset: Json, *, needs_supervisor: bool) -> str:
 
 
 def _unserved_hangs(jobset: Json) -> list[FieldError]:
-    """Return errors for hangs that would not be detected, as the injected settings are missing."""
+    """Return errors for hang annotations without effect: they configure only injected agents."""
     notes = child(jobset, "metadata", "annotations")
     if keys.IN_PLACE_AGENT_ANNOTATION in notes:
         return []
