@@ -20,7 +20,7 @@ Two managers can never write at the same time, whatever the network and the proc
   first creates another Lease, the *mark*, which is never written again. Without a mark there has
   never been a leader, and the first start of an installation does not wait.
 * A request sent before the fence closed arrives within the difference of the two times, or never:
-  its connection is aborted then, and data in the kernel's buffers discarded (``client/_cut.py``).
+  its connection is aborted then, and data in the kernel's buffers discarded (``client/_fence.py``).
 
 Not covered: a request that the API server, or a proxy in front of it, received in time and carries
 out more than ``lease_duration_s - renew_deadline_s`` later; clocks whose speeds differ by that
