@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -11,7 +11,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.api.meta import controller_of
+from jobsetpy.api.meta import KubeObject, OwnerReference, controller_of
+
+T = TypeVar("T", bound=KubeObject)
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of all objects created for JobSets: the label exists."""
@@ -98,8 +100,16 @@ class SharedCaches:
 
 def job_of(jobs: rt.Store[Job], pod: ChildPod) -> Job | None:
     """Return the Job of a pod, by its UID: names and labels prove nothing."""
-    owner = controller_of(pod.metadata.owner_references)
+    return _owner_in(jobs, pod.metadata.namespace, controller_of(pod.metadata.owner_references))
+
+
+def jobset_of(jobsets: rt.Store[JobSet], job: Job) -> JobSet | None:
+    """Return the JobSet of a Job, by its UID."""
+    return _owner_in(jobsets, job.metadata.namespace, controller_of(job.metadata.owner_references))
+
+
+def _owner_in(store: rt.Store[T], namespace: str, owner: OwnerReference | None) -> T | None:
     if owner is None:
         return None
-    job = jobs.get(rt.ObjectKey(pod.metadata.namespace, owner.name))
-    return job if job is not None and job.metadata.uid == owner.uid else None
+    found = store.get(rt.ObjectKey(namespace, owner.name))
+    return found if found is not None and found.metadata.uid == owner.uid else None

@@ -17,11 +17,10 @@ import attrs
 from jobsetpy import runtime as rt
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.api.meta import controller_of
+from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.errors import ConflictError, NotFoundError
-from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of
+from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of
 from jobsetpy.reconcilers.restart_in_place.leaving import (
     CHECK_S,
     LeavingPlan,
@@ -85,15 +84,8 @@ class LeavingPodsReconciler:
             pod = None
         job = job_of(self._jobs, told)
         return attrs.evolve(
-            known, pod=pod, job=job, jobset=None if job is None else self._jobset_of(job)
+            known, pod=pod, job=job, jobset=None if job is None else jobset_of(self._jobsets, job)
         )
-
-    def _jobset_of(self, job: Job) -> JobSet | None:
-        owner = controller_of(job.metadata.owner_references)
-        if owner is None:
-            return None
-        jobset = self._jobsets.get(rt.ObjectKey(job.metadata.namespace, owner.name))
-        return jobset if jobset is not None and jobset.metadata.uid == owner.uid else None
 
     async def _execute(self, observed: ObservedLeaving, plan: LeavingPlan) -> bool:
         """Execute a plan; return True if the Job may have counted the pod before."""
