@@ -62,9 +62,12 @@ from jobsetpy.agent.supervisor.worker_rules import (
     WorkerAction,
 )
 from jobsetpy.agent.supervisor.worker_settings import (
+    encoded,
+    epoch_variables,
     load_rules,
     log_choice,
     own_environ,
+    sets_master_port,
     split_command,
     worker_environs,
     workers_environ,
@@ -82,9 +85,6 @@ EXIT_STOPPED: Final = 128 + signal.SIGTERM
 """Exit code after a stop signal to the pod while there is no worker; not 0, see
 :meth:`Worker.signalled`."""
 
-EPOCH_VARIABLE: Final = b"JOBSET_EPOCH"
-"""Variable with the epoch of a worker's process, for ids and ports of its rendezvous."""
-
 
 class Supervisor:
     """Runs a command once in each epoch of its group.
@@ -94,6 +94,7 @@ class Supervisor:
         client: client with the pod's own service account.
         command: the worker's program and arguments.
         environs: the environment of each of the worker's processes.
+        with_port: True if they get a ``MASTER_PORT`` that depends on the epoch.
         rules: the user's settings for the worker.
         log: log for one line per transition.
         progress: file of the worker's progress, and limits for hangs.
@@ -111,11 +112,13 @@ class Supervisor:
         rules: Rules,
         log: Log,
         progress: ProgressRules,
+        with_port: bool = False,
         standby: StandbyRules | None = None,
         group: GroupWait | None = None,
     ) -> None:
         self._group = group
         self._environs = environs
+        self._with_port = with_port
         self._lifted = 0
         self._settings = settings
         self._log = log
@@ -266,14 +269,15 @@ class Supervisor:
         words = self._last_words
         if words is not None:
             words.close()
+        variables = epoch_variables(epoch, with_port=self._with_port)
         failed: list[OSError] = []
         for number, environ in enumerate(self._environs):
             keep = None if words is None else words.follow
-            pid = self._standbys.take(number, epoch, keep) if self._standbys is not None else 0
+            pid = self._standbys.take(number, variables, keep) if self._standbys is not None else 0
             if pid:
                 self._log("worker started", epoch=epoch, pid=pid, standby=True)
                 continue
-            own = {**environ, EPOCH_VARIABLE: str(epoch).encode()}
+            own = {**environ, **encoded(variables)}
             start = self._processes.start
             try:
                 pid = start(own) if words is None else words.start(start, own)
@@ -458,6 +462,7 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         common = workers_environ(original_environ())
         common[VARIABLE.encode()] = os.fsencode(progress.file)
         environs = worker_environs(common, environ, rules.processes)
+        with_port = sets_master_port(common, environ)
         client = connect(settings)
         group = _group_wait(environ, client, log=_chosen(log, choice), start=began)
     except ConfigurationError as error:
@@ -471,6 +476,7 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         rules=rules,
         log=_chosen(log, choice),
         progress=progress,
+        with_port=with_port,
         standby=standby,
         group=group,
     )

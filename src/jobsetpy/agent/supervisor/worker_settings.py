@@ -25,7 +25,12 @@ DEFAULT_GRACE_S: Final = 10.0
 MAX_GRACE_S: Final = 86400.0
 MAX_PROCESSES: Final = 64
 MAX_RANKS: Final = 10_000_000
-DEFAULT_MASTER_PORT: Final = "29500"
+EPOCH_VARIABLE: Final = "JOBSET_EPOCH"
+"""Variable with the epoch of a worker's process, for ids and ports of its rendezvous."""
+
+FIRST_MASTER_PORT: Final = 29500
+PORT_STEP: Final = 10
+PORTS: Final = 100
 
 
 def own_environ(environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -99,7 +104,7 @@ def worker_environs(
 ) -> list[Mapping[bytes, bytes]]:
     """Return the environment of each of the worker's processes, with the variables of torch.
 
-    Ranks are numbered through all processes of all pods, consecutively within a pod, starting with
+    ``MASTER_PORT`` is missing where it depends on the epoch, see :func:`sets_master_port`. Ranks are numbered through all processes of all pods, consecutively within a pod, starting with
     the pod that has ``MASTER_ADDR``. Without ``WORKER_PROCESSES`` nothing is added.
 
     Args:
@@ -127,19 +132,53 @@ def worker_environs(
             f"fit into WORKER_WORLD_SIZE {world} with WORKER_JOB_PODS {pods}"
         )
     rank = (rank - number_of(environ, "WORKER_MASTER_RANK", 0, 0, MAX_RANKS)) % world
-    given = {"MASTER_ADDR": "", "MASTER_PORT": DEFAULT_MASTER_PORT}
     shared = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(processes)} | {
-        name: environ.get(name) or default
-        for name, default in given.items()
+        name: environ.get(name, "")
+        for name in ("MASTER_ADDR", "MASTER_PORT")
         if name.encode() not in common
     }
     return [
-        common | _encoded(shared | {"RANK": str(rank + local), "LOCAL_RANK": str(local)})
+        common | encoded(shared | {"RANK": str(rank + local), "LOCAL_RANK": str(local)})
         for local in range(processes)
     ]
 
 
-def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
+def sets_master_port(common: Mapping[bytes, bytes], environ: Mapping[str, str]) -> bool:
+    """Return True if the agent chooses ``MASTER_PORT``: it numbers the ranks and none is given.
+
+    Args:
+        common: variables that the worker's processes share.
+        environ: the supervisor's own variables.
+    """
+    given = b"MASTER_PORT" in common or environ.get("MASTER_PORT")
+    return bool(environ.get("WORKER_PROCESSES")) and not given
+
+
+def master_port(epoch: int) -> int:
+    """Return the port of rank 0 in an epoch: 29500 to 30490, in steps of 10.
+
+    All pods agree because it depends on the epoch alone. An epoch never has the port of the one
+    before, nor a port next to it, which programs derive for other purposes (``MASTER_PORT + 1``): a
+    process of an earlier epoch that still listens or connects is not taken for one of this epoch.
+    The same port returns after 100 epochs. All are below the range from which Linux chooses ports
+    for connections (32768 and higher).
+    """
+    return FIRST_MASTER_PORT + PORT_STEP * (epoch % PORTS)
+
+
+def epoch_variables(epoch: int, *, with_port: bool) -> dict[str, str]:
+    """Return the variables of the worker's processes that depend on the epoch.
+
+    Args:
+        epoch: epoch in which they run.
+        with_port: True if the agent chooses ``MASTER_PORT``.
+    """
+    port = {"MASTER_PORT": str(master_port(epoch))} if with_port else {}
+    return {EPOCH_VARIABLE: str(epoch), **port}
+
+
+def encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Return variables as an environment has them, without empty ones."""
     return {os.fsencode(name): os.fsencode(value) for name, value in variables.items() if value}
 
 

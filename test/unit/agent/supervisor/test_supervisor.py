@@ -986,16 +986,20 @@ async def test_several_processes_of_one_worker(pod: Pod, tmp_path: Path) -> None
         await pod.lift(2)
         assert await agent.exit_code() == 0
 
-    expected = [f"{4 + i} {i} 8 2 js-w-0-0.js 29500 {epoch}" for epoch in (1, 2) for i in (0, 1)]
+    expected = [
+        f"{4 + i} {i} 8 2 js-w-0-0.js {29500 + 10 * epoch} {epoch}"
+        for epoch in (1, 2)
+        for i in (0, 1)
+    ]
     assert sorted(agent.out) == sorted(expected)
 
 
 async def test_each_process_has_its_standby(pod: Pod, tmp_path: Path) -> None:
-    """And each keeps its rank."""
+    """Each keeps its rank, and gets the port of the epoch in which it is released."""
     program = tmp_path / "train.py"
     program.write_text(
-        "import os, time; print('started', os.environ['JOBSET_EPOCH'], os.environ['RANK'], "
-        "os.getpid(), flush=True); time.sleep(99)"
+        "import os, time; print('started', *map(os.environ.get, ['JOBSET_EPOCH', 'MASTER_PORT', "
+        "'RANK']), os.getpid(), flush=True); time.sleep(99)"
     )
     given = STANDBY | TWO | {"WORKER_PRELOAD": "json", "MASTER_ADDR": ""}
     async with pod.run(sys.executable, str(program), **given) as agent:
@@ -1008,7 +1012,9 @@ async def test_each_process_has_its_standby(pod: Pod, tmp_path: Path) -> None:
     ready = {
         line["process"]: line["pid"] for line in agent.lines if line["event"] == "standby ready"
     }
-    assert {f"started 2 {4 + number} {pid}" for number, pid in ready.items()} <= set(agent.out)
+    assert {f"started 2 29520 {4 + number} {pid}" for number, pid in ready.items()} <= set(
+        agent.out
+    )
 
 
 # ---- groups that start together (KEP-498)

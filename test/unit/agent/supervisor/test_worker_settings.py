@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import pairwise
 
 import pytest
 
@@ -11,11 +12,14 @@ from jobsetpy.agent.supervisor.worker_rules import Rules
 from jobsetpy.agent.supervisor.worker_settings import (
     load_rules,
     log_choice,
+    master_port,
     own_environ,
+    sets_master_port,
     split_command,
     worker_environs,
     workers_environ,
 )
+from jobsetpy.api import keys
 
 
 def test_defaults() -> None:
@@ -137,7 +141,7 @@ def test_ranks(more: dict[str, str], ranks: list[int]) -> None:
     assert [int(each[b"RANK"]) for each in found] == ranks
     assert [int(each[b"LOCAL_RANK"]) for each in found] == [0, 1]
     assert {each[b"MASTER_ADDR"] for each in found} == {b"m"}
-    assert {each[b"MASTER_PORT"] for each in found} == {b"29500"}
+    assert not any(b"MASTER_PORT" in each for each in found)
     assert all(each[b"A"] == b"1" for each in found)
 
 
@@ -147,6 +151,32 @@ def test_the_containers_own_address_wins() -> None:
 
     assert first[b"MASTER_PORT"] == b"5"
     assert worker_environs({b"A": b"1"}, {}, 1) == [{b"A": b"1"}]
+
+
+def test_each_epoch_has_a_port_of_its_own() -> None:
+    """It differs by ten at least from the last one's, and returns after a hundred epochs."""
+    epochs = range(keys.MAX_EPOCH - 500, keys.MAX_EPOCH + 1)
+    ports = [master_port(epoch) for epoch in (*range(1, 500), *epochs)]
+
+    assert (min(ports), max(ports)) == (29500, 30490)
+    assert all(abs(one - other) >= 10 for one, other in pairwise(ports))
+    assert len(set(ports[:100])) == 100
+
+
+@pytest.mark.parametrize(
+    ("common", "own", "chosen"),
+    [
+        ({}, RANKED, True),
+        ({b"MASTER_PORT": b"5"}, RANKED, False),
+        ({}, RANKED | {"MASTER_PORT": "6"}, False),
+        ({}, {}, False),
+    ],
+)
+def test_the_agent_chooses_the_port_when_it_numbers_ranks_and_none_is_given(
+    common: dict[bytes, bytes], own: dict[str, str], chosen: bool
+) -> None:
+    """A port of the container's or of the agent's configuration is kept in all epochs."""
+    assert sets_master_port(common, own) == chosen
 
 
 @pytest.mark.parametrize(

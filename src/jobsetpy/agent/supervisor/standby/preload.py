@@ -123,8 +123,11 @@ def _follow(channel: int, replay: Any) -> None:
         pause = min(pause * 1.5, 30.0)
 
 
-def _wait(channel: int, replay: Any = None) -> str:
-    """Report readiness, wait and return the epoch. The process ends if the supervisor has ended."""
+def _wait(channel: int, replay: Any = None) -> dict[str, str]:
+    """Report readiness, wait and return the variables that come with the release.
+
+    The process ends if the supervisor has ended.
+    """
     line = b""
     try:
         os.write(channel, b"ready\n")
@@ -137,7 +140,9 @@ def _wait(channel: int, replay: Any = None) -> str:
             line += more
     except OSError:
         os._exit(0)
-    return line.decode().strip().partition("epoch=")[2]
+    found = dict(word.split("=", 1) for word in line.decode().split() if "=" in word)
+    found["JOBSET_EPOCH"] = found.pop("epoch", "")
+    return found
 
 
 def _look_up(host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
@@ -212,10 +217,10 @@ def _prepare(modules: str, learned: str, program: list[str], words: list[bytes])
             replay = _learned().Replay(learned, program, held.say, start_over)
             if replay.read():
                 replay.run(lambda: time.monotonic() > limit)
-        epoch = _wait(channel, replay)
+        released = _wait(channel, replay)
     finally:
         held.let_go()
-    os.environ["JOBSET_EPOCH"] = epoch
+    os.environ.update(released)
     _await_first_rank()
     return channel
 

@@ -4,9 +4,10 @@ Imports take nine tenths of a supervised restart of a training job. A process th
 before the failure continues within milliseconds when the barrier lifts.
 
 The contract, in any language: the variable ``JOBSET_STANDBY_FD`` names one end of a pair of
-sockets. The program prepares, writes ``ready\n``, and reads one line: on ``run epoch=E\n`` it
-continues; at the end of the file it exits with 0. ``preload.py`` keeps the contract for Python
-programs that do not implement it.
+sockets. The program prepares, writes ``ready\n``, and reads one line. On ``run epoch=E NAME=VALUE
+...\n`` it continues, in epoch ``E`` and with the variables of the words that follow, if there are
+any; at the end of the file it exits with 0. ``preload.py`` keeps the contract for Python programs
+that do not implement it.
 
 :class:`Standby` decides, without processes and clock; :class:`Standbys` executes. A standby process
 never fails its pod: its failures are logged, and the worker is started as if there were none.
@@ -26,7 +27,7 @@ import msgspec
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ConfigurationError
 from jobsetpy.agent.supervisor.processes import Processes
-from jobsetpy.agent.supervisor.worker_settings import seconds_of
+from jobsetpy.agent.supervisor.worker_settings import EPOCH_VARIABLE, seconds_of
 from jobsetpy.api.python_command import module_names, split_python
 
 FD_VARIABLE: Final = b"JOBSET_STANDBY_FD"
@@ -280,19 +281,22 @@ class Standbys:
             each.worker_started()
 
     def take(
-        self, number: int, epoch: int, keep: Callable[[socket.socket], None] | None = None
+        self,
+        number: int,
+        variables: Mapping[str, str],
+        keep: Callable[[socket.socket], None] | None = None,
     ) -> int:
         """Release a standby process as one of the worker's processes.
 
         Args:
             number: index of that process, from 0.
-            epoch: epoch that it runs in.
+            variables: variables that it gets now, the epoch among them; none has white space.
             keep: called with its descriptor, which is otherwise closed.
 
         Returns:
             Its process id; 0 if none is ready and the command has to be started.
         """
-        return self._each[number].take(epoch, keep)
+        return self._each[number].take(variables, keep)
 
     def close(self, *, kill: bool = False) -> None:
         """End all standby processes and start no other: the pod ends.
@@ -358,13 +362,15 @@ class StandbyProcess:
         """Schedule standby processes: the worker's processes run."""
         self._do(self._standby.worker_started())
 
-    def take(self, epoch: int, keep: Callable[[socket.socket], None] | None) -> int:
+    def take(
+        self, variables: Mapping[str, str], keep: Callable[[socket.socket], None] | None
+    ) -> int:
         """Release it and return its process id; 0 if that is not possible."""
         pid, channel = self._pid, self._socket
         if channel is None or not self._standby.take():
             return 0
         try:
-            channel.send(f"run epoch={epoch}\n".encode())
+            channel.send(release_line(variables))
             gone = not self._processes.adopt(pid)
         except OSError:
             gone = True
@@ -485,6 +491,17 @@ class StandbyProcess:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def release_line(variables: Mapping[str, str]) -> bytes:
+    """Return the line that releases a standby process.
+
+    Args:
+        variables: its variables, the epoch among them, which comes first and has a name of its own.
+    """
+    words = {"epoch": variables[EPOCH_VARIABLE], **variables}
+    del words[EPOCH_VARIABLE]
+    return " ".join(["run", *(f"{name}={value}" for name, value in words.items())]).encode() + b"\n"
 
 
 def memory(cgroups: str = CGROUPS) -> tuple[int, int]:

@@ -126,17 +126,18 @@ def test_a_standby_runs_when_it_is_told(folder: Path) -> None:
     """What is imported is imported before; what that prints is held, and prefixed."""
     (folder / "heavy.py").write_text("import os; os.write(2, b'native\\n'); print('warm')\n")
     (folder / "train.py").write_text(
-        "import sys, os; print('heavy' in sys.modules, os.environ['JOBSET_EPOCH'], sys.argv)"
+        "import sys, os; print('heavy' in sys.modules, os.environ['JOBSET_EPOCH'], "
+        "os.environ['MASTER_PORT'], sys.argv)"
     )
     process, channel = stand_by(folder, "heavy,no.such", "train.py 1")
     assert process.stderr is not None
     first = process.stderr.readline()  # of a mistake, nobody should hear at the first failure only
     assert "jobset standby: cannot preload 'no.such': ModuleNotFoundError" in first
     with channel:
-        channel.send(b"run epoch=3\n")
+        channel.send(b"run epoch=3 MASTER_PORT=29530\n")
         out, err = process.communicate(timeout=patience.scaled(60))
 
-    assert (process.returncode, out) == (0, "True 3 ['train.py', '1']\n")
+    assert (process.returncode, out) == (0, "True 3 29530 ['train.py', '1']\n")
     lines = err.splitlines()
     assert all(line.startswith("jobset standby: ") for line in lines)
     assert {"jobset standby: native", "jobset standby: warm"} <= set(lines)
