@@ -104,8 +104,9 @@ def worker_environs(
 ) -> list[Mapping[bytes, bytes]]:
     """Return the environment of each of the worker's processes, with the variables of torch.
 
-    ``MASTER_PORT`` is missing where it depends on the epoch, see :func:`sets_master_port`. Ranks are numbered through all processes of all pods, consecutively within a pod, starting with
+    Ranks are numbered through all processes of all pods, consecutively within a pod, starting with
     the pod that has ``MASTER_ADDR``. Without ``WORKER_PROCESSES`` nothing is added.
+    ``MASTER_PORT`` is missing where it depends on the epoch, see :func:`sets_master_port`.
 
     Args:
         common: variables that they share.
