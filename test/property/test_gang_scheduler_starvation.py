@@ -263,41 +263,57 @@ groups = st.tuples(
     st.sampled_from([1, 1, 2, 3]),  # cpu
     st.sampled_from(["", "a", "b"]),
     st.integers(0, 2),  # priority
+    st.sampled_from([False, False, True]),  # no node suits its pods
 )
 
 
-# Always the same examples, since others are known to fail: see the test below.
-@settings(max_examples=200, deadline=None, derandomize=True)
-@given(st.integers(1, 4), st.integers(1, 3), st.lists(groups, min_size=1, max_size=5))
-def test_every_group_that_fits_the_empty_cluster_starts(a, b, arrivals):
-    """However many younger ones come all the time, in pools and with priorities of any kind."""
-    life = Life({"a": a, "b": b})
-    fits = []
-    for at in range(900):
+def start_all(nodes, arrivals, *, seconds=900):
+    """Let gangs arrive next to a stream of small ones; return those that fit and do not start."""
+    life = Life(nodes)
+    total, fits = sum(nodes.values()), []
+    for at in range(seconds):
         life.arrive(f"small-{at}", 1, cpu=2)
-        for index, (when, pods, cpu, pool, priority) in enumerate(arrivals):
+        for index, (when, pods, cpu, pool, priority, hopeless) in enumerate(arrivals):
             if when == at:
-                life.arrive(f"g{index}", pods, cpu=cpu, pool=pool, priority=priority)
-                nodes = {"a": a, "b": b, "": a + b}[pool]
-                if pods <= nodes * (4 // cpu):
-                    fits.append(f"g{index}")
+                name = f"g{index}"
+                if hopeless:
+                    life.hopeless.add(name)
+                elif pods <= (nodes[pool] if pool else total) * (4 // cpu):
+                    fits.append(name)
+                life.arrive(name, pods, cpu=cpu, pool=pool, priority=priority)
         life.second()
         if at > 60 and all(name in life.started for name in fits):
-            return
-    assert [name for name in fits if name not in life.started] == []
+            break
+    return [name for name in fits if name not in life.started]
 
 
-@pytest.mark.xfail(
-    reason="reservations are too late or never where capacity seems to be free", strict=True
-)
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 3), st.lists(groups, min_size=1, max_size=5))
+def test_gang_starts_when_it_fits_the_empty_cluster(a, b, arrivals):
+    """Small ones come all the time; pools and priorities are of any kind.
+
+    Among the gangs are some that the scheduler finds no node for in spite of capacity.
+    """
+    assert start_all({"a": a, "b": b}, arrivals) == []
+
+
 @pytest.mark.parametrize(
     ("a", "b", "arrivals"),
-    [(1, 2, [(5, 7, 1, "", 0), (44, 7, 1, "", 0)]), (4, 3, [(31, 5, 1, "", 1)])],
-    ids=["after 953 s", "not within an hour"],
+    [
+        (1, 2, [(5, 7, 1, ""), (44, 7, 1, "")]),
+        (4, 3, [(31, 5, 1, "")]),
+        (4, 3, [(25, 5, 1, "")]),
+        (4, 3, [(36, 3, 2, "")]),
+    ],
 )
-def test_gang_starts_in_time_when_small_ones_take_what_becomes_free(a, b, arrivals):
-    """Counterexamples that random search has found; a defect that is open."""
-    test_every_group_that_fits_the_empty_cluster_starts.hypothesis.inner_test(a, b, arrivals)
+@pytest.mark.parametrize("priority", [0, 1])
+def test_gang_starts_in_time_when_small_ones_take_what_becomes_free(a, b, arrivals, priority):
+    """Capacity seems to be free whenever it is counted; the limit is four times the longest wait.
+
+    Without an early reservation they started after 953 s, or not within an hour.
+    """
+    wanted = [(*each, priority, False) for each in arrivals]
+    assert start_all({"a": a, "b": b}, wanted, seconds=300) == []
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -117,6 +117,9 @@ class GangScheduler:
         self._gathering: Timers[TrackedGang] = Timers()
         self._retries: Timers[TrackedGang] = Timers()
         self._starving: Timers[TrackedGang] = Timers()
+        self._due: Timers[TrackedGang] = Timers()
+        self._longest_due: Timers[TrackedGang] = Timers()
+        self._oldest_was_served = False
         self._lacking: Timers[TrackedGang] = Timers()
         self._partial: Timers[TrackedGang] = Timers()
         self._unfinished: dict[PodGroupKey, TrackedGang] = {}
@@ -211,6 +214,7 @@ class GangScheduler:
             return self._done(now)
         group = pod.group
         self._move(pod, PodState.UNSCHEDULABLE)
+        self._may_fit(group, whatever=True)
         if group.lacks_a_node and group not in self._lacking:
             patience_s = 0.0 if group.failures else self._limits.patience_s
             self._lacking.set(group, max(now, group.not_before) + patience_s)
@@ -533,6 +537,8 @@ class GangScheduler:
             self._gathering,
             self._retries,
             self._starving,
+            self._due,
+            self._longest_due,
             self._lacking,
             self._partial,
         ):
@@ -661,11 +667,11 @@ class GangScheduler:
         group.started |= bound >= info.min_available
         if self._waits(group) or self._in_part(group):
             self._new.append(group)
-        if group in self._starving and not self._waits(group):
-            self._starving.drop(group)
-            group.reservations = 0
+        if not self._waits(group):
+            for timers in (self._starving, self._due, self._longest_due):
+                timers.drop(group)
+            group.reservations, group.outrun = 0, False
         if self._reserved_for is group and not self._waits(group):
-            group.reservations = 0
             self._reserved_for = None
             self._wake_all()
         self._count(group, group.stage)
@@ -882,7 +888,8 @@ class GangScheduler:
             if not group.kinds:
                 continue
             reserves = limits.reserve_after_s and self._room is not None and self._waits(group)
-            if reserves and group not in self._starving and group is not self._reserved_for:
+            due = group in self._starving or group in self._due
+            if reserves and not due and group is not self._reserved_for:
                 self._starves(group, now + limits.reserve_after_s)
             if limits.partial_s and self._in_part(group) and group not in self._partial:
                 group.bound_before = len(group.pods[PodState.BOUND])
@@ -895,53 +902,56 @@ class GangScheduler:
     def _reserve(self, now: float) -> None:
         """Reserve the capacity that becomes free for one gang that has waited for long.
 
-        It may never be placed, for a reason that is not checked. So the reservation ends when there
-        is capacity and each of its pods can have come back from the scheduler's back-off, or after
-        as long as the gang had waited; then other gangs proceed for the same time, and the next
-        reservation lasts twice as long: a gang that can be placed is started, even if the pods that
-        use the capacity run for long. One that was offered capacity in vain waits twice as long
-        each time.
+        Only a gang that others keep waiting gets a reservation: it fits the empty cluster, and
+        capacity was missing when it was its turn, or when the scheduler found no node. It may be
+        free by now; without a reservation others would take it again. A pod without a node in spite
+        of capacity has another reason, and blocks no one.
+
+        Gangs are served in turns: the first in the queue, then the one that has been due for
+        longest, so that neither many others nor one that waits for long-running pods keep a gang
+        from its reservation. Gangs that were offered capacity in vain several times come last.
+
+        A reservation ends when the gang was tried with capacity for as long as each of its pods
+        needs to return from the scheduler's back-off, or after as long as the gang had waited; then
+        other gangs proceed for the same time, and the next reservation lasts twice as long: a gang
+        that can be placed is started, even if the pods that use the capacity run for long. One that
+        was offered capacity in vain waits twice as long each time.
         """
         self._end_reservation(now)
+        while (due_at := self._starving.first()) is not None:
+            group = self._starving.pop(now)
+            if group is None:
+                break
+            last, key = group.in_vain >= self._limits.stuck_after, _queue_key(group)
+            self._due.set(group, (last, key))
+            self._longest_due.set(group, (last, due_at, key))
         if self._reserved_for is not None or self._room is None:
             return
-        last: list[tuple[float, TrackedGang]] = []
-        taken = False
         for _ in range(_QUESTIONS):
-            due_at = self._starving.first()
-            group = self._starving.pop(now)
-            if group is None or due_at is None:
-                break
-            if group.in_vain >= self._limits.stuck_after:
-                last.append((due_at, group))
-                continue
-            taken = self._takes_reservation(group, due_at, now)
-            if taken:
-                break
-        for due_at, group in last:
-            if taken:
-                self._starves(group, due_at)
-            else:
-                taken = self._takes_reservation(group, due_at, now)
+            group = (self._longest_due if self._oldest_was_served else self._due).peek()
+            needs = None if group is None else self._needs_reservation(group, now)
+            if group is None or needs is None:
+                return
+            self._due.drop(group)
+            self._longest_due.drop(group)
+            if needs:
+                self._oldest_was_served = not self._oldest_was_served
+                group.reservations += 1
+                self._reserved_for, self._offered = group, False
+                self._reserved_until = now + self._reservation_s(group)
+                return
 
-    def _takes_reservation(self, group: TrackedGang, due_at: float, now: float) -> bool:
-        """Reserve for a gang if it needs capacity; return ``False`` if another one may be tried."""
-        assert self._room is not None
+    def _needs_reservation(self, group: TrackedGang, now: float) -> bool | None:
+        """Return whether a gang waits for capacity that others take; ``None`` if unknown yet."""
         ever = self._may_ever_fit(group)
-        fits = self._room.fits(group.key, self._missing(group)) if ever else False
+        fits = self._may_fit(group, whatever=True) if ever else False
         if ever is None or fits is None:
-            self._starves(group, due_at)  # it is tried again when the answer is known
-            return True
+            return None
         if not ever:
             self._starves(group, now + self._limits.reserve_after_s)
-            return False
-        if fits:
+        elif not group.outrun:
             self._starves(group, now + self._round_s(group))
-            return False
-        group.reservations += 1
-        self._reserved_for, self._offered = group, False
-        self._reserved_until = now + self._reservation_s(group)
-        return True
+        return ever and group.outrun
 
     def _end_reservation(self, now: float) -> None:
         """End the reservation when its time is over, or when it was used."""
@@ -951,14 +961,15 @@ class GangScheduler:
         due = self._reserved_until <= now
         if self._offered and not due:
             return
-        fits = self._room.fits(group.key, self._missing(group)) is True
-        if fits and not self._offered:
+        offered = group.in_flight and self._may_fit(group, whatever=True) is True
+        if offered and not self._offered:
             self._offered = True
             self._reserved_until = min(self._reserved_until, now + self._round_s(group))
         if not due:
             return
-        if fits:
+        if offered:
             group.in_vain, group.reservations = group.in_vain + 1, 0
+        group.outrun = False
         patience_s = self._limits.reserve_after_s * 2 ** min(group.in_vain, _IN_VAIN)
         self._starves(group, now + max(patience_s, self._reservation_s(group)))
         self._reserved_for = None
@@ -983,11 +994,18 @@ class GangScheduler:
 
     # -- capacity -----------------------------------------------------------------------------
 
-    def _may_fit(self, group: TrackedGang) -> bool | None:
-        """Return whether a gang may fit; ``None`` if that is not known yet."""
-        if self._room is None or not group.info().needs_room:
+    def _may_fit(self, group: TrackedGang, *, whatever: bool = False) -> bool | None:
+        """Return whether a gang may fit; ``None`` if that is not known yet.
+
+        Args:
+            group: gang to check.
+            whatever: check also a gang that is to be tried without capacity.
+        """
+        if self._room is None or not (whatever or group.info().needs_room):
             return True
-        return self._room.fits(group.key, self._missing(group))
+        fits = self._room.fits(group.key, self._missing(group))
+        group.outrun |= fits is False
+        return fits
 
     def _may_ever_fit(self, group: TrackedGang) -> bool | None:
         """Return :meth:`_may_fit` for a cluster without other pods."""
@@ -1072,7 +1090,10 @@ class GangScheduler:
                 continue
             if group.complete:
                 return group
-            if self._refuse_too_large(group) or self._missing(group) > held:
+            if self._refuse_too_large(group):
+                continue
+            if self._missing(group) > held:
+                group.outrun = True
                 continue
             if self._leaves_room(group):
                 continue

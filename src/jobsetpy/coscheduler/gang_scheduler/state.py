@@ -305,6 +305,7 @@ class TrackedGang:
         self.gave_up_at = float("-inf")
         self.reservations = 0
         self.in_vain = 0
+        self.outrun = False
         self.queued_as: plugin.QueueKey | None = None
         self.lane: Lane | None = None
         self.place = ""
