@@ -85,7 +85,10 @@ def cause_of(record: Record) -> str:
         parts.append(f"exit {cause['exitCode']}{_signal(cause['exitCode'])}")
     if cause.get("node"):
         parts.append(f"on {cause['node']}")
-    return " ".join(filter(None, parts))
+    text = " ".join(filter(None, parts))
+    message = cause.get("message")
+    # "Error" is the kubelet's reason for any exit code but 0.
+    return f"{text}: {message}" if message and message != "Error" else text
 
 
 def last_of(record: Record) -> str:

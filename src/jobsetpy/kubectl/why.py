@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from jobsetpy.aio import LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.timestamps import seconds_text
-from jobsetpy.kubectl import output
+from jobsetpy.kubectl import output, timeline
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.objects import describe, owned
 from jobsetpy.reconcilers.restart_in_place import pod_backoff
@@ -113,7 +113,9 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     more = where or command or more
     if word == "Running" and not sentences:
         return Answer(
-            word, [_running(found)], f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix"
+            word,
+            [_running(found), *_last_restart(jobset, now)],
+            f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix",
         )
     if not sentences:
         sentences = ["its Jobs are not ready yet, and nothing tells why."]
@@ -277,6 +279,15 @@ def _running(found: dict[str, Any]) -> str:
     if budget is not None:
         text += f", and {budget['left']} of {budget['max']} restarts are left"
     return f"{text}."
+
+
+def _last_restart(jobset: Json, now: datetime) -> list[str]:
+    """Return a sentence on the cause of the last restart, if there was one."""
+    history = jobset["status"].get("restartHistory")
+    if not history:
+        return []
+    began = output.ago(history[-1].get("beganAt"), now)
+    return [_sentence(f"Its last restart began {began} ago: {timeline.cause_of(history[-1])}")]
 
 
 def _listed(shown: Sequence[str], everything: Sequence[Any]) -> str:

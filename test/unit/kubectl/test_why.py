@@ -203,6 +203,26 @@ CASES = {
 }
 
 
+def test_a_running_jobset_has_the_cause_of_its_last_restart():
+    """With the last line of the error that the worker reported, also when the restart is over."""
+    cause = {
+        "reason": "WorkerFailed",
+        "pod": "js-w-0-1",
+        "node": "n1",
+        "exitCode": 1,
+        "message": "RuntimeError: CUDA out of memory",
+    }
+    record = {"kind": "InPlace", "number": 2, "beganAt": CREATED, "cause": cause}
+    history = [record | {"cause": {}}, record | {"outcome": "Completed"}]
+    of, jobs, pods, text, _ = CASES["nothing"]
+    answer = explain(of | {"status": of["status"] | {"restartHistory": history}}, jobs, pods, NOW)
+
+    assert answer.sentences[0] == text
+    assert answer.sentences[1].endswith(
+        " ago: WorkerFailed js-w-0-1 exit 1 on n1: RuntimeError: CUDA out of memory."
+    )
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_in_the_way(case):
     """The reason in words, and a command that tells more."""

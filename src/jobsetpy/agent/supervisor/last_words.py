@@ -2,7 +2,8 @@
 
 A process under ``preload.py`` has its own descriptor, named by ``JOBSET_REPORT_FD`` at a cold
 start, or the one on which it waited as a standby process. When its program raises, it writes
-``failed CODE TEXT`` there, and ends without the interpreter's teardown.
+``failed CODE TEXT`` there, and ends without the interpreter's teardown. When an error ends one of
+its threads, it writes ``thread 1 TEXT``, once, and continues as any Python program does.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from jobsetpy.agent.supervisor.worker_settings import MAX_CAUSE_TEXT
+
 FD_VARIABLE: Final = b"JOBSET_REPORT_FD"
-MAX_TEXT: Final = 120
-_LONGEST: Final = 1024
+_LONGEST: Final = 8192
 
 
 class LastWords:
@@ -22,10 +24,14 @@ class LastWords:
 
     Args:
         on_failure: called with the exit code and the reason, free of control characters.
+        on_thread_failure: called with the reason for which a thread has ended.
     """
 
-    def __init__(self, on_failure: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, on_failure: Callable[[int, str], None], on_thread_failure: Callable[[str], None]
+    ) -> None:
         self._on_failure = on_failure
+        self._on_thread_failure = on_thread_failure
         self._channels: set[socket.socket] = set()
 
     def start(
@@ -73,10 +79,15 @@ class LastWords:
         if not said:
             self._forget(channel)
             return
-        word, _, rest = said.decode("utf-8", "replace").partition(" ")
-        code, _, text = rest.partition(" ")
-        if word == "failed" and code.isascii() and code.isdigit() and 0 < int(code) < 256:
-            self._on_failure(int(code), printable(text))
+        for line in said.decode("utf-8", "replace").split("\n"):
+            word, _, rest = line.partition(" ")
+            code, _, text = rest.partition(" ")
+            if not (code.isascii() and code.isdigit() and len(code) < 4 and 0 < int(code) < 256):
+                continue
+            if word == "failed":
+                self._on_failure(int(code), printable(text))
+            elif word == "thread":
+                self._on_thread_failure(printable(text))
 
     def _forget(self, channel: socket.socket) -> None:
         asyncio.get_running_loop().remove_reader(channel)
@@ -85,5 +96,7 @@ class LastWords:
 
 
 def printable(text: str) -> str:
-    """A text as one short line: no control characters, single spaces."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:MAX_TEXT].strip()
+    """Return a text as one short line: no control characters, single spaces."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[
+        :MAX_CAUSE_TEXT
+    ].strip()

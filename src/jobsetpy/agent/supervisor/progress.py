@@ -184,6 +184,12 @@ class StepTimes:
         count, longest = self._seen.get(section, (0, 0.0))
         return max(AUTO_LEAST_S, AUTO_FACTOR * longest) if count >= AUTO_AFTER else 0.0
 
+    def origin(self, section: str) -> str:
+        """Return what the limit follows from, in a few words."""
+        _, longest = self._seen.get(section, (0, 0.0))
+        where = f"time in section {section}" if section else "step"
+        return f"the limit follows from the longest {where}, {longest:.1f} s"
+
 
 class Idle:
     """Time without progress, as far as the agent itself has run.
@@ -213,6 +219,14 @@ class Idle:
             return self._times.limit(self._section)
         return self._rules.after_s
 
+    @property
+    def origin(self) -> str:
+        """Return what the current limit follows from, in a few words; "" if it is configured."""
+        configured = self._first or self._section in self._rules.sections
+        if configured or not self._rules.auto or self._times is None:
+            return ""
+        return self._times.origin(self._section)
+
     def look(self, now: float, *, progress: bool, known: bool = True, section: str = "") -> bool:
         """Return True if the limit is exceeded.
 
@@ -238,10 +252,13 @@ class Progress:
     Args:
         rules: path of the file, and limits for hangs.
         log: log for failures.
-        on_hung: called with the exceeded limit in seconds, once for each run.
+        on_hung: called with the exceeded limit in seconds, once for each run, and with a text on
+            what an automatic limit follows from.
     """
 
-    def __init__(self, rules: ProgressRules, *, log: Log, on_hung: Callable[[float], None]) -> None:
+    def __init__(
+        self, rules: ProgressRules, *, log: Log, on_hung: Callable[[float, str], None]
+    ) -> None:
         self._path = rules.file
         self._rules = rules
         self._log = log
@@ -310,7 +327,7 @@ class Progress:
         progress, known = self._changed(), self._seen is not None
         section = self._steps.section
         if idle.look(loop.time(), progress=progress, known=known, section=section):
-            self._on_hung(idle.limit)
+            self._on_hung(idle.limit, idle.origin)
         elif self._rules.watches:
             self._poll = loop.call_later(POLL_S, self._look, idle)
         elif self._first is None:

@@ -62,6 +62,7 @@ from jobsetpy.agent.supervisor.worker_rules import (
     WorkerAction,
 )
 from jobsetpy.agent.supervisor.worker_settings import (
+    MAX_CAUSE_TEXT,
     encoded,
     epoch_variables,
     load_rules,
@@ -139,6 +140,7 @@ class Supervisor:
         self._progress = Progress(progress, log=log, on_hung=self._hung)
         self._cause: str | None = None
         self._said = ""
+        self._thread_said = ""
         self._processes = Processes(
             command,
             on_exit=self._exited,
@@ -260,12 +262,12 @@ class Supervisor:
     def _make_last_words(self) -> LastWords:
         from jobsetpy.agent.supervisor.last_words import LastWords  # most pods have none
 
-        return LastWords(self._raised)
+        return LastWords(self._raised, self._thread_raised)
 
     def _start(self, epoch: int) -> None:
         """Run the worker's processes: release standby processes, start the others."""
         self._progress.started()
-        self._said = ""
+        self._said = self._thread_said = ""
         words = self._last_words
         if words is not None:
             words.close()
@@ -305,6 +307,22 @@ class Supervisor:
         self._log("worker fails", level="warning", exit_code=code, why=text)
         self._do(self._worker.raised())
 
+    def _thread_raised(self, text: str) -> None:
+        """Remember the first error that ended a thread: the worker may fail or hang without it.
+
+        It is no failure by itself. Python programs continue without the thread, and some can.
+        """
+        if self._worker.phase is not Phase.RUNNING or self._thread_said:
+            return
+        self._thread_said = text
+        self._log("a thread of the worker has ended with an error", level="warning", why=text)
+
+    def _because(self, text: str = "") -> str:
+        """Return the text of a cause without one of its own, with a space before it, or ""."""
+        thread = f"a thread had ended with {self._thread_said}" if self._thread_said else ""
+        whole = "; ".join(filter(None, (text, thread)))[:MAX_CAUSE_TEXT].strip()
+        return f" {whole}" if whole else ""
+
     def _exited(self, code: int) -> None:
         if self._last_words is not None:
             self._last_words.read()
@@ -312,19 +330,26 @@ class Supervisor:
         if code or not self._processes.running:
             self._progress.ended()
             if phase is Phase.RUNNING:
-                self._cause = f"exit-code={code}{self._said}"
+                self._cause = f"exit-code={code}{self._said or self._because()}"
         self._log("worker exited", exit_code=code, asked=phase is not Phase.RUNNING)
         self._do(self._worker.exited(code))
 
-    def _hung(self, seconds: float) -> None:
-        """Stop a worker that has exceeded its limit without progress."""
+    def _hung(self, seconds: float, origin: str) -> None:
+        """Stop a worker that has exceeded its limit without progress.
+
+        Args:
+            seconds: the limit.
+            origin: what an automatic limit follows from.
+        """
         self._processes.collect()  # one that has exited with 0 by now has succeeded
         if self._worker.phase is not Phase.RUNNING:
             return
         step = self._progress.step
-        where = {} if step < 0 else {"step": step}
+        where: dict[str, object] = {} if step < 0 else {"step": step}
+        if origin:
+            where["why"] = origin
         self._log("no progress: the worker hangs", level="error", seconds=seconds, **where)
-        self._cause = f"no-progress={seconds:.0f}"
+        self._cause = f"no-progress={seconds:.0f}{self._because(origin)}"
         self._do(self._worker.hung())
 
     def _emptied(self) -> None:

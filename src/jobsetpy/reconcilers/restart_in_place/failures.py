@@ -140,7 +140,8 @@ def reported_cause(report: ReportedEnd) -> Cause:
             epoch, FailureSignal.WORKER_FAILED, report.pod, container, end.text, node=report.node
         )
     where = "" if report.step < 0 else f" at step {report.step}"
-    reason = f"no progress for {end.number} s{where}"
+    said = f" ({end.text})" if end.text else ""
+    reason = f"no progress for {end.number} s{where}{said}"
     return Cause(epoch, FailureSignal.WORKER_HUNG, report.pod, reason=reason, node=report.node)
 
 

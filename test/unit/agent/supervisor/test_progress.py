@@ -72,7 +72,7 @@ def test_what_is_written(written: list[bytes], report: str | None, told: list[st
 class Run:
     """A worker's run with a real file, in virtual time."""
 
-    def __init__(self, path: Path, **rules: float) -> None:
+    def __init__(self, path: Path, **rules: Any) -> None:
         self.path = path
         self.log = Lines()
         self.hung: list[tuple[float, float]] = []
@@ -82,7 +82,8 @@ class Run:
         self.progress.started()
         self.began = asyncio.get_running_loop().time()
 
-    def _found_hung(self, seconds: float) -> None:
+    def _found_hung(self, seconds: float, origin: str) -> None:
+        self.origin = origin
         self.hung.append((seconds, asyncio.get_running_loop().time() - self.began))
 
     def write(self, text: str) -> None:
@@ -90,6 +91,36 @@ class Run:
         self.path.write_text(text)
         stamp = self.path.stat().st_mtime_ns + 1_000_000
         os.utime(self.path, ns=(stamp, stamp))
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("rules", "word", "seconds", "origin"),
+    [
+        ({"after_s": 40}, "", 40, ""),
+        ({"auto": True}, "", 60, "the limit follows from the longest step, 12.0 s"),
+        ({"auto": True, "sections": {"save": 50}}, " save", 50, ""),
+        (
+            {"auto": True},
+            " save",
+            60,
+            "the limit follows from the longest time in section save, 12.0 s",
+        ),
+    ],
+)
+async def test_a_hang_names_what_its_automatic_limit_follows_from(
+    tmp_path: Path, rules: dict[str, Any], word: str, seconds: float, origin: str
+) -> None:
+    """A configured limit needs no explanation; one from observed steps names the longest one."""
+    run = Run(tmp_path / "f", **rules)
+    for step in range(6):
+        run.write(f"{step}{word}")
+        await asyncio.sleep(12)
+    await asyncio.sleep(300)
+
+    ((limit, _),) = run.hung
+    assert limit == pytest.approx(seconds, abs=3)
+    assert run.origin.rpartition(", ")[0] == origin.rpartition(", ")[0]
 
 
 @pytest.mark.looptime

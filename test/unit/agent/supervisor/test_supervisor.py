@@ -926,6 +926,39 @@ async def test_a_program_that_raises_says_why(pod: Pod, tmp_path: Path) -> None:
     assert "torn down" not in agent.out
 
 
+THREADED = """
+import os, sys, threading
+def load():
+    raise OSError(f"no data in epoch {os.environ['JOBSET_EPOCH']}")
+for _ in range(2):
+    thread = threading.Thread(target=load)
+    thread.start(); thread.join()
+print("alive", flush=True)
+if "hang" in sys.argv:
+    with open(os.environ["JOBSET_PROGRESS_FILE"], "w") as file: file.write("7")
+    threading.Event().wait()
+os._exit(3)
+"""
+
+
+@pytest.mark.parametrize(("end", "cause"), [("exit", "exit-code=3"), ("hang", "no-progress=1")])
+async def test_a_thread_that_raised_is_named_when_the_worker_fails_without_a_reason(
+    pod: Pod, tmp_path: Path, end: str, cause: str
+) -> None:
+    """A thread's error ends no Python program; but the first is in the cause of what follows."""
+    program = tmp_path / "train.py"
+    program.write_text(THREADED)
+    given = {"WORKER_PRELOAD": "json", "HANG_SECONDS": "1"}
+    async with pod.run(sys.executable, str(program), end, **given) as agent:
+        await pod.lift(1)
+        await agent.printed("alive")
+        await pod.at(2)
+
+    assert reported(pod)[0] == f"{cause} a thread had ended with OSError: no data in epoch 1"
+    assert agent.logs("a thread of the worker has ended with an error") == 1
+    assert agent.logs("worker fails") == 0
+
+
 async def test_a_program_that_raises_and_does_not_end_is_killed(pod: Pod, tmp_path: Path) -> None:
     """Handlers of atexit have the time of a checkpoint."""
     program = tmp_path / "train.py"

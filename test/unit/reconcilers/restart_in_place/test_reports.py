@@ -266,6 +266,21 @@ def test_progress_is_known_when_the_job_comes_after_its_pods():
             ),
             id="hung",
         ),
+        pytest.param(
+            WorkerEnd("no-progress", 47, "the limit follows from the longest step, 9.4 s"),
+            3,
+            "WorkerHung",
+            "pod 'p': no progress for 47 s at step 3 (the limit follows from the longest step, "
+            "9.4 s)",
+            RestartCause(
+                reason="WorkerHung",
+                pod="p",
+                node="n1",
+                message="no progress for 47 s at step 3 (the limit follows from the longest step, "
+                "9.4 s)",
+            ),
+            id="hung-with-automatic-limit",
+        ),
     ],
 )
 def test_what_a_supervisor_says_is_shown(end, step, reason, text, cause):
