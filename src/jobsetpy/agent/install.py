@@ -118,7 +118,7 @@ def install(folder: str) -> tuple[int, int]:
     if os.path.exists(launcher):
         tree.copy(launcher, LAUNCHER, mode=0o755)
     else:
-        _say(f"no launcher beside {package}: start {folder}/ld.so yourself")
+        _say(f"no launcher next to {package}: start {folder}/ld.so yourself")
     return tree.files, tree.bytes
 
 

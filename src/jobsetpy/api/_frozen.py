@@ -14,7 +14,7 @@ from typing import Any, Final, Never
 def _refuse(self: Any, *_: Any, **__: Any) -> Never:
     msg = (
         f"a {'mapping' if isinstance(self, dict) else 'list'} of an object from the API is shared "
-        "by all who read it and cannot be changed: change a copy (copy.deepcopy), and write with "
+        "by all its readers and cannot be changed: change a copy (copy.deepcopy), and write with "
         "the client"
     )
     raise TypeError(msg)

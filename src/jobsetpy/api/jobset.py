@@ -97,14 +97,14 @@ class ReplicatedJob:
         default="default",
         defaulted=True,
         description=(
-            "Group of ReplicatedJobs that this one is counted in, for the group labels of its Jobs."
+            "Group of ReplicatedJobs that this one belongs to, for the group labels of its Jobs."
         ),
     )
     replicas: int = field(
         default=1,
         defaulted=True,
         minimum=0,
-        description="How many Jobs are made from the template.",
+        description="Number of Jobs created from the template.",
     )
     template: Mapping[str, Any] = field(
         factory=dict,
@@ -129,15 +129,15 @@ class Network:
         default=None,
         name="enableDNSHostnames",
         description=(
-            "Whether pods get the stable names <jobset>-<replicatedJob>-<job index>-<pod index> "
-            "below the subdomain, by a headless Service."
+            "True if a headless Service gives pods the stable names "
+            "<jobset>-<replicatedJob>-<job index>-<pod index> below the subdomain."
         ),
     )
     subdomain: str = field(
         default="", description="Name of that Service; the JobSet's own name when empty."
     )
     publish_not_ready_addresses: bool | None = field(
-        default=None, description="Whether the names resolve before the pods are ready."
+        default=None, description="True if the names resolve before the pods are ready."
     )
 
 
@@ -161,8 +161,8 @@ class FailurePolicyRule:
     name: str = field(
         default="",
         description=(
-            "Unique within the policy; named in conditions and events. Without one it is "
-            "failurePolicyRule and the rule's index."
+            "Name in conditions and events, unique within the policy; failurePolicyRule and the "
+            "rule's index when empty."
         ),
     )
     action: str = field(
@@ -179,8 +179,8 @@ class FailurePolicyRule:
             "FailJob",
         ),
         description=(
-            "What a matching failure leads to. FailJobSet: the JobSet fails at once. FailJob: only "
-            "the Job stays failed. RestartJobSet, RestartReplicatedJob, RestartJob: all Jobs, "
+            "Reaction to a matching failure. FailJobSet: the JobSet fails immediately. FailJob: "
+            "only the Job stays failed. RestartJobSet, RestartReplicatedJob, RestartJob: all Jobs, "
             "those of the same ReplicatedJob, or the failed Job alone are recreated; with "
             "AndIgnoreMaxRestarts the restart does not count towards maxRestarts."
         ),
@@ -206,15 +206,15 @@ class FailurePolicy:
     """Reaction to failed Jobs."""
 
     max_restarts: int = field(
-        default=0, description="How many restarts are allowed before the JobSet fails."
+        default=0, description="Maximum number of restarts before the JobSet fails."
     )
     restart_strategy: str = field(
         default=keys.RECREATE,
         defaulted=True,
         enum=(keys.RECREATE, keys.BLOCKING_RECREATE, keys.IN_PLACE_RESTART),
         description=(
-            "Recreate: each Job is made anew as soon as its predecessor is gone. "
-            "BlockingRecreate: no Job is made before all predecessors are gone. InPlaceRestart: "
+            "Recreate: each Job is recreated as soon as its predecessor is gone. "
+            "BlockingRecreate: no Job is created before all predecessors are gone. InPlaceRestart: "
             "running pods restart their containers where they are, only failed pods are replaced; "
             "a failed Job leads to Recreate."
         ),
@@ -284,12 +284,12 @@ class VolumeClaimPolicy:
         max_items=50,
         embed="io.k8s.api.core.v1.PersistentVolumeClaim",
         description=(
-            "Each makes one claim, named <template>-<jobset>; containers mount it by the "
+            "Templates of one claim each, named <template>-<jobset>; containers mount it by the "
             "template's name."
         ),
     )
     retention_policy: RetentionPolicy | None = field(
-        default=None, description="What becomes of the claims when the JobSet is deleted."
+        default=None, description="Retention of the claims when the JobSet is deleted."
     )
 
 
@@ -300,7 +300,7 @@ class GroupSchedulingConfig:
     timeout_after_seconds: int | None = field(
         default=None,
         minimum=1,
-        description="A pod fails if the others have not started by then. No limit when absent.",
+        description="Timeout of a pod for the start of the others. No limit when absent.",
     )
     target_replicated_jobs: tuple[str, ...] = field(default=(), atomic=True, description=_TARGETS)
 
@@ -324,17 +324,17 @@ class JobSetSpec:
     success_policy: SuccessPolicy | None = field(
         default=None,
         immutable=True,
-        description="When the JobSet is complete; when all Jobs succeeded if absent.",
+        description="Condition of success; absent: all Jobs have to succeed.",
     )
     failure_policy: FailurePolicy | None = field(
         default=None,
         immutable=True,
-        description="What happens when a Job fails; the JobSet fails if absent.",
+        description="Reaction to failed Jobs; absent: the JobSet fails.",
     )
     startup_policy: StartupPolicy | None = field(
         default=None,
         immutable=True,
-        description="In which order ReplicatedJobs start. Prefer dependsOn, which replaces it.",
+        description="Order in which ReplicatedJobs start. Prefer dependsOn, which replaces it.",
     )
     suspend: bool | None = field(
         default=None, description="While true, Jobs are suspended and have no pods."
@@ -342,7 +342,7 @@ class JobSetSpec:
     coordinator: Coordinator | None = field(
         default=None,
         description=(
-            "A pod whose stable address is put on all Jobs and pods as the label and annotation "
+            "Pod whose stable address is written to all Jobs and pods as the label and annotation "
             "jobset.sigs.k8s.io/coordinator."
         ),
     )
@@ -356,7 +356,7 @@ class JobSetSpec:
     ttl_seconds_after_finished: int | None = field(
         default=None,
         minimum=0,
-        description="The finished JobSet is deleted after that time; never if absent.",
+        description="Time in seconds after which the finished JobSet is deleted; never if absent.",
     )
     volume_claim_policies: tuple[VolumeClaimPolicy, ...] = field(
         default=(),
@@ -416,16 +416,17 @@ class InPlaceRestartStatus:
     """
 
     restarts: int = field(
-        default=0, description="How many restarts in place have counted towards maxRestarts."
+        default=0, description="Number of restarts in place that counted towards maxRestarts."
     )
     uncounted_epochs: int = field(
-        default=0, description="Epochs that were opened otherwise than by a failure."
+        default=0, description="Number of epochs that were not opened by a failure."
     )
     last_uncounted_epoch: int = field(
         default=0, description="The latest of them; 0 if there is none."
     )
     pods: int = field(
-        default=0, description="How many pods the group had to have when syncedEpoch was written."
+        default=0,
+        description="Number of pods that the group required when syncedEpoch was written.",
     )
     all_jobs_restarts_at_sync: int = field(
         default=0, description="The value of the status's restarts at that time."
@@ -434,7 +435,7 @@ class InPlaceRestartStatus:
         default=0, description="The sum of all jobRestarts at that time."
     )
     resume_time: datetime | None = field(
-        default=None, description="When the JobSet had last been resumed by then."
+        default=None, description="Time of the last resume before that."
     )
     container_restarts: int = field(
         default=0,
@@ -446,8 +447,8 @@ class InPlaceRestartStatus:
     crashes: int = field(
         default=0,
         description=(
-            "How often the container that failed most has done so since then, with the barrier "
-            "still closed; bounded by maxRestarts."
+            "Number of failures since then, with the barrier still closed, of the container that "
+            "failed most; bounded by maxRestarts."
         ),
     )
     crashing_pod: str = field(default="", description="The pod of that container.")
@@ -459,20 +460,20 @@ class InPlaceRestartStatus:
     )
     restarts_without_progress: int = field(
         default=0,
-        description="How many restarts that count have followed each other without a higher one.",
+        description="Number of successive counted restarts without a higher step.",
     )
     served_request: str = field(
         default="",
         description=(
-            "The value of the annotation jobset.sigs.k8s.io/restart-in-place that the present "
-            "workers have been started after."
+            "Value of the annotation jobset.sigs.k8s.io/restart-in-place that has been served: the "
+            "present workers were started after it was set."
         ),
     )
     crash_times: tuple[datetime, ...] = field(
         default=(),
         description=(
-            "When that was, with the annotation jobset.sigs.k8s.io/max-restarts-window: within the "
-            "window, at most 101 times."
+            "Times of counted restarts within the window of the annotation "
+            "jobset.sigs.k8s.io/max-restarts-window, at most 101."
         ),
     )
 
@@ -490,14 +491,14 @@ class RestartCause:
             "of a Job's failure."
         ),
     )
-    job: str = field(default="", description="The Job that failed, or was made anew on request.")
+    job: str = field(default="", description="Job that failed, or was recreated on request.")
     pod: str = field(default="", description="The pod that was seen to fail.")
     node: str = field(default="", description="The node of that pod.")
     container: str = field(default="", description="The container that failed.")
     exit_code: int | None = field(
         default=None, description="Its exit code; above 128 that number and a signal's."
     )
-    message: str = field(default="", description="What else is known, for people.")
+    message: str = field(default="", description="Further details for people.")
 
 
 @wire
@@ -516,22 +517,23 @@ class RestartRecord:
     number: int = field(
         default=0,
         description=(
-            "The epoch that a restart in place opened; of others the value of restarts or "
-            "jobRestarts that it led to, 0 if it is not numbered."
+            "Epoch that a restart in place opened; for other kinds the resulting value of restarts "
+            "or jobRestarts, 0 if it is not numbered."
         ),
     )
     target: str = field(default="", description="The Job or ReplicatedJob that was recreated.")
     more_jobs: int = field(
-        default=0, description="How many more Jobs were recreated at once by the same rule."
+        default=0,
+        description="Number of further Jobs that the same rule recreated at the same time.",
     )
     rule: str = field(
-        default="", description="Rule of the failure policy that asked for it; none when empty."
+        default="", description="Rule of the failure policy that required it; none when empty."
     )
-    counted: bool = field(default=False, description="Whether it counts towards maxRestarts.")
+    counted: bool = field(default=False, description="True if it counts towards maxRestarts.")
     began_at: datetime | None = field(
-        default=None, description="First sign of it; Jobs tell when they failed in whole seconds."
+        default=None, description="Time of the first sign of it; whole seconds for failed Jobs."
     )
-    cause: RestartCause | None = field(default=None, description="What led to it.")
+    cause: RestartCause | None = field(default=None, description="Cause of the restart.")
     detection_millis: int | None = field(
         default=None, minimum=0, description="From the first sign to the decision to restart."
     )
@@ -549,7 +551,7 @@ class RestartRecord:
         default=None,
         minimum=0,
         description=(
-            "In place: how long it took to write syncedEpoch; known once the status is written "
+            "In place: duration of the write of syncedEpoch; known once the status is written "
             "for another reason."
         ),
     )

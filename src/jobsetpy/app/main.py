@@ -19,7 +19,7 @@ EXIT_USAGE = 2
 
 COMMANDS = {
     "manager": "run the JobSet controllers",
-    "coscheduler": "run the coscheduler: gangs beside the stock kube-scheduler",
+    "coscheduler": "run the coscheduler: gangs next to the stock kube-scheduler",
     "agent": "run the in-place restart agent of a pod",
     "run": "run a controller of your own",
     "crds": "print the custom resource definitions as YAML",

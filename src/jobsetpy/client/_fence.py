@@ -67,7 +67,7 @@ class WriteFence:
             LeadershipLostError: the fence is closed; nothing was sent.
         """
         if self.remaining_s() <= 0:
-            msg = "refused to write: this process does not lead, or not any more"
+            msg = "refused to write: this process is not, or is no longer, the leader"
             raise LeadershipLostError(msg)
 
     def admit(self, connection: asyncio.WriteTransport | None) -> None:

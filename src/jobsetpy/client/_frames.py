@@ -67,7 +67,7 @@ class LineSplitter:
         self._pieces.clear()
         self._size = 0
         if rest and not rest.isspace():
-            msg = f"the watch ended in the middle of a frame, after {len(rest)} bytes of it"
+            msg = f"the watch ended in the middle of a frame, {len(rest)} bytes after its start"
             raise StreamBrokenError(msg)
 
     def _keep(self, piece: bytes) -> None:

@@ -140,11 +140,11 @@ class SharedInformer(Generic[T]):
             return ""
         if not self._started:
             return (
-                f"nobody runs the informer of {self.kind}: take informers from "
+                f"the informer of {self.kind} is not running: take informers from "
                 "manager.informer(...), or add a Runnable that runs this one"
             )
         if self.store.has_synced:
-            return f"the first list of {self.kind} is there, and others are waited for"
+            return f"the first list of {self.kind} is complete; waiting for the others"
         failures = (watcher.failure for watcher in self._watchers)
         failure = next((one for one in failures if one is not None), None)
         if failure is None:

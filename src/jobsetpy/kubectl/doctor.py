@@ -67,7 +67,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
         try:
             found += await look(cluster)
         except ForbiddenError:
-            found.append(Finding(check, UNKNOWN, "you have not the right to look at it"))
+            found.append(Finding(check, UNKNOWN, "no right to read it"))
         except ApiError as error:
             found.append(Finding(check, UNKNOWN, error.message))
     if options.output:
@@ -166,7 +166,7 @@ async def _agents(cluster: Cluster) -> list[Finding]:
         text = "not there: an agent's account may change more of pods than its own epoch"
         out.append(Finding("agents' policy", WARNING, text, "kubectl apply -k config/agent/policy"))
     except ForbiddenError:
-        out.append(Finding("agents' policy", UNKNOWN, "you have not the right to look at it"))
+        out.append(Finding("agents' policy", UNKNOWN, "no right to read it"))
     space = cluster.namespace
     try:
         await cluster.get(f"/api/v1/namespaces/{space}/serviceaccounts/{_AGENT}")
@@ -241,7 +241,7 @@ async def _images(cluster: Cluster) -> list[Finding]:
         fix = f"kubectl -n {cluster.namespace} describe pod {name}"
         return [Finding(check, ERROR, text, fix)]
     if not seen:
-        text = f"no pod in {cluster.namespace} has an injected agent, so nothing is known of it"
+        text = f"no pod in {cluster.namespace} has an injected agent: not checked"
         return [Finding(check, UNKNOWN, text)]
     return [Finding(check, OK, f"{seen} agents have theirs")]
 

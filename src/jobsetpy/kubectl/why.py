@@ -95,7 +95,7 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     if not jobset.get("status") and (now - _created(jobset, now)).total_seconds() > 10:
         return Answer(
             "Unknown",
-            [f"No controller has looked at {name}: its status is empty."],
+            [f"No controller has reconciled {name}: its status is empty."],
             "kubectl jobset doctor",
         )
     if spec.get("suspend"):
@@ -118,7 +118,7 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
             f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix",
         )
     if not sentences:
-        sentences = ["its Jobs are not ready yet, and nothing tells why."]
+        sentences = ["its Jobs are not ready yet; no reason is reported."]
     return Answer(word, [f"{name} is {word.lower()}:", *sentences], more)
 
 
@@ -136,7 +136,7 @@ def _suspended(name: str, flag: str, meta: Json) -> Answer:
         )
     return Answer(
         "Suspended",
-        [f"{name} is suspended: somebody set spec.suspend, and it has no pods until that is over."],
+        [f"{name} is suspended by spec.suspend, and has no pods until it is resumed."],
         f"kubectl jobset resume {name} {flag}",
     )
 
@@ -300,7 +300,7 @@ def _have(names: Sequence[str]) -> str:
 
 
 def _sentence(text: str | None) -> str:
-    text = (text or "no reason is told").strip()
+    text = (text or "no reason is reported").strip()
     return text if text.endswith(".") else f"{text}."
 
 

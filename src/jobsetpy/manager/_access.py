@@ -154,7 +154,7 @@ class AccessReviewer:
                 async with asyncio.timeout(2 * _TIMEOUT_S):
                     verdict = await self._ask(token, *key[1:])
             except (JobSetPyError, TimeoutError) as error:
-                self._log.warning("cannot tell who may read metrics", error=str(error))
+                self._log.warning("cannot check who may read metrics", error=str(error))
                 return 503
         allowed = verdict == 200
         into, other = self._allowed, self._refused

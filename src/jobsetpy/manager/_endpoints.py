@@ -20,7 +20,7 @@ Check = Callable[[], Iterable[str]]
 _REFUSALS = {
     401: "a valid bearer token is needed\n",
     403: "not allowed: bind a ClusterRole with get on this nonResourceURL\n",
-    503: "the API server could not be asked who may read this\n",
+    503: "the API server could not be asked for the right to read this\n",
 }
 
 

@@ -61,7 +61,7 @@ MARK_SUFFIX = "-mark"
 """Suffix of the name of the Lease that records that there has been a leader."""
 RELEASE_TIMEOUT_S = 2.0
 """Timeout for giving back the Lease, in seconds; after that it expires by itself."""
-_MARK_TEXT = "A leader was elected here: if the Lease beside this one is missing, wait."
+_MARK_TEXT = "A leader was elected here: if the Lease next to this one is missing, wait."
 _RELEASED_S = 1
 """``leaseDurationSeconds`` of a Lease that was given back, as client-go writes it."""
 
@@ -369,7 +369,7 @@ class LeaderElector:
             if self._seen is None:
                 self._seen = _Seen(Lease(), self._clock(), deleted=True)
         except ForbiddenError as error:
-            self._log.warning("the mark beside the Lease could not be made", error=str(error))
+            self._log.warning("the marker next to the Lease could not be created", error=str(error))
         self._marked = True
 
     def _may_make(self) -> bool:

@@ -275,8 +275,8 @@ class Manager:
         names = {each.name for each in self._runnables if isinstance(each, Controller)}
         if controller.name in names:
             msg = (
-                f"there is a controller named {controller.name!r} already: give each a name of its "
-                "own, since logs and metrics tell them apart by it"
+                f"a controller named {controller.name!r} exists already: give each its own name, "
+                "by which logs and metrics distinguish them"
             )
             raise ValueError(msg)
 

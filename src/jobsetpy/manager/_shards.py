@@ -196,13 +196,16 @@ class ShardElector:
                 # Another process of this count was faster, which does not exclude this one.
                 await asyncio.sleep(self.settings.retry_period_s / 8)
                 continue
-            self._tell("has a shard and waits for who works with another number", [self.number])
+            self._tell(
+                "holds a shard; waiting for managers with a different shard count to stop",
+                [self.number],
+            )
             self._news.clear()
             await aio.sleep_or(self._news, self.number.pause_s())
         self.leading.set()
         self._report()
         await self.number.lead()
-        raise AssertionError("who leads does so until it fails")
+        raise AssertionError("leading ends only with an exception")
 
     async def _nobody_has_a_shard(self) -> bool:
         for one in self.shards:

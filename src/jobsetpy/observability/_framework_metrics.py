@@ -171,7 +171,7 @@ _terminal_errors = REGISTRY.counter(
 )
 _panics = REGISTRY.counter(
     "controller_runtime_reconcile_panics_total",
-    "Total number of reconciliations that ended in an exception nobody raises on purpose",
+    "Total number of reconciliations that ended in an unexpected exception",
     "controller",
 )
 _timeouts = REGISTRY.counter(

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="FILE",
-        help="YAML of objects that are there at the start, definitions first; repeatable",
+        help="YAML file with objects that exist at the start, CRDs first; repeatable",
     )
     options = parser.parse_args(argv)
     try:

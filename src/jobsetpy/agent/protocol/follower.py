@@ -158,7 +158,7 @@ class Follower:
             self._act(action)
         if not joined and self._barrier.epoch and not jobset.restarts_in_place:
             self._log(
-                "the JobSet does not restart in place: nobody will lift the barrier",
+                "the JobSet does not restart in place: its barrier is never lifted",
                 level="warning",
                 hint="spec.failurePolicy.restartStrategy must be InPlaceRestart",
             )

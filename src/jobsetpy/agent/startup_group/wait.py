@@ -263,7 +263,7 @@ class _WatchLog(NullObserver):
         if isinstance(error, ForbiddenError):
             fields["hint"] = (
                 "the pod's service account needs the verbs list and watch on the ConfigMap "
-                f"{self._name}; until then, the mounted volume tells, a minute later"
+                f"{self._name}; until then, the mounted volume reports it a minute later"
             )
         self._log(f"cannot watch the {kind}", level="warning", **fields)
 

@@ -110,7 +110,7 @@ def next_pause(pause: float) -> float:
 
 
 NO_COSCHEDULER: Final = (
-    "no coscheduler is installed, nor is the manager told that something else schedules groups "
+    "no coscheduler is installed, and coscheduling.backend names no other scheduler of groups "
     "(coscheduling.backend): pods are labelled, and scheduled one by one"
 )
 SILENT_COSCHEDULER: Final = (

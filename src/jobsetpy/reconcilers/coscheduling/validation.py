@@ -268,7 +268,7 @@ def _alike(targets: list[tuple[int, Json]]) -> list[FieldError]:
         for at, own in values[1:]:
             if own != values[0][1]:
                 path = f"spec.replicatedJobs[{at}].template.spec.template.spec.{name}"
-                why = f"all pods of a group have to have {what}; others of it have {values[0][1]!r}"
+                why = f"all pods of a gang must have {what}; other pods have {values[0][1]!r}"
                 problems.append(invalid(path, own, why))
     return problems
 

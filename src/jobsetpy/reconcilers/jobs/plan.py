@@ -419,7 +419,7 @@ class _JobsPlanner:
             EmitEvent(
                 cond.NORMAL,
                 keys.RESTART_REQUESTED_REASON,
-                f"job {name!r} is made anew at the same attempt, since it carries the annotation "
+                f"job {name!r} is recreated at the same attempt, since it carries the annotation "
                 f"{keys.RESTART_ANNOTATION}",
                 name,
             )

@@ -222,7 +222,7 @@ class JobsReconciler:
         newer = await self._status.read(meta.key)
         if newer is not None and newer.metadata.resource_version != meta.resource_version:
             self._memory.keep(meta.key, before)
-            msg = f"{meta.key} is not any more what the cache shows"
+            msg = f"{meta.key} is no longer what the cache shows"
             raise ConflictError(409, "Conflict", msg, verb="get", target=f"jobsets {meta.key}")
         return newer is not None
 

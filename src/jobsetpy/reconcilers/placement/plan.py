@@ -103,9 +103,9 @@ class Placement:
         where = (
             f"they have to be where {first.annotations.placed_topology} is {domain!r}"
             if domain is not None
-            else "there is no pod left that tells where they belong"
+            else "no pod is left that shows where they belong"
         )
-        message = f"{count} pods of Job {job!r} start anew: {where}"
+        message = f"{count} pods of Job {job!r} start again: {where}"
         return EmitEvent(WARNING, keys.PLACEMENT_VIOLATION_REASON, message, pod=first.name)
 
 

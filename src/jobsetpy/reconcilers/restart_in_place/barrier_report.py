@@ -144,12 +144,12 @@ def _lacking(
         lack = (job.spec.parallelism or 0) - left - present.get(uid, 0)
         if lack > 0:
             lacking.append(
-                f"job {job.metadata.name!r} lacks {_plural(lack, 'pod')}{_why(job, delay)}"
+                f"job {job.metadata.name!r} is missing {_plural(lack, 'pod')}{_why(job, delay)}"
             )
     for item in jobset.spec.replicated_jobs:
         lack = item.replicas - made.get(item.name, 0)
         if lack > 0:
-            lacking.append(f"replicated job {item.name!r} lacks {_plural(lack, 'job')}")
+            lacking.append(f"replicated job {item.name!r} is missing {_plural(lack, 'job')}")
     parts = [*behind, *lacking[: MAX_NAMED - len(behind)]]
     more = late + len(lacking) - len(parts)
     if more > 0:

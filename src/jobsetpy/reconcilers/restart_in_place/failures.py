@@ -102,7 +102,7 @@ class Cause:
     def __str__(self) -> str:
         """Return the cause as a clause for messages."""
         if self.sign is None:
-            return f"job {self.name!r} is made anew"
+            return f"job {self.name!r} is recreated"
         if self.sign is FailureSignal.POD_DELETED:
             return f"pod {self.name!r} is being deleted"
         if self.sign is FailureSignal.PODS_MISSING:

@@ -90,7 +90,7 @@ class LeavingPlan(Plan[None]):
         """Return the event for a Job that is recreated."""
         name = told.metadata.name
         message = (
-            f"job {job.metadata.name!r} counts pod {name!r} as succeeded, which was told to leave: "
+            f"job {job.metadata.name!r} counts pod {name!r} as succeeded, which was being deleted: "
             "the job is recreated, since it never replaces that pod"
         )
         return EmitEvent(cond.WARNING, keys.LEAVING_POD_COUNTED_REASON, message, pod=name)

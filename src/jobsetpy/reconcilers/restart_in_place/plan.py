@@ -349,7 +349,7 @@ def _leave(jobset: JobSet, now: Now) -> EpochPlan:
     return EpochPlan(
         memory=memory,
         status=draft.change(),
-        result=Result.done(summary="no restart any more"),
+        result=Result.done(summary="no further restart"),
         judged=True,
     )
 

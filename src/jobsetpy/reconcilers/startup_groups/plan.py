@@ -285,7 +285,7 @@ def _foreign(config_map: ConfigMap) -> tuple[EmitEvent, ...]:
         return ()  # That of a deleted JobSet of the same name is garbage-collected.
     message = (
         f"pods wait for the ConfigMap {config_map.metadata.name}, which belongs to "
-        "something else; delete it, and it is made anew"
+        "something else; delete it, and it is recreated"
     )
     return (EmitEvent(cond.WARNING, keys.GROUP_FOREIGN_REASON, message),)
 

@@ -116,7 +116,7 @@ def _order(spec: Json, targets: set[str]) -> list[FieldError]:
                 problem = "must not depend on another one of the group"
             elif name in through:
                 problem = (
-                    f"must not depend on another one of the group ({through[name]}) by way of it"
+                    f"must not depend on another one of the group ({through[name]}) through it"
                 )
             else:
                 continue

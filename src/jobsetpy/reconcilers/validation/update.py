@@ -184,7 +184,7 @@ def _fixed_ranks(template: Json) -> str:
             if name in {WORLD_SIZE, f"{keys.AGENT_VARIABLE_PREFIX}{WORLD_SIZE}"}:
                 return (
                     f"{name} of container {text(container, 'name')!r} is "
-                    f"{text(variable, 'value')}, and cannot change: create the JobSet anew"
+                    f"{text(variable, 'value')}, and cannot change: recreate the JobSet"
                 )
     return ""
 

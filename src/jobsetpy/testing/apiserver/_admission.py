@@ -150,7 +150,7 @@ class Admission:
         name = f"{service['namespace']}/{service['name']}"
         where = self.services.get(name)
         if where is None:
-            msg = f"service {name} not found: tell World.serve_webhooks where it is"
+            msg = f"service {name} not found: pass its place to World.serve_webhooks"
             raise LookupError(msg)
         return where, service.get("path") or "/", f"{service['name']}.{service['namespace']}.svc"
 

@@ -407,7 +407,7 @@ async def test_a_jobset_that_does_not_restart_in_place_is_pointed_out(rig: Rig) 
     async with rig.running():
         await rig.sees(frame("ADDED", jobset(5, 0, 0, strategy="Recreate")), list_end(6))
 
-    event = "the JobSet does not restart in place: nobody will lift the barrier"
+    event = "the JobSet does not restart in place: its barrier is never lifted"
     assert "InPlaceRestart" in str(rig.log.fields(event)["hint"])
 
 

@@ -153,7 +153,7 @@ def test_an_unknown_topology_is_told_once():
     ("pods", "text"),
     [
         ((LEADER, WRONG), "they have to be where rack is 'a'"),
-        ((HELD,), "there is no pod left that tells where they belong"),
+        ((HELD,), "no pod is left that shows where they belong"),
     ],
 )
 def test_what_is_told_of_evictions(pods, text):

@@ -78,7 +78,7 @@ def test_pods_that_lag():
         "pod 'p2' (no agent yet: ImagePullBackOff, on node n1), "
         "pod 'p3' (at epoch 1, being deleted, on node n7), "
         "pod 'p4' (not scheduled), pod 'p5' (no agent yet, on node n1), "
-        "job 'js-w-1' lacks 3 pods"
+        "job 'js-w-1' is missing 3 pods"
     ) == found.message
 
 
@@ -98,7 +98,7 @@ def test_jobs_that_lack_pods():
 
     assert 8 == found.missing
     assert found.message.endswith(
-        "job 'js-w-1' lacks 4 pods (it is suspended), replicated job 'w' lacks 1 job"
+        "job 'js-w-1' is missing 4 pods (it is suspended), replicated job 'w' is missing 1 job"
     )
 
 
@@ -109,7 +109,7 @@ def test_succeeded_and_failed_pods():
 
     assert 1 == found.missing
     assert found.message == (
-        "1 of 6 pods has not come to epoch 2 for more than 60 s: job 'js-w-0' lacks 1 pod"
+        "1 of 6 pods has not come to epoch 2 for more than 60 s: job 'js-w-0' is missing 1 pod"
     )
 
 
@@ -119,7 +119,7 @@ def test_pod_that_was_told_to_leave_is_waited_for_when_it_has_ended_with_0():
     found = laggards(jobset(), [job(), job(1)], pods, 2, 60.0)
 
     assert found.missing == 1
-    assert found.message.endswith("job 'js-w-0' lacks 1 pod")
+    assert found.message.endswith("job 'js-w-0' is missing 1 pod")
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -135,7 +135,7 @@ def test_a_job_that_failed(stays):
         assert "lacks" not in found.message
     else:
         assert found.message.startswith("4 of 7 pods have not come to epoch 2")
-        assert found.message.endswith("job 'js-w-1' lacks 3 pods")
+        assert found.message.endswith("job 'js-w-1' is missing 3 pods")
     assert (1 if stays else 4) == found.missing
 
 

@@ -310,7 +310,7 @@ class TestStalls:
         ]
         assert (1, True) == (told.memory.missing, told.memory.stalled)
         assert () == later.status.events
-        assert "job 'j' lacks 4 pods" in condition(later, STALLED)[0][1]
+        assert "job 'j' is missing 4 pods" in condition(later, STALLED)[0][1]
 
     def test_a_barrier_that_opens_is_forgotten(self):
         """When all have come, the time starts anew."""

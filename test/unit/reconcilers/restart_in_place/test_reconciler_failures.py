@@ -513,7 +513,7 @@ async def test_a_barrier_that_stays_closed(rig):
 
         rig.world.delete("pods", names[0])
         await rig.settle(600)
-        assert "job 'test-js-w-0' lacks 1 pod" in message(rig, "BarrierStalled")
+        assert "job 'test-js-w-0' is missing 1 pod" in message(rig, "BarrierStalled")
         assert writes + 1 == len(rig.status_writes())
         rig.run_pods(2)
         await come(rig, names, 2)
@@ -565,7 +565,7 @@ async def test_a_member_that_vanished_unseen(rig):
         assert (1, 1) == rig.epochs()
         assert ("True", keys.PODS_MISSING_REASON) == rig.condition("RestartingInPlace")
         assert (
-            "1 of 4 pods has been missing for more than 10 s: job 'test-js-w-0' lacks 1 pod: "
+            "1 of 4 pods has been missing for more than 10 s: job 'test-js-w-0' is missing 1 pod: "
             "restarting in place from epoch 1 to 2, 3 pods to follow"
         ) == message(rig, "RestartingInPlace")
         rig.run_pods(2)
@@ -596,7 +596,7 @@ async def test_a_member_that_is_missing_when_the_restarts_are_spent(rig):
             "1 of 4 pods has been missing since 2026-01-01T00:00:"
         )
         assert message(rig, "BarrierStalled").endswith(
-            ": job 'test-js-w-0' lacks 1 pod; no restarts are left, so the jobset fails if it is not "
+            ": job 'test-js-w-0' is missing 1 pod; no restarts are left, so the jobset fails if it is not "
             "complete 60 s later"
         )
         assert 1 == len(rig.events(keys.BARRIER_STALLED_CONDITION))
@@ -606,7 +606,7 @@ async def test_a_member_that_is_missing_when_the_restarts_are_spent(rig):
         assert ("True", keys.REACHED_MAX_RESTARTS_REASON) == rig.condition("Failed")
         assert (
             "jobset failed due to reaching max number of restarts: 1 of 4 pods has been missing for "
-            "more than 70 s: job 'test-js-w-0' lacks 1 pod"
+            "more than 70 s: job 'test-js-w-0' is missing 1 pod"
         ) == message(rig, "Failed")
 
 

@@ -190,8 +190,8 @@ def _add_agent(
         return [
             required(
                 note_field(keys.IN_PLACE_AGENT_ANNOTATION),
-                "this cluster's JobSet manager was not told which image the agent has (its flag "
-                "--agent-image): ask its operator, or write the agent into the pod template",
+                "this cluster's JobSet manager has no agent image (its flag --agent-image): "
+                "ask its operator, or write the agent into the pod template",
             )
         ]
     pod = template["template"]["spec"]

@@ -72,7 +72,7 @@ def _why_unserved(jobset: Json, *, needs_supervisor: bool) -> str:
         return f"has no effect unless restartStrategy is {keys.IN_PLACE_RESTART}"
     jobs = [job for _, job in objects(spec, "replicatedJobs")]
     if needs_supervisor and not any(supervised(pod_spec(job)) for job in jobs):
-        return "has no effect: only supervisors tell of steps, and no container runs one"
+        return "has no effect: only supervisors report steps, and no container runs one"
     return ""
 
 
@@ -90,7 +90,7 @@ def _unserved_hangs(jobset: Json) -> list[FieldError]:
     ]
     why = (
         f"has no effect without the annotation {keys.IN_PLACE_AGENT_ANNOTATION}: supervisor; an "
-        "agent that is written out is told by its variables"
+        "agent in the pod template is configured by its variables"
     )
     return [
         invalid(note_field(name, path), given[name], why)

@@ -592,7 +592,7 @@ def test_whatever_it_is_given(mode, pod, template, notes):
         assert inject(injection.jobset, image="test.invalid/2").patch == []
 
 
-NOBODY = "only supervisors tell of steps, and no container runs one"
+NOBODY = "only supervisors report steps, and no container runs one"
 
 
 @pytest.mark.parametrize(
