@@ -114,7 +114,7 @@ IN_SETUP = {
             "for kind in (rt.Pod, rt.Job):",
             "    manager.add(rt.controller_for(manager.informer(kind), f, name='mine'))",
         ),
-        "there is a controller named 'mine' already: give each a name of its own",
+        "a controller named 'mine' exists already: give each its own name",
     ),
     "one added twice": (
         in_setup(

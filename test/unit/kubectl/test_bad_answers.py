@@ -169,7 +169,7 @@ class TestDoctor:
         """Each check says that it could not look; that alone is no fault of the cluster's."""
         code, out, err = kubectl("doctor", transport=refusal(403, "Forbidden", "no"))
         assert (0, "") == (code, err)
-        assert "not the right" in out
+        assert "no right to read it" in out
 
     @pytest.mark.parametrize(
         ("transport", "text"),

@@ -88,7 +88,7 @@ async def test_a_fit_cluster(capsys):
     [
         ({"crd": 404}, "error", "not installed", "config/default"),
         ({"crd": {"spec": {}}}, "error", "knows no epochs", "jobsetpy crds"),
-        ({"crd": 403}, "unknown", "not the right", ""),
+        ({"crd": 403}, "unknown", "no right to read it", ""),
         ({"version": {"gitVersion": "v1.28.1"}}, "warning", "older than 1.30", ""),
         ({"mutatingwebhookconfigurations": 404}, "warning", "no defaults", "config/default"),
         (

@@ -62,7 +62,7 @@ CASES = {
         "has failed 5m ago: jobset failed due to x.",
         "kubectl jobset restarts test-js",
     ),
-    "suspended": (jobset(suspend=True), [], [], "somebody set spec.suspend", "resume test-js"),
+    "suspended": (jobset(suspend=True), [], [], "is suspended by spec.suspend", "resume test-js"),
     "in a queue": (
         jobset(suspend=True, meta={"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}),
         [],
@@ -77,7 +77,7 @@ CASES = {
         "left to another controller: spec.managedBy is example.com/x",
         "describe",
     ),
-    "nobody's": (jobset(status={}), [], [], "No controller has looked at test-js", "doctor"),
+    "nobody's": (jobset(status={}), [], [], "No controller has reconciled test-js", "doctor"),
     "being deleted": (
         jobset(meta={"deletionTimestamp": CREATED, "finalizers": ["a/b"]}),
         [],

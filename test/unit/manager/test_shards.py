@@ -187,7 +187,7 @@ async def test_another_number_begins_when_the_last_has_ended(old, new):
     assert seconds <= 3
     assert {one.lost for one in (*before, *after)} == {None}
     if new > 1:
-        told = [line["held_by"][NAME] for line in lines if "another number" in line["event"]]
+        told = [line["held_by"][NAME] for line in lines if "different shard count" in line["event"]]
         assert told
         assert all(
             ("shards since 20" in each) == (old > 1) for each in told if "nobody" not in each

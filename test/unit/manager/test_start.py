@@ -117,8 +117,8 @@ async def test_the_wait_for_an_informer_that_nobody_runs_has_its_limit():
 
     with pytest.raises(
         TimeoutError,
-        match=r"'stuck' did not start within 30 s: nobody runs the "
-        r"informer of Pod: take informers from manager",
+        match=r"'stuck' did not start within 30 s: the "
+        r"informer of Pod is not running: take informers from manager",
     ):
         await stopped_after(manager, 100)
 

@@ -161,7 +161,7 @@ def test_what_is_told_of_evictions(pods, text):
     (placement,) = plan(of(*pods, over=True, listed=pods)).placements
     event = placement.evicted("js-w-0", 7)
     assert event.reason == keys.PLACEMENT_VIOLATION_REASON
-    assert event.message == f"7 pods of Job 'js-w-0' start anew: {text}"
+    assert event.message == f"7 pods of Job 'js-w-0' start again: {text}"
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,7 @@ def test_what_people_are_told():
     assert keys.POD_DELETED_REASON == gone.condition_reason
 
     remade = Cause(1, None, "j", counted=False)
-    assert "job 'j' is made anew" == str(remade)
+    assert str(remade) == "job 'j' is recreated"
     assert keys.JOB_REMADE_REASON == remade.condition_reason
 
     everything = [Cause(1, sign, "x").condition_reason for sign in (*FailureSignal, None)]

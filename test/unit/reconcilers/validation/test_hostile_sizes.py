@@ -94,7 +94,7 @@ def test_dependencies_through_others_are_found():
 
     assert len(problems) == 2
     assert {"spec.replicatedJobs[49].dependsOn[0].name" in each for each in problems} == {True}
-    assert "another one of the group (r0) by way of it" in problems[0]
+    assert "another one of the group (r0) through it" in problems[0]
 
 
 def test_a_jobset_that_is_accepted_accepts_its_resumption_beside_other_targets():

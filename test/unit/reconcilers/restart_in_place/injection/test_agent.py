@@ -607,11 +607,11 @@ NOBODY = "only supervisors report steps, and no container runs one"
         ),
         (jobset(mode=None, notes={LIMIT: "3"}, strategy="Recreate"), note(LIMIT), "InPlaceRestart"),
         (jobset(mode=None, notes={ASK: "x"}, strategy="Recreate"), note(ASK), "InPlaceRestart"),
-        (jobset(mode=None, notes={HANG: "3"}), note(HANG), "an agent that is written out"),
+        (jobset(mode=None, notes={HANG: "3"}), note(HANG), "an agent in the pod template"),
         (
             jobset(job(notes={DUMP: "x"}), mode=None),
             note(DUMP, True),
-            "an agent that is written out",
+            "an agent in the pod template",
         ),
         *[
             (jobset(mode="supervisor", notes={LIMIT: value}), note(LIMIT), "from 1 to 100000")
