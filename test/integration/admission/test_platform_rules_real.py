@@ -63,6 +63,11 @@ UNPRIVILEGED = policy(
     " && c.securityContext.?runAsNonRoot.orValue(false)"
     " && c.securityContext.capabilities.drop == ['ALL']"
 )
+# OpenShift assigns a user of the namespace's range to containers without one, and refuses others.
+USER_OF_THE_RANGE = policy(
+    "has(c.securityContext) && (!has(c.securityContext.runAsUser)"
+    " || c.securityContext.runAsUser >= 1000 && c.securityContext.runAsUser < 2000)"
+)
 BY_DIGEST = policy("c.image.contains('@sha256:')")
 NO_LATEST = policy("c.image.contains(':') && !c.image.endsWith(':latest')")
 REGISTRY = policy("c.image.startsWith('registry.test/')")
@@ -84,6 +89,7 @@ RULES = {
     "limits of every container": (HAS_LIMITS, BURSTABLE),
     "read-only root": (READ_ONLY, BURSTABLE),
     "no privileges": (UNPRIVILEGED, BURSTABLE),
+    "users of the namespace's range": (USER_OF_THE_RANGE, BURSTABLE),
     "images by digest": (BY_DIGEST, BURSTABLE),
     "no image tag latest": (NO_LATEST, BURSTABLE),
     "registry": (REGISTRY, BURSTABLE),

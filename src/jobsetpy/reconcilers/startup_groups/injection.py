@@ -33,15 +33,15 @@ from jobsetpy.reconcilers.rules.json_tree import (
     containers,
     copied,
     items,
+    number,
     objects,
     text,
 )
 from jobsetpy.reconcilers.startup_groups.spec import SUPERVISOR
 
-"""Default image of the KEP; any image with ``sh`` works."""
-
 UID: Final = 65532
-"""User ID of the container: not root, and not a user of the pod's own programs."""
+"""User ID of the shell's container in a pod that states no user: an image of a shell runs as root
+unless told otherwise. The user of the agent's image is a number that is not root."""
 
 SCRIPT: Final = f"""\
 trap 'exit 143' TERM
@@ -205,7 +205,7 @@ def _held_from_within(
             "imagePullPolicy": "IfNotPresent",
             "args": ["install", keys.AGENT_FOLDER],
             "volumeMounts": [{"name": keys.GROUP_AGENT, "mountPath": keys.AGENT_FOLDER}],
-            "securityContext": _security(spec),
+            "securityContext": _security(spec, shell=False),
             **_resources(pod, barrier, limit_ranges),
         }
         patch += _added(spec, "initContainers", [install], _place(spec))
@@ -248,10 +248,10 @@ def _container(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json]) -
         # The default for the tag `latest` would query the registry at each start of each pod.
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _security(spec),
     }
     # Without a token it cannot watch.
-    watch = barrier.agent_image and spec.get("automountServiceAccountToken") is not False
+    watch = bool(barrier.agent_image) and spec.get("automountServiceAccountToken") is not False
+    out["securityContext"] = _security(spec, shell=not watch)
     if watch:
         out |= {"image": barrier.agent_image, "args": list(_WATCH_COMMAND)}
     else:
@@ -281,8 +281,16 @@ def _environment(pod: Json) -> list[dict[str, Any]]:
     ]
 
 
-def _security(spec: Json) -> dict[str, Any]:
-    """Return the security context of the restricted profile, with the pod's own user if set."""
+def _security(spec: Json, *, shell: bool) -> dict[str, Any]:
+    """Return the security context of the restricted profile, with the user of the pod.
+
+    A platform may allow a namespace only users of a range, and may have assigned one to each
+    container before this one is added (OpenShift does both): so that of the workers is taken.
+
+    Args:
+        spec: spec of the pod.
+        shell: whether the image is that of a shell, which may run as root by default.
+    """
     out: dict[str, Any] = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -290,11 +298,14 @@ def _security(spec: Json) -> dict[str, Any]:
         "runAsNonRoot": True,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    own = child(spec, "securityContext").get("runAsUser")
-    if own is None:
-        out["runAsUser"] = UID
-    elif own == 0:
+    own = number(child(spec, "securityContext"), "runAsUser")
+    if own == 0:
         out["runAsNonRoot"] = False
+    elif own is None:
+        users = (number(child(each, "securityContext"), "runAsUser") for each in containers(spec))
+        user = next((user for user in users if user), UID if shell else None)
+        if user is not None:
+            out["runAsUser"] = user
     return out
 
 

@@ -274,13 +274,29 @@ def test_the_container_fits_the_namespace_and_the_annotation():
 
 
 @pytest.mark.parametrize(
-    ("own", "user", "non_root"), [(None, 65532, True), (1000, None, True), (0, None, False)]
+    ("own", "workers", "agent_image", "user", "non_root"),
+    [
+        (None, None, "", 65532, True),
+        (None, None, "agent:1", None, True),
+        (None, 1000, "", 1000, True),
+        (None, 1000, "agent:1", 1000, True),
+        (1000, None, "", None, True),
+        (1000, 2000, "agent:1", None, True),
+        (None, 0, "agent:1", None, True),
+        (0, None, "agent:1", None, False),
+        (0, None, "", None, False),
+    ],
 )
-def test_the_restricted_profile(own, user, non_root):
-    """It needs no right, and the user is the pod's where the pod has one."""
-    security = init(injected(pod(securityContext={} if own is None else {"runAsUser": own})))[
-        "securityContext"
-    ]
+def test_container_has_the_user_of_the_pod_or_its_workers_when_one_is_stated(
+    own, workers, agent_image, user, non_root
+):
+    """It needs no right; only a shell's image needs a user where the pod states none."""
+    given = pod(securityContext={} if own is None else {"runAsUser": own})
+    if workers is not None:
+        given["spec"]["containers"][0]["securityContext"] = {"runAsUser": workers}
+    barrier = GroupBarrier(agent_image=agent_image)
+    made = json_patch(copy.deepcopy(given), add_barrier(given, barrier))
+    security = init(made)["securityContext"]
 
     assert (security.get("runAsUser"), security["runAsNonRoot"]) == (user, non_root)
     assert security["capabilities"] == {"drop": ["ALL"]}

@@ -36,12 +36,13 @@ _SECURITY: dict[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
-    "runAsGroup": 65532,
     "runAsNonRoot": True,
-    "runAsUser": 65532,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""Security context of the restricted Pod Security Standard, regardless of the pod's own context."""
+"""Security context of the restricted Pod Security Standard, without a user."""
+
+_ROOTLESS_USER: dict[str, int] = {"runAsGroup": 65532, "runAsUser": 65532}
+"""User of the agent in a pod whose own user is root, which ``runAsNonRoot`` refuses."""
 
 
 @attrs.frozen(kw_only=True)
@@ -146,8 +147,18 @@ def _container(pod: Json, agent: AgentContainer) -> dict[str, Any]:
         # The default for the tag `latest` would query the registry at each start of each pod.
         "imagePullPolicy": "IfNotPresent",
         **resources_for(pod, agent.settings, agent.limit_ranges),
-        "securityContext": dict(_SECURITY),
+        "securityContext": _security(pod),
     }
+
+
+def _security(pod: Json) -> dict[str, Any]:
+    """Return the agent's security context; its user is the pod's, or else that of its image.
+
+    A platform may allow a namespace only users of a range (OpenShift does), and assigns one to
+    containers that state none. The image's user is a number, which the kubelet requires here.
+    """
+    root = child(pod, "securityContext").get("runAsUser") == 0
+    return {**_SECURITY, **(_ROOTLESS_USER if root else {})}
 
 
 def _pod_fields(pod: dict[str, Any], settings: ContainerDefaults) -> None:

@@ -162,6 +162,19 @@ def test_what_both_modes_set(mode):
 
 
 @pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
+@pytest.mark.parametrize(("own", "user"), [(None, None), (1000, None), (0, 65532)])
+def test_agent_states_a_user_only_when_the_pods_user_is_root(mode, own, user):
+    """A platform that assigns users refuses others; root would be refused by runAsNonRoot."""
+    obj = jobset(mode=mode)
+    if own is not None:
+        pod_of(obj)["securityContext"] = {"runAsUser": own}
+    (agent,) = pod_of(injected(obj))["initContainers"]
+
+    assert agent["securityContext"].get("runAsUser") == user
+    assert agent["securityContext"].get("runAsGroup") == user
+
+
+@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
 def test_it_is_accepted(mode):
     """Injected and defaulted, an ordinary JobSet passes validation."""
     obj = injected(jobset(job("a"), job("b", parallelism=4, backoffLimit=0), mode=mode))
