@@ -15,6 +15,7 @@ ALL = (
     "jobs",
     "jobsets",
     "admission",
+    "hostile",
     "placement",
     "images",
     "agent",

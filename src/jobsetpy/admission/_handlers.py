@@ -7,8 +7,8 @@ caches), then a pure function decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -56,6 +56,8 @@ from jobsetpy.serving import review
 from jobsetpy.serving.review import ALLOWED, Answer, ReviewRequest
 from jobsetpy.serving.review_routes import Handler
 
+T = TypeVar("T")
+
 MUTATE_JOBSET = "/mutate-jobset-x-k8s-io-v1alpha2-jobset"
 VALIDATE_JOBSET = "/validate-jobset-x-k8s-io-v1alpha2-jobset"
 MUTATE_POD = "/mutate--v1-pod"
@@ -63,6 +65,9 @@ VALIDATE_POD = "/validate--v1-pod"
 
 _VERSION_TIMEOUT_S = 1.0
 """Timeout in seconds of the request for the version, which is needed only for a warning."""
+_LARGE_BYTES = 100_000
+"""Size of a request's objects as JSON, in bytes, from which they are processed in another thread:
+that of about 10 ms."""
 _LOOKUPS_AT_ONCE = 16
 """Maximum concurrent lookups; a JobSet may have 2,500 templates, to be answered in seconds."""
 
@@ -112,6 +117,7 @@ class JobSetHandlers:
         self._limit_ranges = limit_ranges
         self._features = features or Features()
         self._lookup_timeout_s = lookup_timeout_s
+        self._one_large = asyncio.Semaphore(1)
         shapes.jobset_spec()  # takes 50 ms, so before the first request
 
     async def mutate(self, request: ReviewRequest) -> Answer:
@@ -126,50 +132,46 @@ class JobSetHandlers:
             if not isinstance(what, Mapping):
                 return review.undecodable("the request's object is no JobSet")
         if changing:
-            given, zeros, told = keep_zero_replicas(request.object, request.old_object)
-            restored = restore(request.old_object, given)
-            await asyncio.sleep(0)  # processing an object of a megabyte takes a while
-            jobset, patch = rewrite_jobset(restored.jobset, request.old_object)
-            await asyncio.sleep(0)
-            patch = [*zeros, *restored.patch, *patch, *kept_defaults(jobset, request.old_object)]
-            return Answer(patch=patch, warnings=[str(each) for each in told]) if patch else ALLOWED
+            return await self._calculated(request, lambda: _mutated_change(request))
+        limit_ranges = _limit_ranges(self._limit_ranges, request.namespace)
+        return await self._calculated(request, lambda: self._mutated_new(request, limit_ranges))
+
+    def _mutated_new(self, request: ReviewRequest, limit_ranges: list[Json]) -> Answer:
         jobset, patch = rewrite_jobset(request.object)
-        await asyncio.sleep(0)
         if self._features.in_place_restart:  # otherwise validation rejects the strategy
             injected = inject(
                 jobset,
                 image=self._agent_image,
                 settings=self._injected,
-                limit_ranges=_limit_ranges(self._limit_ranges, request.namespace),
+                limit_ranges=limit_ranges,
             )
             if injected.problems:
                 name = text(child(request.object, "metadata"), "name")
                 return refusals.invalid_jobset(name, injected.problems)
             jobset, patch = injected.jobset, [*patch, *injected.patch]
-            await asyncio.sleep(0)
         return Answer(patch=[*patch, *default_jobset(jobset)])
 
     async def validate(self, request: ReviewRequest) -> Answer:
         """Validate a new or changed JobSet; a new one also gets warnings."""
         if request.operation not in {"CREATE", "UPDATE"}:
             return ALLOWED
-        changing = request.operation == "UPDATE"
-        for what in (request.object, request.old_object) if changing else (request.object,):
-            refusal = _decode_problem(what)
-            if refusal:
-                return review.undecodable(refusal)
-            await asyncio.sleep(0)
+        refusal = await self._calculated(request, lambda: _decode_problem(request))
+        if refusal:
+            return review.undecodable(refusal)
         jobset: Json = request.object
-        if changing:
-            problems = validate_update(request.old_object, jobset, features=self._features)
-        else:
-            claims = await self._claims(request.namespace, claims_to_look_up(jobset))
-            problems = validate_create(jobset, features=self._features, claims=claims)
         told: list[FieldWarning] = []
-        if not problems and not changing:
-            await asyncio.sleep(0)
-            told = warnings(jobset, self._features, pull_secret=self._injected.pull_secret)
-            of_release = await self._of_release(jobset)
+        if request.operation == "UPDATE":
+            problems = await self._calculated(
+                request,
+                lambda: validate_update(request.old_object, jobset, features=self._features),
+            )
+        else:
+            names = claims_to_look_up(jobset)
+            claims = await self._claims(request.namespace, names)
+            problems, told = await self._calculated(
+                request, lambda: self._validated_new(jobset, claims)
+            )
+            of_release = None if problems else await self._of_release(jobset)
             if isinstance(of_release, FieldError):
                 problems = [of_release]
             elif of_release is not None:
@@ -177,6 +179,27 @@ class JobSetHandlers:
         if problems:
             return refusals.invalid_jobset(text(child(jobset, "metadata"), "name"), problems)
         return Answer(warnings=[str(each) for each in told]) if told else ALLOWED
+
+    def _validated_new(
+        self, jobset: Json, claims: Mapping[str, Claim]
+    ) -> tuple[list[FieldError], list[FieldWarning]]:
+        """Return the errors of a new JobSet, and its warnings if it has no errors."""
+        problems = validate_create(jobset, features=self._features, claims=claims)
+        if problems:
+            return problems, []
+        return [], warnings(jobset, self._features, pull_secret=self._injected.pull_secret)
+
+    async def _calculated(self, request: ReviewRequest, rule: Callable[[], T]) -> T:
+        """Return the result of pure functions, without holding the loop for a large object.
+
+        An object of 1.5 MB takes more than 100 ms. Another thread calculates it: the interpreter
+        lets the loop continue every few milliseconds, whatever the object's form. Only one such
+        thread runs at a time, so that a flood of large objects delays large objects alone.
+        """
+        if len(msgspec.json.encode((request.object, request.old_object))) < _LARGE_BYTES:
+            return rule()
+        async with self._one_large:
+            return await asyncio.to_thread(rule)
 
     async def _of_release(self, jobset: Json) -> FieldError | FieldWarning | None:
         """Return a message about the first rule that this cluster's release may not support.
@@ -344,10 +367,20 @@ def _limit_ranges(store: Store[LimitRange] | None, namespace: str) -> list[Json]
     return [each.spec for each in store.list(namespace)]
 
 
-def _decode_problem(obj: Any) -> str:
-    """Return why a value is not a JobSet; "" if it is one."""
-    try:
-        msgspec.convert(obj, JobSet)
-    except msgspec.ValidationError as error:
-        return f"the request's object is no JobSet: {error}"
+def _mutated_change(request: ReviewRequest) -> Answer:
+    given, zeros, told = keep_zero_replicas(request.object, request.old_object)
+    restored = restore(request.old_object, given)
+    jobset, patch = rewrite_jobset(restored.jobset, request.old_object)
+    patch = [*zeros, *restored.patch, *patch, *kept_defaults(jobset, request.old_object)]
+    return Answer(patch=patch, warnings=[str(each) for each in told]) if patch else ALLOWED
+
+
+def _decode_problem(request: ReviewRequest) -> str:
+    """Return why an object of a request is not a JobSet; "" if each is one."""
+    changing = request.operation == "UPDATE"
+    for what in (request.object, request.old_object) if changing else (request.object,):
+        try:
+            msgspec.convert(what, JobSet)
+        except msgspec.ValidationError as error:
+            return f"the request's object is no JobSet: {error}"
     return ""

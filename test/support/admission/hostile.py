@@ -168,6 +168,15 @@ def many_containers(count: int) -> Json:
     return _jobset(job, annotations=notes, failurePolicy={"restartStrategy": "InPlaceRestart"})
 
 
+def many_agents(count: int) -> Json:
+    """ReplicatedJobs that restart in place, to each of which the agent is added."""
+    job_spec = {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}
+    containers = [{"name": "w", "image": "w:1", "command": ["work"]}]
+    jobs = _jobs(count, job_spec=job_spec, pod_spec={"containers": containers})
+    notes = {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor"}
+    return _jobset(*jobs, annotations=notes, failurePolicy={"restartStrategy": "InPlaceRestart"})
+
+
 def many_tolerations(count: int) -> Json:
     """Tolerations, with a deadline for lost nodes."""
     each = [{"key": f"k{at}", "operator": "Exists"} for at in range(count)]
@@ -193,6 +202,7 @@ SIZES: Final[Mapping[Callable[[int], Json], int]] = {
     many_claims: 3_500,
     many_variables: 40_000,
     many_containers: 18_000,
+    many_agents: 4_000,
     many_tolerations: 30_000,
 }
 

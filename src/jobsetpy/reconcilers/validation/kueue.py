@@ -10,7 +10,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
     Json,
     Patch,
     child,
-    copied,
+    items,
     job_spec,
     objects,
     text,
@@ -66,18 +66,19 @@ def keep_zero_replicas(new: Json, old: Json) -> tuple[Json, Patch, list[FieldWar
         for _, job in objects(child(old, "spec"), "replicatedJobs")
         if job.get("replicas") == 0
     }
+    jobs = list(items(child(new, "spec"), "replicatedJobs"))
     patch: Patch = []
     told = []
-    changed = copied(dict(new))
-    for at, job in objects(child(changed, "spec"), "replicatedJobs"):
+    for at, job in objects(child(new, "spec"), "replicatedJobs") if zero else ():
         if text(job, "name") in zero and job.get("replicas") in (None, 1):
-            assert isinstance(job, dict)
-            job["replicas"] = 0
+            jobs[at] = {**job, "replicas": 0}
             path = f"spec.replicatedJobs[{at}].replicas"
             patch.append({"op": "add", "path": f"/{path.translate(_POINTER)}", "value": 0})
             why = "stays 0: it is immutable, and Kueue leaves a zero out"
             told.append(FieldWarning(path, why))
-    return (changed, patch, told) if patch else (new, [], [])
+    if not patch:
+        return new, [], []
+    return {**new, "spec": {**new["spec"], "replicatedJobs": jobs}}, patch, told
 
 
 _POINTER: Final = str.maketrans({".": "/", "[": "/", "]": None})

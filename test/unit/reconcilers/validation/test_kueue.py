@@ -1,12 +1,14 @@
 """JobSets under Kueue: a zero that its types drop, and two that choose nodes."""
 
 import asyncio
+import copy
 
 import pytest
 
 from jobsetpy.admission._handlers import JobSetHandlers
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.validation.kueue import keep_zero_replicas
 from jobsetpy.reconcilers.validation.update import validate_update
 from jobsetpy.reconcilers.validation.warnings import warnings
 from jobsetpy.serving.review import ReviewRequest
@@ -57,6 +59,18 @@ def test_a_zero_stays_when_kueue_leaves_it_out(given):
     assert answer.warnings == [
         "spec.replicatedJobs[1].replicas: stays 0: it is immutable, and Kueue leaves a zero out"
     ]
+
+
+def test_other_replicated_jobs_are_shared_when_a_zero_is_kept():
+    """Nothing of the object that the API server sent is copied or changed."""
+    old = jobset(job("a", 2), job("none", 0))
+    new = jobset(job("a", 2), job("none", 1), suspend=False)
+    sent = copy.deepcopy(new)
+    kept, _, _ = keep_zero_replicas(new, old)
+
+    assert kept["spec"]["replicatedJobs"][0] is new["spec"]["replicatedJobs"][0]
+    assert kept["spec"]["replicatedJobs"][1] == job("none", 0)
+    assert new == sent
 
 
 @pytest.mark.parametrize(("queue", "replicas"), [(False, 1), (True, 3)])
