@@ -51,16 +51,18 @@ def resumptions(
     The keys that the controller generates keep their value, except for ``annotations``, which are
     set with each resumption. Tolerations are those of a newly created Job.
     """
+    suspended = [job for job in jobs if job.spec.suspend is True]
+    if not suspended:
+        return
     template = _scheduling_directives(replicated, lost_node_deadline_s)
-    for job in jobs:
-        if job.spec.suspend is True:
-            yield ResumeJob(
-                job.metadata.name,
-                job.metadata.uid,
-                clear_start_time=job.status.start_time is not None,
-                template=template,
-                annotations=annotations or {},
-            )
+    for job in suspended:
+        yield ResumeJob(
+            job.metadata.name,
+            job.metadata.uid,
+            clear_start_time=job.status.start_time is not None,
+            template=template,
+            annotations=annotations or {},
+        )
 
 
 def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any]:

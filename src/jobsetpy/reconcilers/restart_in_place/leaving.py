@@ -63,6 +63,7 @@ class ObservedLeaving:
         job: its Job; ``None`` if the Job is deleted or not known yet.
         jobset: the Job's JobSet; ``None`` if it is deleted or does not own the Job.
         checks: number of checks of its Job since the pod has ended, or was not known.
+        replaced: True if another pod of the same index has succeeded.
     """
 
     told: ChildPod
@@ -70,6 +71,7 @@ class ObservedLeaving:
     job: Job | None
     jobset: JobSet | None
     checks: int = 0
+    replaced: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -118,6 +120,8 @@ def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
         return LeavingPlan(uncount=True, result=result)
     index = parse_count(told.metadata.annotations.completion_index)
     if index is not None and job.status.has_completed(index):
+        if observed.replaced:
+            return LeavingPlan()
         result = Result.done(summary="has the job recreated, which counts the pod as succeeded")
         return LeavingPlan(recreate=True, result=result)
     return _check_again(observed, "the pod may have been counted")

@@ -3,7 +3,9 @@
 The request's key is the pod's. A pod event costs O(1): only a pod that begins to leave requests a
 reconcile. ``reconcilers.restart_in_place.leaving`` decides. A pod is remembered from the first sign
 of its leaving until its Job certainly does not count it; a manager that starts finds the leaving
-pods in its cache.
+pods in its cache. A manager that waits for its election remembers them, too: of a pod that leaves
+and ends while no manager leads, nothing else is left. Without any manager such a pod stays
+unnoticed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.errors import ConflictError, NotFoundError
-from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of
+from jobsetpy.reconcilers.execution.caches import (
+    SharedCaches,
+    job_of,
+    jobset_of,
+    pods_labelled,
+)
 from jobsetpy.reconcilers.restart_in_place.leaving import (
     CHECK_S,
     LeavingPlan,
@@ -29,9 +36,13 @@ from jobsetpy.reconcilers.restart_in_place.leaving import (
     is_leaving,
     plan_leaving,
 )
+from jobsetpy.reconcilers.rules.membership import parse_count
 
 WORKERS: Final = 16
 """Maximum number of concurrent requests: as many pods as a drain may delete together."""
+
+REMEMBERED_S: Final = 300.0
+"""Time in seconds for which a pod that leaves is remembered; longer than an election takes."""
 
 
 class LeavingPodsReconciler:
@@ -49,6 +60,10 @@ class LeavingPodsReconciler:
         self._pods = caches.pods.store
         self._events = caches.events
         self._told: dict[rt.ObjectKey, ObservedLeaving] = {}
+        self._since: dict[rt.ObjectKey, float] = {}
+        """Time at which each of these was observed first, on the monotonic clock, in that order."""
+        self._unserved: set[rt.ObjectKey] = set()
+        """Those that were not reconciled yet."""
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
         """Request a reconcile if a pod begins to leave; O(1)."""
@@ -59,12 +74,37 @@ class LeavingPodsReconciler:
         known = self._told.get(key)
         if known is not None and known.told.metadata.uid == pod.metadata.uid:
             return ()
+        self._forget_old()
         self._told[key] = ObservedLeaving(told=pod, pod=pod, job=None, jobset=None)
+        self._since[key] = self._clock.monotonic()
+        self._unserved.add(key)
         return (rt.Request(key),)
+
+    def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
+        """Request reconciles of pods that began to leave while another process led."""
+        if not event.initial or not self._unserved:
+            return ()
+        unserved, self._unserved = self._unserved, set()
+        return [rt.Request(key) for key in unserved]
+
+    def _forget_old(self) -> None:
+        """Forget pods that left long ago: while another process leads, none is reconciled."""
+        before = self._clock.monotonic() - REMEMBERED_S
+        while self._since:
+            key, since = next(iter(self._since.items()))
+            if since >= before:
+                return
+            self._forget(key)
+
+    def _forget(self, key: rt.ObjectKey) -> None:
+        self._told.pop(key, None)
+        self._since.pop(key, None)
+        self._unserved.discard(key)
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
         """Keep a leaving pod's Job from counting it."""
         key = request.key
+        self._unserved.discard(key)
         known = self._told.get(key)
         if known is None:
             return rt.Result.done()
@@ -75,7 +115,7 @@ class LeavingPodsReconciler:
             if again or plan.again:
                 self._told[key] = attrs.evolve(known, checks=known.checks + 1)
             else:
-                del self._told[key]
+                self._forget(key)
         return plan.result if not again else rt.Result.requeue_after(CHECK_S)
 
     def _observe(self, key: rt.ObjectKey, known: ObservedLeaving) -> ObservedLeaving:
@@ -84,7 +124,25 @@ class LeavingPodsReconciler:
             pod = None
         job = job_of(self._jobs, told)
         return attrs.evolve(
-            known, pod=pod, job=job, jobset=None if job is None else jobset_of(self._jobsets, job)
+            known,
+            pod=pod,
+            job=job,
+            jobset=None if job is None else jobset_of(self._jobsets, job),
+            replaced=job is not None and self._is_replaced(told, job),
+        )
+
+    def _is_replaced(self, told: ChildPod, job: Job) -> bool:
+        """Return True if another pod has completed the index; O(pods of the JobSet), rarely."""
+        index = parse_count(told.metadata.annotations.completion_index)
+        if index is None or not job.status.has_completed(index):
+            return False
+        jobset = rt.ObjectKey(told.metadata.namespace, told.metadata.labels.jobset_name)
+        return any(
+            pod.metadata.annotations.completion_index == told.metadata.annotations.completion_index
+            and pod.metadata.uid != told.metadata.uid
+            and pod.status.phase == "Succeeded"
+            and pod.metadata.controller_uid == job.metadata.uid
+            for pod in pods_labelled(self._pods, jobset)
         )
 
     async def _execute(self, observed: ObservedLeaving, plan: LeavingPlan) -> bool:
@@ -123,5 +181,9 @@ def setup(manager: rt.Manager) -> rt.Controller:
     caches = SharedCaches(manager)
     reconciler = LeavingPodsReconciler(caches)
     return caches.controller(
-        "leaving-pods", reconciler, WORKERS, rt.Watch(caches.pods, reconciler.on_pod)
+        "leaving-pods",
+        reconciler,
+        WORKERS,
+        rt.Watch(caches.pods, reconciler.on_pod, standby=True),
+        rt.Watch(caches.jobs, reconciler.on_job),
     )

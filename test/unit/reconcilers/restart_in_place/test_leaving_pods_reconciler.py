@@ -10,8 +10,12 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError
+from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
 from jobsetpy.reconcilers.restart_in_place.leaving import CHECKS
-from jobsetpy.reconcilers.restart_in_place.leaving_pods import LeavingPodsReconciler
+from jobsetpy.reconcilers.restart_in_place.leaving_pods import (
+    REMEMBERED_S,
+    LeavingPodsReconciler,
+)
 from jobsetpy.testing import store_writer_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 from support.restarts.epoch_steps import caches_of
@@ -47,10 +51,10 @@ def job(uid="j", completed=""):
     )
 
 
-def pod(uid="p-uid", *, grace=None, phase="Running", tracked=True, job_uid="j"):
+def pod(uid="p-uid", *, name="p", grace=None, phase="Running", tracked=True, job_uid="j"):
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": job_uid,
              "controller": True}  # fmt: skip
-    meta = {"name": "p", "namespace": "default", "uid": uid, "ownerReferences": [owner],
+    meta = {"name": name, "namespace": "default", "uid": uid, "ownerReferences": [owner],
             "labels": {keys.JOBSET_NAME: "test-js"},
             "annotations": {keys.COMPLETION_INDEX_ANNOTATION: "0"},
             "finalizers": [keys.JOB_TRACKING_FINALIZER] if tracked else []}  # fmt: skip
@@ -69,16 +73,23 @@ class Rig:
         )
         self.client = client or Client()
         self.jobs = store_writer_of(Job, [job()])
-        self.pods = store_writer_of(ChildPod)
+        self.pods = store_writer_of(ChildPod, indexes=[PODS_OF_JOBSET])
+        clock = ManualClock()
         caches = caches_of(
             self.client,
-            ManualClock(),
+            clock,
             jobsets=store_writer_of(JobSet, [decoded(JobSet, body)]).store,
             jobs=self.jobs.store,
             pods=self.pods.store,
         )
         self.reconciler = LeavingPodsReconciler(caches)
         self.known = None
+        self.clock = clock
+
+    def elect(self):
+        """The keys that are asked for when this manager begins to lead."""
+        requests = [self.reconciler.on_job(rt.Event(None, job(), initial=True)) for _ in range(2)]
+        return [[request.key for request in each] for each in requests]
 
     def see(self, new):
         """A pod event; the keys that are asked for."""
@@ -174,3 +185,36 @@ async def test_another_pod_of_the_name_is_no_failure():
 
     assert await rig.reconcile() == ([POD], True)
     assert rig.see(pod("q-uid", grace=30)) == [KEY]
+
+
+async def test_job_is_marked_when_its_pod_left_and_ended_before_the_election():
+    """The manager that is elected has seen the pod leave; nothing else is left of it."""
+    rig = Rig()
+    rig.see(pod(grace=30))
+    rig.see(None)
+    rig.jobs.apply(job(completed="0"))
+
+    assert rig.elect() == [[KEY], []]
+    assert await rig.reconcile() == ([JOB], False)
+
+
+async def test_job_is_left_alone_when_a_replacement_has_completed_the_index():
+    """The former leader took care of the pod that left, and its replacement did the work."""
+    rig = Rig()
+    rig.see(pod(grace=30))
+    rig.see(None)
+    rig.pods.apply(pod("q-uid", name="q", phase="Succeeded"))
+    rig.jobs.apply(job(completed="0"))
+
+    assert await rig.reconcile() == ([], False)
+
+
+async def test_pods_are_forgotten_when_another_process_leads_for_long():
+    """A manager that waits keeps no more than the pods of a few minutes."""
+    rig = Rig()
+    rig.see(pod(grace=30))
+    rig.clock.advance(REMEMBERED_S + 1)
+    rig.see(pod("q-uid", name="q", grace=30))
+
+    assert [key.name for key in rig.reconciler._told] == ["q"]
+    assert [[key.name for key in each] for each in rig.elect()] == [["q"], []]
