@@ -123,11 +123,11 @@ class TestFields:
         [
             "`default` by default | Group of ReplicatedJobs",
             "| `replicas` | integer, `1` by default |",
-            "made from the template.<br>*Valid:* at least 0. |",
+            "created from the template.<br>*Valid:* at least 0. |",
             "| `template` | JobTemplateSpec of batch/v1, required |",
             "| `templates` | list of PersistentVolumeClaim of v1 |",
             "| [`successPolicy`](#specsuccesspolicy) | object |",
-            "when all Jobs succeeded if absent.<br>*Valid:* cannot be changed. |",
+            "all Jobs have to succeed.<br>*Valid:* cannot be changed. |",
             "*Valid:* one of `Ready`, `Complete`.",
             "| `countedTimes` | list of time |",
         ],
