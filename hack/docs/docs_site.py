@@ -71,6 +71,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/reference/versions",
         "charts/jobsetpy/README",
         "examples/README",
+        "bench/README",
         "docs/reference/runtime",
         "docs/reference/testing",
     ),

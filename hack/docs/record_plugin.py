@@ -7,7 +7,7 @@ Sixteen real pods restart in place three times, with the agent as sidecar and as
 parent; the other commands are asked about four pods, and about some that find no node. What the
 API server answers is kept as far as commands read it; ``hack/generate/update_plugin_page.py`` has
 the plugin make texts and pictures of it. Recorded on an idle machine, the lengths are those of
-``docs/explanation/figures.md``.
+``bench/README.md``.
 """
 
 from __future__ import annotations
