@@ -44,6 +44,7 @@ LATER: Final = (
         "jobsetpy.agent.startup_group.wait",
         "jobsetpy.agent.supervisor.standby.process",
         "jobsetpy.agent.supervisor.last_words",
+        "jobsetpy.agent.supervisor.health",
     ),
 )
 """Modules that the supervisor imports late or only when something fails."""

@@ -70,6 +70,11 @@ IN_PLACE_STANDBY_DELAY_ANNOTATION: Final = (
 IN_PLACE_PROCESSES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-processes"
 """Likewise: a supervisor's standby processes, their imports and delay, and the number of processes
 of its worker."""
+IN_PLACE_HEALTH_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-health-command"
+IN_PLACE_HEALTH_SECONDS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-health-seconds"
+"""Likewise: a supervisor's check of its machine before each epoch, and its timeout."""
+UNFIT_EXIT_CODE: Final = 85
+"""Exit code of an agent whose machine has failed that check: the pod ends and is replaced."""
 INJECTED_REQUESTS_ANNOTATION: Final = "jobset.sigs.k8s.io/injected-requests"
 INJECTED_LIMITS_ANNOTATION: Final = "jobset.sigs.k8s.io/injected-limits"
 INJECTED_ANNOTATIONS: Final = (INJECTED_REQUESTS_ANNOTATION, INJECTED_LIMITS_ANNOTATION)

@@ -144,21 +144,31 @@ class Processes:
             OSError: it could not be started; ``on_exit`` is not called.
         """
         self._killing = False
-        pid = self._spawn(environ)
+        pid = self._spawn(environ, self._command)
         self._take(pid)
         return pid
 
-    def start_aside(self, environ: Mapping[bytes, bytes], on_exit: Callable[[int], None]) -> int:
+    def start_aside(
+        self,
+        environ: Mapping[bytes, bytes],
+        on_exit: Callable[[int], None],
+        *,
+        command: Sequence[str] = (),
+        output: int | None = None,
+    ) -> int:
         """Start a process that belongs to no worker until it is adopted.
 
         Args:
             environ: its whole environment.
             on_exit: called with its exit code if it ends before that.
+            command: its program and arguments, if not those of the worker.
+            output: descriptor for its standard output and standard error, if not the agent's; it
+                then has no standard input.
 
         Raises:
             OSError: it could not be started.
         """
-        pid = self._spawn(environ)
+        pid = self._spawn(environ, command or self._command, output)
         self._aside[pid] = on_exit
         return pid
 
@@ -177,11 +187,20 @@ class Processes:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(each, signal.SIGKILL)
 
-    def _spawn(self, environ: Mapping[bytes, bytes]) -> int:
+    def _spawn(
+        self, environ: Mapping[bytes, bytes], command: Sequence[str], output: int | None = None
+    ) -> int:
+        streams: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
+        if output is not None:
+            streams = [
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                *((os.POSIX_SPAWN_DUP2, output, number) for number in (1, 2)),
+            ]
         pid = os.posix_spawnp(
-            self._command[0],
-            self._command,
+            command[0],
+            list(command),
             environ,
+            file_actions=streams,
             setpgroup=0,
             setsigmask=(),
             setsigdef=_IGNORED_BY_PYTHON,

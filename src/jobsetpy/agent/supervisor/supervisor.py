@@ -79,6 +79,7 @@ from jobsetpy.client import Client
 
 if TYPE_CHECKING:
     from jobsetpy.agent.startup_group.wait import GroupWait
+    from jobsetpy.agent.supervisor.health import Health, HealthRules
     from jobsetpy.agent.supervisor.last_words import LastWords
     from jobsetpy.agent.supervisor.standby.process import StandbyRules, Standbys
 
@@ -101,6 +102,7 @@ class Supervisor:
         progress: file of the worker's progress, and limits for hangs.
         standby: the user's settings for standby processes; ``None`` for none.
         group: startup group that the first start also waits for (KEP-498).
+        health: the user's check of the machine before each epoch; ``None`` for none.
     """
 
     def __init__(  # noqa: PLR0913 - each of them a value of its own
@@ -116,6 +118,7 @@ class Supervisor:
         with_port: bool = False,
         standby: StandbyRules | None = None,
         group: GroupWait | None = None,
+        health: HealthRules | None = None,
     ) -> None:
         self._group = group
         self._environs = environs
@@ -148,6 +151,7 @@ class Supervisor:
             on_unkillable=self._unkillable,
             on_stuck=self._stuck,
         )
+        self._health = None if health is None else self._make_health(health)
         self._standbys = None if standby is None else self._make_standbys(standby)
         launched = standby is not None and standby.preloaded
         self._last_words = self._make_last_words() if launched else None
@@ -163,6 +167,8 @@ class Supervisor:
         self._end = asyncio.get_running_loop().create_future()
         self._processes.attach(self._signalled)
         async with supervise() as tasks:
+            if self._health is not None:
+                self._health.begin()
             tasks.start(self._follower.run(), name="watch")
             tasks.start(self._reporter.run(), name="report")
             if self._group is not None:
@@ -192,11 +198,22 @@ class Supervisor:
         match action:
             case PatchEpoch(epoch):
                 self._log("joining", epoch=epoch)
-                self._reporter.report(epoch, self._last_run())
+                report = partial(self._reporter.report, epoch, self._last_run())
+                if self._health is None:
+                    report()
+                else:
+                    self._health.when_fit(report)
             case Lift(epoch):
-                self._reporter.when_confirmed(epoch, partial(self._lift, epoch))
+                lift = partial(self._reporter.when_confirmed, epoch, partial(self._lift, epoch))
+                if self._health is None:
+                    lift()
+                else:  # an earlier run of the pod may have reported this epoch
+                    self._health.after(lift)
             case Restart(epoch, deprecated, replaced):
                 self._lifted = 0
+                if self._health is not None:
+                    self._health.forget()
+                    self._health.begin()
                 if replaced:
                     self._log("the group runs without this pod", level="warning", epoch=epoch)
                 self._log("epoch deprecated", epoch=epoch, deprecated=deprecated)
@@ -235,6 +252,8 @@ class Supervisor:
                 case KillAll():
                     self._disarm()
                     self._processes.kill_all()
+                    if self._health is not None:
+                        self._health.begin()
                 case JoinNext():
                     for step in self._barrier.next_round():
                         self._apply_action(step)
@@ -243,6 +262,8 @@ class Supervisor:
                     self._log("ending", exit_code=code)
                     if self._standbys is not None:
                         self._standbys.close(kill=True)
+                    if self._health is not None:
+                        self._health.close()
                     assert self._end is not None
                     if not self._end.done():
                         self._end.set_result(code)
@@ -258,6 +279,14 @@ class Supervisor:
         return Standbys(
             self._processes, self._environs, rules, log=self._log, worker_runs=worker_runs
         )
+
+    def _make_health(self, rules: HealthRules) -> Health:
+        from jobsetpy.agent.supervisor.health import Health  # most pods have none
+
+        def unfit() -> None:
+            self._do(self._worker.unfit())
+
+        return Health(self._processes, self._environs[0], rules, log=self._log, on_unfit=unfit)
 
     def _make_last_words(self) -> LastWords:
         from jobsetpy.agent.supervisor.last_words import LastWords  # most pods have none
@@ -415,6 +444,15 @@ def _standby_rules(environ: Mapping[str, str]) -> StandbyRules | None:
     return standby.load(environ)
 
 
+def _health_rules(environ: Mapping[str, str]) -> HealthRules | None:
+    """Read the settings for the health command; ``None`` for none."""
+    if not environ.get("HEALTH_COMMAND") and not environ.get("HEALTH_SECONDS"):
+        return None
+    from jobsetpy.agent.supervisor import health  # most pods have none
+
+    return health.load(environ)
+
+
 def _command_of(
     argv: Sequence[str], environ: Mapping[str, str], log: Log
 ) -> tuple[list[str], StandbyRules | None]:
@@ -488,6 +526,7 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         common[VARIABLE.encode()] = os.fsencode(progress.file)
         environs = worker_environs(common, environ, rules.processes)
         with_port = sets_master_port(common, environ)
+        health = _health_rules(environ)
         client = connect(settings)
         group = _group_wait(environ, client, log=_chosen(log, choice), start=began)
     except ConfigurationError as error:
@@ -504,5 +543,6 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         with_port=with_port,
         standby=standby,
         group=group,
+        health=health,
     )
     return asyncio.run(supervisor.run())

@@ -15,6 +15,8 @@ import enum
 
 import msgspec
 
+from jobsetpy.api import keys
+
 DUMP_S = 3.0
 """Seconds that a hung worker has to dump its stacks before it is killed."""
 
@@ -219,6 +221,10 @@ class Worker:
         It must not run next to the next epoch's worker. The end of the container ends it, too.
         """
         return self._end(EXIT_UNKILLABLE) if self.phase is Phase.CLEARING else []
+
+    def unfit(self) -> list[WorkerAction]:
+        """End the pod: its machine is unfit for another epoch, and no worker runs."""
+        return self._end(keys.UNFIT_EXIT_CODE) if self.phase is Phase.WAITING else []
 
     def grace_over(self) -> list[WorkerAction]:
         """Handle the end of the grace period of the last ``ArmGrace``."""

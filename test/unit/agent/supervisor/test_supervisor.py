@@ -13,6 +13,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import textwrap
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -995,6 +996,186 @@ async def test_what_cannot_be_preloaded_runs_all_the_same(pod: Pod) -> None:
     line = await agent.logged("nothing can be preloaded, and there is no standby")
 
     assert "'sh' is not Python" in line["why"]
+
+
+# ---- the health command
+
+
+async def test_a_worker_starts_on_a_machine_that_is_fit(pod: Pod, tmp_path: Path) -> None:
+    """The command runs before each report, with the worker's environment; its output is dropped."""
+    ran = tmp_path / "ran"
+    check = f"echo $HOME $JOBSET_AGENT_POD_NAME >>{ran}; head -c 1000000 /dev/zero; echo fine"
+    given = {"HEALTH_COMMAND": check, "HOME": "/here"}
+    given = {f"JOBSET_AGENT_{name}": value for name, value in (pod.environ | given).items()}
+    script = "echo started $JOBSET_EPOCH; [ $JOBSET_EPOCH = 1 ] && exit 3; exec sleep 99"
+    async with pod.run("sh", "-c", script, HOME="/there", **given) as agent:
+        await pod.lift(1)
+        await pod.lift(2)
+        await agent.printed("started 2")
+        assert ran.read_text() == "/there\n" * 2
+        assert "fine" not in agent.out
+        assert not any("health" in line["event"] for line in agent.lines)
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("head -c 1000000 /dev/zero; echo; echo row remap failed >&2; exit 3", ("exit_code", 3)),
+        ("kill -KILL $$", ("exit_code", 137)),
+        ("echo row remap failed; exec sleep 296", ("why", "it did not end")),
+        ("yes row remap failed", ("why", "it did not end")),
+    ],
+)
+async def test_a_pod_ends_when_its_machine_is_unfit(
+    pod: Pod, command: str, found: tuple[str, object]
+) -> None:
+    """It reports no epoch, so that the barrier does not lift with it, and names the last line."""
+    given = {"HEALTH_COMMAND": command, "HEALTH_SECONDS": "0.6"}
+    async with pod.run("sh", "-c", "echo started", **given) as agent:
+        line = await agent.logged(
+            "this machine is unfit: the health command did not succeed in time"
+        )
+        assert await agent.exit_code() == 85
+
+    assert (line["level"], line[found[0]]) == ("error", found[1])
+    assert line["said"] == ("" if "KILL" in command else "row remap failed")
+    assert pod.epoch is None
+    assert agent.out == []
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("/none/nvidia-smi", "/none/nvidia-smi: not found"), ("/etc/passwd", "Permission denied")],
+)
+async def test_a_command_that_cannot_be_run_says_nothing_about_the_machine(
+    pod: Pod, command: str, said: str
+) -> None:
+    """A mistake in the annotation must not end every pod of the group; the log has it."""
+    async with pod.run("sh", "-c", "echo started; exec sleep 99", HEALTH_COMMAND=command) as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        line = await agent.logged("the health command cannot be run: this machine is not checked")
+
+    assert line["level"] == "error"
+    assert line["said"].endswith(said)
+
+
+async def test_a_standby_is_released_when_the_device_is_free(pod: Pod, tmp_path: Path) -> None:
+    """Memory of a device is released late: the report waits for it, and so does the barrier."""
+    free, tried = tmp_path / "free", tmp_path / "tried"
+    free.touch()
+    given = STANDBY | {"HEALTH_COMMAND": f"echo >>{tried}; test -e {free}", "HEALTH_SECONDS": "60"}
+    async with pod.run(*PYTHON, WORKER, **given) as agent:
+        await pod.lift(1)
+        await agent.printed("started 1")
+        ready = await agent.logged("standby ready")
+        free.unlink()
+        tried.unlink()
+        pod.status(deprecatedEpoch=1)
+        await eventually(lambda: tried.exists() and len(tried.read_text()) > 3, seconds=10)
+        assert pod.epoch == "1"
+        free.touch()
+        await pod.lift(2)
+        await agent.printed("started 2")
+        assert f"started 2 {ready['pid']}" in agent.out
+
+
+async def test_a_lift_that_comes_before_the_check_is_over_waits_for_it(
+    pod: Pod, tmp_path: Path
+) -> None:
+    """A container that the kubelet has restarted finds its epoch reported by the one before it."""
+    free = tmp_path / "free"
+    given = {"HEALTH_COMMAND": f"test -e {free}", "HEALTH_SECONDS": "60"}
+    pod.server.patch("pods", "p-0", {"metadata": {"annotations": {EPOCH: "1"}}})
+    async with pod.run("sh", "-c", "echo started; exec sleep 99", **given) as agent:
+        await agent.logged("joining")
+        pod.status(syncedEpoch=1)
+        await asyncio.sleep(0.3)  # in which a worker would have started
+        assert agent.out == []
+        free.touch()
+        await agent.printed("started")
+
+
+async def test_the_health_command_runs_while_the_worker_stops(pod: Pod, tmp_path: Path) -> None:
+    """Its time begins when the worker has ended; what succeeded before need not run again."""
+    ran, go = tmp_path / "ran", tmp_path / "go"
+    script = f"trap 'while [ ! -e {go} ]; do sleep 0.02; done; exit 1' TERM; echo started; "
+    script += "while :; do sleep 0.02; done"
+    given = {"HEALTH_COMMAND": f"echo >>{ran}", "WORKER_GRACE_SECONDS": "60"}
+    async with pod.run("sh", "-c", script, **given) as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        pod.status(deprecatedEpoch=1)
+        await eventually(lambda: ran.read_text() == "\n\n", seconds=10)
+        assert pod.epoch == "1"
+        go.touch()
+        await pod.at(2)
+
+    assert ran.read_text() == "\n\n"
+
+
+NVIDIA_SMI = """#!/bin/sh
+[ "$*" = "--query-gpu=memory.used --format=csv,noheader,nounits" ] || exit 9
+cat {folder}/used
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "fit", "said"),
+    [("3\n12", True, ""), ("3\n40960", False, "40960 MiB in use"), (None, False, "used: No such")],
+)
+async def test_the_command_of_the_page_on_accelerators(
+    pod: Pod, tmp_path: Path, used: str | None, fit: bool, said: str
+) -> None:
+    """With a program that plays nvidia-smi: memory that is in use, and a driver that fails."""
+    page = Path(__file__).parents[4].joinpath("docs/how-to/devices.md").read_text()
+    block = page.partition("in-place-restart-health-command: |\n")[2].partition("```")[0]
+    program = tmp_path / "nvidia-smi"
+    program.write_text(NVIDIA_SMI.format(folder=tmp_path))
+    program.chmod(0o755)
+    if used is not None:
+        (tmp_path / "used").write_text(f"{used}\n")
+    given = {"HEALTH_COMMAND": textwrap.dedent(block), "HEALTH_SECONDS": "0.5"}
+    given["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    async with pod.run("sh", "-c", "exec sleep 99", **given) as agent:
+        if fit:
+            await pod.at(1)
+            return
+        line = await agent.logged(
+            "this machine is unfit: the health command did not succeed in time"
+        )
+        assert await agent.exit_code() == 85
+
+    assert said in line["said"]
+
+
+async def test_a_pod_that_is_told_to_end_does_not_wait_for_its_health_command(pod: Pod) -> None:
+    """The command is killed, and the exit code is that of a pod without a worker."""
+    given = {"HEALTH_COMMAND": "exec sleep 296", "HEALTH_SECONDS": "60"}
+    async with pod.run("sh", "-c", "exit 1", **given) as agent:
+        await agent.logged("joining")
+        agent.process.send_signal(signal.SIGTERM)
+        assert await agent.exit_code() == 143
+
+    assert pod.left() == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"HEALTH_SECONDS": "3"}, "has no effect without HEALTH_COMMAND"),
+        ({"HEALTH_COMMAND": "true", "HEALTH_SECONDS": "0"}, "must be more than 0"),
+        ({"HEALTH_COMMAND": "true", "HEALTH_SECONDS": "x"}, "must be a number"),
+    ],
+)
+async def test_settings_of_the_health_command_that_cannot_be(
+    pod: Pod, variables: dict[str, str], said: str
+) -> None:
+    """They are refused with the name of the variable."""
+    async with pod.run("sh", "-c", "exit 0", **variables) as agent:
+        assert await agent.exit_code() == 2
+
+    assert said in agent.lines[-1]["error"]
 
 
 # ---- several processes

@@ -19,6 +19,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     WORKER_SETTINGS,
     Ranks,
     not_supervised,
+    read_health,
     read_processes,
     read_standby,
 )
@@ -160,6 +161,7 @@ def _processes(
             count = note(keys.IN_PLACE_PROCESSES_ANNOTATION)
             for more, wrong in (
                 read_standby(note, worker),
+                read_health(note, pod, f"{path}.template.spec"),
                 read_processes(count, template, worker, where, ranks),
             ):
                 found |= more

@@ -42,7 +42,9 @@ STANDBY_SETTINGS = (
     keys.IN_PLACE_PRELOAD_ANNOTATION,
     keys.IN_PLACE_STANDBY_DELAY_ANNOTATION,
 )
-WORKER_SETTINGS = (*STANDBY_SETTINGS, keys.IN_PLACE_PROCESSES_ANNOTATION)
+HEALTH_SETTINGS = (keys.IN_PLACE_HEALTH_ANNOTATION, keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION)
+WORKER_SETTINGS = (*STANDBY_SETTINGS, keys.IN_PLACE_PROCESSES_ANNOTATION, *HEALTH_SETTINGS)
+MAX_COMMAND = 4096
 
 _COUNT = re.compile(r"[1-9][0-9]?", re.ASCII)
 
@@ -115,6 +117,38 @@ def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[F
         "WORKER_PRELOAD": ",".join(modules or ()),
         "WORKER_STANDBY_DELAY_SECONDS": str(delay.value or ""),
     }, []
+
+
+def read_health(note: NoteReader, pod: Json, path: str) -> tuple[dict[str, str], list[FieldError]]:
+    """Return the supervisor's variables about its health command, and errors.
+
+    Args:
+        note: reads an annotation.
+        pod: spec of the pod.
+        path: field path of the pod's spec.
+    """
+    command, seconds = map(note, HEALTH_SETTINGS)
+    problems = []
+    if command.value is None:
+        if seconds.value is not None:
+            why = f"has no effect without {keys.IN_PLACE_HEALTH_ANNOTATION}: remove it"
+            problems.append(invalid(seconds.field, seconds.value, why))
+        return {}, problems
+    given = command.value if isinstance(command.value, str) else ""
+    if not given.strip() or "\0" in given or len(given) > MAX_COMMAND:
+        why = f"must be a command line for sh, at most {MAX_COMMAND} characters"
+        problems.append(invalid(command.field, given[:100], why))
+    if seconds.value is not None and not (is_seconds(seconds.value) and float(seconds.value) > 0):
+        why = f"must be a number of seconds above 0, at most {MAX_SECONDS}"
+        problems.append(invalid(seconds.field, seconds.value, why))
+    if pod.get("restartPolicy") == "OnFailure":
+        why = "a pod on an unfit machine ends, which needs restartPolicy Never"
+        problems.append(invalid(f"{path}.restartPolicy", "OnFailure", why))
+    # The kubelet replaces $(NAME) in values of variables, and reads $$ as $.
+    return {
+        "HEALTH_COMMAND": given.replace("$", "$$"),
+        "HEALTH_SECONDS": str(seconds.value or ""),
+    }, problems
 
 
 def read_processes(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection.options import HANG_SETTINGS
+from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import HEALTH_SETTINGS
 from jobsetpy.reconcilers.rules.agent_containers import (
     restarts_in_place,
     supervised,
@@ -33,7 +34,7 @@ _JUDGED = (
 
 def progress(jobset: Json) -> list[FieldError]:
     """Return errors in the annotations of a new JobSet, after injection of its agents."""
-    return [*_unserved_hangs(jobset), *_wrong(jobset, _JUDGED)]
+    return [*_unserved(jobset), *_wrong(jobset, _JUDGED)]
 
 
 def progress_update(old: Json, new: Json) -> list[FieldError]:
@@ -76,8 +77,8 @@ def _why_unserved(jobset: Json, *, needs_supervisor: bool) -> str:
     return ""
 
 
-def _unserved_hangs(jobset: Json) -> list[FieldError]:
-    """Return errors for hang annotations without effect: they configure only injected agents."""
+def _unserved(jobset: Json) -> list[FieldError]:
+    """Return errors for annotations without effect: they configure only injected agents."""
     notes = child(jobset, "metadata", "annotations")
     if keys.IN_PLACE_AGENT_ANNOTATION in notes:
         return []
@@ -95,6 +96,6 @@ def _unserved_hangs(jobset: Json) -> list[FieldError]:
     return [
         invalid(note_field(name, path), given[name], why)
         for path, given in places
-        for name in HANG_SETTINGS
+        for name in (*HANG_SETTINGS, *HEALTH_SETTINGS)
         if name in given
     ]

@@ -11,9 +11,8 @@ from jobsetpy.agent.protocol import settings as agent_settings
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection import pods as injection_pods
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
-from jobsetpy.reconcilers.restart_in_place.validation.progress import (
-    progress_update,
-)
+from jobsetpy.reconcilers.restart_in_place.validation.progress import progress as progress_problems
+from jobsetpy.reconcilers.restart_in_place.validation.progress import progress_update
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset
 
@@ -703,6 +702,59 @@ def test_standbys(notes, expected):
     } == expected
     (worker,) = pod_of(done)["containers"]
     assert worker["command"] == [keys.AGENT_PROGRAM, "python3", "train.py"]
+
+
+HEALTH = keys.IN_PLACE_HEALTH_ANNOTATION
+HEALTH_SECONDS = keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION
+
+
+def test_a_health_command():
+    """The kubelet would expand variables in its value, so that dollar signs are doubled."""
+    notes = {HEALTH: 'test -z "$(nvidia-smi)" && echo $$', HEALTH_SECONDS: "0.5"}
+    found = own_variables(injected(jobset(mode="supervisor", notes=notes)))
+
+    assert found["HEALTH_COMMAND"] == 'test -z "$$(nvidia-smi)" && echo $$$$'
+    assert found["HEALTH_SECONDS"] == "0.5"
+
+
+@pytest.mark.parametrize(
+    ("notes", "field", "said"),
+    [
+        ({HEALTH: " "}, HEALTH, "must be a command line"),
+        ({HEALTH: "x" * 4097}, HEALTH, "at most 4096"),
+        ({HEALTH: "true\0"}, HEALTH, "must be a command line"),
+        ({HEALTH: 1}, HEALTH, "must be a command line"),
+        ({HEALTH: "true", HEALTH_SECONDS: "0"}, HEALTH_SECONDS, "above 0"),
+        ({HEALTH: "true", HEALTH_SECONDS: "2s"}, HEALTH_SECONDS, "above 0"),
+        ({HEALTH_SECONDS: "2"}, HEALTH_SECONDS, "no effect"),
+    ],
+)
+def test_health_commands_that_cannot_be(notes, field, said):
+    """Refused with the annotation and what would be right."""
+    (problem,) = inject(jobset(mode="supervisor", notes=notes), image=IMAGE).problems
+
+    assert field in problem.field
+    assert said in str(problem)
+
+
+def test_a_health_command_needs_pods_that_end():
+    """A kubelet that restarts the container would keep the pod on its unfit machine."""
+    obj = jobset(mode="supervisor", notes={HEALTH: "true"})
+    pod_of(obj)["restartPolicy"] = "OnFailure"
+    (problem,) = inject(obj, image=IMAGE).problems
+
+    assert problem.field.endswith("template.spec.restartPolicy")
+    assert "unfit" in str(problem)
+
+
+@pytest.mark.parametrize("mode", ["sidecar", None])
+def test_a_health_command_without_a_supervisor_is_refused(mode):
+    """A sidecar runs nothing in the worker's container; without an agent nothing does."""
+    obj = jobset(mode=mode, notes={HEALTH: "true"})
+    problems = inject(obj, image=IMAGE).problems if mode else progress_problems(obj)
+
+    assert HEALTH in str(problems[0])
+    assert "no effect" in str(problems[0])
 
 
 def test_processes():

@@ -1,0 +1,252 @@
+"""Health command: the user's own check that this machine is fit for the next epoch.
+
+A shell command line that runs in the worker's container, between the stop of a worker and the
+report of the next epoch, and before the first report of a pod. It exits with 0 if the machine is
+fit: devices answer, their memory is free again, file systems respond.
+
+The command starts when the worker is asked to stop, in parallel with its grace period. Once nothing
+of the worker is left, it has a limited time to succeed, in which it is repeated: the memory of a
+device is often released only after its process has ended. The report waits for it, and with it the
+barrier, so neither a worker nor a standby process starts on a machine that is unfit.
+
+Decisions on commands that go wrong:
+
+* One that fails or does not end within the time: the machine is unfit, and the pod ends.
+* One that cannot be run (exit code 126 or 127, or no shell): that is a mistake in the command or
+  the image and says nothing about the machine. It is logged as an error, and the worker starts.
+* Its output is read to its end and discarded but for the last line, which is logged on failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from jobsetpy.agent.protocol.log import Log
+from jobsetpy.agent.protocol.settings import ConfigurationError
+from jobsetpy.agent.supervisor.last_words import printable
+from jobsetpy.agent.supervisor.processes import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Processes
+from jobsetpy.agent.supervisor.worker_settings import seconds_of
+
+DEFAULT_SECONDS: Final = 2.0
+FIRST_PAUSE_S: Final = 0.1
+MAX_PAUSE_S: Final = 1.0
+_KEPT: Final = 2048
+"""Bytes of the end of the output that are kept."""
+
+
+class HealthRules(msgspec.Struct, frozen=True, kw_only=True):
+    """User's settings for the health command.
+
+    Args:
+        command: command line for ``/bin/sh``.
+        seconds: time in which it must succeed once nothing of the worker is left.
+    """
+
+    command: str
+    seconds: float = DEFAULT_SECONDS
+
+
+def load(environ: Mapping[str, str]) -> HealthRules | None:
+    """Read ``HEALTH_COMMAND`` and ``HEALTH_SECONDS``; ``None`` for no command.
+
+    Raises:
+        ConfigurationError: the time is not a number, or there is no command.
+    """
+    command = environ.get("HEALTH_COMMAND", "")
+    if not command.strip():
+        if environ.get("HEALTH_SECONDS"):
+            raise ConfigurationError("HEALTH_SECONDS has no effect without HEALTH_COMMAND")
+        return None
+    seconds = seconds_of(environ, "HEALTH_SECONDS", DEFAULT_SECONDS)
+    if not seconds:
+        raise ConfigurationError("HEALTH_SECONDS must be more than 0")
+    return HealthRules(command=command, seconds=seconds)
+
+
+class Health:
+    """Checks with the health command, one for each report.
+
+    Args:
+        processes: runs the command, aside from the worker.
+        environ: its environment.
+        rules: the user's settings.
+        log: log for failures.
+        on_unfit: called once the time is over, at most once.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        environ: Mapping[bytes, bytes],
+        rules: HealthRules,
+        *,
+        log: Log,
+        on_unfit: Callable[[], None],
+    ) -> None:
+        self._processes = processes
+        self._environ = environ
+        self._rules = rules
+        self._log = log
+        self._on_unfit = on_unfit
+        self._fit = False
+        self._closed = False
+        self._then: list[Callable[[], None]] = []
+        self._deadline: asyncio.TimerHandle | None = None
+        self._next: asyncio.TimerHandle | None = None
+        self._pause = FIRST_PAUSE_S
+        self._pid = 0
+        self._reader = -1
+        self._output = b""
+        self._result: dict[str, object] = {}
+
+    def begin(self) -> None:
+        """Start a check: the worker is about to stop, or the pod has just started."""
+        if not self._closed and not self._fit and not self._pid and self._next is None:
+            self._run()
+
+    def when_fit(self, then: Callable[[], None]) -> None:
+        """Call ``then`` once the check has succeeded; nothing of the worker is left."""
+        if self._closed:
+            return
+        self._then.append(then)
+        if self._fit:
+            self._finish()
+        elif self._deadline is None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(self._rules.seconds, self._over)
+            self.begin()
+
+    def after(self, then: Callable[[], None]) -> None:
+        """Call ``then`` after the callbacks that wait for a check, or immediately if none does."""
+        if self._then:
+            self._then.append(then)
+        elif not self._closed:
+            then()
+
+    def forget(self) -> None:
+        """Forget the callbacks that wait: what they would do is outdated. The check continues."""
+        self._then.clear()
+
+    def close(self) -> None:
+        """Kill the command and start no other: the pod ends."""
+        self._closed = True
+        self._then.clear()
+        self._disarm()
+        self._processes.kill_aside(self._pid)
+
+    def _run(self) -> None:
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._output = b""
+        try:
+            os.set_blocking(writer, True)
+            command = ["/bin/sh", "-c", self._rules.command]
+            self._pid = self._processes.start_aside(
+                self._environ, self._ended, command=command, output=writer
+            )
+        except OSError as error:
+            os.close(reader)
+            self._unusable(error=str(error))
+            return
+        finally:
+            os.close(writer)
+        self._reader = reader
+        loop = asyncio.get_running_loop()
+        loop.add_reader(reader, self._read)
+        self._next = loop.call_later(self._rules.seconds, self._late)
+
+    def _read(self) -> bool:
+        """Read a part of the output, keep its end; return False if there is none now."""
+        try:
+            data = os.read(self._reader, 65536)
+        except BlockingIOError:
+            return False
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._reader)
+            return False
+        self._output = (self._output + data)[-_KEPT:]
+        return True
+
+    def _late(self) -> None:
+        """Kill a run that takes too long."""
+        self._next = None
+        self._result = {"why": "it did not end", "said": self._last_line()}
+        self._processes.kill_aside(self._pid)
+
+    def _ended(self, code: int) -> None:
+        late = self._next is None
+        self._pid = 0
+        # At most what a pipe holds: a process that the command has left may write for ever.
+        self._read()
+        asyncio.get_running_loop().remove_reader(self._reader)
+        os.close(self._reader)
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        if self._closed:
+            return
+        if code in {EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE} and not late:
+            self._unusable(exit_code=code, said=self._last_line())
+        elif code == 0 and not late:
+            self._succeeded()
+        else:
+            if not late:
+                self._result = {"exit_code": code, "said": self._last_line()}
+            if self._deadline is not None:
+                loop = asyncio.get_running_loop()
+                self._next = loop.call_later(self._pause, self._again)
+                self._pause = min(2 * self._pause, MAX_PAUSE_S)
+
+    def _again(self) -> None:
+        self._next = None
+        self._run()
+
+    def _last_line(self) -> str:
+        lines = self._output.decode("utf-8", "replace").split("\n")
+        return next((text for line in reversed(lines) if (text := printable(line))), "")
+
+    def _unusable(self, **fields: object) -> None:
+        self._log(
+            "the health command cannot be run: this machine is not checked",
+            level="error",
+            command=printable(self._rules.command),
+            **fields,
+        )
+        self._succeeded()
+
+    def _succeeded(self) -> None:
+        self._fit = True
+        self._disarm()
+        if self._then:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Call the callbacks that wait; the next report has a check of its own."""
+        self._fit = False
+        self._pause = FIRST_PAUSE_S
+        then, self._then = self._then, []
+        for each in then:
+            each()
+
+    def _over(self) -> None:
+        self._deadline = None
+        self._result = self._result or {"why": "it did not end"}
+        self._log(
+            "this machine is unfit: the health command did not succeed in time",
+            level="error",
+            command=printable(self._rules.command),
+            seconds=self._rules.seconds,
+            **self._result,
+        )
+        self.close()
+        self._on_unfit()
+
+    def _disarm(self) -> None:
+        for timer in (self._deadline, self._next):
+            if timer is not None:
+                timer.cancel()
+        self._deadline = self._next = None
