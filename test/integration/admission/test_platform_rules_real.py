@@ -33,8 +33,8 @@ def quota(**hard: str) -> dict:
     return {"kind": "ResourceQuota", "spec": {"hard": hard}}
 
 
-def limit_range(**rule) -> dict:
-    return {"kind": "LimitRange", "spec": {"limits": [{"type": "Container", **rule}]}}
+def limit_range(kind: str = "Container", **rule) -> dict:
+    return {"kind": "LimitRange", "spec": {"limits": [{"type": kind, **rule}]}}
 
 
 def policy(expression: str) -> str:
@@ -51,6 +51,10 @@ DEFAULTS = limit_range(
     defaultRequest={"cpu": "200m", "memory": "128Mi"},
     maxLimitRequestRatio={"cpu": "4", "memory": "4"},
 )
+POD_MAXIMUM = limit_range("Pod", max={"cpu": "1", "memory": "1Gi"})
+POD_MINIMUM = limit_range("Pod", min={"cpu": "250m", "memory": "256Mi"})
+POD_RATIO = limit_range("Pod", maxLimitRequestRatio={"cpu": "4", "memory": "4"})
+POD_SPARE = limit_range("Pod", max={"cpu": "300m", "memory": "192Mi"})
 HAS_LIMITS = policy(
     "has(c.resources) && has(c.resources.limits) && 'cpu' in c.resources.limits"
     " && 'memory' in c.resources.limits && 'cpu' in c.resources.requests"
@@ -86,6 +90,15 @@ RULES = {
     "ratio": (RATIO, BURSTABLE),
     "ratio, Guaranteed": (RATIO, GUARANTEED),
     "defaults and ratio": (DEFAULTS, {}),
+    "maximum of the pod": (POD_MAXIMUM, BURSTABLE),
+    "maximum of the pod, requests only": (
+        POD_MAXIMUM,
+        {"limits": BURSTABLE["limits"], "requests": {"cpu": "1", "memory": "512Mi"}},
+    ),
+    "maximum of the pod with a margin, Guaranteed": (POD_SPARE, GUARANTEED),
+    "minimum of the pod": (POD_MINIMUM, BURSTABLE),
+    "ratio of the pod": (POD_RATIO, BURSTABLE),
+    "ratio of the pod, Guaranteed": (POD_RATIO, GUARANTEED),
     "limits of every container": (HAS_LIMITS, BURSTABLE),
     "read-only root": (READ_ONLY, BURSTABLE),
     "no privileges": (UNPRIVILEGED, BURSTABLE),

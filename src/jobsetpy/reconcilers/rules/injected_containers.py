@@ -164,24 +164,27 @@ def _registry(image: str) -> str:
 
 
 def resources_for(
-    pod: Json, settings: ContainerDefaults, limit_ranges: Iterable[Json] = ()
+    pod: Json,
+    settings: ContainerDefaults,
+    limit_ranges: Iterable[Json] = (),
+    *,
+    sidecar: bool = False,
 ) -> dict[str, Any]:
     """Return ``resources`` of a container that is added to ``pod``; {} if it needs none.
 
-    Guarantees: the pod's QoS class stays; a LimitRange of containers that all others satisfy is
-    satisfied.
+    Guarantees: the pod's QoS class stays; a LimitRange that the pod satisfies without the container
+    is satisfied with it, except a maximum of the type Pod that leaves no capacity for a sidecar
+    in a pod of class Guaranteed: without an amount it would lose its class.
 
     Args:
         pod: spec of the pod, without the container.
         settings: amounts to request.
         limit_ranges: specs of the namespace's LimitRanges.
+        sidecar: it runs next to the workers, so that its amounts are added to theirs.
     """
-    rules = [
-        rule
-        for each in limit_ranges
-        for _, rule in objects(each, "limits")
-        if text(rule, "type") == "Container"
-    ]
+    all_rules = [rule for each in limit_ranges for _, rule in objects(each, "limits")]
+    rules = [rule for rule in all_rules if text(rule, "type") == "Container"]
+    pod_rules = [rule for rule in all_rules if text(rule, "type") == "Pod"]
     others = [_defaulted(child(each, "resources"), rules) for each in containers(pod)]
     guaranteed = all(_is_guaranteed(each) for each in others)
     requests, limits = {}, {}
@@ -196,16 +199,37 @@ def resources_for(
             amount = limit
         elif limited:
             limit = max(amount, limit, key=quantity)
-        requests[name], bound = _within(rules, name, amount, limit if limited else None)
-        if bound is not None:
+        request, bound = _within(rules, name, amount, limit if limited else None)
+        # With the ratio of each container, the pod's sums have it as well.
+        request = _with_ratio(pod_rules, name, request, bound)
+        if bound is not None and equal:
+            request = bound
+        beside = _beside(pod, rules, sidecar=sidecar)
+        if equal or _fits(pod_rules, name, request, [child(each, "requests") for each in beside]):
+            requests[name] = request
+        if bound is not None and (
+            equal or _fits(pod_rules, name, bound, [child(each, "limits") for each in beside])
+        ):
             limits[name] = bound
-            if equal:
-                requests[name] = bound
-    return {"resources": {"limits": limits, "requests": requests}} if limits else _only(requests)
+    found = {"limits": limits, "requests": requests}
+    return {"resources": kept} if (kept := {k: v for k, v in found.items() if v}) else {}
 
 
-def _only(requests: Mapping[str, str]) -> dict[str, Any]:
-    return {"resources": {"requests": requests}} if requests else {}
+def _beside(pod: Json, rules: Sequence[Json], *, sidecar: bool) -> list[Json]:
+    """Return resources of the containers that run at the same time as an added one."""
+    running = [each for _, each in objects(pod, "containers")] if sidecar else []
+    running += [
+        each for _, each in objects(pod, "initContainers") if each.get("restartPolicy") == "Always"
+    ]
+    return [_defaulted(child(each, "resources"), rules) for each in running]
+
+
+def _fits(rules: Sequence[Json], name: str, amount: str, others: Sequence[Json]) -> bool:
+    """Return whether a pod's sum is within its maximum with one more amount."""
+    amounts = [quantity(each[name]) for each in others if name in each]
+    total = sum((each for each in amounts if isinstance(each, Decimal)), Decimal(quantity(amount)))
+    maximums = [quantity(child(rule, "max").get(name)) for rule in rules]
+    return all(total <= most for most in maximums if isinstance(most, Decimal))
 
 
 def _defaulted(resources: Json, rules: Sequence[Json]) -> dict[str, dict[str, Any]]:
@@ -238,12 +262,18 @@ def _within(
         if most is not None:
             request = min(request, str(most), key=quantity)
             limit = None if limit is None else min(limit, str(most), key=quantity)
+    return _with_ratio(rules, name, request, limit), limit
+
+
+def _with_ratio(rules: Sequence[Json], name: str, request: str, limit: str | None) -> str:
+    """Return a request, raised where a LimitRange bounds the ratio of limit to request."""
+    for rule in rules:
         ratio = quantity(child(rule, "maxLimitRequestRatio").get(name))
         if isinstance(ratio, Decimal) and ratio > 0 and limit is not None:
             needed = quantity(limit) / ratio
             if quantity(request) < needed:
                 request = _written(name, needed)
-    return request, limit
+    return request
 
 
 def _written(name: str, amount: Decimal) -> str:

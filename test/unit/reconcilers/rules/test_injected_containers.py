@@ -26,9 +26,10 @@ MINIMUM = {"type": "Container", "min": {"cpu": "100m", "memory": "64Mi"}}
 RATIO = {"type": "Container", "maxLimitRequestRatio": {"cpu": "4", "memory": "4"}}
 
 
-def resources(*containers: dict, rules=(), settings=None, kind="containers") -> dict:
+def resources(*containers: dict, rules=(), settings=None, kind="containers", sidecar=False) -> dict:
     pod = {kind: [{"name": "c", "resources": each} for each in containers]}
-    found = resources_for(pod, settings or ContainerDefaults(), [{"limits": list(rules)}])
+    defaults = settings or ContainerDefaults()
+    found = resources_for(pod, defaults, [{"limits": list(rules)}], sidecar=sidecar)
     return found.get("resources", {})
 
 
@@ -95,6 +96,46 @@ GUARANTEED = amounts(LIMITS, LIMITS)
 def test_resources_follow_the_pod_and_the_namespace(containers, rules, wanted):
     """Limits where all have them, requests where any has, within each LimitRange."""
     assert resources(*containers, rules=rules) == wanted
+
+
+BURSTABLE = {"limits": BOTH, "requests": SMALL}
+POD_MAX = {"type": "Pod", "max": BOTH}
+POD_RATIO = {"type": "Pod", "maxLimitRequestRatio": {"cpu": "5", "memory": "10"}}
+
+
+@pytest.mark.parametrize(
+    ("containers", "rules", "wanted"),
+    [
+        ([BURSTABLE], [{"type": "Pod", "max": {"cpu": "2100m", "memory": "2Gi"}}], LIMITS),
+        (
+            [BURSTABLE],
+            [{"type": "Pod", "max": {"cpu": "2099m", "memory": "2Gi"}}],
+            {"memory": "64Mi"},
+        ),
+        ([BURSTABLE], [POD_MAX], {}),
+        # Its class would be lost: the pod is refused, and the condition gives the rule.
+        ([{"limits": BOTH}], [POD_MAX], LIMITS),
+    ],
+)
+def test_a_sidecar_states_no_limit_when_the_pods_maximum_leaves_none(containers, rules, wanted):
+    """The sum of a pod's limits is judged; containers without one add nothing to it."""
+    assert resources(*containers, rules=rules, sidecar=True).get("limits", {}) == wanted
+
+
+def test_a_sidecar_states_no_request_when_the_pods_maximum_leaves_none():
+    """The sum of requests is judged as well."""
+    assert resources({"requests": BOTH}, rules=[POD_MAX], sidecar=True) == {}
+
+
+def test_an_init_container_keeps_its_limits_when_workers_take_the_pods_maximum():
+    """It ends before they start, so nothing is added to theirs."""
+    assert resources(BURSTABLE, rules=[POD_MAX]) == amounts(REQUESTS, LIMITS)
+
+
+def test_a_pods_ratio_raises_the_request():
+    """With the ratio of each container, the sums have it as well."""
+    wanted = amounts({"cpu": "20m", "memory": "32Mi"}, LIMITS)
+    assert resources(BURSTABLE, rules=[POD_RATIO], sidecar=True) == wanted
 
 
 def test_init_containers_count_as_well():

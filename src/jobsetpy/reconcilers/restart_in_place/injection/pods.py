@@ -67,7 +67,7 @@ def add_sidecar(pod: dict[str, Any], options: Options, agent_container: AgentCon
     epoch when everything before them is done.
     """
     port = options.barrier_port
-    agent = _container(pod, agent_container) | {
+    agent = _container(pod, agent_container, sidecar=True) | {
         "restartPolicy": "Always",
         "restartPolicyRules": [_restart_all("NotIn", HARMLESS_EXIT_CODES)],
         "ports": [{"containerPort": port, "name": "jobset-barrier", "protocol": "TCP"}],
@@ -140,13 +140,13 @@ def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]
     ]
 
 
-def _container(pod: Json, agent: AgentContainer) -> dict[str, Any]:
+def _container(pod: Json, agent: AgentContainer, *, sidecar: bool = False) -> dict[str, Any]:
     return {
         "name": keys.AGENT_NAME,
         "image": agent.image,
         # The default for the tag `latest` would query the registry at each start of each pod.
         "imagePullPolicy": "IfNotPresent",
-        **resources_for(pod, agent.settings, agent.limit_ranges),
+        **resources_for(pod, agent.settings, agent.limit_ranges, sidecar=sidecar),
         "securityContext": _security(pod),
     }
 
