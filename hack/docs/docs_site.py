@@ -49,6 +49,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/how-to/operate",
         "docs/how-to/alerts",
         "docs/how-to/upgrade",
+        "docs/how-to/migrate",
         "docs/how-to/troubleshooting",
         "docs/how-to/release",
     ),

@@ -1,0 +1,356 @@
+"""JobSets of the controller written in Go, taken over in each phase, and handed back.
+
+The control plane and the Job controller are real; what the other controller leaves behind and reads
+is that of its API's documents (``support.others.go_objects``). Pods have no kubelet: the test says
+how they end.
+"""
+
+import json
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
+from jobsetpy.errors import NotFoundError
+from support import patience
+from support.cluster.account import manager_kubeconfig
+from support.cluster.manager_process import ManagerProcess
+from support.others import go_objects
+from support.others.go_objects import condition
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
+
+NAME = "js"
+ALL = ("js-a-0", "js-b-0", "js-b-1")
+LIMIT_S = 30.0
+RESTARTING = condition(
+    "RestartingJobSet",
+    "True",
+    "DefaultFailurePolicy",
+    "applying RestartJobSet failure policy action (first failed job: js-b-1)",
+)
+SUSPENDED = condition("Suspended", "True", "SuspendedJobs", "jobset is suspended")
+RESTARTED = {"restarts": 1, "restartsCountTowardsMax": 1}
+
+
+class Life:
+    """One JobSet, its Jobs, and the managers that take turns."""
+
+    def __init__(self, client, namespace, manager):
+        self.client, self.namespace, self.manager = client, namespace, manager
+
+    async def send(self, method, path, body=None, kind="application/json"):
+        data = None if body is None else json.dumps(body).encode()
+        request = HttpRequest(method=method, path=path, body=data, content_type=kind)
+        return json.loads((await self.client.raw(request)).body)
+
+    async def read(self):
+        return await self.send("GET", JobSet.RESOURCE.path(self.namespace, NAME))
+
+    async def jobs(self):
+        """Jobs of the JobSet by name."""
+        items = (await self.send("GET", Job.RESOURCE.path(self.namespace)))["items"]
+        return {each["metadata"]["name"]: each for each in items}
+
+    async def uids(self):
+        return {name: job["metadata"]["uid"] for name, job in (await self.jobs()).items()}
+
+    async def go_creates(self, **spec):
+        """Create the JobSet as its user and that controller's webhook do."""
+        path = JobSet.RESOURCE.path(self.namespace)
+        return await self.send("POST", path, go_objects.jobset(NAME, **spec))
+
+    async def go_adds(self, stored, *jobs, **more):
+        """Create Jobs, each given as ``a/0``."""
+        path = Job.RESOURCE.path(self.namespace)
+        for each in jobs:
+            name, _, index = each.partition("/")
+            await self.send("POST", path, go_objects.job(stored, name, int(index), **more))
+
+    async def go_reports(self, *conditions, **status):
+        """Write the status, all of it, as an update without other fields."""
+        body = await self.read()
+        body["status"] = {"restarts": 0, **status}
+        if conditions:
+            body["status"]["conditions"] = list(conditions)
+        path = JobSet.RESOURCE.path(self.namespace, NAME, "status")
+        await self.send("PUT", path, body)
+
+    async def end(self, job, phase):
+        """Have a Job's pod end, and return when the Job controller has seen it."""
+
+        async def pods():
+            items = (await self.client.list_page(Pod, self.namespace)).items
+            return [pod for pod in items if pod.metadata.name.startswith(f"{job}-0-")]
+
+        (pod,) = await patience.eventually(pods, LIMIT_S, poll_s=0.1)
+        path = f"{Pod.RESOURCE.path(self.namespace, pod.metadata.name)}/status"
+        body = {"status": {"phase": phase}}
+        await self.send("PATCH", path, body, "application/merge-patch+json")
+
+        async def seen():
+            status = (await self.jobs())[job]["status"]
+            kinds = {each["type"] for each in status.get("conditions", ())}
+            return kinds & {"Complete", "Failed"}
+
+        await patience.eventually(seen, LIMIT_S, poll_s=0.1)
+
+    async def until(self, look, what):
+        """Wait until ``look`` is true of the JobSet and its Jobs."""
+
+        async def found():
+            return look(await self.read(), await self.jobs())
+
+        try:
+            await patience.eventually(found, LIMIT_S, poll_s=0.1)
+        except AssertionError as error:
+            error.add_note(f"waited for {what}: {json.dumps((await self.read()).get('status'))}")
+            raise
+
+    async def settled(self):
+        """Return when the manager that runs has written nothing for a while."""
+        versions = []
+
+        async def quiet():
+            jobs = await self.jobs()
+            found = [await self.read(), *jobs.values()]
+            versions.append([each["metadata"]["resourceVersion"] for each in found])
+            return len(versions) > 10 and versions[-1] == versions[-10]
+
+        await patience.eventually(quiet, LIMIT_S, poll_s=0.1)
+
+
+@pytest.fixture
+async def life(cluster, client, namespace, tmp_path):
+    """A namespace, and a manager that does not run yet."""
+    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
+    manager = ManagerProcess(own, tmp_path / "manager.log")
+    yield Life(client, namespace, manager)
+    if manager.process is not None:
+        await manager.stop()
+
+
+def at_attempt(attempt, *names):
+    """Whether these Jobs are there, all of one attempt, and none of them is being deleted."""
+
+    def look(_, jobs):
+        live = {
+            name: job["metadata"]["labels"][keys.RESTART_ATTEMPT]
+            for name, job in jobs.items()
+            if "deletionTimestamp" not in job["metadata"]
+        }
+        return live == dict.fromkeys(names, str(attempt))
+
+    return look
+
+
+def holds(jobset, kind):
+    """Whether a condition is true."""
+    found = jobset.get("status", {}).get("conditions", ())
+    return any(each["type"] == kind and each["status"] == "True" for each in found)
+
+
+# -- phases: each leaves a JobSet as that controller does, and returns what has to come ------------
+
+
+async def starting(life):
+    """Two of three Jobs have been created; there is no status yet."""
+    stored = await life.go_creates()
+    await life.go_adds(stored, "a/0", "b/0")
+    return at_attempt(0, *ALL), 0
+
+
+async def running(life):
+    """All Jobs are there."""
+    stored = await life.go_creates()
+    await life.go_adds(stored, "a/0", "b/0", "b/1")
+    await life.go_reports()
+    return at_attempt(0, *ALL), 0
+
+
+async def in_order(life):
+    """The second ReplicatedJob waits for the first one."""
+    stored = await life.go_creates(startupPolicy={"startupPolicyOrder": "InOrder"})
+    await life.go_adds(stored, "a/0")
+    what = ("InOrderStartupPolicyInProgress", "in order startup policy is in progress")
+    await life.go_reports(condition("StartupPolicyInProgress", "True", *what))
+    return at_attempt(0, "js-a-0"), 0
+
+
+async def a_job_has_failed(life):
+    """A Job has failed, and nothing was done about it yet."""
+    stored = await life.go_creates()
+    await life.go_adds(stored, "a/0", "b/0", "b/1")
+    await life.go_reports()
+    await life.end("js-b-1", "Failed")
+    return at_attempt(1, *ALL), 1
+
+
+async def restart_counted(life):
+    """The restart is in the status; all Jobs are still those of before."""
+    stored = await life.go_creates()
+    await life.go_adds(stored, "a/0", "b/0", "b/1")
+    await life.end("js-b-1", "Failed")
+    await life.go_reports(RESTARTING, **RESTARTED)
+    return at_attempt(1, *ALL), 1
+
+
+async def restart_half_done(life):
+    """One Job is new, one is old, one is missing."""
+    stored = await life.go_creates()
+    await life.go_adds(stored, "a/0", attempt=1)
+    await life.go_adds(stored, "b/0")
+    await life.go_reports(RESTARTING, **RESTARTED)
+    return at_attempt(1, *ALL), 1
+
+
+async def blocking_restart(life):
+    """All Jobs have to be gone before one is created; some are."""
+    policy = {"maxRestarts": 3, "restartStrategy": "BlockingRecreate"}
+    stored = await life.go_creates(failurePolicy=policy)
+    await life.go_adds(stored, "b/1")
+    await life.go_reports(RESTARTING, **RESTARTED)
+    return at_attempt(1, *ALL), 1
+
+
+async def suspended(life):
+    """Nothing runs; it does when the user says so."""
+    stored = await life.go_creates(suspend=True)
+    await life.go_adds(stored, "a/0", "b/0", "b/1", suspend=True)
+    await life.go_reports(SUSPENDED)
+    return (
+        lambda jobset, jobs: (
+            holds(jobset, "Suspended")
+            and set(jobs) == set(ALL)
+            and all(job["spec"]["suspend"] for job in jobs.values())
+        ),
+        0,
+    )
+
+
+async def being_suspended(life):
+    """The user has suspended it; one of the Jobs is."""
+    stored = await life.go_creates(suspend=True)
+    await life.go_adds(stored, "a/0", suspend=True)
+    await life.go_adds(stored, "b/0", "b/1")
+    await life.go_reports()
+    return (
+        lambda jobset, jobs: (
+            holds(jobset, "Suspended") and all(job["spec"]["suspend"] for job in jobs.values())
+        ),
+        0,
+    )
+
+
+async def failed(life):
+    """It has failed; the Jobs that still run have not been deleted yet."""
+    stored = await life.go_creates(failurePolicy={"maxRestarts": 0, "restartStrategy": "Recreate"})
+    await life.go_adds(stored, "a/0", "b/0", "b/1")
+    await life.end("js-b-1", "Failed")
+    text = "jobset failed due to reaching max number of restarts (first failed job: js-b-1)"
+    has_failed = condition("Failed", "True", "ReachedMaxRestarts", text)
+    await life.go_reports(has_failed, terminalState="Failed")
+    return lambda jobset, jobs: set(jobs) == {"js-b-1"} and holds(jobset, "Failed"), 0
+
+
+PHASES = (
+    starting,
+    running,
+    in_order,
+    a_job_has_failed,
+    restart_counted,
+    restart_half_done,
+    blocking_restart,
+    suspended,
+    being_suspended,
+    failed,
+)
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
+async def test_a_jobset_goes_on_when_it_is_taken_over_and_handed_back(life, phase):
+    """No Job that may stay is replaced, no restart is counted twice, in both directions."""
+    wanted, restarts = await phase(life)
+    before = await life.jobs()
+    stays = {
+        name: job["metadata"]["uid"]
+        for name, job in before.items()
+        if int(job["metadata"]["labels"][keys.RESTART_ATTEMPT]) == restarts and phase is not failed
+    }
+
+    await life.manager.start()
+    await life.until(wanted, phase.__name__)
+    await life.settled()
+    found = await life.uids()
+    assert {name: found.get(name) for name in stays} == stays
+    assert (await life.read())["status"].get("restarts", 0) == restarts
+
+    # Back: that controller reads its own fields, prunes ours, and has nothing to do.
+    await life.manager.stop()
+    stored = await life.read()
+    jobs = await life.jobs()
+    steps = go_objects.next_steps(stored, list(jobs.values()))
+    waits = ["js-b-0", "js-b-1"] if phase is in_order else []
+    assert steps == {"delete": [], "create": waits}
+    kept = {k: v for k, v in stored["status"].items() if k in go_objects.STATUS_FIELDS}
+    await life.go_reports(**kept)
+
+    # And here again.
+    await life.manager.start()
+    await life.settled()
+    await life.until(wanted, phase.__name__)
+    assert await life.uids() == found
+    assert (await life.read())["status"].get("restarts", 0) == restarts
+
+
+async def test_a_suspended_jobset_is_resumed_in_its_jobs_when_it_was_taken_over(life):
+    """Jobs of the other controller run then; they are not made again."""
+    await suspended(life)
+    before = await life.uids()
+    await life.manager.start()
+    patch = {"spec": {"suspend": False}}
+    await life.client.merge_patch(JobSet, life.namespace, NAME, patch)
+    await life.until(
+        lambda jobset, jobs: (
+            not any(job["spec"]["suspend"] for job in jobs.values())
+            and not holds(jobset, "Suspended")
+        ),
+        "all Jobs to be resumed",
+    )
+    assert await life.uids() == before
+
+
+async def test_a_finished_jobset_is_deleted_when_its_time_is_over_since_it_finished(life):
+    """The other controller's condition starts the time, not the take-over."""
+    stored = await life.go_creates(ttlSecondsAfterFinished=3600)
+    await life.go_adds(stored, "a/0", "b/0", "b/1")
+    text = "jobset completed successfully"
+    done = condition("Completed", "True", "AllJobsCompleted", text, ago_s=3590)
+    await life.go_reports(done, terminalState="Completed")
+    await life.manager.start()
+
+    async def gone():
+        try:
+            await life.read()
+        except NotFoundError:
+            return True
+        return False
+
+    await patience.eventually(gone, LIMIT_S, poll_s=0.2)
+
+
+async def test_a_finished_jobset_stays_when_its_time_is_not_over(life):
+    """Of two, the one whose time has passed is deleted."""
+    stored = await life.go_creates(ttlSecondsAfterFinished=3600)
+    await life.go_adds(stored, "a/0")
+    text = "jobset completed successfully"
+    done = condition("Completed", "True", "AllJobsCompleted", text, ago_s=60)
+    await life.go_reports(done, terminalState="Completed")
+    await life.manager.start()
+    await life.settled()
+    stored = await life.read()
+    assert "deletionTimestamp" not in stored["metadata"]
+    assert stored["status"]["terminalState"] == "Completed"
