@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from typing import Any
@@ -67,12 +68,9 @@ class NetworkPolicies:
 
     async def refused(self, namespace: str) -> int:
         """Return the number of packets that were refused of or to pods of a namespace."""
-        shown = json.loads(await self._run(f"list table inet {TABLE}\n", "--json"))
-        return sum(
-            entry["rule"]["expr"][-2]["counter"]["packets"]
-            for entry in shown["nftables"]
-            if entry.get("rule", {}).get("comment") == f"refused in {namespace}"
-        )
+        shown = await self._run(f"list table inet {TABLE}\n")
+        found = re.findall(rf'counter packets (\d+) .*"refused in {namespace}"', shown)
+        return sum(map(int, found))
 
     async def _find_services(self) -> None:
         path = "/api/v1/namespaces/default"
@@ -115,10 +113,10 @@ class NetworkPolicies:
         answer = await self._client.raw(HttpRequest(method="GET", path=path))
         return list(json.loads(answer.body)["items"])
 
-    async def _run(self, text: str, *flags: str) -> str:
+    async def _run(self, text: str) -> str:
         done = await asyncio.to_thread(
             subprocess.run,
-            [*self._nft, *flags, "-f", "-"],
+            [*self._nft, "-f", "-"],
             input=text,
             capture_output=True,
             text=True,

@@ -24,9 +24,13 @@ def header(path: str) -> list[str]:
 
 
 def containers(path: str) -> list[dict]:
-    """Every container of a manifest's JobSet."""
-    documents = yaml.safe_load_all((EXAMPLES / path).read_text())
-    (jobset,) = (each for each in documents if each["kind"] == "JobSet")
+    """Every container of a manifest's JobSet, or of a runtime's template for one."""
+    documents = list(yaml.safe_load_all((EXAMPLES / path).read_text()))
+    jobsets = [each for each in documents if each["kind"] == "JobSet"]
+    jobsets += [
+        each["spec"]["template"] for each in documents if each["kind"] == "ClusterTrainingRuntime"
+    ]
+    (jobset,) = jobsets
     pods = [each["template"]["spec"]["template"] for each in jobset["spec"]["replicatedJobs"]]
     kinds = ("initContainers", "containers")
     return [each for pod in pods for kind in kinds for each in pod["spec"].get(kind, ())]
