@@ -74,6 +74,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "charts/jobsetpy/README",
         "examples/README",
         "bench/README",
+        "test/README",
         "docs/reference/runtime",
         "docs/reference/testing",
     ),
