@@ -21,10 +21,10 @@ RECORDED = {
     "src": {
         DOCSTRING: 33,
         "told of": 0,
-        "anew": 8,
-        "so many, so often, so long": 5,
+        "anew": 1,
+        "so many, so often, so long": 3,
         "see there": 0,
-        "nobody, somebody": 8,
+        "nobody, somebody": 4,
     },
     "hack": {
         DOCSTRING: 0,
@@ -44,11 +44,11 @@ RECORDED = {
     },
     "docs": {
         DOCSTRING: 0,
-        "told of": 6,
-        "anew": 9,
-        "so many, so often, so long": 3,
+        "told of": 5,
+        "anew": 0,
+        "so many, so often, so long": 1,
         "see there": 0,
-        "nobody, somebody": 7,
+        "nobody, somebody": 2,
     },
 }
 """Occurrences that are left in each folder. Lower a number with the text that you improve; no number
