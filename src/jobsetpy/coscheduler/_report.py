@@ -17,7 +17,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import KubeObject, ResourceInfo
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._pods import GroupPod
-from jobsetpy.coscheduler.gang_scheduler.state import Cause, Census, Standing
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, Census, Observer, Standing
 from jobsetpy.coscheduler.gang_scheduler.timers import Timers
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupInfo, PodGroupKey
@@ -78,7 +78,7 @@ class _Course:
     refused: int = 0
 
 
-class Reporter:
+class Reporter(Observer):
     """Observer of the gang scheduler; the engine also reports its writes to it.
 
     Args:

@@ -6,15 +6,11 @@ name a scheduler which does not run delay only their own lane.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from jobsetpy.reconcilers.coscheduling import plugin
-
-if TYPE_CHECKING:
-    from jobsetpy.coscheduler.gang_scheduler.state import TrackedGang
-    from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
+from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
+from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
 
 FRESH: Final = "fresh"
 STUCK: Final = "stuck"
@@ -22,42 +18,58 @@ TRIED: Final = "tried"
 """Places of gangs that are being placed: rarely refused, often refused, and tried without capacity,
 to trigger an autoscaler."""
 
+_START: Final[tuple[float, ...]] = ()
+_END: Final[tuple[float, ...]] = (float("inf"),)
+"""Positions before and after all ranks in the queue."""
+
 
 class Lane:
-    """Gangs whose pods name the same scheduler, or the same set of schedulers."""
+    """Gangs whose pods name the same scheduler, or the same set of schedulers.
+
+    The queue is scanned once after each growth of capacity; afterwards only gangs that have changed
+    are checked again.
+    """
 
     def __init__(self, scheduler: str) -> None:
         self.scheduler = scheduler
         self.members = 0
-        self.queue: list[tuple[plugin.QueueKey, TrackedGang]] = []
-        self.resume: plugin.QueueKey | None = None
-        self.may_ungate = False
+        self.queue: Ranking[TrackedGang] = Ranking()
+        self.begun: Ranking[TrackedGang] = Ranking()
+        self.whole: Ranking[TrackedGang] = Ranking()
         self.settling: TrackedGang | None = None
-        self.begun: dict[PodGroupKey, TrackedGang] = {}
-        self.whole: dict[PodGroupKey, TrackedGang] = {}
+        self.settle_by = 0.0
         self.places: Counter[str] = Counter()
+        self._scanned: tuple[object, ...] = _START
+        self._again: Ranking[TrackedGang] = Ranking()
 
-    @property
-    def is_active(self) -> bool:
-        """Return whether the lane needs work, now or when the time of the settling gang is over."""
-        return self.may_ungate or self.resume is not None or self.settling is not None
+    # -- the queue ----------------------------------------------------------------------------
 
-    def enqueue(self, group: TrackedGang, key: plugin.QueueKey | None) -> None:
-        """Keep a gang at its place in the queue; ``None`` removes it. O(log gangs)."""
-        if key == group.queued_as:
-            return
-        if group.queued_as is not None:
-            del self.queue[bisect_left(self.queue, group.queued_as, key=lambda each: each[0])]
-        group.queued_as = key
-        if key is not None:
-            insort(self.queue, (key, group), key=lambda each: each[0])
+    def dequeue(self, gang: TrackedGang) -> None:
+        """Remove a gang from the queue."""
+        for ranking in (self.queue, self.begun, self.whole, self._again):
+            ranking.drop(gang)
 
-    def count_place(self, group: TrackedGang, place: str) -> None:
-        """Record the place that a gang takes; "" for none."""
-        if group.place != place:
-            self.places[group.place] -= 1
-            self.places[place] += 1
-            group.place = place
+    def rescan(self) -> None:
+        """Check all gangs again."""
+        self._scanned = _START
+        self._again.clear()
+
+    def recheck(self, gang: TrackedGang) -> None:
+        """Check a gang again, if it was checked before."""
+        key = gang.queue_key
+        if gang in self.queue and not self._scanned < key:
+            self._again.put(gang, key)
+
+    def next_unchecked(self) -> TrackedGang | None:
+        """Return the first gang that was not checked; it counts as checked now."""
+        entry, again = self.queue.after(self._scanned), self._again.first()
+        if again is not None:  # it is before all that were not scanned
+            self._again.drop(again)
+            return again
+        self._scanned = _END if entry is None else entry[0]
+        return None if entry is None else entry[1]
+
+    # -- places -------------------------------------------------------------------------------
 
     def has_place(self, in_flight: int, stuck: int) -> bool:
         """Return whether another incomplete gang may be ungated.
@@ -71,13 +83,3 @@ class Lane:
         """
         excess = max(0, self.places[STUCK] - stuck)
         return self.places[FRESH] + min(excess, in_flight - 1) < in_flight
-
-    def remove(self, group: TrackedGang) -> None:
-        """Remove a gang."""
-        self.enqueue(group, None)
-        self.count_place(group, "")
-        self.begun.pop(group.key, None)
-        self.whole.pop(group.key, None)
-        self.members -= 1
-        if self.settling is group:
-            self.settling = None

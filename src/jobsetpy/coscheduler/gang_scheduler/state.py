@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Protocol
 
 import attrs
 
-from jobsetpy.coscheduler.gang_scheduler.lanes import Lane
 from jobsetpy.reconcilers.coscheduling import plugin
 from jobsetpy.reconcilers.coscheduling.plugin import (
     Member,
@@ -149,6 +147,10 @@ class Limits:
     delete_partial: bool = False
     held: int = 0
 
+    def round_s(self, pods: int) -> float:
+        """Return the time in which this number of pods returns from the scheduler's back-off."""
+        return self.longest_backoff_s + self.settle_s + self.settle_per_pod_s * pods
+
 
 class Cause(Enum):
     """Reason for refusing a gang's held binds."""
@@ -165,36 +167,32 @@ class Cause(Enum):
     """Pods were deleted while it waited."""
 
 
-class Observer(Protocol):
-    """Observer of decisions about gangs, called as they are made. It must not change any state."""
+class Observer:
+    """Observer of decisions about gangs, called as they are made. It must not change any state.
+
+    This one does nothing.
+    """
 
     def lifted(self, group: PodGroupInfo, pods: int) -> None:
         """Gates of this number of its pods are removed; 0: its pods have no gates."""
-        ...
 
     def released(self, group: PodGroupInfo, pods: int) -> None:
         """It is complete: this number of held binds is executed."""
-        ...
 
     def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
         """It cannot be complete now: this number of held binds is refused."""
-        ...
 
     def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
         """Other pods took its capacity during its release; its bound pods may be ``deleted``."""
-        ...
 
     def too_large(self, group: PodGroupInfo, held: int) -> None:
         """It needs more held binds than are possible and never starts."""
-        ...
 
     def staged(self, key: PodGroupKey, stage: str) -> None:
         """Its stage has changed, see :class:`Census`; "" if its last pod is gone."""
-        ...
 
     def forgotten(self, key: PodGroupKey) -> None:
         """Its last pod is gone."""
-        ...
 
 
 @attrs.frozen
@@ -239,186 +237,6 @@ class Room(Protocol):
     def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
         """Return whether pods of two gangs may be placed on the same node."""
         ...
-
-
-class NoObserver:
-    """Observer that does nothing."""
-
-    def lifted(self, group: PodGroupInfo, pods: int) -> None:
-        """Do nothing."""
-
-    def released(self, group: PodGroupInfo, pods: int) -> None:
-        """Do nothing."""
-
-    def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
-        """Do nothing."""
-
-    def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
-        """Do nothing."""
-
-    def too_large(self, group: PodGroupInfo, held: int) -> None:
-        """Do nothing."""
-
-    def staged(self, key: PodGroupKey, stage: str) -> None:
-        """Do nothing."""
-
-    def forgotten(self, key: PodGroupKey) -> None:
-        """Do nothing."""
-
-
-class TrackedPod:
-    """Pod of a gang with its state and, while it waits, its request."""
-
-    __slots__ = ("group", "kind", "name", "state", "ticket", "uid")
-
-    def __init__(
-        self, uid: str, name: str, group: TrackedGang, kind: Member, state: PodState
-    ) -> None:
-        self.uid = uid
-        self.name = name
-        self.group = group
-        self.kind = kind
-        self.state = state
-        self.ticket = -1
-
-
-class TrackedGang:
-    """Gang with its pods by state. ``kinds`` counts pods with equal properties."""
-
-    def __init__(self, key: PodGroupKey) -> None:
-        self.key = key
-        self.pods: dict[PodState, dict[str, TrackedPod]] = {state: {} for state in PodState}
-        self._waiting = self.pods[PodState.WAITING]
-        self._binding, self._bound = self.pods[PodState.BINDING], self.pods[PodState.BOUND]
-        self.kinds: Counter[Member] = Counter()
-        self.unsettled: set[str] = set()
-        self.promised: set[str] = set()
-        self.settle_by = 0.0
-        self.deadline: float | None = None
-        self.begun = False
-        self.lifted = False
-        self.gathering = False
-        self.gathers_until = 0.0
-        self.failures = 0
-        self.timeouts = 0
-        self.not_before = 0.0
-        self.gave_up_at = float("-inf")
-        self.reservations = 0
-        self.in_vain = 0
-        self.outrun = False
-        self.queued_as: plugin.QueueKey | None = None
-        self.lane: Lane | None = None
-        self.place = ""
-        self.needed = 0
-        self.counted_as = ""
-        self.started = False
-        self.released = False
-        self.releasing = False
-        self.refusing = ""
-        self.bound_at: float | None = None
-        self.retry_at = 0.0
-        self.bound_before = 0
-        self.too_large = False
-        self._blocked = 0
-        self._since = float("inf")
-        self._info: PodGroupInfo | None = None
-
-    def info(self) -> PodGroupInfo:
-        """Return the gang as its pods define it, with the timestamp of the first observed pod.
-
-        So it does not lose its place in the queue when that pod is replaced.
-        """
-        if self._info is None:
-            info = plugin.pod_group_info(self.key, self.kinds)
-            self._info = attrs.evolve(info, initial_timestamp=self._since)
-        return self._info
-
-    def was_bound(self, at: float) -> None:
-        """Record the time at which one of its pods got its node."""
-        self.bound_at = at if self.bound_at is None else min(self.bound_at, at)
-
-    def add_kind(self, kind: Member) -> None:
-        """Add a pod."""
-        if not self.kinds[kind]:
-            self._info = None
-        self.kinds[kind] += 1
-        self._blocked += kind.blocked
-        self._since = min(self._since, kind.created)
-
-    def remove_kind(self, kind: Member) -> None:
-        """Remove a pod."""
-        self.kinds[kind] -= 1
-        self._blocked -= kind.blocked
-        if not self.kinds[kind]:
-            del self.kinds[kind]
-            self._info = None
-
-    def disagreements(self) -> list[str]:
-        """Return the differences between its pods that should be equal, for users."""
-        open_ = [kind for kind in self.kinds if not kind.bound] or list(self.kinds)
-        minima = sorted({kind.min_available for kind in open_})
-        priorities = sorted({kind.priority for kind in self.kinds})
-        return [
-            f"different {what} ({', '.join(map(str, values))}), of which the greatest counts"
-            for what, values in (("minima", minima), ("priorities", priorities))
-            if len(values) > 1
-        ]
-
-    @property
-    def size(self) -> int:
-        """Number of its pods."""
-        return self.kinds.total() if len(self.kinds) > 1 else next(iter(self.kinds.values()), 0)
-
-    @property
-    def placeable(self) -> int:
-        """Number of its pods without those that gates of other controllers hold back."""
-        return self.size - self._blocked
-
-    @property
-    def is_large(self) -> bool:
-        """Return whether enough of its pods can be placed."""
-        return plugin.pre_filter(self.info(), self.placeable)
-
-    @property
-    def running(self) -> int:
-        """Number of its pods that are bound, or being bound."""
-        return len(self._binding) + len(self._bound)
-
-    @property
-    def waiting(self) -> int:
-        """Number of its pods with a reservation."""
-        return len(self._waiting)
-
-    @property
-    def lacks_a_node(self) -> bool:
-        """Return whether pods without which it cannot be complete have found no node."""
-        if self.complete or not self.pods[PodState.UNSCHEDULABLE]:
-            return False
-        hopeful = self.size - len(self.pods[PodState.UNSCHEDULABLE])
-        return hopeful < self.info().min_available
-
-    @property
-    def complete(self) -> bool:
-        """Return whether enough of its pods are bound, or being bound."""
-        return self.releasing or self.running >= self.info().min_available
-
-    @property
-    def stage(self) -> str:
-        """Stage of the gang, for users: see :class:`Census`."""
-        if self.complete:
-            return "bound"
-        if self.waiting:
-            return "holding"
-        if self.in_flight:
-            return "lifted"
-        return "queued" if self.is_large else "incomplete"
-
-    @property
-    def in_flight(self) -> bool:
-        """Return whether it is at least partly ungated, and not complete."""
-        pods = self.pods
-        lifted = pods[PodState.LIFTED] or pods[PodState.UNSCHEDULABLE] or pods[PodState.WAITING]
-        return bool(lifted) and not self.complete
 
 
 @attrs.frozen

@@ -8,19 +8,24 @@ from typing import Any, Generic, TypeVar
 K = TypeVar("K")
 
 
+def earliest(*times: float | None) -> float | None:
+    """Return the earliest of some times; ``None`` without any."""
+    return min((time for time in times if time is not None), default=None)
+
+
 class Timers(Generic[K]):
     """At most one due time for each key."""
 
     def __init__(self) -> None:
-        self._at: dict[K, Any] = {}
-        self._heap: list[tuple[Any, Any, int, K]] = []
+        self._at: dict[K, float] = {}
+        self._heap: list[tuple[float, Any, int, K]] = []
         self._count = 0
 
     def __contains__(self, key: K) -> bool:
         """Return whether a time is set for the key."""
         return key in self._at
 
-    def set(self, key: K, at: Any, order: Any = ()) -> None:
+    def set(self, key: K, at: float, order: Any = ()) -> None:
         """Set or change the time of a key.
 
         Args:
@@ -41,16 +46,12 @@ class Timers(Generic[K]):
         """Remove the time of a key, if there is one."""
         self._at.pop(key, None)
 
-    def first(self) -> Any:
+    def first(self) -> float | None:
         """Return the earliest time."""
         heap = self._heap
         while heap and self._at.get(heap[0][3]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
-
-    def peek(self) -> K | None:
-        """Return the key with the earliest time; ``None`` without any."""
-        return None if self.first() is None else self._heap[0][3]
 
     def pop(self, now: float) -> K | None:
         """Remove and return the key that has been due longest; ``None`` if none is due."""

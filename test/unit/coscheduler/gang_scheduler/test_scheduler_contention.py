@@ -13,11 +13,11 @@ from jobsetpy.coscheduler.gang_scheduler.node_rules import (
 )
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import Limits, NoObserver, SeenPod
+from jobsetpy.coscheduler.gang_scheduler.state import Limits, Observer, SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 
-class Told(NoObserver):
+class Told(Observer):
     """Writes down what is wrong with groups."""
 
     def __init__(self):
@@ -382,4 +382,5 @@ def test_gang_keeps_its_place_when_its_oldest_pod_is_replaced():
     assert rig.planner.gone("b0", 2.0) == []
     rig.capacity.gone("a0")
     rig.planner.gone("a0", 3.0)
+    rig.planner.room_grew(3.0)
     assert [uid for uid, state in rig.planner.states().items() if state.value == "lifted"] == ["b1"]

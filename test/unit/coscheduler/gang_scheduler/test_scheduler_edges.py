@@ -9,7 +9,7 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
     Cause,
     Limits,
-    NoObserver,
+    Observer,
     PodState,
     Preemption,
     Refuse,
@@ -390,7 +390,7 @@ def test_the_observer_is_told_of_each_decision():
 
 def test_an_observer_that_wants_to_know_nothing():
     """It can be told everything."""
-    nobody = NoObserver()
+    nobody = Observer()
     planner = GangScheduler(observer=nobody)
     shown(planner, "a1", "a2")
     planner.bind_asked(1, "a1", 0.0)

@@ -1,0 +1,200 @@
+"""Gangs and their pods, as the gang scheduler tracks them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+
+from jobsetpy.coscheduler.gang_scheduler.state import PodState
+from jobsetpy.reconcilers.coscheduling import plugin
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupInfo, PodGroupKey, QueueKey
+
+
+class TrackedPod:
+    """Pod of a gang with its state and, while it waits, its request."""
+
+    __slots__ = ("gang", "kind", "name", "state", "ticket", "uid")
+
+    def __init__(
+        self, uid: str, name: str, gang: TrackedGang, kind: Member, state: PodState
+    ) -> None:
+        self.uid = uid
+        self.name = name
+        self.gang = gang
+        self.kind = kind
+        self.state = state
+        self.ticket = -1
+
+
+class TrackedGang:
+    """Gang with its pods by state. ``kinds`` counts pods with equal properties.
+
+    Attributes:
+        begun: removal of its gates, or its first bind, was reported.
+        ungated: some of its gates were removed.
+        gathering: binds are held although pods are missing, until ``gathers_until``.
+        failures, timeouts: number of refusals, and of those by timeout, since it was complete.
+        not_before: end of the back-off.
+        outrun: capacity was missing when it was its turn, or when a pod found no node.
+        reservations, in_vain: number of reservations that ended without its start, and of those in
+            which it was tried with capacity.
+        releasing: its held binds are being executed.
+        refusing: reason for which its held binds are being refused; "" if they are not.
+        started, released: enough of its pods were bound, or released, before.
+    """
+
+    def __init__(self, key: PodGroupKey) -> None:
+        self.key = key
+        self.pods: dict[PodState, dict[str, TrackedPod]] = {state: {} for state in PodState}
+        self._waiting = self.pods[PodState.WAITING]
+        self._binding, self._bound = self.pods[PodState.BINDING], self.pods[PodState.BOUND]
+        self.kinds: Counter[Member] = Counter()
+        self.unsettled: set[str] = set()
+        self.promised: set[str] = set()
+        self.deadline: float | None = None
+        self.begun = False
+        self.ungated = False
+        self.gathering = False
+        self.gathers_until = 0.0
+        self.failures = 0
+        self.timeouts = 0
+        self.not_before = 0.0
+        self.gave_up_at = float("-inf")
+        self.outrun = False
+        self.reservations = 0
+        self.in_vain = 0
+        self.started = False
+        self.released = False
+        self.releasing = False
+        self.refusing = ""
+        self.bound_at: float | None = None
+        self.bound_before = 0
+        self.too_large = False
+        self.counted_as = ""
+        self._blocked = 0
+        self._since = float("inf")
+        self._info: PodGroupInfo | None = None
+        self._queue_key: QueueKey | None = None
+
+    def info(self) -> PodGroupInfo:
+        """Return the gang as its pods define it, with the timestamp of the first observed pod.
+
+        So it does not lose its place in the queue when that pod is replaced.
+        """
+        if self._info is None:
+            info = plugin.pod_group_info(self.key, self.kinds)
+            self._info = attrs.evolve(info, initial_timestamp=self._since)
+            self._queue_key = None
+        return self._info
+
+    @property
+    def queue_key(self) -> QueueKey:
+        """Sort key in the order of the queue."""
+        info = self.info()
+        if self._queue_key is None:
+            self._queue_key = plugin.queue_key(info)
+        return self._queue_key
+
+    def was_bound(self, at: float) -> None:
+        """Record the time at which one of its pods got its node."""
+        self.bound_at = at if self.bound_at is None else min(self.bound_at, at)
+
+    def add_kind(self, kind: Member) -> None:
+        """Add a pod."""
+        if not self.kinds[kind]:
+            self._info = None
+        self.kinds[kind] += 1
+        self._blocked += kind.blocked
+        self._since = min(self._since, kind.created)
+
+    def remove_kind(self, kind: Member) -> None:
+        """Remove a pod."""
+        self.kinds[kind] -= 1
+        self._blocked -= kind.blocked
+        if not self.kinds[kind]:
+            del self.kinds[kind]
+            self._info = None
+
+    def disagreements(self) -> list[str]:
+        """Return the differences between its pods that should be equal, for users."""
+        open_ = [kind for kind in self.kinds if not kind.bound] or list(self.kinds)
+        minima = sorted({kind.min_available for kind in open_})
+        priorities = sorted({kind.priority for kind in self.kinds})
+        return [
+            f"different {what} ({', '.join(map(str, values))}), of which the greatest counts"
+            for what, values in (("minima", minima), ("priorities", priorities))
+            if len(values) > 1
+        ]
+
+    @property
+    def size(self) -> int:
+        """Number of its pods."""
+        return self.kinds.total() if len(self.kinds) > 1 else next(iter(self.kinds.values()), 0)
+
+    @property
+    def placeable(self) -> int:
+        """Number of its pods without those that gates of other controllers hold back."""
+        return self.size - self._blocked
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether enough of its pods can be placed."""
+        return plugin.pre_filter(self.info(), self.placeable)
+
+    @property
+    def running(self) -> int:
+        """Number of its pods that are bound, or being bound."""
+        return len(self._binding) + len(self._bound)
+
+    @property
+    def waiting(self) -> int:
+        """Number of its pods with a reservation."""
+        return len(self._waiting)
+
+    @property
+    def missing(self) -> int:
+        """Number of pods without a node that are still needed."""
+        return self.info().min_available - self.running - self.waiting
+
+    @property
+    def lacks_a_node(self) -> bool:
+        """Return whether pods without which it cannot be complete have found no node."""
+        if self.complete or not self.pods[PodState.UNSCHEDULABLE]:
+            return False
+        hopeful = self.size - len(self.pods[PodState.UNSCHEDULABLE])
+        return hopeful < self.info().min_available
+
+    @property
+    def complete(self) -> bool:
+        """Return whether enough of its pods are bound, or being bound."""
+        return self.releasing or self.running >= self.info().min_available
+
+    @property
+    def ready(self) -> bool:
+        """Return whether it has gated pods that may be ungated."""
+        return bool(self.pods[PodState.GATED]) and (self.is_large or self.complete)
+
+    @property
+    def in_flight(self) -> bool:
+        """Return whether it is at least partly ungated, and not complete."""
+        pods = self.pods
+        open_ = pods[PodState.LIFTED] or pods[PodState.UNSCHEDULABLE] or pods[PodState.WAITING]
+        return bool(open_) and not self.complete
+
+    @property
+    def bound_in_part(self) -> bool:
+        """Return whether only some of its pods are bound, and no bind is pending."""
+        on_the_way = self.pods[PodState.BINDING] or self.releasing
+        return bool(self._bound) and not self.started and not on_the_way
+
+    @property
+    def stage(self) -> str:
+        """Stage of the gang, for users: see ``Census``."""
+        if self.complete:
+            return "bound"
+        if self.waiting:
+            return "holding"
+        if self.in_flight:
+            return "lifted"
+        return "queued" if self.is_large else "incomplete"

@@ -1,0 +1,274 @@
+"""Held binds of gangs: they are executed together, or refused together."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang, TrackedPod
+from jobsetpy.coscheduler.gang_scheduler.state import (
+    Action,
+    Bind,
+    Cause,
+    Evict,
+    Limits,
+    Observer,
+    PodState,
+    Refuse,
+)
+from jobsetpy.coscheduler.gang_scheduler.table import GangTable
+from jobsetpy.coscheduler.gang_scheduler.timers import Timers, earliest
+from jobsetpy.reconcilers.coscheduling import plugin
+
+_PORTION: Final = 500
+"""Maximum number of pods of a gang released per pass."""
+
+_REFUSED: Final = 100
+"""Maximum number of held binds refused per pass; each is answered, and frees its capacity."""
+
+
+class Holding:
+    """Held binds, and the times for which they are held.
+
+    Args:
+        table: all gangs.
+        limits: times and limits.
+        observer: observer of decisions.
+        out: actions to execute.
+    """
+
+    def __init__(
+        self, table: GangTable, limits: Limits, observer: Observer, out: list[Action]
+    ) -> None:
+        self._table = table
+        self._limits = limits
+        self._observer = observer
+        self._out = out
+        self._tickets: dict[int, TrackedPod] = {}
+        self._deadlines: Timers[TrackedGang] = Timers()
+        self._gathering: Timers[TrackedGang] = Timers()
+        self._partial: Timers[TrackedGang] = Timers()
+        self._unfinished: dict[TrackedGang, None] = {}
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether held binds are still to be executed or refused."""
+        return bool(self._unfinished)
+
+    def exceeds_limit(self, gang: TrackedGang) -> bool:
+        """Return whether a gang needs more held binds than are possible."""
+        held = self._limits.held
+        if not held or gang.complete:
+            return False
+        return gang.info().min_available - gang.running > held
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def hold(self, ticket: int, pod: TrackedPod, now: float) -> None:
+        """Hold a bind; it is released when its gang is reviewed, if the gang is complete then."""
+        gang, info = pod.gang, pod.gang.info()
+        permitted = plugin.permit(info, running=gang.running, waiting=gang.waiting)
+        pod.ticket = ticket
+        self._tickets[ticket] = pod
+        self._table.move(pod, PodState.WAITING)
+        if not gang.begun:
+            gang.begun = True
+            self._observer.lifted(info, 0)
+        if not permitted and gang.deadline is None:
+            longest_s = self._limits.promise_s if gang.promised else float("inf")
+            self._set_deadline(gang, now + min(self._permit_timeout(info), longest_s))
+
+    def cancelled(self, ticket: int) -> None:
+        """Handle the loss of a bind request's client."""
+        pod = self._tickets.pop(ticket, None)
+        if pod is not None and pod.state is PodState.WAITING:
+            self._table.move(pod, PodState.LIFTED)
+
+    def refuse(self, pod: TrackedPod, reason: str) -> None:
+        """Refuse the held bind of a pod."""
+        self._tickets.pop(pod.ticket, None)
+        self._out.append(Refuse(pod.ticket, pod.uid, reason))
+        self._table.move(pod, PodState.LIFTED)
+
+    def promised(self, pod: TrackedPod, now: float) -> None:
+        """Handle a pod that gets the capacity of pods that are deleted for it."""
+        gang = pod.gang
+        gang.promised.add(pod.uid)
+        if gang.deadline is not None:
+            self._set_deadline(gang, min(gang.deadline, now + self._limits.promise_s))
+
+    # -- gangs --------------------------------------------------------------------------------
+
+    def pod_added(self, gang: TrackedGang, now: float) -> None:
+        """Handle a new pod: more of them may follow."""
+        gang.gathers_until = now + self._limits.gather_s
+        if gang.gathering:
+            self._gathering.set(gang, gang.gathers_until)
+
+    def large_soon(self, gang: TrackedGang, now: float) -> bool:
+        """Return whether a gang has enough pods, or may have once new pods are seen.
+
+        That holds as long as new ones appear. A gang that was refused before has had that time.
+        """
+        if gang.is_large:
+            return True
+        gang.gathering = gang.gathers_until > now and not gang.failures
+        if gang.gathering:
+            self._gathering.set(gang, gang.gathers_until)
+        return gang.gathering
+
+    def reject(self, gang: TrackedGang, cause: Cause, reason: str, now: float) -> None:
+        """Refuse held binds; retries are refused for a while, longer each time."""
+        limits = self._limits
+        waiting = list(gang.pods[PodState.WAITING])
+        refused = plugin.unreserve(gang.info(), running=gang.running, waiting=waiting)
+        self._observer.rejected(gang.info(), cause, reason, len(refused))
+        if refused:
+            gang.gave_up_at = now
+            gang.refusing = reason
+            self._refuse_some(gang)
+        # Unschedulable pods may fit now, and will be tried again.
+        for pod in list(gang.pods[PodState.UNSCHEDULABLE].values()):
+            self._table.move(pod, PodState.LIFTED)
+        pause_s = min(limits.first_backoff_s * 2**gang.failures, limits.longest_backoff_s)
+        gang.not_before = now + pause_s
+        gang.failures = min(gang.failures + 1, 30)
+        self._set_deadline(gang, None)
+        self._table.touch(gang)
+
+    def review(self, gang: TrackedGang, now: float) -> None:
+        """Release or refuse held binds of a gang that has changed, and set its timers."""
+        info, large = gang.info(), gang.is_large
+        if gang.gathering and large:
+            gang.gathering = False
+        if not gang.gathering or not gang.waiting:
+            self._gathering.drop(gang)
+        if not gang.waiting:
+            gang.releasing, gang.refusing = False, ""
+            self._unfinished.pop(gang, None)
+        elif gang.releasing or gang.running + gang.waiting >= info.min_available:
+            self._release(gang)  # the minimum was lowered, or a bind was seen
+        elif not gang.refusing and not large and not gang.gathering:
+            why = f"{gang.key} has {gang.placeable} of {info.min_available} pods"
+            self._observer.rejected(info, Cause.TOO_SMALL, why, gang.waiting)
+            gang.refusing = why
+            self._refuse_some(gang)
+        complete = gang.complete
+        if complete:
+            gang.failures, gang.timeouts, gang.not_before, gang.in_vain = 0, 0, 0.0, 0
+            gang.begun = gang.ungated = False
+        if gang.deadline is not None and (not gang.waiting or complete):
+            self._set_deadline(gang, None)
+        bound = len(gang.pods[PodState.BOUND])
+        gang.started |= bound >= info.min_available
+        if self._limits.partial_s and gang.bound_in_part and gang not in self._partial:
+            gang.bound_before = bound
+            self._partial.set(gang, now + self._limits.partial_s)
+
+    def forget(self, gang: TrackedGang) -> None:
+        """Forget a gang without pods."""
+        for timers in (self._deadlines, self._gathering, self._partial):
+            timers.drop(gang)
+        self._unfinished.pop(gang, None)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def continue_batches(self) -> None:
+        """Continue releases and refusals of gangs, up to a total number of pods per pass."""
+        for gang in list(islice(self._unfinished, _REFUSED)):
+            if gang.refusing:
+                self._refuse_some(gang)
+            else:
+                self._release(gang)
+            if len(self._out) >= _REFUSED:
+                return
+
+    def end_gathering(self, now: float) -> None:
+        """Handle gangs that have waited long enough for further pods."""
+        while (gang := self._gathering.pop(now)) is not None:
+            gang.gathering = False
+            self._table.touch(gang)
+
+    def pop_late(self, now: float) -> list[TrackedGang]:
+        """Return gangs that are not complete in time."""
+        late = []
+        while (gang := self._deadlines.pop(now)) is not None:
+            late.append(gang)
+        return late
+
+    def end_partial(self, now: float) -> None:
+        """Handle gangs that are only partly bound and have not changed for long."""
+        limits = self._limits
+        while (gang := self._partial.pop(now)) is not None:
+            if not gang.bound_in_part:
+                continue
+            self._partial.set(gang, now + limits.partial_s)
+            bound = gang.pods[PodState.BOUND]
+            progress = len(bound) != gang.bound_before
+            gang.bound_before = len(bound)
+            # Pods that were created after others had started replace some that were lost.
+            left = (
+                pod
+                for state in (PodState.LIFTED, PodState.UNSCHEDULABLE, PodState.WAITING)
+                for pod in gang.pods[state].values()
+            )
+            since = gang.bound_at
+            left_over = gang.released or (
+                since is not None and any(pod.kind.created <= since for pod in left)
+            )
+            if progress or not left_over:
+                continue
+            self._observer.bound_in_part(gang.info(), len(bound), deleted=limits.delete_partial)
+            if limits.delete_partial:
+                self._out += [Evict(gang.key, pod.name, pod.uid) for pod in bound.values()]
+
+    def next_wake(self, now: float) -> float | None:
+        """Return the time of the next timer; ``None`` without any."""
+        if self._unfinished:
+            return now
+        return earliest(self._deadlines.first(), self._gathering.first(), self._partial.first())
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def _permit_timeout(self, info: plugin.PodGroupInfo) -> float:
+        limits = self._limits
+        return plugin.permit_timeout(
+            info,
+            shortest_s=limits.permit_s,
+            per_pod_s=limits.permit_per_pod_s,
+            longest_s=limits.longest_permit_s,
+        )
+
+    def _set_deadline(self, gang: TrackedGang, at: float | None) -> None:
+        gang.deadline = at
+        if at is None:
+            self._deadlines.drop(gang)
+        else:
+            self._deadlines.set(gang, at)
+
+    def _release(self, gang: TrackedGang) -> None:
+        """Execute held binds, some at a time: from now on none is refused."""
+        waiting = gang.pods[PodState.WAITING]
+        if not gang.releasing:
+            self._observer.released(gang.info(), len(waiting))
+        gang.released, gang.refusing = True, ""
+        for pod in list(islice(waiting.values(), max(0, _PORTION - len(self._out)))):
+            self._tickets.pop(pod.ticket, None)
+            self._table.move(pod, PodState.BINDING)
+            self._out.append(Bind(pod.ticket, pod.uid))
+        gang.releasing = bool(waiting)
+        self._set_unfinished(gang)
+
+    def _refuse_some(self, gang: TrackedGang) -> None:
+        waiting = gang.pods[PodState.WAITING]
+        for pod in list(islice(waiting.values(), max(0, _REFUSED - len(self._out)))):
+            self.refuse(pod, gang.refusing)
+        if not waiting:
+            gang.refusing = ""
+        self._set_unfinished(gang)
+
+    def _set_unfinished(self, gang: TrackedGang) -> None:
+        if gang.waiting:
+            self._unfinished[gang] = None
+        else:
+            self._unfinished.pop(gang, None)

@@ -1,0 +1,140 @@
+"""Table of gangs: membership of pods, their states, and the gangs that an event has changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from operator import attrgetter
+
+import attrs
+
+from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang, TrackedPod
+from jobsetpy.coscheduler.gang_scheduler.state import Census, Observer, PodState, SeenPod, Standing
+from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
+
+
+class GangTable:
+    """Gangs and their pods. Each change of a pod marks its gang as changed.
+
+    Args:
+        observer: observer of stages.
+
+    Attributes:
+        changed: gangs that are not :meth:`reviewed` yet.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self.gangs: dict[PodGroupKey, TrackedGang] = {}
+        self.pods: dict[str, TrackedPod] = {}
+        self.changed: dict[TrackedGang, None] = {}
+        self._stages: Counter[str] = Counter()
+        self._states: Counter[PodState] = Counter()
+
+    # -- pods ---------------------------------------------------------------------------------
+
+    def add(self, seen: SeenPod, state: PodState) -> TrackedPod:
+        """Add a pod, and its gang if it is the first."""
+        uid = seen.member.uid
+        gang = self.gangs.get(seen.group)
+        if gang is None:
+            gang = self.gangs[seen.group] = TrackedGang(seen.group)
+        pod = TrackedPod(uid, seen.name, gang, attrs.evolve(seen.member, uid=""), state)
+        self.pods[uid] = gang.pods[state][uid] = pod
+        self._states[state] += 1
+        gang.add_kind(pod.kind)
+        self.touch(gang)
+        return pod
+
+    def update(self, pod: TrackedPod, seen: SeenPod) -> None:
+        """Update the properties of a pod."""
+        kind = attrs.evolve(seen.member, uid="")
+        if pod.kind != kind:
+            pod.gang.add_kind(kind)
+            pod.gang.remove_kind(pod.kind)
+            pod.kind = kind
+        self.touch(pod.gang)
+
+    def move(self, pod: TrackedPod, state: PodState) -> None:
+        """Change the state of a pod."""
+        gang = pod.gang
+        if pod.state is not state:
+            del gang.pods[pod.state][pod.uid]
+            gang.pods[state][pod.uid] = pod
+            self._states[pod.state] -= 1
+            self._states[state] += 1
+            pod.state = state
+        if state is not PodState.LIFTED:
+            gang.unsettled.discard(pod.uid)
+            gang.promised.discard(pod.uid)
+        self.touch(gang)
+
+    def remove(self, pod: TrackedPod) -> None:
+        """Remove a pod."""
+        gang = pod.gang
+        del self.pods[pod.uid]
+        del gang.pods[pod.state][pod.uid]
+        self._states[pod.state] -= 1
+        gang.unsettled.discard(pod.uid)
+        gang.promised.discard(pod.uid)
+        gang.remove_kind(pod.kind)
+        if not gang.kinds:
+            del self.gangs[gang.key]
+        self.touch(gang)
+
+    # -- changes ------------------------------------------------------------------------------
+
+    def touch(self, gang: TrackedGang) -> None:
+        """Mark a gang as changed."""
+        self.changed[gang] = None
+
+    def reviewed(self, gang: TrackedGang) -> None:
+        """Count a gang in its stage: everything that depends on it is up to date."""
+        self.changed.pop(gang, None)
+        stage = gang.stage if gang.kinds else ""
+        if gang.counted_as != stage:
+            for name, change in ((gang.counted_as, -1), (stage, 1)):
+                if name:
+                    self._stages[name] += change
+            gang.counted_as = stage
+            self._observer.staged(gang.key, stage)
+        if not gang.kinds:
+            self._observer.forgotten(gang.key)
+
+    # -- queries ------------------------------------------------------------------------------
+
+    def standing(self, key: PodGroupKey) -> Standing | None:
+        """Return the state of a gang; ``None`` if it has no pods."""
+        gang = self.gangs.get(key)
+        if gang is None:
+            return None
+        return Standing(
+            gang.info(),
+            gang.size,
+            gang.placeable,
+            gang.waiting,
+            gang.running,
+            gang.in_flight,
+            gang.failures,
+        )
+
+    def census(self) -> Census:
+        """Return the numbers of gangs and pods; O(1)."""
+        pods = {state.value: count for state, count in (+self._states).items()}
+        return Census(+self._stages, pods)
+
+    def disagreements(self, key: PodGroupKey) -> list[str]:
+        """Return the differences between pods of a gang that should be equal, for users."""
+        gang = self.gangs.get(key)
+        return [] if gang is None else gang.disagreements()
+
+    def first_member(self, key: PodGroupKey) -> str:
+        """Return the UID of a gang's first pod by name; "" if it has none. O(its pods)."""
+        gang = self.gangs.get(key)
+        pods = chain.from_iterable(each.values() for each in gang.pods.values()) if gang else ()
+        first = min(pods, key=attrgetter("name"), default=None)
+        return "" if first is None else first.uid
+
+    def states(self) -> dict[str, PodState]:
+        """Return the state of every pod, by UID."""
+        return {uid: pod.state for uid, pod in self.pods.items()}

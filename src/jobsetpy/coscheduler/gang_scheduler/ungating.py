@@ -1,0 +1,320 @@
+"""Ungating: the order in which gates of gangs are removed.
+
+* **One gang settles at a time.** The scheduler queues pods by when it first saw them, so the order
+  among gangs is decided here: the next gang is ungated when each ungated pod of the one before has
+  found a node, was found unschedulable, or is gone.
+* **Ungating cannot be undone**, so only a few incomplete gangs are ungated at a time. One that
+  fails repeatedly gives its place to others, since it may never fit; the number of such gangs is
+  limited too.
+* **A gang without capacity stays gated**, if the free capacity is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Final
+
+from jobsetpy.coscheduler.gang_scheduler.fit import Fit
+from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
+from jobsetpy.coscheduler.gang_scheduler.holding import Holding
+from jobsetpy.coscheduler.gang_scheduler.lanes import FRESH, STUCK, TRIED, Lane
+from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
+from jobsetpy.coscheduler.gang_scheduler.reservations import Reservations
+from jobsetpy.coscheduler.gang_scheduler.state import Action, Lift, Limits, Observer, PodState
+from jobsetpy.coscheduler.gang_scheduler.table import GangTable
+from jobsetpy.coscheduler.gang_scheduler.timers import Timers, earliest
+
+_QUESTIONS: Final = 100
+"""Maximum number of gangs checked for capacity per pass; the rest follow after other work."""
+
+_PORTION: Final = 500
+"""Maximum number of pods of a gang ungated per pass."""
+
+_RECENT_S: Final = 1.0
+"""Time in seconds after which capacity that a gang gave up no longer counts as its own."""
+
+
+class _Entry:
+    """Lane of a gang, the place that it takes there, and the held binds that it needs."""
+
+    __slots__ = ("lane", "needed", "place")
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.place = ""
+        self.needed = 0
+
+
+class Ungating:
+    """Queues of gangs that wait behind their gates.
+
+    Args:
+        table: all gangs.
+        fit: capacity check.
+        holding: held binds.
+        reservations: reservations of capacity.
+        limits: times and limits.
+        observer: observer of decisions.
+        out: actions to execute.
+
+    Attributes:
+        awake: lanes that have work to do.
+    """
+
+    def __init__(
+        self,
+        table: GangTable,
+        fit: Fit,
+        holding: Holding,
+        reservations: Reservations,
+        limits: Limits,
+        observer: Observer,
+        out: list[Action],
+    ) -> None:
+        self._table = table
+        self._fit = fit
+        self._holding = holding
+        self._reservations = reservations
+        self._limits = limits
+        self._observer = observer
+        self._out = out
+        self._entries: dict[TrackedGang, _Entry] = {}
+        self._lanes: dict[str, Lane] = {}
+        self.awake: dict[Lane, None] = {}
+        self._settling: Timers[Lane] = Timers()
+        self._retries: Timers[TrackedGang] = Timers()
+        self._queued: dict[TrackedGang, None] = {}
+        self._backing_off: Ranking[TrackedGang] = Ranking()
+        self._needed = 0
+        self._scan_again = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no incomplete gang is queued."""
+        return not self._queued
+
+    def first_in_queues(self, gang: TrackedGang) -> Iterator[TrackedGang]:
+        """Return gangs at the front of the queues, those of the gang's own lane first."""
+        own = self._entries[gang].lane
+        lanes = chain((own,), (lane for lane in self._lanes.values() if lane is not own))
+        return islice(chain.from_iterable(lane.queue for lane in lanes), _QUESTIONS)
+
+    # -- gangs --------------------------------------------------------------------------------
+
+    def review(self, gang: TrackedGang, now: float, *, ready: bool, in_flight: bool) -> None:
+        """Update the queue and the places of a gang that has changed."""
+        info, limits = gang.info(), self._limits
+        entry = self._entries.get(gang)
+        if entry is None or entry.lane.scheduler != info.scheduler:
+            self.forget(gang)
+            entry = self._enter(gang)
+        lane, key = entry.lane, gang.queue_key
+        if ready:
+            complete = gang.complete
+            lane.queue.put(gang, key)
+            lane.begun.put(gang, key if in_flight and gang.ungated else None)
+            lane.whole.put(gang, key if complete else None)
+            if complete:
+                self._queued.pop(gang, None)
+            else:
+                self._queued[gang] = None
+            if gang.not_before > now:
+                self._retries.set(gang, gang.not_before)
+            else:
+                self._retries.drop(gang)
+        elif gang in lane.queue:
+            self._dequeue(gang, lane)
+        self._backing_off.put(gang, key if in_flight and gang.failures else None)
+        place, needed = "", 0
+        if in_flight:
+            stuck = gang.failures >= limits.stuck_after
+            place = TRIED if not info.needs_room else STUCK if stuck else FRESH
+            if not self._holding.exceeds_limit(gang):
+                needed = max(gang.waiting, info.min_available - gang.running)
+        self._take(entry, place, needed)
+        if ready:
+            lane.recheck(gang)
+            self._wake(lane)
+        elif lane.settling is gang and not gang.unsettled:
+            self._wake(lane)
+
+    def forget(self, gang: TrackedGang) -> None:
+        """Forget a gang without pods, or with another scheduler."""
+        entry = self._entries.pop(gang, None)
+        if entry is None:
+            return
+        lane = entry.lane
+        self._take(entry, "", 0)
+        self._dequeue(gang, lane)
+        self._backing_off.drop(gang)
+        lane.members -= 1
+        if lane.settling is gang:
+            lane.settling = None
+            self._settling.drop(lane)
+        if lane.members:
+            self._wake(lane)
+        else:
+            del self._lanes[lane.scheduler]
+            self.awake.pop(lane, None)
+
+    def _dequeue(self, gang: TrackedGang, lane: Lane) -> None:
+        lane.dequeue(gang)
+        self._retries.drop(gang)
+        self._queued.pop(gang, None)
+
+    def _enter(self, gang: TrackedGang) -> _Entry:
+        scheduler = gang.info().scheduler
+        lane = self._lanes.get(scheduler)
+        if lane is None:
+            lane = self._lanes[scheduler] = Lane(scheduler)
+        lane.members += 1
+        entry = self._entries[gang] = _Entry(lane)
+        return entry
+
+    def _take(self, entry: _Entry, place: str, needed: int) -> None:
+        """Record the place that a gang takes ("" for none), and the held binds that it needs."""
+        lane = entry.lane
+        if entry.place != place:
+            lane.places[entry.place] -= 1
+            lane.places[place] += 1
+            if entry.place:
+                self._wake(lane)  # another gang may take its place
+                if entry.place == TRIED:
+                    lane.rescan()
+            entry.place = place
+        self._needed += needed - entry.needed
+        if needed < entry.needed and self._scan_again:
+            self.scan_all()
+        entry.needed = needed
+
+    # -- time and capacity --------------------------------------------------------------------
+
+    def capacity_grew(self, now: float, *, freed: bool) -> None:
+        """Handle a possible increase of free capacity.
+
+        The back-off of a gang ends if it may fit now, but not because of capacity that it has just
+        given up itself. Only the first gangs in the queue are checked.
+        """
+        for gang in islice(self._backing_off, _QUESTIONS):
+            own = not freed and gang.gave_up_at > now - _RECENT_S
+            if gang.not_before > now and not own and self._fit.fits(gang):
+                gang.not_before = now
+                self._table.touch(gang)
+
+    def scan_all(self) -> None:
+        """Check all queued gangs again."""
+        self._scan_again = False
+        for lane in self._lanes.values():
+            if lane.queue:
+                lane.rescan()
+                self._wake(lane)
+
+    def end_backoffs(self, now: float) -> None:
+        """Check gangs again whose back-off has ended, and lanes whose gang has had its time."""
+        while (gang := self._retries.pop(now)) is not None:
+            lane = self._entries[gang].lane
+            lane.recheck(gang)
+            self._wake(lane)
+        while (lane_ := self._settling.pop(now)) is not None:
+            self._wake(lane_)
+
+    def next_wake(self, now: float) -> float | None:
+        """Return the time of the next timer; ``None`` without any."""
+        return now if self.awake else earliest(self._settling.first(), self._retries.first())
+
+    def _wake(self, lane: Lane) -> None:
+        self.awake[lane] = None
+
+    # -- ungating -----------------------------------------------------------------------------
+
+    def advance(self, lane: Lane, now: float) -> None:
+        """Ungate the next pods of a lane, if the previous gang has settled."""
+        self.awake.pop(lane, None)
+        settling = lane.settling
+        if settling is not None and (not settling.unsettled or lane.settle_by <= now):
+            settling.unsettled.clear()
+            lane.settling = settling = None
+            self._settling.drop(lane)
+        if settling is None:
+            gang = self._choose(lane, now)
+        else:
+            # New pods of the settling gang are ungated with it.
+            gang = settling if settling.ready and settling.not_before <= now else None
+        if gang is not None:
+            self._ungate(lane, gang, now)
+
+    def _choose(self, lane: Lane, now: float) -> TrackedGang | None:
+        """Return the next gang to ungate: a partly ungated one, or the first that may fit.
+
+        After a number of capacity checks the next call continues where this one stopped.
+        """
+        # A partly ungated gang is finished first: its pods are in the scheduler's queue.
+        for gang in lane.begun:
+            if gang.not_before <= now:
+                return gang
+        limits = self._limits
+        held = (limits.held or float("inf")) - self._needed
+        if not lane.has_place(limits.in_flight, limits.stuck):
+            return self._choose_without_place(lane, now)
+        for _ in range(_QUESTIONS):
+            gang_ = lane.next_unchecked()
+            if gang_ is None:
+                return None
+            if gang_.not_before > now:
+                continue
+            if gang_.complete:
+                return gang_
+            if self._refuse_too_large(gang_):
+                continue
+            if gang_.missing > held:
+                gang_.outrun = self._scan_again = True
+                continue
+            if self._reservations.must_leave_capacity(gang_):
+                continue
+            if lane.places[TRIED] >= limits.stuck and not gang_.info().needs_room:
+                continue
+            fits = self._fit.fits(gang_)
+            if fits:
+                return gang_
+            if fits is None:
+                lane.recheck(gang_)  # the order is kept until the answer is known
+                return None
+            gang_.outrun = True
+        self._wake(lane)
+        return None
+
+    def _choose_without_place(self, lane: Lane, now: float) -> TrackedGang | None:
+        """Return the next gang to ungate while the places for incomplete gangs are taken."""
+        for gang in lane.whole:
+            if gang.not_before <= now:
+                return gang
+        first = self._reservations.gang
+        if first is None or not first.ready or first.not_before > now:
+            return None
+        if self._entries[first].lane is not lane:
+            return None
+        return first if self._fit.fits(first) else None
+
+    def _refuse_too_large(self, gang: TrackedGang) -> bool:
+        """Return whether a gang can never start; it is reported once."""
+        too_large = self._holding.exceeds_limit(gang)
+        if too_large and not gang.too_large:
+            self._observer.too_large(gang.info(), self._limits.held)
+        gang.too_large = too_large
+        return too_large
+
+    def _ungate(self, lane: Lane, gang: TrackedGang, now: float) -> None:
+        limits = self._limits
+        gated = gang.pods[PodState.GATED]
+        if lane.settling is not gang:
+            self._observer.lifted(gang.info(), len(gated))
+        gang.begun = gang.ungated = True
+        for pod in list(islice(gated.values(), _PORTION)):
+            self._table.move(pod, PodState.LIFTED)
+            if not pod.kind.blocked:
+                gang.unsettled.add(pod.uid)
+            self._out.append(Lift(gang.key, pod.name, pod.uid))
+        lane.settling = gang
+        lane.settle_by = now + limits.settle_s + limits.settle_per_pod_s * len(gang.unsettled)
+        self._settling.set(lane, lane.settle_by)
