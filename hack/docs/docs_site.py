@@ -40,6 +40,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/how-to/lost-nodes",
         "docs/how-to/progress",
         "docs/how-to/devices",
+        "docs/how-to/launchers",
         "docs/how-to/kubectl",
         "docs/how-to/group-scheduling",
         "docs/how-to/coscheduling",

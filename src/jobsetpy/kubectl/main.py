@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "suspend": "take away a JobSet's pods until it is resumed",
     "resume": "let a suspended JobSet run",
     "lint": "judge manifests as the webhooks would, without a cluster",
+    "convert": "print manifests with restart in place in the place of torchrun and other launchers",
     "simulate": "play a manifest through failures, and print what would be decided when",
     "doctor": "see whether the cluster is fit for JobSets, and what would mend it",
     "completion": "print completion for bash or zsh",
@@ -31,7 +32,7 @@ COMMANDS: Final = {
 _MODULES: Final = {"restart": "actions", "suspend": "actions", "resume": "actions"}
 """Where a command is, if not in the module of its name."""
 
-OFFLINE: Final = frozenset({"completion", "lint", "simulate"})
+OFFLINE: Final = frozenset({"completion", "convert", "lint", "simulate"})
 """Commands that see to a cluster themselves, if they need one."""
 
 FLAGS: Final = (

@@ -107,7 +107,8 @@ def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[F
             why = (
                 f"nothing can be preloaded for container {text(worker, 'name')!r}: {parts}. Write "
                 '"python [options] FILE" or "python [options] -m MODULE" as its command; in place '
-                f"of torchrun, with the annotation {keys.IN_PLACE_PROCESSES_ANNOTATION}"
+                f"of torchrun, with the annotation {keys.IN_PLACE_PROCESSES_ANNOTATION}, as "
+                '"kubectl jobset convert" does'
             )
             problems.append(invalid(preload.field, preload.value, why))
     if problems or not wanted:
