@@ -96,6 +96,8 @@ class GangMemory:
         stamp: inputs of its gangs; while they are equal, so are the gangs.
         gangs: gangs of the JobSet; ``None`` if it requests none.
         standings: last observed state of each gang, by its name.
+        waits: some gang was incomplete then.
+        incomplete: names of the gangs that are incomplete now, kept by events of pods.
         backend: backend that schedules gangs.
         complained: an invalid annotation was reported.
         next_tell: time at which the state of the gangs is written, on the monotonic clock; ``None``
@@ -107,6 +109,8 @@ class GangMemory:
     stamp: object = None
     gangs: Gangs | None = None
     standings: Mapping[str, GangStanding] = attrs.field(factory=dict)
+    waits: bool = False
+    incomplete: set[str] = attrs.field(factory=set)
     backend: str = LABELS
     complained: bool = False
     next_tell: float | None = None
@@ -189,11 +193,18 @@ def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
 def has_turned(
     memory: GangMemory, counts_of: Callable[[GangKey], GangCounts], gang: GangKey
 ) -> bool:
-    """Return whether a gang became complete or incomplete since the last plan."""
+    """Record whether a gang is complete; return whether all are, unlike in the last plan.
+
+    While some are incomplete, the plan has nothing to do for one more or less.
+    """
     before = memory.standings.get(gang.name)
     if before is None:
         return False
-    return attrs.evolve(before, counts=counts_of(gang)).complete != before.complete
+    if attrs.evolve(before, counts=counts_of(gang)).complete:
+        memory.incomplete.discard(gang.name)
+    else:
+        memory.incomplete.add(gang.name)
+    return memory.waits != bool(memory.incomplete)
 
 
 def job_matters(old: Job | None, new: Job | None) -> bool:
@@ -228,12 +239,16 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
         over = told.FINISHED if finished else told.SUSPENDED
         status = condition_change(jobset, over, now)
         return CoschedulingPlan(stages=_removals(observed) if finished else (), status=status)
+    standings = _standings(observed, jobset, gangs, before)
+    incomplete = {name for name, each in standings.items() if not each.complete}
     memory = attrs.evolve(
         before,
         uid=jobset.metadata.uid,
         stamp=stamp,
         gangs=gangs,
-        standings=_standings(observed, jobset, gangs, before),
+        standings=standings,
+        waits=bool(incomplete),
+        incomplete=incomplete,
         backend=observed.backend,
     )
     mends = _mends(observed, before, memory)

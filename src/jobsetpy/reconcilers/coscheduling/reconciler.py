@@ -1,8 +1,8 @@
 """Reconciler that keeps the labels of pods in gangs correct, and reports the state of each gang.
 
 Decisions are made by ``reconcilers.coscheduling.plan``. A pod's event costs the same for gangs of
-any size: some counters, a comparison of its labels, and a reconcile only if they are wrong or the
-gang became complete or incomplete.
+any size and number: some counters, a comparison of its labels, and a reconcile only if they are
+wrong, the last gang became complete, or the first one incomplete.
 
 With the backend ``podgroup`` it also manages the API server's ``PodGroup`` objects. Pods that were
 created for the coscheduler are ungated when another backend is configured, because no other program
@@ -134,7 +134,7 @@ class CoschedulingReconciler:
     # -- events -------------------------------------------------------------------------------
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
-        """Request a reconcile if a pod needs a correction or its gang became complete; O(1)."""
+        """Request a reconcile if a pod needs a correction, or now all gangs are complete; O(1)."""
         meta = event.obj.metadata
         key = rt.ObjectKey(meta.namespace, meta.labels.jobset_name)
         memory = self._memory.of(key)
@@ -144,8 +144,8 @@ class CoschedulingReconciler:
             self._suspect(key, (meta.name,))
             return (rt.Request(key),)
         gangs = changed_gangs(event.old, event.new)
-        turned = any(has_turned(memory, self._counts, gang) for gang in gangs if gang.jobset == key)
-        return (rt.Request(key),) if turned else ()
+        turned = [has_turned(memory, self._counts, gang) for gang in gangs if gang.jobset == key]
+        return (rt.Request(key),) if any(turned) else ()
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
         """Request a reconcile of the owner if its gangs may have less work left."""

@@ -207,6 +207,20 @@ def test_a_gang_turns_once():
     assert [gangs.set_pod(name, node="n", **ends) for name in ALL] == [False, False, True, True]
 
 
+def test_gang_requests_a_reconcile_only_when_it_is_the_last_to_be_complete():
+    """With one gang for each Job: the first to be complete changes nothing that is reported."""
+    gangs = Gangs(scope="Job")
+    for name in ALL:
+        gangs.set_pod(name, minimum="2")
+    gangs.look()
+    turns = [gangs.set_pod(name, node="n", minimum="2") for name in ALL]
+    assert turns == [False, False, False, True]
+    assert told(gangs.look(1)) == [BOUND]
+    ends = {"status": {"phase": "Failed"}}
+    turns = [gangs.set_pod(name, node="n", minimum="2", **ends) for name in ALL]
+    assert turns == [True, True, True, True]  # until a reconcile has seen it
+
+
 def test_only_suspects_are_looked_at():
     """All pods at first and when the gangs change; after that those whose events looked wrong."""
     gangs = Gangs()

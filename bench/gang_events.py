@@ -1,0 +1,156 @@
+"""Cost of one event of the gang scheduler by the number of gangs: function calls, and their ratio.
+
+No cluster. Either ``n`` gangs wait for capacity, or ``n`` are being placed: each has a reservation
+for one pod and no node for another one, so that they compete with each other. Then single events
+are handled, each followed by everything that is due. Calls are counted, since they do not depend on
+the speed of the machine; a ratio near 1 means that the cost does not grow with the number of gangs.
+After growth of capacity all waiting gangs are checked again, so that is divided by their number.
+
+Usage: ``python -m bench.gang_events [--gangs 100 1000 10000]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from types import FrameType
+from typing import Any
+
+from jobsetpy.coscheduler._capacity import STEPS
+from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom
+from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
+from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
+
+EVENTS = 20
+"""Number of events of each kind; the mean is reported."""
+SMALL = Shape((("cpu", MILLI),), preempts=False)
+LARGE = Shape((("cpu", 1000 * MILLI),), preempts=False)
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """Return the number of function calls, of C functions as well."""
+    calls = 0
+
+    def counted(_: FrameType, event: str, __: Any) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    sys.setprofile(counted)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+class World:
+    """Gang scheduler with gangs that wait, and gangs that are being placed.
+
+    Args:
+        waiting: number of gangs that wait.
+        placed: number of gangs that are being placed.
+    """
+
+    def __init__(self, waiting: int, placed: int) -> None:
+        self.waiting = waiting
+        self.capacity = Capacity(STEPS)
+        self.scheduler = GangScheduler(room=self.capacity)
+        self.now = 0.0
+        self.tickets = count(1)
+        self.capacity.node("n0", NodeRoom({"cpu": (placed + 2) * MILLI}))
+        self.scheduler.pause()
+        for pod in range(2):
+            for at in range(waiting):
+                self.see(f"w{at}", pod, LARGE, gated=True)
+            for at in range(placed):
+                self.see(f"p{at}", pod, SMALL, gated=False)
+        self.scheduler.resume(self.now)
+        for at in range(placed):
+            self.hold(f"p{at}", 0)
+        self.calls_of_quiet_queue = calls_of(self.scheduler.queue_is_empty)
+        for at in range(placed):
+            self.scheduler.unschedulable(f"p{at}-1", self.now)
+        self.settle()
+
+    def see(self, gang: str, pod: int, shape: Shape, *, gated: bool, minimum: int = 2) -> None:
+        """Show a pod to the gang scheduler, new or changed."""
+        key, uid = PodGroupKey("bench", gang), f"{gang}-{pod}"
+        self.capacity.pod(uid, shape, node="", group=key)
+        member = Member(uid=uid, created=float(gang[1:]), min_available=minimum)
+        self.scheduler.seen(SeenPod(group=key, name=uid, member=member, gated=gated), self.now)
+
+    def hold(self, gang: str, pod: int) -> None:
+        """Have the scheduler ask for the bind of a pod."""
+        self.capacity.reserve(f"{gang}-{pod}", "n0")
+        self.scheduler.bind_asked(next(self.tickets), f"{gang}-{pod}", self.now)
+
+    def settle(self) -> None:
+        """Do all that is due."""
+        while True:
+            asked, more = self.capacity.pending, self.capacity.work()
+            if asked and not more:
+                self.scheduler.room_grew(self.now, freed=False)
+            wake = self.scheduler.next_wake(self.now)
+            if not more and (wake is None or wake > self.now):
+                return
+            if not more:
+                self.scheduler.tick(self.now)
+
+    def cost(self, event: Callable[[int], object]) -> float:
+        """Return the mean number of calls for an event and all that is due after it."""
+        total = 0
+        for at in range(EVENTS):
+            total += calls_of(partial(event, at)) + calls_of(self.settle)
+        return total / EVENTS
+
+    def costs(self) -> dict[str, float]:
+        """Return the costs by kind of event."""
+        scheduler = self.scheduler
+
+        def wait(name: str, minimum: int) -> None:
+            self.see(name, 0, LARGE, gated=True, minimum=minimum)
+
+        if self.waiting:
+            costs = {
+                "waiting: a pod changes": self.cost(lambda at: wait(f"w{at}", 1)),
+                "waiting: a new gang": self.cost(lambda at: wait(f"w{10**6 + at}", 1)),
+                "waiting: a pod is gone": self.cost(
+                    lambda at: scheduler.gone(f"w{at}-1", self.now)
+                ),
+            }
+            grew = self.cost(lambda _: scheduler.room_grew(self.now))
+            return {**costs, "waiting: capacity grew, per gang": grew / self.waiting}
+        return {
+            "placing: no node": self.cost(lambda at: scheduler.unschedulable(f"p{at}-1", self.now)),
+            "placing: bind request": self.cost(lambda at: self.hold(f"p{at}", 0)),
+            "placing: request lost": self.cost(
+                lambda at: scheduler.bind_cancelled(at + 1, self.now)
+            ),
+            "placing: a pod is gone": self.cost(
+                lambda at: scheduler.gone(f"p{at + EVENTS}-0", self.now)
+            ),
+            "placing: capacity grew": self.cost(lambda _: scheduler.room_grew(self.now)),
+            "placing: is the queue empty?": self.calls_of_quiet_queue,
+        }
+
+
+def main() -> None:
+    """Print the costs for each number of gangs, and the ratio of the last to the first."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gangs", type=int, nargs="+", default=[100, 1000, 10_000])
+    numbers = parser.parse_args().gangs
+    table = [World(n, 0).costs() | World(0, n).costs() for n in numbers]
+    print(f"{'calls per event':32}", *(f"{number:>9}" for number in numbers), "   ratio")
+    for what in table[0]:
+        row = [costs[what] for costs in table]
+        print(f"{what:32}", *(f"{each:9.0f}" for each in row), f"{row[-1] / row[0]:8.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""Costs of events do not grow with the number of gangs."""
+
+from __future__ import annotations
+
+from bench.gang_events import World
+
+
+def test_event_costs_the_same_when_there_are_ten_times_as_many_gangs():
+    """Calls of functions are counted; growth of capacity is counted per waiting gang."""
+    few, many = ({**World(n, 0).costs(), **World(0, n).costs()} for n in (200, 1000))
+    assert [what for what, calls in many.items() if calls > 1.2 * few[what]] == []
