@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 
 import attrs
@@ -51,15 +51,16 @@ _REQUEST = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
-def kopf_folder() -> Path:
-    """A venv with kopf, made once."""
-    folder = _state.cache_dir() / "bench" / KOPF.replace("==", "-")
+def kopf_folder(*more: str) -> Path:
+    """A venv with kopf and further packages, made once."""
+    name = "-".join((KOPF, *more)).replace("==", "-")
+    folder = _state.cache_dir() / "bench" / name
     if not (folder / "done").exists():
         say(f"making a venv with {KOPF}")
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip = [folder / "bin" / "python", "-m", "pip", "install", "-q"]
-        subprocess.run([*pip, KOPF, "uvloop"], check=True)
+        subprocess.run([*pip, KOPF, "uvloop", *more], check=True)
         (folder / "done").touch()
     return folder
 
@@ -67,7 +68,7 @@ def kopf_folder() -> Path:
 def controller_runtime() -> Path:
     """The Go program, built once for each state of its source and modules."""
     source = PROGRAMS / "controller_runtime"
-    files = sorted(source.iterdir())
+    files = sorted(path for path in source.iterdir() if path.is_file())
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
     program = _state.cache_dir() / "bench" / f"controller-runtime-{digest}"
     if not program.exists():
@@ -91,6 +92,7 @@ class Program:
     workers: int
     kubeconfig: Path
     bytecode: Path
+    folder: Path = PROGRAMS
 
     def command(self, namespace: str) -> list[str | Path]:
         match self.library:
@@ -163,7 +165,7 @@ async def running(program: Program, namespace: str, log: Path) -> AsyncIterator[
         process = await asyncio.create_subprocess_exec(
             *program.command(namespace),
             env=program.environ(namespace),
-            cwd=PROGRAMS,
+            cwd=program.folder,
             stdout=out,
             stderr=out,
         )
@@ -233,14 +235,16 @@ def rt_decode(raw: object) -> rt.ConfigMap:
     return msgspec.json.decode(raw, type=rt.ConfigMap)
 
 
-async def requests_by_kind(client: rt.Client) -> dict[str, float]:
+async def requests_by_kind(
+    client: rt.Client, resources: Collection[str] = ("configmaps", "events")
+) -> dict[str, float]:
     """Number of answered requests of controllers, by verb and resource."""
     request = rt.HttpRequest(method="GET", path="/metrics", timeout_s=30)
     answer = await client.transport.request(request)
     counted: dict[str, float] = defaultdict(float)
     for labels, value in _REQUEST.findall(answer.body.decode()):
         found = dict(_LABEL.findall(labels))
-        if found.get("resource") in ("configmaps", "events") and found["verb"] not in (
+        if found.get("resource") in resources and found["verb"] not in (
             "WATCH",
             "LIST",
         ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -214,6 +216,28 @@ class ConfigMap:
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+
+@resource("", "v1", "Secret", "secrets")
+@wire
+class Secret:
+    """A Secret; values are base64."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    data: Mapping[str, str] | None = None
+
+    def values(self) -> dict[str, bytes]:
+        """Return the decoded values; a value that is not base64 counts as missing."""
+        out = {}
+        for name, value in (self.data or {}).items():
+            try:
+                out[name] = base64.b64decode(value, validate=True)
+            except (binascii.Error, ValueError):
+                continue
+        return out
 
 
 @resource("", "v1", "Namespace", "namespaces", namespaced=False)

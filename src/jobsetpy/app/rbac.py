@@ -405,7 +405,10 @@ class Reader:
         return found
 
     def _in_function(
-        self, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef
+        self,
+        name: str,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        seen: frozenset[str] = frozenset(),
     ) -> set[ResourceInfo]:
         """Classes a local name may stand for: what callers give, or what a loop goes through."""
         parameters = [argument.arg for argument in function.args.args if argument.arg != "self"]
@@ -420,13 +423,51 @@ class Reader:
                         continue
                     found |= self._kinds(argument, call)
             return found
-        for node in ast.walk(function):
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-                for part in ast.walk(node.value):
-                    name_of = part.id if isinstance(part, ast.Name) else ""
-                    if kind := resource_of(getattr(self.module, name_of, None)):
-                        found.add(kind)
+        for value in self._bound_to(name, function):
+            for part in ast.walk(value):
+                if isinstance(part, ast.Name):
+                    found |= self._classes_in(part.id, function, seen | {name})
         return found or self._annotated(function)
+
+    def _classes_in(
+        self,
+        name: str,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        seen: frozenset[str],
+    ) -> set[ResourceInfo]:
+        """Return the resources of a class, of a module's table of classes, or of a local name."""
+        value: object = getattr(self.module, name, None)
+        if kind := resource_of(value):
+            return {kind}
+        if isinstance(value, Mapping):
+            value = tuple(value.values())
+        if isinstance(value, list | tuple | set | frozenset):
+            return {kind for each in value if (kind := resource_of(each))}
+        if value is not None or name in seen:
+            return set()
+        return self._in_function(name, function, seen)
+
+    @staticmethod
+    def _bound_to(
+        name: str, function: ast.FunctionDef | ast.AsyncFunctionDef
+    ) -> Iterator[ast.expr]:
+        """Yield what assignments, loops and comprehensions of a function bind a name to."""
+        for node in ast.walk(function):
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    pass
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    targets = [target]
+                case (
+                    ast.For(target=target, iter=value)
+                    | ast.AsyncFor(target=target, iter=value)
+                    | ast.comprehension(target=target, iter=value)
+                ):
+                    targets = [target]
+                case _:
+                    continue
+            if any(_names(part, name) for each in targets for part in ast.walk(each)):
+                yield value
 
     def _annotated(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[ResourceInfo]:
         """The classes that the types of a function's arguments speak of."""

@@ -13,6 +13,7 @@ import asyncio
 
 from jobsetpy import aio
 from jobsetpy.api import keys
+from jobsetpy.api.core import Secret
 from jobsetpy.client import Client
 from jobsetpy.coscheduler._settings import CHECK_PERIOD_S, CoschedulerSettings
 from jobsetpy.serving import x509
@@ -22,7 +23,6 @@ from jobsetpy.serving.certificates import (
     TLS_KEY,
     CertificateManager,
     FileSource,
-    Secret,
     SecretSource,
     write_secret,
 )

@@ -11,6 +11,7 @@ _require("jobsetpy.runtime", "runtime")
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api._wire import evolve, field, to_json
 from jobsetpy.api._wire import wire as model
+from jobsetpy.api.apps import Deployment
 from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.core import (
@@ -19,8 +20,11 @@ from jobsetpy.api.core import (
     Node,
     PersistentVolumeClaim,
     Pod,
+    Secret,
     Service,
 )
+from jobsetpy.api.durations import parse_duration as duration
+from jobsetpy.api.label_selectors import LabelRequirement, LabelSelector
 from jobsetpy.api.meta import (
     Condition,
     KubeObject,
@@ -170,6 +174,7 @@ __all__ = [
     "Controller",
     "Conversion",
     "DecodeError",
+    "Deployment",
     "Event",
     "EventHandler",
     "EventLimits",
@@ -190,6 +195,8 @@ __all__ = [
     "JobSetPyError",
     "KubeClient",
     "KubeObject",
+    "LabelRequirement",
+    "LabelSelector",
     "LeaderElectionSettings",
     "LeadershipLostError",
     "Lease",
@@ -219,6 +226,7 @@ __all__ = [
     "Result",
     "RetryableApiError",
     "Runnable",
+    "Secret",
     "ServerRunnable",
     "Service",
     "Shard",
@@ -253,6 +261,7 @@ __all__ = [
     "deletion_requested",
     "difference",
     "discover",
+    "duration",
     "enqueue_mapped",
     "enqueue_owner",
     "enqueue_self",

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 
 from jobsetpy import aio
-from jobsetpy.api._wire import wire
-from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+from jobsetpy.api.core import Secret
 from jobsetpy.client import Client
 from jobsetpy.errors import ConflictError, JobSetPyError
 from jobsetpy.observability import metrics
@@ -38,26 +36,6 @@ _WRITE_ATTEMPTS: Final = 6
 """Maximum number of attempts of a write; only a few replicas write concurrently."""
 _EMPTY_PERIOD_S: Final = 0.5
 """Interval between checks of a source that has no certificate yet, in seconds."""
-
-
-@resource("", "v1", "Secret", "secrets")
-@wire
-class Secret:
-    """Secret; values are base64."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    data: Mapping[str, str] | None = None
-
-    def values(self) -> dict[str, bytes]:
-        """Return the decoded values; a value that is not base64 counts as missing."""
-        out = {}
-        for name, value in (self.data or {}).items():
-            try:
-                out[name] = base64.b64decode(value, validate=True)
-            except (binascii.Error, ValueError):
-                continue
-        return out
 
 
 async def write_secret(client: Client, secret: Secret, data: Mapping[str, bytes]) -> None:

@@ -13,11 +13,10 @@ import pytest
 from jobsetpy import aio
 from jobsetpy.admission import WebhookSettings
 from jobsetpy.api import keys
-from jobsetpy.api.core import ConfigMap
+from jobsetpy.api.core import ConfigMap, Secret
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError, NotFoundError
 from jobsetpy.serving import x509
-from jobsetpy.serving.certificates import Secret
 from jobsetpy.serving.webhook_certificates import secret_source
 from jobsetpy.serving.webhook_kinds import MutatingConfiguration
 from support import patience

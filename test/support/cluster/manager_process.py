@@ -35,6 +35,7 @@ class ManagerProcess:
     """
 
     COMMAND = "manager"
+    PLAIN = ("--metrics-secure=false",)
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class ManagerProcess:
                 "--kubeconfig", self.kubeconfig,
                 "--metrics-bind-address",
                 f"127.0.0.1:{self.metrics_port}" if self.metrics_port else "0",
-                "--metrics-secure=false",
+                *self.PLAIN,
                 "--health-probe-bind-address", f"127.0.0.1:{self.health_port}",
                 "--log-format", "json", *self.arguments,
                 stdout=out, stderr=out, env=self._environ,
@@ -150,6 +151,17 @@ class ManagerProcess:
         """Resident size now, in MB."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGESIZE") / 1e6
+
+
+class ProgramProcess(ManagerProcess):
+    """``jobsetpy run`` with a program of a folder; the first argument is ``MODULE:FUNCTION``."""
+
+    COMMAND = "run"
+    PLAIN = ()
+
+    def __init__(self, folder: Path, kubeconfig: str | Path, log: Path, *arguments: str) -> None:
+        environ = {"PYTHONPATH": str(folder)}
+        super().__init__(kubeconfig, log, *arguments, environ=environ)
 
 
 @contextlib.asynccontextmanager

@@ -138,6 +138,28 @@ def test_rules_are_read_out_of_the_code(printed, body, expected):
     assert allowed(printed(body)) == WATCHED | expected
 
 
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "informers = [manager.informer(cls) for cls in KINDS.values()]",
+        "informers = {kind: manager.informer(cls) for kind, cls in KINDS.items()}",
+        "kinds = (rt.Job, rt.Pod)\n    for cls in PAIR:\n        manager.informer(cls)",
+    ],
+)
+def test_classes_of_a_table_are_told_when_a_loop_goes_through_it(printed, setup):
+    """Each class of the table is listed and watched, next to other informers of the function."""
+    setup = f"""
+PAIR = (rt.Job, rt.Pod)
+KINDS = {{"Job": rt.Job, "Pod": rt.Pod}}
+def setup(manager):
+    sites = manager.informer(Website)
+    {setup}
+"""
+    (role, *_) = [each for each in printed("pass", setup=setup) if each["kind"] == "ClusterRole"]
+    listed = {each["resources"][0]: each["verbs"] for each in role["rules"]}
+    assert listed == {kind: ["list", "watch"] for kind in ("jobs", "pods", "websites")}
+
+
 def test_every_method_of_the_client_is_known():
     """A new one must not be forgotten in silence."""
     own = {"aclose", "dry_run", "fenced_by", "raw", "transport", "unpooled"}

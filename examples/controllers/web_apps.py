@@ -1,0 +1,131 @@
+"""WebApp: a Deployment, webhooks and two versions; the older one loses nothing of the newer one.
+
+cd examples/controllers
+jobsetpy webhooks web_apps:setup --namespace team | kubectl apply -f -
+jobsetpy run web_apps:setup
+
+The first of these prints the CRD as well.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import attrs
+
+from jobsetpy import runtime as rt
+
+NAME = "web-apps"
+SURGE = "example.com/max-surge"  # holds what v1 has no field for
+
+
+@rt.model
+class Image:
+    repository: str = rt.field(default="", required=True, min_length=1)
+    tag: str = ""
+
+
+@rt.model
+class Spec:
+    image: Image = Image()
+    replicas: int = rt.field(default=1, defaulted=True, minimum=0)
+    max_surge: int = rt.field(default=0, minimum=0)
+
+
+@rt.model
+class Status:
+    ready: int = 0
+
+
+@rt.resource("example.com", "v2", "WebApp", "webapps")
+@rt.model
+class WebApp:
+    """Copies of a web server."""
+
+    RESOURCE: ClassVar[rt.ResourceInfo]
+    metadata: rt.ObjectMeta = rt.ObjectMeta()
+    spec: Spec = Spec()
+    status: Status = Status()
+
+
+@rt.model
+class SpecV1:
+    image: str = rt.field(default="", required=True, description="Such as shop:1.2.")
+    size: int = 1
+
+
+@rt.resource("example.com", "v1", "WebApp", "webapps")
+@rt.model
+class WebAppV1:
+    """The same with the image as one text."""
+
+    RESOURCE: ClassVar[rt.ResourceInfo]
+    metadata: rt.ObjectMeta = rt.ObjectMeta()
+    spec: SpecV1 = SpecV1()
+    status: Status = Status()
+
+
+def up(old: WebAppV1) -> WebApp:
+    repository, tag = old.spec.image, ""
+    if ":" in repository.rpartition("/")[2]:  # not the port of a registry
+        repository, _, tag = repository.rpartition(":")
+    notes = dict(old.metadata.annotations)
+    surge = int(notes.pop(SURGE, 0))
+    image = Image(repository=repository, tag=tag)
+    spec = Spec(image=image, replicas=old.spec.size, max_surge=surge)
+    return WebApp(metadata=rt.evolve(old.metadata, annotations=notes), spec=spec, status=old.status)
+
+
+def down(new: WebApp) -> WebAppV1:
+    image = ":".join(filter(None, (new.spec.image.repository, new.spec.image.tag)))
+    surge = {SURGE: str(new.spec.max_surge)} if new.spec.max_surge else {}
+    metadata = rt.evolve(new.metadata, annotations={**new.metadata.annotations, **surge})
+    spec = SpecV1(image=image, size=new.spec.replicas)
+    return WebAppV1(metadata=metadata, spec=spec, status=new.status)
+
+
+def default(app: WebApp) -> WebApp:
+    image = rt.evolve(app.spec.image, tag=app.spec.image.tag or "latest")
+    return rt.evolve(app, spec=rt.evolve(app.spec, image=image))
+
+
+def validate(asked: rt.AdmissionRequest[WebApp]) -> Iterator[rt.Invalid | rt.Warn]:
+    if asked.new is None:
+        return
+    spec = asked.new.spec
+    if spec.max_surge > spec.replicas:
+        yield rt.Invalid("spec.maxSurge", f"at most spec.replicas, which is {spec.replicas}")
+    if spec.image.tag == "latest":
+        yield rt.Warn("spec.image.tag: latest may be another image at each start")
+
+
+@attrs.frozen
+class WebApps:
+    """Keep one Deployment for each WebApp."""
+
+    client: rt.Client
+
+    async def reconcile(self, app: WebApp) -> rt.Result:
+        where, name, spec = app.metadata.namespace, app.metadata.name, app.spec
+        labels = {"app.kubernetes.io/instance": name}
+        container = {"name": "web", "image": f"{spec.image.repository}:{spec.image.tag}"}
+        rolling = {"maxSurge": spec.max_surge, "maxUnavailable": 1}
+        servers = {
+            "replicas": spec.replicas,
+            "selector": {"matchLabels": labels},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        }
+        made = await rt.create_or_apply(
+            self.client, rt.Deployment, where, name, {"spec": servers}, owner=NAME, controller=app
+        )
+        await rt.patch_status(self.client, app, Status(ready=made.obj.status.ready_replicas))
+        return rt.Result.done()
+
+
+def setup(manager: rt.Manager) -> None:
+    apps, deployments = manager.informer(WebApp), manager.informer(rt.Deployment)
+    reconcile = WebApps(manager.client).reconcile
+    manager.add(rt.controller_for(apps, reconcile, name=NAME, owns=[deployments]))
+    webhook = rt.Webhook(WebApp, default=default, validate=validate)
+    versions = rt.Conversion(WebAppV1, to=WebApp, up=up, down=down)
+    rt.serve_webhooks(manager, webhook, versions, name=NAME)

@@ -1,0 +1,215 @@
+"""The operator examples as their docstrings say, on a real API server: a process each, own rights."""
+
+import asyncio
+import contextlib
+import importlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobsetpy import runtime as rt
+from jobsetpy.api.schema import crd_of
+from jobsetpy.app.main import main
+from jobsetpy.app.rbac import manifests
+from jobsetpy.serving.webhook_kinds import (
+    Definition,
+    MutatingConfiguration,
+    ValidatingConfiguration,
+)
+from support.cluster.account import account_kubeconfig
+from support.cluster.install import apply_object, create_namespace
+from support.cluster.manager_process import ProgramProcess, free_port
+from support.patience import eventually
+
+pytestmark = pytest.mark.cluster
+
+FOLDER = Path(__file__).resolve().parents[3] / "examples/controllers"
+WAIT_S = 60
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """An example as a module, by its name."""
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module
+
+
+@pytest.fixture
+async def run(client, cluster, namespace, tmp_path):
+    """Starts an example as a process whose account may do what ``jobsetpy rbac`` prints."""
+    async with contextlib.AsyncExitStack() as started:
+
+        async def start(module, *arguments, number=0, wait=True, **of_rights):
+            name = module.replace("_", "-")
+            rights = {"name": name, "namespace": namespace, **of_rights}
+            for document in yaml.safe_load_all(manifests([module], **rights)):
+                await apply_object(client, document)
+            own = await account_kubeconfig(
+                client, cluster.kubeconfig, tmp_path, rights["namespace"], name
+            )
+            log = tmp_path / f"{name}-{number}.log"
+            process = ProgramProcess(FOLDER, own, log, f"{module}:setup", *arguments)
+            await process.start(wait=wait)
+            started.push_async_callback(process.stop)
+            return process
+
+        yield start
+
+
+async def found(client, cls, namespace, name):
+    """The object; ``None`` if there is none."""
+    with contextlib.suppress(rt.NotFoundError):
+        return await client.get(cls, namespace, name)
+
+
+async def test_memcached(client, namespace, example, run):
+    """Created, reported, repaired when somebody changes it, and gone with its address."""
+    module = example("memcached")
+    await apply_object(client, crd_of(module.Memcached))
+    whole = rt.unstructured(rt.Deployment.RESOURCE)
+    await run("memcached")
+    body = {"metadata": {"name": "a"}, "spec": {"size": 2}}
+    await client.create(module.Memcached, namespace, body)
+
+    async def replicas():
+        made = await found(client, whole, namespace, "a")
+        return made and made.at("spec.replicas")
+
+    async def reported():
+        (one,) = (await client.get(module.Memcached, namespace, "a")).status.conditions or [None]
+        return one and (one.type, one.status, one.message)
+
+    async def addresses():
+        listed = await found(client, rt.ConfigMap, namespace, "memcached-addresses")
+        return listed and listed.data
+
+    async def repaired():
+        return await replicas() == 2
+
+    await eventually(repaired, WAIT_S)
+    await eventually(reported, WAIT_S)
+    assert await reported() == ("Available", "False", "0 of 2 servers are ready")
+    assert await addresses() == {"a": f"a.{namespace}.svc:11211"}
+    await client.merge_patch(whole, namespace, "a", {"spec": {"replicas": 5}})
+    await eventually(repaired, WAIT_S)
+    status = {"status": {"replicas": 2, "readyReplicas": 2}}
+    await client.merge_patch(whole, namespace, "a", status, subresource="status")
+
+    async def service():
+        return await found(client, rt.Service, namespace, "a")
+
+    await client.delete(rt.Service, namespace, "a")
+    await eventually(service, WAIT_S)
+    await client.delete(module.Memcached, namespace, "a")
+
+    async def gone():
+        objects = [await found(client, cls, namespace, "a") for cls in (module.Memcached, rt.Service, rt.Deployment)]  # fmt: skip
+        return objects == [None, None, None]
+
+    await eventually(gone, WAIT_S)
+    assert not await addresses()
+
+
+async def test_shared_configuration(client, namespace, example, run):
+    """Copies come, change and go with labels of namespaces and with their originals."""
+    module = example("shared_configuration")
+    await apply_object(client, crd_of(module.SharedConfiguration))
+    team = f"{namespace}-team"
+    await create_namespace(client, team)
+    metadata = {"name": "ca", "labels": {"example.com/shared": "original"}}
+    for cls, value in ((rt.ConfigMap, "1"), (rt.Secret, "MQ==")):
+        await client.create(cls, namespace, {"metadata": metadata, "data": {"x": value}})
+    selector = {"matchExpressions": [{"key": namespace, "operator": "Exists"}]}
+    spec = {"originals": namespace, "namespaces": selector}
+    await run("shared_configuration")
+    config = {"metadata": {"name": namespace}, "spec": spec}
+    await client.create(module.SharedConfiguration, "", config)
+    try:
+
+        async def copies():
+            both = [await found(client, cls, team, "ca") for cls in (rt.ConfigMap, rt.Secret)]
+            return [each and each.data["x"] for each in both]
+
+        def become(*expected):
+            async def right():
+                return await copies() == [*expected]
+
+            return eventually(right, WAIT_S)
+
+        assert await copies() == [None, None]
+        await client.apply_labels(
+            rt.Namespace, rt.ObjectKey("", team), {namespace: "yes"}, owner="t"
+        )
+        await become("1", "MQ==")
+        await client.merge_patch(rt.ConfigMap, namespace, "ca", {"data": {"x": "2"}})
+        await become("2", "MQ==")
+        await client.merge_patch(rt.ConfigMap, team, "ca", {"data": {"x": "mine"}})
+        await become("2", "MQ==")
+        await client.delete(rt.Secret, namespace, "ca")
+        await become("2", None)
+        await client.apply_labels(rt.Namespace, rt.ObjectKey("", team), {}, owner="t")
+        await become(None, None)
+    finally:
+        await client.delete(module.SharedConfiguration, "", namespace)
+
+
+async def test_pod_ttl_with_two_copies(client, namespace, run, tmp_path):
+    """One of two is elected; it is killed, and the other deletes the pod in time."""
+    election = {"resourceNamespace": namespace, "leaderElect": True}
+    election |= {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "1s"}
+    file = tmp_path / "configuration.yaml"
+    file.write_text(yaml.safe_dump({"leaderElection": election}))
+    flags = ("--config", str(file), "--namespace", namespace)
+    one = await run("pod_ttl", *flags, leader_elect=True)
+    other = await run("pod_ttl", *flags, number=1, leader_elect=True)
+    container = {"name": "c", "image": "x.invalid/c"}
+    metadata = {"name": "debug", "labels": {"example.com/ttl": "5s"}}
+    await one.kill()
+    await client.create(
+        rt.Pod, namespace, {"metadata": metadata, "spec": {"containers": [container]}}
+    )
+
+    async def gone():
+        return await found(client, rt.Pod, namespace, "debug") is None
+
+    await eventually(gone, WAIT_S)
+    assert "pods" in other.log.read_text()
+
+
+async def test_web_apps(client, namespace, example, run, capsys):
+    """Both versions are served and lose nothing; defaults and checks are those of the webhook."""
+    module, port = example("web_apps"), free_port()
+    url = f"https://127.0.0.1:{port}"
+    words = ["webhooks", "web_apps:setup", "--namespace", "default", "--url", url]
+    assert await asyncio.to_thread(main, words) == 0
+    for document in yaml.safe_load_all(capsys.readouterr().out):
+        await apply_object(client, document)
+    try:
+        at = (f"--webhook-bind-address=127.0.0.1:{port}", "--webhook-dns-name=127.0.0.1")
+        await run("web_apps", *at, namespace="default")
+        body = {"metadata": {"name": "a"}, "spec": {"image": "shop", "size": 3}}
+        made = await client.create(module.WebAppV1, namespace, body)
+        assert (made.spec.image, made.spec.size) == ("shop:latest", 3)
+        surge = {"spec": {"maxSurge": 2}}
+        await client.merge_patch(module.WebApp, namespace, "a", surge)
+        await client.merge_patch(module.WebAppV1, namespace, "a", {"spec": {"image": "shop:2"}})
+        stored = (await client.get(module.WebApp, namespace, "a")).spec
+        assert (stored.image.repository, stored.image.tag, stored.max_surge) == ("shop", "2", 2)
+        with pytest.raises(rt.InvalidError, match=r"spec\.maxSurge: at most spec.replicas"):
+            await client.merge_patch(module.WebAppV1, namespace, "a", {"spec": {"size": 1}})
+        whole = rt.unstructured(rt.Deployment.RESOURCE)
+
+        async def deployed():
+            made = await found(client, whole, namespace, "a")
+            return made and made.at("spec.template.spec.containers")[0]["image"] == "shop:2"
+
+        await eventually(deployed, WAIT_S)
+    finally:
+        for kind, name in (
+            (MutatingConfiguration, "web-apps"),
+            (ValidatingConfiguration, "web-apps"),
+            (Definition, "webapps.example.com"),
+        ):
+            with contextlib.suppress(rt.NotFoundError):
+                await client.delete(kind, "", name)

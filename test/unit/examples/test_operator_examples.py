@@ -1,0 +1,287 @@
+"""Example controllers of the kind that operator tutorials have, in virtual time."""
+
+import asyncio
+import importlib
+from pathlib import Path
+
+import pytest
+
+from bench.example_lines import COMPARED, counted
+from jobsetpy import runtime as rt
+from jobsetpy.api.schema import crd_of
+from jobsetpy.manager import LeaderElectionSettings
+from jobsetpy.serving.review import ReviewRequest
+from jobsetpy.testing import RecordingClient, VirtualClock, World, running_manager
+
+pytestmark = pytest.mark.looptime
+
+FOLDER = Path(__file__).resolve().parents[3] / "examples/controllers"
+SETTLED_S = 5
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """An example as a module, by its name."""
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module
+
+
+@pytest.fixture
+def world():
+    """A cluster in memory with a garbage collector."""
+    made = World()
+    made.garbage_collect = True
+    return made
+
+
+def condition(obj):
+    (found,) = obj["status"]["conditions"]
+    return found["type"], found["status"], found["reason"], found["message"]
+
+
+async def test_a_memcached_is_served_and_repaired(example, world):
+    """Deployment, Service and address are created; what others change or delete is set back."""
+    module = example("memcached")
+    world.create("customresourcedefinitions", crd_of(module.Memcached))
+    async with running_manager(world, module.setup):
+        world.create("memcacheds", {"metadata": {"name": "a"}, "spec": {"size": 2}})
+        await asyncio.sleep(SETTLED_S)
+        assert world.get("deployments", "a")["spec"]["replicas"] == 2
+        assert world.get("services", "a")["spec"]["ports"][0]["port"] == 11211
+        assert world.get("configmaps", "memcached-addresses")["data"] == {
+            "a": "a.default.svc:11211"
+        }
+        assert condition(world.get("memcacheds", "a")) == (
+            "Available", "False", "NotReady", "0 of 2 servers are ready",
+        )  # fmt: skip
+        world.set_status("deployments", "a", readyReplicas=2)
+        await asyncio.sleep(SETTLED_S)
+        assert condition(world.get("memcacheds", "a"))[:3] == ("Available", "True", "AllReady")
+        writes = len(world.requests.writes)
+        world.patch("deployments", "a", {"spec": {"replicas": 7}})
+        await asyncio.sleep(SETTLED_S)
+        assert world.get("deployments", "a")["spec"]["replicas"] == 2
+        (event,) = world.list("events")
+        assert (event["reason"], event["note"]) == ("Changed", "set spec.replicas")
+        assert len(world.requests.writes) == writes + 2, "the repair and its event"
+        world.delete("services", "a")
+        world.delete("configmaps", "memcached-addresses")
+        await asyncio.sleep(SETTLED_S)
+        assert world.get("services", "a") is not None
+        assert world.get("configmaps", "memcached-addresses")["data"] == {
+            "a": "a.default.svc:11211"
+        }
+
+
+@pytest.mark.parametrize("list_is_gone", [False, True])
+async def test_a_memcached_takes_its_address_with_it_when_deleted(example, world, list_is_gone):
+    """Other addresses stay; a list that somebody deleted holds nothing up."""
+    module = example("memcached")
+    world.create("customresourcedefinitions", crd_of(module.Memcached))
+    async with running_manager(world, module.setup):
+        for name in "ab":
+            world.create("memcacheds", {"metadata": {"name": name}})
+        await asyncio.sleep(SETTLED_S)
+        if list_is_gone:
+            world.delete("configmaps", "memcached-addresses")
+        world.delete("memcacheds", "a")
+        await asyncio.sleep(SETTLED_S)
+        assert [each["metadata"]["name"] for each in world.list("memcacheds")] == ["b"]
+        assert [each["metadata"]["name"] for each in world.list("deployments")] == ["b"]
+        assert world.get("configmaps", "memcached-addresses")["data"] == {
+            "b": "b.default.svc:11211"
+        }
+
+
+def shared(world, kind="configmaps", *, name="ca", value="1", namespace="source"):
+    body = {"metadata": {"name": name, "labels": {"example.com/shared": "original"}}}
+    return world.create(kind, {**body, "data": {"x": value}}, namespace=namespace)
+
+
+async def test_configuration_is_copied_by_labels_and_follows_its_original(example, world):
+    """New namespaces get copies, changed copies are set back, those no longer selected are empty."""
+    module = example("shared_configuration")
+    world.create("customresourcedefinitions", crd_of(module.SharedConfiguration))
+    expressions = [{"key": "team", "operator": "In", "values": ["red", "blue"]}]
+    spec = {"originals": "source", "namespaces": {"matchExpressions": expressions}}
+
+    def copies(kind="configmaps"):
+        found = world.list(kind, labels="example.com/shared=copy")
+        return {each["metadata"]["namespace"]: each["data"]["x"] for each in found}
+
+    for name in ("source", "red"):
+        world.add_namespace(name, labels={"team": name})
+    shared(world)
+    shared(world, "secrets", value="c2VjcmV0")
+    async with running_manager(world, module.setup):
+        world.create("sharedconfigurations", {"metadata": {"name": "all"}, "spec": spec})
+        await asyncio.sleep(SETTLED_S)
+        assert (copies(), copies("secrets")) == ({"red": "1"}, {"red": "c2VjcmV0"})
+        world.add_namespace("blue", labels={"team": "blue"})
+        world.patch("configmaps", "ca", {"data": {"x": "2"}}, namespace="source")
+        await asyncio.sleep(SETTLED_S)
+        assert copies() == {"red": "2", "blue": "2"}
+        requests = len(world.requests)
+        world.patch("configmaps", "ca", {"data": {"x": "mine"}}, namespace="blue")
+        await asyncio.sleep(SETTLED_S)
+        assert copies() == {"red": "2", "blue": "2"}
+        assert len(world.requests) - requests < 10, "nothing is read of other copies"
+        world.patch("namespaces", "red", {"metadata": {"labels": {"team": "green"}}}, namespace="")
+        await asyncio.sleep(SETTLED_S)
+        assert copies() == {"blue": "2"}
+        world.delete("configmaps", "ca", namespace="source")
+        await asyncio.sleep(SETTLED_S)
+        assert (copies(), copies("secrets")) == ({}, {"blue": "c2VjcmV0"})
+        status = world.get("sharedconfigurations", "all", namespace="")["status"]
+        assert (status["copies"], status["conditions"][0]["status"]) == (1, "True")
+        world.delete("sharedconfigurations", "all", namespace="")
+        await asyncio.sleep(SETTLED_S)
+        assert copies("secrets") == {}
+
+
+async def test_a_refused_copy_holds_up_no_other_and_is_reported(example, world):
+    """The condition names the object; it is tried again, and copied when the way is free."""
+    module = example("shared_configuration")
+    world.create("customresourcedefinitions", crd_of(module.SharedConfiguration))
+    for name in ("source", "a", "b"):
+        world.add_namespace(name)
+    shared(world)
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    theirs = {"metadata": {"name": "ca", "ownerReferences": [reference]}, "data": {"x": "theirs"}}
+    world.garbage_collect = False
+    world.create("configmaps", theirs, namespace="a")
+    spec = {"originals": "source"}
+    async with running_manager(world, module.setup):
+        world.create("sharedconfigurations", {"metadata": {"name": "all"}, "spec": spec})
+        await asyncio.sleep(SETTLED_S)
+        assert world.get("configmaps", "ca", namespace="a")["data"] == {"x": "theirs"}
+        assert world.get("configmaps", "ca", namespace="b")["data"] == {"x": "1"}
+        found = condition(world.get("sharedconfigurations", "all", namespace=""))
+        assert found[:3] == ("Copied", "False", "Refused")
+        assert "ConfigMap a/ca belongs to Pod p already" in found[3]
+        world.delete("configmaps", "ca", namespace="a")
+        await asyncio.sleep(61)
+        assert world.get("configmaps", "ca", namespace="a")["data"] == {"x": "1"}
+
+
+def debug_pod(name, ttl):
+    container = {"name": "c", "image": "test.invalid/c:1"}
+    metadata = {"name": name, "labels": {"example.com/ttl": ttl}}
+    return {"metadata": metadata, "spec": {"containers": [container]}}
+
+
+async def test_pods_are_deleted_when_their_time_is_over(example):
+    """A longer time is obeyed, and a label that cannot be read costs the pod nothing."""
+    module, clock = example("pod_ttl"), VirtualClock()
+    world = World(clock=clock)
+
+    def pods():
+        return [each["metadata"]["name"] for each in world.list("pods")]
+
+    async with running_manager(world, module.setup, clock=clock):
+        for name, ttl in (("short", "10m"), ("longer", "10m"), ("odd", "soon")):
+            world.create("pods", debug_pod(name, ttl))
+        await asyncio.sleep(9 * 60)
+        assert pods() == ["longer", "odd", "short"]
+        world.patch("pods", "longer", {"metadata": {"labels": {"example.com/ttl": "1h"}}})
+        await asyncio.sleep(61)
+        assert pods() == ["longer", "odd"]
+        await asyncio.sleep(50 * 60)
+        assert pods() == ["odd"]
+        notes = {each["reason"]: each["note"] for each in world.list("events")}
+        assert (
+            notes["InvalidTTL"]
+            == "label example.com/ttl: 'soon' is no duration such as 15s or 1m30s"
+        )
+
+
+async def test_one_of_two_copies_deletes_pods_and_the_other_takes_over(example):
+    """No pod lives longer than its time and the Lease's, though the leader is gone by then."""
+    module, clock = example("pod_ttl"), VirtualClock()
+    world = World(clock=clock)
+    managers, stops = [], []
+    for name in ("one", "other"):
+        election = LeaderElectionSettings(namespace="default", name="pod-ttl", identity=name)
+        settings = rt.ManagerSettings(leader_election=election)
+        managers.append(rt.Manager(RecordingClient(world, qps=0), settings=settings, clock=clock))
+        module.setup(managers[-1])
+        stops.append(asyncio.Event())
+    async with asyncio.TaskGroup() as tasks:
+        for manager, stop in zip(managers, stops, strict=True):
+            tasks.create_task(manager.run(stop))
+            await asyncio.sleep(SETTLED_S)
+        assert [each.leading.is_set() for each in managers] == [True, False]
+        world.create("pods", debug_pod("a", "5m"))
+        await asyncio.sleep(60)
+        stops[0].set()
+        await asyncio.sleep(4 * 60 + 15)
+        assert managers[1].leading.is_set()
+        assert world.list("pods") == []
+        stops[1].set()
+
+
+@pytest.mark.parametrize(
+    ("image", "repository", "tag"),
+    [
+        ("shop:1.2", "shop", "1.2"),
+        ("shop", "shop", ""),
+        ("registry.example.com:5000/shop", "registry.example.com:5000/shop", ""),
+        ("registry.example.com:5000/shop:1", "registry.example.com:5000/shop", "1"),
+    ],
+)
+async def test_a_web_app_loses_nothing_when_converted_there_and_back(
+    example, image, repository, tag
+):
+    """Text and parts of the image stand for the same; maxSurge survives the version without it."""
+    module = example("web_apps")
+    old = module.WebAppV1(spec=module.SpecV1(image=image, size=3))
+    new = module.up(old)
+    assert (new.spec.image.repository, new.spec.image.tag) == (repository, tag)
+    assert module.down(new) == old
+    new = rt.evolve(new, spec=rt.evolve(new.spec, max_surge=2))
+    assert module.up(module.down(new)) == new
+
+
+async def test_a_web_app_is_defaulted_and_checked(example):
+    """A missing tag is latest, with a warning; more surge than replicas is refused."""
+    module = example("web_apps")
+    webhook = rt.Webhook(module.WebApp, default=module.default, validate=module.validate)
+
+    def asked(**spec):
+        app = {"metadata": {"name": "a"}, "spec": {"image": {"repository": "shop"}, **spec}}
+        return ReviewRequest("1", "CREATE", "", "a", app, None)
+
+    (patch,) = (await webhook.answer_mutate(asked())).patch
+    assert (patch["path"], patch["value"]) == ("/spec/image/tag", "latest")
+    warned = await webhook.answer_validate(asked(image={"repository": "shop", "tag": "latest"}))
+    assert warned.warnings == ["spec.image.tag: latest may be another image at each start"]
+    refused = (await webhook.answer_validate(asked(replicas=1, maxSurge=2))).status
+    assert "spec.maxSurge: at most spec.replicas, which is 1" in refused["message"]
+
+
+async def test_a_web_app_keeps_its_deployment(example, world):
+    """The Deployment follows the spec, and the status its readiness."""
+    module = example("web_apps")
+    world.create("customresourcedefinitions", crd_of(module.WebApp))
+
+    def setup(manager):
+        apps, deployments = manager.informer(module.WebApp), manager.informer(rt.Deployment)
+        reconcile = module.WebApps(manager.client).reconcile
+        manager.add(rt.controller_for(apps, reconcile, name="web-apps", owns=[deployments]))
+
+    async with running_manager(world, setup):
+        spec = {"image": {"repository": "shop", "tag": "1"}, "replicas": 2}
+        world.create("webapps", {"metadata": {"name": "a"}, "spec": spec})
+        await asyncio.sleep(SETTLED_S)
+        made = world.get("deployments", "a")["spec"]
+        assert made["template"]["spec"]["containers"][0]["image"] == "shop:1"
+        world.set_status("deployments", "a", readyReplicas=2)
+        await asyncio.sleep(SETTLED_S)
+        assert world.get("webapps", "a")["status"] == {"ready": 2}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+async def test_an_example_takes_at_most_half_of_the_lines_of_the_same_elsewhere(name):
+    """Code lines next to the program in bench/library_programs, with what it writes as YAML."""
+    ours, other = counted()[name]
+    assert ours <= other / 2, f"{ours} of {other} lines"
