@@ -101,15 +101,18 @@ class Memcacheds:
             await self.client.merge_patch(rt.ConfigMap, gone.metadata.namespace, ADDRESSES, entry)
 
 
-def listed(addresses: rt.ConfigMap) -> list[rt.ObjectKey]:
-    return [rt.ObjectKey(addresses.metadata.namespace, name) for name in addresses.data or ()]
+def unlisted(event: rt.Event[rt.ConfigMap]) -> list[rt.Request]:
+    """Return those whose address was changed or taken away; all others have nothing to do."""
+    before, after = [(each and each.data) or {} for each in (event.old, event.new)]
+    names = [name for name, address in before.items() if after.get(name) != address]
+    return [rt.Request(rt.ObjectKey(event.obj.metadata.namespace, name)) for name in names]
 
 
 def setup(manager: rt.Manager) -> None:
     wanted = manager.informer(Memcached)
     deployments, services = manager.informer(rt.Deployment), manager.informer(rt.Service)
     lists = manager.informer(rt.ConfigMap, field_selector=f"metadata.name={ADDRESSES}")
-    watches = [rt.Watch(lists, rt.enqueue_mapped(listed))]
+    watches = [rt.Watch(lists, unlisted)]
     reconcile = Memcacheds(manager.client, manager.recorder(NAME)).reconcile
     manager.add(
         rt.controller_for(

@@ -137,10 +137,12 @@ async def test_shared_configuration(client, namespace, example, run):
 
             return eventually(right, WAIT_S)
 
+        def label(value):
+            body = {"metadata": {"labels": {namespace: value}}}
+            return client.merge_patch(rt.Namespace, "", team, body)
+
         assert await copies() == [None, None]
-        await client.apply_labels(
-            rt.Namespace, rt.ObjectKey("", team), {namespace: "yes"}, owner="t"
-        )
+        await label("yes")
         await become("1", "MQ==")
         await client.merge_patch(rt.ConfigMap, namespace, "ca", {"data": {"x": "2"}})
         await become("2", "MQ==")
@@ -148,14 +150,15 @@ async def test_shared_configuration(client, namespace, example, run):
         await become("2", "MQ==")
         await client.delete(rt.Secret, namespace, "ca")
         await become("2", None)
-        await client.apply_labels(rt.Namespace, rt.ObjectKey("", team), {}, owner="t")
+        await label(None)
         await become(None, None)
     finally:
         await client.delete(module.SharedConfiguration, "", namespace)
 
 
-async def test_pod_ttl_with_two_copies(client, namespace, run, tmp_path):
+async def test_pod_ttl_with_two_copies(client, namespace, example, run, tmp_path):
     """One of two is elected; it is killed, and the other deletes the pod in time."""
+    example("pod_ttl")
     election = {"resourceNamespace": namespace, "leaderElect": True}
     election |= {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "1s"}
     file = tmp_path / "configuration.yaml"

@@ -73,6 +73,21 @@ async def test_a_memcached_is_served_and_repaired(example, world):
         }
 
 
+async def test_memcacheds_cost_the_same_each_when_there_are_many(example):
+    """The list that they share does not have each of them look at all others."""
+    module, requests = example("memcached"), []
+    for count in (5, 50):
+        world = World()
+        world.create("customresourcedefinitions", crd_of(module.Memcached))
+        async with running_manager(world, module.setup):
+            for number in range(count):
+                world.create("memcacheds", {"metadata": {"name": f"m{number}"}})
+                await asyncio.sleep(1)
+            requests.append(len(world.requests) / count)
+    few, many = requests
+    assert many <= few, requests
+
+
 @pytest.mark.parametrize("list_is_gone", [False, True])
 async def test_a_memcached_takes_its_address_with_it_when_deleted(example, world, list_is_gone):
     """Other addresses stay; a list that somebody deleted holds nothing up."""
