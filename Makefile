@@ -122,6 +122,10 @@ test-versions: $(STAMP) ## A selection of tests on each Kubernetes release (ARGS
 	@$(BIN)/python hack/ci/versions.py $(ARGS)
 	@$(BIN)/python hack/generate/update_versions.py
 
+.PHONY: test-wheel
+test-wheel: $(STAMP) ## Users' programs against the installed wheel, on each Python from 3.11 to 3.14 that is here
+	@$(BIN)/python hack/ci/wheel_tests.py $(ARGS)
+
 .PHONY: test
 test: ruff binaries ## Everything: lint, unit, integration and end-to-end tests; beside them `types` and `verify`
 	@$(BIN)/python hack/ci/run_tests.py $(ARGS)

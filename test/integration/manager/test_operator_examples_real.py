@@ -162,10 +162,17 @@ async def test_pod_ttl_with_two_copies(client, namespace, example, run, tmp_path
     election = {"resourceNamespace": namespace, "leaderElect": True}
     election |= {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "1s"}
     file = tmp_path / "configuration.yaml"
-    file.write_text(yaml.safe_dump({"leaderElection": election}))
+    kind = {"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration"}
+    file.write_text(yaml.safe_dump({**kind, "leaderElection": election}))
     flags = ("--config", str(file), "--namespace", namespace)
+
+    async def holder():
+        return (await client.get(rt.Lease, namespace, "pod-ttl-setup")).spec.holder_identity
+
     one = await run("pod_ttl", *flags, leader_elect=True)
+    leader = await eventually(holder, WAIT_S)
     other = await run("pod_ttl", *flags, number=1, leader_elect=True)
+
     container = {"name": "c", "image": "x.invalid/c"}
     metadata = {"name": "debug", "labels": {"example.com/ttl": "5s"}}
     await one.kill()
@@ -177,7 +184,8 @@ async def test_pod_ttl_with_two_copies(client, namespace, example, run, tmp_path
         return await found(client, rt.Pod, namespace, "debug") is None
 
     await eventually(gone, WAIT_S)
-    assert "pods" in other.log.read_text()
+    assert await holder() not in {"", leader}
+    assert f"delete pods {namespace}/debug" in other.log.read_text()
 
 
 async def test_web_apps(client, namespace, example, run, capsys):
