@@ -115,7 +115,7 @@ def size_of(path: Path) -> int:
 
 
 def seconds(python: Path, program: str, place: Path) -> float:
-    """Return the median CPU time of a process that runs a program; the first, which compiles, aside."""
+    """Return the median CPU time of a process, but for the first, which compiles."""
     times = []
     for _ in range(TRIES):
         before = os.times()

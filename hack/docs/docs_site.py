@@ -31,6 +31,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/tutorial/first-jobset",
         "docs/tutorial/custom-controller",
         "docs/tutorial/coming-from",
+        "docs/tutorial/side-by-side",
     ),
     "How-to": (
         "docs/how-to/install",

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -300,3 +301,10 @@ async def test_an_example_takes_at_most_half_of_the_lines_of_the_same_elsewhere(
     """Code lines next to the program in bench/library_programs, with what it writes as YAML."""
     ours, other = counted()[name]
     assert ours <= other / 2, f"{ours} of {other} lines"
+
+
+async def test_the_page_side_by_side_has_the_lines_as_they_are_counted():
+    """The table of the page is what the command prints."""
+    page = (FOLDER.parents[1] / "docs/tutorial/side-by-side.md").read_text()
+    rows = re.findall(r"^\| \[`(\w+)`\].* \| (\d+) \| [\w-]+: (\d+)", page, re.MULTILINE)
+    assert {name: (int(ours), int(other)) for name, ours, other in rows} == counted()
