@@ -47,7 +47,7 @@ COMPARED: Final[Mapping[str, tuple[str, tuple[Path, ...]]]] = {
         ),
     ),
 }
-"""Of each example, the other library and the files that its user writes."""
+"""The other library, and the files that its user writes, by example."""
 
 
 def code_lines(path: Path) -> int:

@@ -2,7 +2,7 @@
 
 Each program finds a number of Memcacheds, and has to create a Deployment, a Service and an address
 for each and to write its status. Then a field of each Memcached is changed, then a field of each
-Deployment is changed by somebody else, and the program sets it back. No Deployment controller runs,
+Deployment is changed by another client, which has to be set back. No Deployment controller runs,
 so that all requests and all CPU are the programs' own.
 
 The program on kopf uses the official ``kubernetes`` client, as the tutorials of kopf do, with its

@@ -61,15 +61,26 @@ def service_of(name):
     }
 
 
-def apply(call, name, namespace, body, manager="memcached"):
+def apply(call, name, namespace, body):
     return call(
         name,
         namespace,
         body,
-        field_manager=manager,
+        field_manager="memcached",
         force=True,
         _content_type="application/apply-patch+yaml",
     )
+
+
+def enlist(core, namespace, data):
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ADDRESSES}}
+    try:
+        core.patch_namespaced_config_map(ADDRESSES, namespace, {"data": data})
+    except kubernetes.client.ApiException as error:
+        if error.status != 404:
+            raise
+        apply(core.patch_namespaced_config_map, ADDRESSES, namespace, body)
+        core.patch_namespaced_config_map(ADDRESSES, namespace, {"data": data})
 
 
 def keep(name, namespace, spec, body):
@@ -78,14 +89,7 @@ def keep(name, namespace, spec, body):
     apps, core = kubernetes.client.AppsV1Api(), kubernetes.client.CoreV1Api()
     made = apply(apps.patch_namespaced_deployment, name, namespace, deployment)
     apply(core.patch_namespaced_service, name, namespace, service)
-    addresses = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": ADDRESSES},
-        "data": {name: f"{name}.{namespace}.svc:{PORT}"},
-    }
-    call = core.patch_namespaced_config_map
-    apply(call, ADDRESSES, namespace, addresses, f"memcached-{name}")
+    enlist(core, namespace, {name: f"{name}.{namespace}.svc:{PORT}"})
     return made
 
 

@@ -48,6 +48,7 @@ class Memcacheds:
 
     client: rt.Client
     events: rt.EventRecorder
+    lists: rt.Store[rt.ConfigMap]
 
     async def reconcile(self, wanted: Memcached) -> rt.Result:
         if await FINALIZER.guard(self.client, wanted, self.unlist):
@@ -77,10 +78,7 @@ class Memcacheds:
         await rt.create_or_apply(
             self.client, rt.Service, where, name, {"spec": service}, owner=NAME, controller=wanted
         )
-        address = {"data": {name: f"{name}.{where}.svc:{PORT}"}}
-        await rt.create_or_apply(
-            self.client, rt.ConfigMap, where, ADDRESSES, address, owner=f"{NAME}-{name}"
-        )
+        await self.enlist(rt.ObjectKey(where, ADDRESSES), name, f"{name}.{where}.svc:{PORT}")
         ready = made.obj.status.ready_replicas
 
         def seen(now: Memcached) -> Status:
@@ -93,6 +91,17 @@ class Memcacheds:
 
         await rt.patch_status(self.client, wanted, seen)
         return rt.Result.done()
+
+    async def enlist(self, at: rt.ObjectKey, name: str, address: str) -> None:
+        """Write the address into the list, which all Memcacheds of the namespace share."""
+        listed = self.lists.get(at)
+        if listed is None:
+            await rt.create_or_apply(
+                self.client, rt.ConfigMap, at.namespace, at.name, {}, owner=NAME
+            )
+        if listed is None or (listed.data or {}).get(name) != address:
+            entry = {"data": {name: address}}
+            await self.client.merge_patch(rt.ConfigMap, at.namespace, at.name, entry)
 
     async def unlist(self, gone: Memcached) -> None:
         """Take the address off the list, which no garbage collector would do."""
@@ -113,7 +122,7 @@ def setup(manager: rt.Manager) -> None:
     deployments, services = manager.informer(rt.Deployment), manager.informer(rt.Service)
     lists = manager.informer(rt.ConfigMap, field_selector=f"metadata.name={ADDRESSES}")
     watches = [rt.Watch(lists, unlisted)]
-    reconcile = Memcacheds(manager.client, manager.recorder(NAME)).reconcile
+    reconcile = Memcacheds(manager.client, manager.recorder(NAME), lists.store).reconcile
     manager.add(
         rt.controller_for(
             wanted,
