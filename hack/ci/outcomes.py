@@ -2,13 +2,15 @@
 
 ``pytest -p hack.ci.outcomes --outcomes=FILE`` appends one JSON object a line: ``{"passed": node}``,
 ``{"failed": node, "text": ...}``, and at the end ``{"seconds": {file: ...}}``, what the tests of
-each file took with their set-ups, and ``{"complete": ...}``, which is false where tests that were
-selected did not run. A run that dies leaves no such lines.
+each file took with their set-ups, ``{"cpu": seconds}`` of this process and of those that it waited
+for, clusters included, and ``{"complete": ...}``, which is false where tests that were selected did
+not run. A run that dies leaves no such lines.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,6 +38,7 @@ class Outcomes(NamedTuple):
     failed: tuple[Failure, ...]
     complete: bool
     seconds: Mapping[str, float] = MappingProxyType({})
+    cpu_s: float = 0.0
 
 
 def read(file: Path) -> Outcomes:
@@ -49,7 +52,8 @@ def read(file: Path) -> Outcomes:
     passed = {entry["passed"] for entry in entries if "passed" in entry} - failed.keys()
     complete = any(entry.get("complete") for entry in entries)
     seconds = next((entry["seconds"] for entry in entries if "seconds" in entry), {})
-    return Outcomes(frozenset(passed), tuple(failed.values()), complete, seconds)
+    cpu_s = next((entry["cpu"] for entry in entries if "cpu" in entry), 0.0)
+    return Outcomes(frozenset(passed), tuple(failed.values()), complete, seconds, cpu_s)
 
 
 class _Writer:
@@ -81,6 +85,7 @@ class _Writer:
         )
         early = session.shouldfail or session.shouldstop
         self._write({"seconds": {file: round(took, 1) for file, took in self._seconds.items()}})
+        self._write({"cpu": round(sum(os.times()[:4]), 1)})
         self._write({"complete": exitstatus in ended and not early})
 
     def _write(self, entry: dict[str, Any]) -> None:

@@ -196,7 +196,8 @@ def show_slowest(result: Result) -> None:
     longest = sorted(result.outcomes.seconds.items(), key=lambda each: -each[1])[:SLOWEST]
     if shown := [(file, seconds) for file, seconds in longest if seconds >= LONG_S]:
         total = sum(result.outcomes.seconds.values())
-        print(f"== {result.tests.what}: {total:.0f} s; the longest files:")
+        cpu = f"{result.outcomes.cpu_s:.0f} s of CPU"
+        print(f"== {result.tests.what}: {total:.0f} s, {cpu}; the longest files:")
         for file, seconds in shown:
             print(f"   {seconds:5.0f} s  {file}")
 

@@ -170,10 +170,10 @@ def test_what_is_looked_at_beside_the_tests_fails_the_run(capfd, codes, expected
 def test_the_longest_files_are_told_of(capfd):
     """Ten of a group at most, and none that took seconds only."""
     seconds = {f"test_{at}.py": float(at) for at in range(20)}
-    took = run_tests.outcomes.Outcomes(frozenset(), (), complete=True, seconds=seconds)
+    took = run_tests.outcomes.Outcomes(frozenset(), (), complete=True, seconds=seconds, cpu_s=60.4)
     run_tests.show_slowest(run_tests.Result(SERVERS, 0, took))
     lines = capfd.readouterr().out.splitlines()
-    assert lines[0] == "== with servers: 190 s; the longest files:"
+    assert lines[0] == "== with servers: 190 s, 60 s of CPU; the longest files:"
     assert [line.split() for line in lines[1:]] == [
         [str(at), "s", f"test_{at}.py"] for at in range(19, 9, -1)
     ]
