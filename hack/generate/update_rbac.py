@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hack.generate.update_crds import differences
-from jobsetpy.app.rbac import MAKES_NEW, Need, UntoldError, module_names, needs_of, rule
+from jobsetpy.app.rbac import MAKES_NEW, Need, UnknownClassError, module_names, needs_of, rule
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -197,8 +197,8 @@ def main(arguments: list[str] | None = None) -> int:
         for role in ROLES:
             path = REPOSITORY / role.file
             texts[path] = with_rules(texts.get(path) or path.read_text(), role)
-    except UntoldError as untold:
-        print(f"{untold}: say so in the call, or teach src/jobsetpy/app/rbac.py", file=sys.stderr)
+    except UnknownClassError as error:
+        print(f"{error}: say so in the call, or teach src/jobsetpy/app/rbac.py", file=sys.stderr)
         return 2
     changed = False
     for path, text in texts.items():

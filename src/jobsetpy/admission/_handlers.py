@@ -159,7 +159,7 @@ class JobSetHandlers:
         if refusal:
             return review.undecodable(refusal)
         jobset: Json = request.object
-        told: list[FieldWarning] = []
+        warned: list[FieldWarning] = []
         if request.operation == "UPDATE":
             problems = await self._calculated(
                 request,
@@ -168,17 +168,17 @@ class JobSetHandlers:
         else:
             names = claims_to_look_up(jobset)
             claims = await self._claims(request.namespace, names)
-            problems, told = await self._calculated(
+            problems, warned = await self._calculated(
                 request, lambda: self._validated_new(jobset, claims)
             )
             of_release = None if problems else await self._of_release(jobset)
             if isinstance(of_release, FieldError):
                 problems = [of_release]
             elif of_release is not None:
-                told = [*told, of_release]
+                warned = [*warned, of_release]
         if problems:
             return refusals.invalid_jobset(text(child(jobset, "metadata"), "name"), problems)
-        return Answer(warnings=[str(each) for each in told]) if told else ALLOWED
+        return Answer(warnings=[str(each) for each in warned]) if warned else ALLOWED
 
     def _validated_new(
         self, jobset: Json, claims: Mapping[str, Claim]
@@ -368,11 +368,11 @@ def _limit_ranges(store: Store[LimitRange] | None, namespace: str) -> list[Json]
 
 
 def _mutated_change(request: ReviewRequest) -> Answer:
-    given, zeros, told = keep_zero_replicas(request.object, request.old_object)
+    given, zeros, warned = keep_zero_replicas(request.object, request.old_object)
     restored = restore(request.old_object, given)
     jobset, patch = rewrite_jobset(restored.jobset, request.old_object)
     patch = [*zeros, *restored.patch, *patch, *kept_defaults(jobset, request.old_object)]
-    return Answer(patch=patch, warnings=[str(each) for each in told]) if patch else ALLOWED
+    return Answer(patch=patch, warnings=[str(each) for each in warned]) if patch else ALLOWED
 
 
 def _decode_problem(request: ReviewRequest) -> str:

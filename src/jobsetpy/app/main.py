@@ -107,7 +107,7 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
 
 
 def _refused(command: str) -> bool:
-    """Whether a command's libraries are missing; told on standard error."""
+    """Return True if libraries of a command are missing, after a message on standard error."""
     extra = _EXTRAS.get(command)
     if extra is None:
         return False
@@ -238,7 +238,7 @@ def _webhooks(options: argparse.Namespace) -> int:
 
 
 def _rbac(options: argparse.Namespace) -> int:
-    from jobsetpy.app.rbac import UntoldError, manifests
+    from jobsetpy.app.rbac import UnknownClassError, manifests
 
     sys.path.insert(0, "")
     try:
@@ -249,7 +249,7 @@ def _rbac(options: argparse.Namespace) -> int:
             watched=options.watch_namespace,
             leader_elect=options.leader_elect,
         )
-    except (ImportError, AttributeError, UntoldError) as error:
+    except (ImportError, AttributeError, UnknownClassError) as error:
         print(f"jobsetpy rbac: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
     return _print(text)

@@ -32,7 +32,7 @@ def configured(
     """Have the process log as the flags say, and read what it runs with.
 
     Raises:
-        SystemExit: what is asked for cannot be; every problem is told.
+        SystemExit: what is asked for cannot be; every problem is reported.
     """
     log_format, level = flags.log_options(options)
     logging.configure(format=log_format, level=level)
@@ -51,7 +51,7 @@ def serve(
     settings: ManagerSettings,
     setup: Setup,
 ) -> int:
-    """Run a manager until it is told to stop; the exit code.
+    """Run a manager until SIGTERM; return the exit code.
 
     What ends it otherwise is one sentence on standard error, after the traceback of a user's own
     frames where their program raised something.

@@ -2,7 +2,7 @@
 
 Every request goes through the typed client or through an informer, and names the class of the
 objects it is about. This reads those calls out of the source: nothing that no line of code needs,
-and nothing forgotten. Where a call's class cannot be told, it fails rather than leave some out.
+and nothing forgotten. Where a call's class cannot be inferred, it fails rather than leave some out.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Need:
     namespaced: bool = True
 
 
-class UntoldError(Exception):
+class UnknownClassError(Exception):
     """A call whose class of objects cannot be read from the source."""
 
 
@@ -96,7 +96,7 @@ def needs_of(module_name: str, *, applies_new: bool = False) -> frozenset[Need]:
         applies_new: whether what it applies may not be there yet.
 
     Raises:
-        UntoldError: a request's class of objects cannot be told.
+        UnknownClassError: a request's class of objects cannot be inferred.
     """
     module = importlib.import_module(module_name)
     path = Path(inspect.getfile(module))
@@ -204,7 +204,7 @@ class Reader:
         if method == "create_subresource":
             subresource = f"/{self._value(call.args[3])!s}"
             if not isinstance(self._value(call.args[3]), str):
-                raise UntoldError(f"{self.where}:{call.lineno}: which subresource?")
+                raise UnknownClassError(f"{self.where}:{call.lineno}: which subresource?")
         for kind in self._kinds(call.args[0], call):
             for verb in self.methods[method]:
                 yield self._need(kind, verb, subresource)
@@ -240,7 +240,9 @@ class Reader:
         """What the certificate of webhooks takes, of the objects that are named after them."""
         named = [self._value(each.value) for each in call.keywords if each.arg == "name"]
         if not named or not isinstance(named[0], str):
-            raise UntoldError(f"{self.where}:{call.lineno}: name= of serve_webhooks is no constant")
+            raise UnknownClassError(
+                f"{self.where}:{call.lineno}: name= of serve_webhooks is no constant"
+            )
         names = {
             "secrets": [f"{named[0]}-webhooks"],
             "mutatingwebhookconfigurations": [named[0]],
@@ -260,7 +262,7 @@ class Reader:
                     yield f"{kind.plural}.{kind.group}"
 
     def _value(self, expression: ast.AST) -> object:
-        """What a name, or a name of a module's, stands for; ``None`` if it cannot be told."""
+        """What a name, or a name of a module's, stands for; ``None`` if it cannot be inferred."""
         if isinstance(expression, ast.Constant):
             return expression.value
         if isinstance(expression, ast.Name):
@@ -274,13 +276,13 @@ class Reader:
         """The resource of an object.
 
         Raises:
-            UntoldError: its class cannot be told.
+            UnknownClassError: its class cannot be inferred.
         """
         kind = resource_of(self._class_of(expression, call))
         if kind is None:
             what = ast.unparse(expression)
             msg = f"{self.where}:{expression.lineno}: of which kind is {what!r}? Annotate it"
-            raise UntoldError(msg)
+            raise UnknownClassError(msg)
         return kind
 
     def _class_of(self, expression: ast.AST, call: ast.AST) -> object:
@@ -296,12 +298,12 @@ class Reader:
             return None
         for function in reversed(self.inside[call]):
             for node in ast.walk(function):
-                found = self._class_told_by(node, expression.id)
+                found = self._class_inferred_from(node, expression.id)
                 if resource_of(found) is not None:
                     return found
         return None
 
-    def _class_told_by(self, node: ast.AST, name: str) -> object:
+    def _class_inferred_from(self, node: ast.AST, name: str) -> object:
         """What an argument or an assignment says of the class of a name."""
         match node:
             case ast.arg(arg=found, annotation=ast.expr() as annotation) if found == name:
@@ -372,7 +374,7 @@ class Reader:
         elif "method='GET', path='/version'" in function:
             return  # open to every account
         elif not ("method='GET'" in text and DISCOVERY.search(function)):  # the same
-            raise UntoldError(f"{self.where}:{call.lineno}: {text}")
+            raise UnknownClassError(f"{self.where}:{call.lineno}: {text}")
 
     def _kinds(self, argument: ast.expr, call: ast.Call) -> set[ResourceInfo]:
         if isinstance(argument, ast.Subscript):  # a table of classes, by kind
@@ -392,7 +394,9 @@ class Reader:
             for function in reversed(self.inside[call]):
                 if found := self._in_values(function):
                     return found
-        raise UntoldError(f"{self.where}:{call.lineno}: which kind is {ast.unparse(argument)!r}?")
+        raise UnknownClassError(
+            f"{self.where}:{call.lineno}: which kind is {ast.unparse(argument)!r}?"
+        )
 
     def _in_values(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[ResourceInfo]:
         """The classes that the fields of a function's arguments speak of."""
@@ -522,7 +526,7 @@ def manifests(
         leader_elect: whether they stand for election.
 
     Raises:
-        UntoldError: a request's class of objects cannot be told.
+        UnknownClassError: a request's class of objects cannot be inferred.
     """
     needs = {
         need

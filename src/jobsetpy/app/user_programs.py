@@ -158,19 +158,19 @@ def ending(error: BaseException) -> tuple[str, BaseException | None] | None:
 
 def traceback_of(error: BaseException) -> Iterator[str]:
     """Lines of a traceback without frames of this library and of the import system."""
-    told = traceback.TracebackException.from_exception(error)
-    if _trim(told):
-        yield from "".join(told.format()).splitlines()
+    trace = traceback.TracebackException.from_exception(error)
+    if _trim(trace):
+        yield from "".join(trace.format()).splitlines()
     else:  # there are no others: the mistake is this library's
         yield from "".join(traceback.format_exception(error)).splitlines()
 
 
-def _trim(told: traceback.TracebackException) -> bool:
+def _trim(trace: traceback.TracebackException) -> bool:
     """Take frames away; whether any, or a place in a file, is left."""
-    shown = [frame for frame in told.stack if not frame.filename.startswith(_NOT_SHOWN)]
-    left = bool(shown) or told.exc_type is SyntaxError
-    told.stack = traceback.StackSummary.from_list(shown)
-    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+    shown = [frame for frame in trace.stack if not frame.filename.startswith(_NOT_SHOWN)]
+    left = bool(shown) or trace.exc_type is SyntaxError
+    trace.stack = traceback.StackSummary.from_list(shown)
+    for other in (trace.__cause__, trace.__context__, *(trace.exceptions or ())):
         if other is not None:
             left = _trim(other) or left
     return left

@@ -154,7 +154,7 @@ def add_jobset_controllers(
         lost_node_deadline_s=lost.deadline_s,
         lost=lost_nodes_reconciler.lookup(manager),
     )
-    # What all agents of the cluster are told is told by all managers together.
+    # All managers together notify the agents of the cluster.
     events_per_s = job_settings.agent_events_per_s / configuration["shards.count"]
     jobs_reconciler.setup(manager, attrs.evolve(job_settings, agent_events_per_s=events_per_s))
     startup_groups_reconciler.setup(

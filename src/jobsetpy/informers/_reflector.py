@@ -163,16 +163,16 @@ class Reflector(Generic[T]):
 
     async def _announce(self, diff: Diff[T], *, initial: bool) -> None:
         audience = self._handlers.begin_announcement(initial=initial)
-        told = 0
+        announced = 0
         for obj in diff.deleted:
             audience.deleted(obj, final_state_known=False)
-            told = await _yield_to_loop(told)
+            announced = await _yield_to_loop(announced)
         for obj in diff.added:
             audience.added(obj, initial=initial)
-            told = await _yield_to_loop(told)
+            announced = await _yield_to_loop(announced)
         for old, new in diff.updated:
             audience.updated(old, new)
-            told = await _yield_to_loop(told)
+            announced = await _yield_to_loop(announced)
         if initial:
             self._handlers.end_announcement()
 
@@ -182,7 +182,7 @@ def _metadata(obj: Any) -> Named:
     return metadata
 
 
-async def _yield_to_loop(told: int) -> int:
-    if told % ANNOUNCE_SLICE == ANNOUNCE_SLICE - 1:
+async def _yield_to_loop(announced: int) -> int:
+    if announced % ANNOUNCE_SLICE == ANNOUNCE_SLICE - 1:
         await asyncio.sleep(0)
-    return told + 1
+    return announced + 1

@@ -55,14 +55,14 @@ async def _suspend(
     path = f"{JOBSETS}/namespaces/{cluster.namespace}/jobsets/{options.name}"
     meta = jobset["metadata"]
     if bool(jobset.get("spec", {}).get("suspend")) is suspend:
-        _tell(options, f"jobset.jobset.x-k8s.io/{options.name} {word} (no change)")
+        _print(options, f"jobset.jobset.x-k8s.io/{options.name} {word} (no change)")
         _write(options, jobset)
         return 0
     body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": suspend}}
     stored = await cluster.send(
         "PATCH", path, body, query=_query(options), content_type=MERGE_PATCH
     )
-    _tell(options, f"jobset.jobset.x-k8s.io/{options.name} {word}")
+    _print(options, f"jobset.jobset.x-k8s.io/{options.name} {word}")
     _write(options, stored)
     return 0
 
@@ -95,7 +95,7 @@ async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: dict[s
             content_type=MERGE_PATCH,
         )
         chosen.append(stored)
-        _tell(options, f"job.batch/{name} restarted")
+        _print(options, f"job.batch/{name} restarted")
     _write(options, *chosen)
     return 0
 
@@ -120,7 +120,7 @@ async def _restart_in_place(
     stored = await cluster.send(
         "PATCH", path, body, query=_query(options), content_type=MERGE_PATCH
     )
-    _tell(options, f"jobset.jobset.x-k8s.io/{options.name} restarts in place")
+    _print(options, f"jobset.jobset.x-k8s.io/{options.name} restarts in place")
     _write(options, stored)
     return 0
 
@@ -151,7 +151,7 @@ def _query(options: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     return (("dryRun", "All"),) if options.dry_run == "server" else ()
 
 
-def _tell(options: argparse.Namespace, text: str) -> None:
+def _print(options: argparse.Namespace, text: str) -> None:
     """To people, as soon as it is done."""
     if not options.output:
         print(f"{text} (server dry run)" if options.dry_run == "server" else text)  # noqa: T201

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest, HttpResponse, error_from_response
 from jobsetpy.errors import JobSetPyError, NotFoundError
-from jobsetpy.kubectl.errors import CommandError, told
+from jobsetpy.kubectl.errors import CommandError, explain
 from jobsetpy.kubectl.kubeconfig import Options, Target, target
 
 TIMEOUT_S: Final = 20.0
@@ -174,7 +174,7 @@ def run(
         try:
             return await command(cluster)
         except JobSetPyError as error:
-            raise CommandError(told(error, where.server)) from error
+            raise CommandError(explain(error, where.server)) from error
         except (KeyError, TypeError, AttributeError) as problem:
             # Objects of another version, or of a proxy's making: fields are not what they were.
             raise CommandError(

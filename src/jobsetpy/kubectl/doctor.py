@@ -188,15 +188,15 @@ async def _kubelets(cluster: Cluster) -> list[Finding]:
         by_version[version] = by_version.get(version, 0) + 1
         if keys.RESTART_ALL_FEATURE not in (status.get("declaredFeatures") or ()):
             undeclared.add(version)
-    told = ", ".join(f"{count} at {version}" for version, count in sorted(by_version.items()))
+    counted = ", ".join(f"{count} at {version}" for version, count in sorted(by_version.items()))
     oldest = min(map(_release, undeclared), default=RULES_ON_SINCE)
     if not nodes:
         return [Finding("kubelets", WARNING, "there are no nodes", "kubectl get nodes")]
     if oldest < RULES_SINCE:
-        text = f"{told}: sidecar agents need {_text(RULES_SINCE)}; supervisors work everywhere"
+        text = f"{counted}: sidecar agents need {_text(RULES_SINCE)}; supervisors work everywhere"
         return [Finding("kubelets", WARNING, text, _SUPERVISOR)]
     if oldest < RULES_ON_SINCE:
-        text = f"{told}: sidecar agents need the gate {keys.RESTART_ALL_FEATURE}"
+        text = f"{counted}: sidecar agents need the gate {keys.RESTART_ALL_FEATURE}"
         return [Finding("kubelets", WARNING, text, _SUPERVISOR)]
     lost = [
         node["metadata"]["name"]
@@ -207,9 +207,9 @@ async def _kubelets(cluster: Cluster) -> list[Finding]:
         )
     ]
     if lost:
-        text = f"{told}; not ready: {', '.join(lost[:5])}"
+        text = f"{counted}; not ready: {', '.join(lost[:5])}"
         return [Finding("kubelets", WARNING, text, f"kubectl describe node {lost[0]}")]
-    return [Finding("kubelets", OK, told)]
+    return [Finding("kubelets", OK, counted)]
 
 
 _SUPERVISOR: Final = (

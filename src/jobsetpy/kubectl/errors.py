@@ -16,7 +16,7 @@ class CommandError(Exception):
         self.code = code
 
 
-def told(error: JobSetPyError, server: str) -> str:
+def explain(error: JobSetPyError, server: str) -> str:
     """A failed request as a sentence.
 
     Args:

@@ -52,16 +52,16 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_ERROR if refused else 0
 
 
-def _entry(place: str, name: str, errors: list[str], told: list[str]) -> dict[str, Any]:
-    return {"file": place, "name": name, "errors": errors, "warnings": told}
+def _entry(place: str, name: str, errors: list[str], warned: list[str]) -> dict[str, Any]:
+    return {"file": place, "name": name, "errors": errors, "warnings": warned}
 
 
 def _print(found: list[dict[str, Any]]) -> None:
     for each in found:
         what = f"{each['file']}: " + (f"jobset/{each['name']}: " if each["name"] else "")
         for kind in ("error", "warning"):
-            for told in each[f"{kind}s"]:
-                print(f"{what}{kind}: {told}")  # noqa: T201
+            for warned in each[f"{kind}s"]:
+                print(f"{what}{kind}: {warned}")  # noqa: T201
         if not each["errors"] and not each["warnings"]:
             print(f"{what}ok")  # noqa: T201
 

@@ -168,8 +168,8 @@ def judge(data: Json, features: Features, agent_image: str) -> Verdict:
     claims = dict.fromkeys(claims_to_look_up(jobset))
     refused = validate_create(jobset, features=features, claims=claims)
     errors += list(dict.fromkeys(str(each) for each in refused))
-    told = [] if refused else [str(each) for each in warnings(jobset, features)]
-    return Verdict(jobset, errors, told)
+    warned = [] if refused else [str(each) for each in warnings(jobset, features)]
+    return Verdict(jobset, errors, warned)
 
 
 @functools.cache

@@ -144,7 +144,7 @@ def duration(seconds: float) -> str:
 
 
 def millis(value: int | None) -> str:
-    """Milliseconds, as short as they can be told."""
+    """Milliseconds, in the shortest form."""
     if value is None:
         return ""
     if value >= 100_000:

@@ -192,7 +192,7 @@ class Simulation:
                 raise CommandError(f"error: {each.how!r} is not reason=WORD")
             reason = value or "BackoffLimitExceeded"
             self._at(
-                each.at, lambda: self._fail_job(f"{self.name}-{each.what}", reason, "", told=1)
+                each.at, lambda: self._fail_job(f"{self.name}-{each.what}", reason, "", failures=1)
             )
             return
         if kind == "lose":
@@ -206,9 +206,9 @@ class Simulation:
     def _exit(self, name: str, code: int) -> None:
         pod = self._pods.get(name)
         if pod is None or not _runs(pod):
-            self._tell(f"! {name} does not run, so it cannot fail")
+            self._print(f"! {name} does not run, so it cannot fail")
             return
-        self._tell(f"! the worker of {name} exits with {code}")
+        self._print(f"! the worker of {name} exits with {code}")
         template = self._template(pod["job"])
         spec = child(template, "template", "spec")
         worker = objects(spec, "containers")[0][1]
@@ -223,16 +223,16 @@ class Simulation:
             self._change(name, container=_ended(worker, code))
             self._at(self._now + self._start_s, lambda: self._restarted(name))
         elif action == "Restart" or (not action and text(spec, "restartPolicy") == "OnFailure"):
-            self._tell(f"  {name} restarts its container alone")
+            self._print(f"  {name} restarts its container alone")
             self._failed_once(pod["job"], name, code)
         else:
             self._fail_pod(name, code)
 
     def _lose(self, name: str) -> None:
         if name not in self._pods:
-            self._tell(f"! there is no pod {name} whose node could be lost")
+            self._print(f"! there is no pod {name} whose node could be lost")
             return
-        self._tell(f"! the node of {name} is lost")
+        self._print(f"! the node of {name} is lost")
         job = self._pods[name]["job"]
         self._remove(name)
         self._at(self._now, lambda: self._fill(job))
@@ -273,11 +273,11 @@ class Simulation:
             self._remove(name)
             self._fill(job)
 
-    def _fail_job(self, name: str, reason: str, message: str, *, told: int = 0) -> None:
+    def _fail_job(self, name: str, reason: str, message: str, *, failures: int = 0) -> None:
         if name not in self._jobs:
-            self._tell(f"! there is no job {name} that could fail")
+            self._print(f"! there is no job {name} that could fail")
             return
-        self._tell(f"{'!' if told else ' '} job {name} fails: {reason}")
+        self._print(f"{'!' if failures else ' '} job {name} fails: {reason}")
         for pod in [each for each in self._pods.values() if each["job"] == name]:
             self._remove(pod["metadata"]["name"])
         condition = {
@@ -305,7 +305,7 @@ class Simulation:
         self._count += 1
         heapq.heappush(self._agenda, (seconds, self._count, action))
 
-    def _tell(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self.log.append((self._now, line))
 
     @property
@@ -384,9 +384,9 @@ class Simulation:
         if plan.status is not None and plan.status.patch:
             self._jobset["status"] = {**self._jobset["status"], **plan.status.patch}
             for event in plan.status.events:
-                self._tell(f"  {event.reason}: {event.message}")
+                self._print(f"  {event.reason}: {event.message}")
         for event in plan.notices:
-            self._tell(f"  {event.reason}: {event.message}")
+            self._print(f"  {event.reason}: {event.message}")
         if plan.result.delay is not None:
             self._at(self._now + max(0.001, plan.result.delay.total_seconds()), lambda: None)
 
@@ -433,7 +433,7 @@ class Simulation:
             self._remove(pod["metadata"]["name"])
         old = self._jobs.pop(name)
         self._ledger.job_changed(typed(Job, old), None, self._now)
-        self._tell(f"  job {name} is deleted with its pods")
+        self._print(f"  job {name} is deleted with its pods")
 
     def _fill(self, name: str) -> None:
         """Create the pods that a Job lacks."""

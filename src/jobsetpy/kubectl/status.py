@@ -12,7 +12,7 @@ from jobsetpy.aio import LoopClock
 from jobsetpy.errors import RetryableApiError, TransportError
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
-from jobsetpy.kubectl.errors import told
+from jobsetpy.kubectl.errors import explain
 from jobsetpy.kubectl.objects import describe
 from jobsetpy.kubectl.output import Branch, clean, paint
 
@@ -86,7 +86,7 @@ async def _later(cluster: Cluster, name: str, found: dict[str, Any]) -> tuple[di
     try:
         return await look(cluster, name), ""
     except (TransportError, RetryableApiError) as error:
-        return found, told(error, cluster.server)
+        return found, explain(error, cluster.server)
 
 
 async def look(cluster: Cluster, name: str) -> dict[str, Any]:
@@ -137,8 +137,8 @@ def _state(word: str) -> str:
 
 def _lines(found: dict[str, Any], now: datetime) -> list[Branch]:
     counts = found["restarts"]
-    told = [f"{counts[key]} {text}" for key, text in _RESTARTS if counts[key]]
-    line = f"restarts: {', '.join(told) or 'none'}"
+    parts = [f"{counts[key]} {text}" for key, text in _RESTARTS if counts[key]]
+    line = f"restarts: {', '.join(parts) or 'none'}"
     budget = found.get("budget")
     if budget is not None:
         line += f"; {budget['left']} of {budget['max']} left"

@@ -253,17 +253,17 @@ def _row(record: Record, y: int, scale: float) -> Iterator[str]:
     )
     x = float(_LEFT)
     for bar in _bars(record, scale):
-        phase, told = bar.phase, output.millis(bar.millis)
+        phase, took = bar.phase, output.millis(bar.millis)
         more = ""
         if phase.label == "gathering" and record.get("lastPod"):
             more = f", last came {last_of(record)}"
         yield (
             f"<rect x='{bar.left:.1f}' y='{y + 22}' width='{bar.width:.1f}' height='20' rx='2' "
-            f"fill='{phase.colour}'><title>{escape(f'{phase.label}: {told}{more}')}</title></rect>"
+            f"fill='{phase.colour}'><title>{escape(f'{phase.label}: {took}{more}')}</title></rect>"
         )
-        if bar.width > (len(told) + 1) * _LETTER:
+        if bar.width > (len(took) + 1) * _LETTER:
             look = f"font-size='12' text-anchor='middle' fill='{phase.ink}'"
-            yield _text(bar.left + bar.width / 2, y + 36, told, "jr-in", look)
+            yield _text(bar.left + bar.width / 2, y + 36, took, "jr-in", look)
         x = bar.left + bar.width
     whole = total(record)
     end = output.millis(whole) if whole is not None else (record.get("outcome") or "under way")

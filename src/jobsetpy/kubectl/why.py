@@ -103,8 +103,8 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     mine = owned(jobs, {meta["uid"]})
     of_jobs = owned(pods, {job["metadata"]["uid"] for job in mine})
     reasons = _reasons(of_jobs)
-    told = {pod for names in reasons.values() for pod in names}
-    sentences = _waits(found, conditions, told)
+    explained = {pod for names in reasons.values() for pod in names}
+    sentences = _waits(found, conditions, explained)
     more = f"kubectl jobset status {name} {flag}"
     sentences += _dependencies(spec, mine)
     lacking, command = _jobs(mine, of_jobs, flag, now)
@@ -142,15 +142,15 @@ def _suspended(name: str, flag: str, meta: Json) -> Answer:
 
 
 def _waits(
-    found: dict[str, Any], conditions: Mapping[str, Any], told: Collection[str]
+    found: dict[str, Any], conditions: Mapping[str, Any], explained: Collection[str]
 ) -> list[str]:
-    """What the group waits for; why a pod is late only if it is not `told` of by itself."""
+    """What the group waits for; why a pod is late only if it is not explained by itself."""
     out = [_sentence(conditions[kind]["message"]) for kind in _WAITS if kind in conditions]
     barrier = found.get("barrier")
     if barrier and barrier["closed"] and "BarrierStalled" not in conditions:
         late = barrier["waitsFor"]
         names = [
-            each["pod"] if each["pod"] in told else f"{each['pod']} ({each['why']})"
+            each["pod"] if each["pod"] in explained else f"{each['pod']} ({each['why']})"
             for each in late[:MAX_NAMED]
         ]
         if names:

@@ -487,9 +487,9 @@ class LeaderElector:
         if seen is None:
             return 0.0
         own_s = self.settings.lease_duration_s
-        told_s = seen.lease.spec.lease_duration_seconds or own_s
+        held_for_s = seen.lease.spec.lease_duration_seconds or own_s
         # The last holder of a deleted Lease, and its duration, are not known for sure.
-        wait_s = max(told_s, own_s) if seen.deleted else told_s
+        wait_s = max(held_for_s, own_s) if seen.deleted else held_for_s
         return seen.since + wait_s - self._clock()
 
     def pause_s(self) -> float:

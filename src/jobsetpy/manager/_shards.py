@@ -38,7 +38,7 @@ from jobsetpy.observability.logging import get_logger
 
 MOST_SHARDS = 64
 """Maximum number of shards; a process that waits for a free one reads each."""
-TOLD_EVERY_S = 60.0
+REPORT_INTERVAL_S = 60.0
 """Interval between log lines of a process that waits, in seconds."""
 
 
@@ -106,7 +106,7 @@ class ShardElector:
         self._ready = asyncio.Event()
         self._on_lost = on_lost
         self._log = get_logger("leader")
-        self._told: tuple[tuple[str, ...], float] | None = None
+        self._reported: tuple[tuple[str, ...], float] | None = None
 
         def elector(name: str, identity: str, *, together: bool = False) -> LeaderElector:
             return LeaderElector(
@@ -185,7 +185,7 @@ class ShardElector:
             for index in order:
                 if await self.shards[index].attempt():
                     return index
-            self._tell("waits for a shard", self.shards)
+            self._report_waiting("waits for a shard", self.shards)
             self._news.clear()
             await aio.sleep_or(self._news, min(one.pause_s() for one in self.shards))
 
@@ -196,7 +196,7 @@ class ShardElector:
                 # Another process of this count was faster, which does not exclude this one.
                 await asyncio.sleep(self.settings.retry_period_s / 8)
                 continue
-            self._tell(
+            self._report_waiting(
                 "holds a shard; waiting for managers with a different shard count to stop",
                 [self.number],
             )
@@ -228,14 +228,18 @@ class ShardElector:
             mine = works and index == self.assignment.index
             metrics.leader(one.settings.name, leading=mine)
 
-    def _tell(self, what: str, waits_for: Any) -> None:
+    def _report_waiting(self, what: str, waits_for: Any) -> None:
         """Log the holders that this process waits for, when they change and periodically."""
         holders = tuple(one.holder for one in waits_for)
         now = asyncio.get_running_loop().time()
-        told = self._told
-        if told is not None and told[0] == holders and now - told[1] < TOLD_EVERY_S:
+        reported = self._reported
+        if (
+            reported is not None
+            and reported[0] == holders
+            and now - reported[1] < REPORT_INTERVAL_S
+        ):
             return
-        self._told = (holders, now)
+        self._reported = (holders, now)
         since = {
             one.settings.name: f"{one.holder or 'nobody'} since {one.held_since}"
             for one in waits_for

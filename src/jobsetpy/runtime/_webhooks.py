@@ -181,12 +181,12 @@ class Webhook(Generic[T]):
         verdict = self.validate(asked)
         if inspect.isawaitable(verdict):
             verdict = await verdict
-        told = [*(verdict or ())]
-        problems = [each for each in told if isinstance(each, Invalid)]
+        found = [*(verdict or ())]
+        problems = [each for each in found if isinstance(each, Invalid)]
         if problems:
             causes = [cause("FieldValueInvalid", each.message, each.field) for each in problems]
             return review.invalid(self.resource, asked.name, causes)
-        return Answer(warnings=[each.message for each in told if isinstance(each, Warn)])
+        return Answer(warnings=[each.message for each in found if isinstance(each, Warn)])
 
     def _asked(self, request: ReviewRequest) -> AdmissionRequest[T]:
         new, old = request.object, request.old_object

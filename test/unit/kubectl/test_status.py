@@ -11,7 +11,7 @@ import pytest
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import NotFoundError
 from jobsetpy.kubectl import output, status, timeline
-from jobsetpy.kubectl.errors import CommandError, told
+from jobsetpy.kubectl.errors import CommandError, explain
 from support.patience import eventually
 
 
@@ -69,7 +69,7 @@ async def test_what_is_not_there(kubectl):
     with pytest.raises(NotFoundError) as raised:
         await kubectl.run("status", "nothing")
 
-    assert 'Error from server (NotFound): jobsets.jobset.x-k8s.io "nothing" not found' == told(
+    assert 'Error from server (NotFound): jobsets.jobset.x-k8s.io "nothing" not found' == explain(
         raised.value, "https://test:6443"
     )
 

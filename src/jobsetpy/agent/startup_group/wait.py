@@ -219,9 +219,11 @@ class GroupWait:
 
     def _take(self, data: Mapping[str, str | None]) -> bool:
         settings = self._settings
-        told = progress_of(data.get(WAITING), settings.jobset_uid, settings.attempt)
-        if told is not None and (self._progress is None or told.time >= self._progress.time):
-            self._progress = told
+        received = progress_of(data.get(WAITING), settings.jobset_uid, settings.attempt)
+        if received is not None and (
+            self._progress is None or received.time >= self._progress.time
+        ):
+            self._progress = received
         return lifted_attempt(data.get(STARTED), settings.jobset_uid) >= settings.attempt
 
     def _read(self, name: str) -> str | None:

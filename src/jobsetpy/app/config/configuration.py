@@ -1,7 +1,7 @@
 """The configuration file: ``config.jobset.x-k8s.io/v1alpha1``, kind ``Configuration``.
 
 Same fields, defaults and checks as users of JobSet have. Decoding is strict: a field that does not
-exist, a value of another type and a key given twice are errors, each told with its path.
+exist, a value of another type and a key given twice are errors, each reported with its path.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock
 from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
-from jobsetpy.reconcilers.coscheduling import status as told
+from jobsetpy.reconcilers.coscheduling import status as messages
 from jobsetpy.reconcilers.coscheduling.backends import AUTO, SchedulerFields
 from jobsetpy.reconcilers.coscheduling.queue_state import QueueState, queue_state
 
@@ -52,11 +52,11 @@ class CoschedulerWatch:
     def not_served(self) -> str:
         """Reason for which gangs are not scheduled; "" if they are, as far as is known."""
         if self._asked.backend == AUTO and self._state is None:
-            return told.NO_COSCHEDULER
+            return messages.NO_COSCHEDULER
         now = self._clock.monotonic()
         if self._heard is None:
             self._heard = now
-        return told.SILENT_COSCHEDULER if now - self._heard > SILENT_S else ""
+        return messages.SILENT_COSCHEDULER if now - self._heard > SILENT_S else ""
 
     @property
     def queue_is_empty(self) -> bool:

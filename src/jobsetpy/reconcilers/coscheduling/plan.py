@@ -21,7 +21,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
-from jobsetpy.reconcilers.coscheduling import status as told
+from jobsetpy.reconcilers.coscheduling import status as messages
 from jobsetpy.reconcilers.coscheduling.backends import COSCHEDULER, LABELS
 from jobsetpy.reconcilers.coscheduling.gangs import LABELS as GANG_LABELS
 from jobsetpy.reconcilers.coscheduling.gangs import (
@@ -100,7 +100,7 @@ class GangMemory:
         incomplete: names of the gangs that are incomplete now, kept by events of pods.
         backend: backend that schedules gangs.
         complained: an invalid annotation was reported.
-        next_tell: time at which the state of the gangs is written, on the monotonic clock; ``None``
+        next_report: time at which the state of the gangs is written, monotonic; ``None``
             if no gang is incomplete.
         pause: interval until the next write, in seconds.
     """
@@ -113,7 +113,7 @@ class GangMemory:
     incomplete: set[str] = attrs.field(factory=set)
     backend: str = LABELS
     complained: bool = False
-    next_tell: float | None = None
+    next_report: float | None = None
     pause: float = 0.0
 
 
@@ -236,7 +236,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
         return _without_gangs(jobset, before, stamp)
     finished = cond.finished(jobset.status.conditions) is not None
     if finished or jobset.spec.suspend is True:
-        over = told.FINISHED if finished else told.SUSPENDED
+        over = messages.FINISHED if finished else messages.SUSPENDED
         status = condition_change(jobset, over, now)
         return CoschedulingPlan(stages=_removals(observed) if finished else (), status=status)
     standings = _standings(observed, jobset, gangs, before)
@@ -253,7 +253,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
     )
     mends = _mends(observed, before, memory)
     return attrs.evolve(
-        _tell(observed, jobset, memory, now, mended=len(mends)),
+        _report_gangs(observed, jobset, memory, now, mended=len(mends)),
         interim=memory,
         notices=_notices(before, memory),
         stages=(*_pod_groups(observed, jobset, gangs), mends),
@@ -358,31 +358,31 @@ def _removals(observed: ObservedGangs) -> tuple[tuple[Action, ...], ...]:
     return (object_changes(observed.pod_groups or (), []), object_changes(observed.workloads, []))
 
 
-def _tell(
+def _report_gangs(
     observed: ObservedGangs, jobset: JobSet, memory: GangMemory, now: Now, *, mended: int
 ) -> CoschedulingPlan:
     """Report that all gangs are bound, or the state of each at growing intervals."""
     summary = f"mended labels of {mended}" if mended else ""
     standings = list(memory.standings.values())
     draft = StatusDraft(jobset.status, now.wall)
-    draft.set(told.not_served(observed.not_served) if observed.not_served else told.SERVED)
+    draft.set(messages.not_served(observed.not_served) if observed.not_served else messages.SERVED)
     if all(each.complete for each in standings):
         if standings:
-            draft.set(told.bound(len(standings)))
-        memory = attrs.evolve(memory, next_tell=None, pause=0.0)
+            draft.set(messages.bound(len(standings)))
+        memory = attrs.evolve(memory, next_report=None, pause=0.0)
         return CoschedulingPlan(
             memory=memory, status=draft.change(), result=Result.done(summary=summary)
         )
-    next_tell, pause = memory.next_tell, memory.pause
-    if next_tell is None:
-        next_tell = now.monotonic + told.TELL_AFTER_S
-    elif now.monotonic >= next_tell:
-        pause = told.next_pause(pause)
-        next_tell = now.monotonic + pause
-        draft.set(told.waiting(standings))
-    delay = timedelta(seconds=max(0.01, next_tell - now.monotonic))
+    next_report, pause = memory.next_report, memory.pause
+    if next_report is None:
+        next_report = now.monotonic + messages.TELL_AFTER_S
+    elif now.monotonic >= next_report:
+        pause = messages.next_pause(pause)
+        next_report = now.monotonic + pause
+        draft.set(messages.waiting(standings))
+    delay = timedelta(seconds=max(0.01, next_report - now.monotonic))
     return CoschedulingPlan(
-        memory=attrs.evolve(memory, next_tell=next_tell, pause=pause),
+        memory=attrs.evolve(memory, next_report=next_report, pause=pause),
         status=draft.change(),
         result=Result.requeue_after(delay, summary=summary),
     )

@@ -75,10 +75,10 @@ def waiting(standings: Sequence[GangStanding]) -> DesiredCondition:
     incomplete = [standing for standing in standings if not standing.complete]
     done = len(standings) - len(incomplete)
     more = len(incomplete) - NAMED
-    told = "; ".join(map(str, incomplete[:NAMED])) + (f"; and {more} more" if more > 0 else "")
+    named = "; ".join(map(str, incomplete[:NAMED])) + (f"; and {more} more" if more > 0 else "")
     ahead = f"{done} of {len(standings)} groups are bound; " if len(standings) > 1 else ""
     return DesiredCondition(
-        keys.COSCHEDULING_IN_PROGRESS_CONDITION, True, keys.POD_GROUPS_WAITING_REASON, ahead + told
+        keys.COSCHEDULING_IN_PROGRESS_CONDITION, True, keys.POD_GROUPS_WAITING_REASON, ahead + named
     )
 
 

@@ -144,13 +144,13 @@ class JobTemplateBuilder:
         self._pod_labels = {**_part(pod_meta, "labels"), **common}
         self._pod_annotations = {**_part(pod_meta, "annotations"), **common, **placement}
         if pod_groups is not None and pod_groups.of(replicated.name, 0) is not None:
-            told = backends.job_annotations(marks)
-            self._job_annotations |= told
-            self._pod_annotations |= coscheduling_groups.pod_annotations(jobset) | told
+            chosen = backends.job_annotations(marks)
+            self._job_annotations |= chosen
+            self._pod_annotations |= coscheduling_groups.pod_annotations(jobset) | chosen
 
         if lost_node_deadline_s:
-            told_s = f"{lost_node_deadline_s:g}s"
-            self._pod_annotations[keys.LOST_NODE_DEADLINE_ANNOTATION] = told_s
+            deadline = f"{lost_node_deadline_s:g}s"
+            self._pod_annotations[keys.LOST_NODE_DEADLINE_ANNOTATION] = deadline
         else:
             self._pod_annotations.pop(keys.LOST_NODE_DEADLINE_ANNOTATION, None)
 

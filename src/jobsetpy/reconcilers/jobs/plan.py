@@ -174,8 +174,8 @@ def _leave_alone(jobset: JobSet, memory: JobsMemory, now: Now) -> JobsPlan:
         )
         notices = (EmitEvent(cond.WARNING, keys.TOO_MANY_JOBS_REASON, message),)
     return JobsPlan(
-        memory=attrs.evolve(memory, told=frozenset(notices)),
-        notices=tuple(notice for notice in notices if notice not in memory.told),
+        memory=attrs.evolve(memory, notified=frozenset(notices)),
+        notices=tuple(notice for notice in notices if notice not in memory.notified),
         begun=now.monotonic,
         activity="",
     )
@@ -207,8 +207,8 @@ class _JobsPlanner:
         self.restarting = is_restarting(jobset)
         # All agents are notified of the start and the end of a restart, as they would be of
         # counters.
-        told = self.restarting != memory.restarting
-        self.counters_at = now.monotonic if told else memory.counters_at
+        changed = self.restarting != memory.restarting
+        self.counters_at = now.monotonic if changed else memory.counters_at
         pace = Pace.of(jobset, now.wall, observed.backoff)
         self.restart_pace = pace.paused(jobset.status, memory.pause, now)
         self.deletion: PinnedTime | None = None
@@ -353,7 +353,7 @@ class _JobsPlanner:
         notices = self._notices(problem)
         memory = attrs.evolve(
             self._remembered(),
-            told=frozenset(notices),
+            notified=frozenset(notices),
             ready_since=ready_since,
             counters_at=self.now.monotonic if writes else self.counters_at,
             restarting=self.restarting,
@@ -365,7 +365,7 @@ class _JobsPlanner:
             actions=tuple(self.actions),
             status=change,
             partial_status=partial,
-            notices=tuple(notice for notice in notices if notice not in self.memory.told),
+            notices=tuple(notice for notice in notices if notice not in self.memory.notified),
             problem=problem,
             confirm=self.recreation.confirm,
             memory=memory,

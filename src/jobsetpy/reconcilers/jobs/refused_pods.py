@@ -116,12 +116,12 @@ def plan_refusals(observed: ObservedRefusals, memory: RefusalMemory, now: Now) -
         return RefusalPlan(memory=memory, result=_again(memory, now))
     last = max(recent, key=lambda each: each.last_seen or now.wall)
     # Each attempt has another pod name, which would change the condition every time.
-    told = _POD.sub("a pod", last.note)[:MESSAGE_MAX]
+    reason = _POD.sub("a pod", last.note)[:MESSAGE_MAX]
     refused = cond.DesiredCondition(
         keys.PODS_REFUSED_CONDITION,
         True,
         keys.PODS_REFUSED_REASON,
-        f"pods of job {_name(missing[0])} are refused: {told}",
+        f"pods of job {_name(missing[0])} are refused: {reason}",
         cond.WARNING,
     )
     return RefusalPlan(

@@ -178,8 +178,8 @@ def _due_at(
     if not deadline_s or end is None or not is_leaving(each.pod):
         return None
     grace_s = meta.deletion_grace_period_seconds or 0
-    told = end - timedelta(seconds=grace_s)
-    at = max(since + timedelta(seconds=deadline_s), end, told + timedelta(seconds=LEAVING_S))
+    asked = end - timedelta(seconds=grace_s)
+    at = max(since + timedelta(seconds=deadline_s), end, asked + timedelta(seconds=LEAVING_S))
     # When this manager first sees both, no more than the full time can be left.
     return pin(known, at, now, longest_s=max(deadline_s, grace_s, LEAVING_S))
 

@@ -76,11 +76,11 @@ class PlacementMemory:
     Args:
         acted: resourceVersion of each pod at its last write, by UID, while the cache may still show
             it.
-        told: unknown topology that was last reported by an event.
+        reported: unknown topology that was last reported by an event.
     """
 
     acted: Mapping[str, str] = attrs.field(factory=dict)
-    told: UnknownTopology | None = None
+    reported: UnknownTopology | None = None
 
 
 @attrs.frozen
@@ -130,7 +130,7 @@ def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: No
     shown = {p.uid: p.version for each in observed.incarnations for p in each.pods}
     # Drop writes that the cache already shows.
     acted = {uid: at for uid, at in memory.acted.items() if shown.get(uid) == at}
-    told = memory.told if observed.incarnations else None
+    reported = memory.reported if observed.incarnations else None
     unconfirmed, placements = [], []
     for each in observed.incarnations:
         pods = each.pods if each.listed is None else each.listed
@@ -140,8 +140,8 @@ def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: No
             unconfirmed.append(each)
         release = tuple(pod for pod in plan.release if acted.get(pod.uid) != pod.version)
         plan = attrs.evolve(plan, release=release, evict=evict)
-        placements.append(Placement(each, plan, _unknown(each, plan.unknown, told)))
-        told = plan.unknown
+        placements.append(Placement(each, plan, _unknown(each, plan.unknown, reported)))
+        reported = plan.unknown
     writes = [
         pod for each in placements for pod in (*each.followers.release, *each.followers.evict)
     ]
@@ -153,7 +153,9 @@ def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: No
         result = Result.requeue_after(timedelta(seconds=observed.look_again_s), summary=summary)
     return PlacementPlan(
         at=now.wall,
-        memory=PlacementMemory(acted=acted, told=told) if acted or told is not None else None,
+        memory=PlacementMemory(acted=acted, reported=reported)
+        if acted or reported is not None
+        else None,
         unconfirmed=tuple(unconfirmed),
         placements=tuple(placements),
         result=result,
@@ -161,9 +163,9 @@ def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: No
 
 
 def _unknown(
-    of: Incarnation, unknown: UnknownTopology | None, told: UnknownTopology | None
+    of: Incarnation, unknown: UnknownTopology | None, reported: UnknownTopology | None
 ) -> tuple[EmitEvent, ...]:
-    if unknown is None or not unknown.topology or unknown == told:
+    if unknown is None or not unknown.topology or unknown == reported:
         return ()
     pod = of.first.metadata.name
     message = (

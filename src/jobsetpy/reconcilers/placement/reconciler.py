@@ -210,7 +210,7 @@ class PodPlacementReconciler:
         """Execute the actions for one incarnation; return the failures."""
         followers = placement.followers
         for notice in placement.notices:
-            self._tell(placement, notice)
+            self._record(placement, notice)
 
         async def release(pod: PlacedPod) -> None:
             others = [{"name": gate} for gate in pod.gates if gate != keys.PLACEMENT_GATE]
@@ -244,10 +244,10 @@ class PodPlacementReconciler:
             released=len(followers.release) - len(kept), evicted=evicted
         )
         if evicted:
-            self._tell(placement, placement.evicted(job.name, evicted))
+            self._record(placement, placement.evicted(job.name, evicted))
         return [*kept, *stayed]
 
-    def _tell(self, placement: Placement, event: EmitEvent) -> None:
+    def _record(self, placement: Placement, event: EmitEvent) -> None:
         meta = placement.of.first.metadata
         jobset = self._jobsets.get(rt.ObjectKey(meta.namespace, meta.labels.jobset_name))
         if jobset is not None and meta.annotations.jobset_uid in {"", jobset.metadata.uid}:

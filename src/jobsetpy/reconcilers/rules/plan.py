@@ -202,7 +202,7 @@ class JobsMemory:
 
     Args:
         uid: UID of the JobSet.
-        told: recorded notices.
+        notified: recorded notices.
         counters_at: monotonic time of the last status that agents were notified of.
         restarting: True if a restart in place was in progress.
         not_before: monotonic time before which the JobSet is not reconciled again.
@@ -218,7 +218,7 @@ class JobsMemory:
     """
 
     uid: str = ""
-    told: frozenset[EmitEvent] = frozenset()
+    notified: frozenset[EmitEvent] = frozenset()
     counters_at: float = float("-inf")
     restarting: bool = False
     not_before: float = float("-inf")

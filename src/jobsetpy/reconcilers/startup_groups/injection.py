@@ -41,7 +41,7 @@ from jobsetpy.reconcilers.startup_groups.spec import SUPERVISOR
 
 UID: Final = 65532
 """User ID of the shell's container in a pod that states no user: an image of a shell runs as root
-unless told otherwise. The user of the agent's image is a number that is not root."""
+unless configured otherwise. The user of the agent's image is a number that is not root."""
 
 SCRIPT: Final = f"""\
 trap 'exit 143' TERM

@@ -82,7 +82,7 @@ class GroupMemory:
         next_progress: next time to write the number of started pods, in seconds since ``began``;
             ``None`` if not computed yet.
         next_complaint: the same for reporting missing pods.
-        told: True if the JobSet's condition shows that the group gathers.
+        reported: True if the JobSet's condition shows that the group gathers.
         foreign: True if a foreign ConfigMap was reported.
     """
 
@@ -95,7 +95,7 @@ class GroupMemory:
     size: int = 0
     next_progress: float | None = None
     next_complaint: float = decision.COMPLAIN_AFTER_S
-    told: bool = False
+    reported: bool = False
     foreign: bool = False
 
 
@@ -177,8 +177,8 @@ def plan_startup_group(observed: ObservedGroup, memory: GroupMemory, now: Now) -
         return StartupGroupPlan(status=condition_change(jobset, over, now))
     memory = _recall(observed, jobset, newest, memory, now)
     if memory.released >= newest:
-        told = cond.is_true(jobset.status.conditions, keys.GROUP_COMPLETED_CONDITION)
-        status = None if told else _completed(jobset, memory, now)
+        reported = cond.is_true(jobset.status.conditions, keys.GROUP_COMPLETED_CONDITION)
+        status = None if reported else _completed(jobset, memory, now)
         return StartupGroupPlan(memory=memory, status=status)
     started = observed.ledger.started(group)
     release = _release(observed, jobset) if started >= memory.size else 0
@@ -255,13 +255,15 @@ def _wait(
     status = None
     if elapsed >= memory.next_complaint:
         missing = decision.missing_pods(jobset, observed.jobs(), observed.pods())
-        told = decision.complaint(started, memory.size, missing, elapsed)
-        status = condition_change(jobset, told, now)
-        memory = attrs.evolve(memory, told=True, next_complaint=decision.next_complaint(elapsed))
-    elif not memory.told and elapsed >= decision.TELL_AFTER_S:
+        reported = decision.complaint(started, memory.size, missing, elapsed)
+        status = condition_change(jobset, reported, now)
+        memory = attrs.evolve(
+            memory, reported=True, next_complaint=decision.next_complaint(elapsed)
+        )
+    elif not memory.reported and elapsed >= decision.TELL_AFTER_S:
         status = condition_change(jobset, decision.starting(started, memory.size), now)
-        memory = attrs.evolve(memory, told=True)
-    tell = inf if memory.told else decision.TELL_AFTER_S
+        memory = attrs.evolve(memory, reported=True)
+    tell = inf if memory.reported else decision.TELL_AFTER_S
     again = min(memory.next_complaint, elapsed + SAFETY_NET_S, tell, inf if at is None else at)
     return StartupGroupPlan(
         signal=signal,

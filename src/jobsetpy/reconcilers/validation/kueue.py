@@ -68,17 +68,17 @@ def keep_zero_replicas(new: Json, old: Json) -> tuple[Json, Patch, list[FieldWar
     }
     jobs = list(items(child(new, "spec"), "replicatedJobs"))
     patch: Patch = []
-    told = []
+    warned = []
     for at, job in objects(child(new, "spec"), "replicatedJobs") if zero else ():
         if text(job, "name") in zero and job.get("replicas") in (None, 1):
             jobs[at] = {**job, "replicas": 0}
             path = f"spec.replicatedJobs[{at}].replicas"
             patch.append({"op": "add", "path": f"/{path.translate(_POINTER)}", "value": 0})
             why = "stays 0: it is immutable, and Kueue leaves a zero out"
-            told.append(FieldWarning(path, why))
+            warned.append(FieldWarning(path, why))
     if not patch:
         return new, [], []
-    return {**new, "spec": {**new["spec"], "replicatedJobs": jobs}}, patch, told
+    return {**new, "spec": {**new["spec"], "replicatedJobs": jobs}}, patch, warned
 
 
 _POINTER: Final = str.maketrans({".": "/", "[": "/", "]": None})

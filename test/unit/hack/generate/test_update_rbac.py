@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from hack.generate.update_rbac import ROLES, Generated, rules_text, with_rules
-from jobsetpy.app.rbac import Need, Reader, UntoldError
+from jobsetpy.app.rbac import Need, Reader, UnknownClassError
 
 HEAD = """
 from jobsetpy.api.batch import Job
@@ -112,7 +112,7 @@ def test_a_request_is_read(tmp_path, body, expected):
 )
 def test_nothing_is_left_out_in_silence(tmp_path, call):
     """A request that cannot be told is an error that names it."""
-    with pytest.raises(UntoldError, match="made_up:11"):
+    with pytest.raises(UnknownClassError, match="made_up:11"):
         read(tmp_path, f"    def f(self): {call}")
 
 
