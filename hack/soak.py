@@ -1,7 +1,10 @@
 """Soak: JobSets are created, restarted, suspended, resized and deleted at random, for half an hour.
 
-Real API server and Job controller; kubelets and agents are played; two managers as processes of
-their own serve the webhooks, and the one that leads is killed now and then during the first half.
+Real API server, Job controller, scheduler and coscheduler; kubelets and agents are played; two
+managers as processes of their own serve the webhooks, and the one that leads is killed now and then
+during the first half. Pods of restarts in place are evicted, save their work and exit with 0: no
+rank may be lost. In other namespaces hostile JobSets of more than a megabyte and gangs that never
+fit come and go; a small JobSet next to them has to get its Job, and a gang its nodes, in time.
 The second half goes undisturbed: what grows in it is a leak. In the end everything is deleted, and
 nothing may be left: no object of any JobSet, nothing cached or queued by the manager, no task and
 no connection more than it began with.
@@ -30,10 +33,13 @@ from rich.table import Table
 
 from hack.cluster import Cluster
 from jobsetpy import aio
+from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
 from jobsetpy.client import Client, connect
 from support.cluster.install import create_namespace
+from support.coscheduling.coscheduler_process import CoschedulerProcess, ExtenderSite
 from support.soak.soak_lives import Lives
 from support.soak.soak_managers import Managers, Sample
+from support.soak.soak_neighbours import Neighbours
 from support.soak.soak_world import World
 
 CRD = Path(__file__).resolve().parents[1] / "config" / "crd" / "jobset.x-k8s.io_jobsets.yaml"
@@ -99,29 +105,67 @@ class Outcome:
     kills: int
     outages: int
     lost: int
+    neighbours: dict[str, Any]
     problems: list[str]
 
 
-async def soak(cluster: Cluster, folder: Path, settings: Settings) -> Outcome:
+def new_cluster(site: ExtenderSite) -> Cluster:
+    """A cluster for one soak, whose scheduler asks the coscheduler of a site.
+
+    Its nodes are objects without kubelets, so no controller may look for their heartbeats.
+    """
+    return Cluster(
+        crds=[CRD],
+        scheduler_config=site.scheduler_config(),
+        controller_manager_args=["--controllers=*,-node-lifecycle-controller"],
+    )
+
+
+async def soak(
+    cluster: Cluster, folder: Path, settings: Settings, site: ExtenderSite | None = None
+) -> Outcome:
     """Run one in a cluster of its own that has the definition of JobSets.
 
     Args:
         cluster: nothing else may be in it.
         folder: for logs and configuration.
         settings: parameters of the run.
+        site: of the coscheduler that the cluster's scheduler asks; ``None`` for no gangs.
     """
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     try:
-        await create_namespace(client, NAMESPACE)
+        for name in (NAMESPACE, "jobset-system"):
+            await create_namespace(client, name)
         made = Managers(cluster, client, NAMESPACE, folder, lease_s=settings.lease_s)
-        async with made.running() as managers:
-            return await _soak(cluster, client, managers, settings)
+        async with made.running() as managers, _coscheduling(cluster, folder, site) as process:
+            return await _soak(cluster, client, managers, process, settings)
     finally:
         await client.aclose()
 
 
+@contextlib.asynccontextmanager
+async def _coscheduling(
+    cluster: Cluster, folder: Path, site: ExtenderSite | None
+) -> AsyncIterator[CoschedulerProcess | None]:
+    """The coscheduler runs within the block."""
+    if site is None:
+        yield None
+        return
+    process = CoschedulerProcess(cluster.kubeconfig, folder / "coscheduler.log", site)
+    try:
+        await process.start()
+        yield process
+    finally:
+        if process.process is not None and process.process.returncode is None:
+            await process.stop()
+
+
 async def _soak(
-    cluster: Cluster, client: Client, managers: Managers, settings: Settings
+    cluster: Cluster,
+    client: Client,
+    managers: Managers,
+    coscheduler: CoschedulerProcess | None,
+    settings: Settings,
 ) -> Outcome:
     rand = random.Random(settings.seed)
     world = World(client, NAMESPACE, random.Random(settings.seed + 1))
@@ -131,20 +175,33 @@ async def _soak(
     ending = asyncio.Event()
     started = time.monotonic()
     period_s = max(1.0, settings.seconds / 360)
-    counts = {"kills": 0, "outages": 0, "since": started}
+    counts = {"kills": 0, "outages": 0, "since": started, "lost": 0}
+    settled_s = 3 * settings.lease_s
+    neighbours = Neighbours(
+        client,
+        random.Random(settings.seed + 2),
+        quiet=lambda: time.monotonic() - counts["since"] > settled_s,
+        coscheduled=coscheduler is not None,
+    )
+    await neighbours.prepare()
+    ended: list[str] = []
     async with world.playing():
         async with aio.supervise() as tasks:
             tasks.start(managers.sampling(period_s), name="samples")
             tasks.start(_disturb(cluster, managers, settings, counts, rand), name="faults")
+            if coscheduler is not None:
+                tasks.start(_keep(coscheduler, counts, ended), name="coscheduler")
             tasks.start(_tell(world, lives, managers, settings), name="progress")
             living = [
                 tasks.start(lives.go_on(ending), name=f"life-{n}") for n in range(settings.lives)
             ]
+            living.append(tasks.start(neighbours.living(ending), name="neighbours"))
             await asyncio.sleep(settings.seconds)
             ending.set()
             await asyncio.wait(living)
         problems = [f"stuck: {text}" for text in lives.stuck]
         problems += [f"rule broken: {text}" for text in world.violations]
+        problems += [f"a neighbour is hurt: {text}" for text in neighbours.problems]
         problems += await _left(world)
     leader = await managers.leader()
     try:
@@ -155,6 +212,7 @@ async def _soak(
     undisturbed_s = time.monotonic() - counts["since"]
     slope = managers.slope(leader, counts["since"] + undisturbed_s / 2)
     problems += [f"the manager ended by itself: {text}" for text in managers.ended]
+    problems += [f"the coscheduler ended by itself: {text}" for text in ended]
     problems += _leaks(baseline, rest, slope, undisturbed_s)
     return Outcome(
         settings=settings,
@@ -169,7 +227,8 @@ async def _soak(
         refused=lives.refused,
         kills=int(counts["kills"]),
         outages=int(counts["outages"]),
-        lost=managers.lost,
+        lost=managers.lost + int(counts["lost"]),
+        neighbours=neighbours.figures(),
         problems=problems,
     )
 
@@ -195,6 +254,18 @@ async def _disturb(
             await asyncio.to_thread(cluster.restart_apiserver, kill=True)
         counts[what] += 1
         counts["since"] = time.monotonic()
+
+
+async def _keep(process: CoschedulerProcess, counts: dict[str, float], ended: list[str]) -> None:
+    """Start the coscheduler again when it lost its Lease; any other end is a defect."""
+    while True:
+        await asyncio.sleep(1.0)
+        if process.process is not None and process.process.returncode is not None:
+            if process.process.returncode == EXIT_LEADERSHIP_LOST:  # without the API server
+                counts["lost"] += 1
+            else:
+                ended.append(f"with code {process.process.returncode}")
+            await process.start(wait=False)
 
 
 async def _tell(world: World, lives: Lives, managers: Managers, settings: Settings) -> None:
@@ -277,6 +348,9 @@ def report(outcome: Outcome) -> None:
         f"killed: {outcome.kills} leaders, {outcome.outages} API servers",
         f"leadership was lost {outcome.lost} times besides",
         f"refused while no webhook answered, and sent again: {outcome.refused} requests",
+        f"hostile neighbours: {_listed(outcome.neighbours['done'])}",
+        f"another namespace's JobSet waited for its Job: {outcome.neighbours['job_s']}",
+        f"a gang next to hopeless ones waited for its nodes: {outcome.neighbours['bound_s']}",
         f"stuck objects and broken rules: {len(outcome.problems)}",
     ]
     for line in [*lines, *(f"[red]{problem}[/red]" for problem in outcome.problems)]:
@@ -298,9 +372,10 @@ async def _folder(path: Path | None) -> AsyncIterator[Path]:
 
 
 async def _main(settings: Settings, folder: Path | None, figures: Path | None) -> int:
-    with Cluster(crds=[CRD]) as cluster:
-        async with _folder(folder) as logs:
-            outcome = await soak(cluster, logs, settings)
+    async with _folder(folder) as logs:
+        site = ExtenderSite(logs / "extender")
+        with new_cluster(site) as cluster:
+            outcome = await soak(cluster, logs, settings, site)
     report(outcome)
     if figures is not None:
         content: Any = attrs.asdict(outcome)

@@ -40,6 +40,16 @@ CASES = {
     "supervisor, asked for, no budget": ("supervisor", 2, 1, ("ask", "takeover"), 1, 0),
     "sidecar, two pods, drains and a failure": ("sidecar", 2, 2, ("drain", "fail"), 1),
     "supervisor, two pods, drains and a takeover": ("supervisor", 2, 2, ("drain", "takeover"), 2),
+    "sidecar, one pod, suspensions": ("sidecar", 1, 1, ("suspend",), 1),
+    "supervisor, one pod, suspensions and a failure": (
+        "supervisor",
+        1,
+        2,
+        ("suspend", "fail"),
+        1,
+        1,
+    ),
+    "supervisor, one pod, suspensions and drains": ("supervisor", 1, 2, ("suspend", "drain"), 1),
     "sidecar, two pods, a member is missed": ("sidecar", 2, 1, MISSED, 2),
     "sidecar, one pod, failures and probes": ("sidecar", 1, 2, ("quit", "fail", "takeover"), 1, 1),
 }
@@ -56,6 +66,15 @@ LARGE_CASES = {
     "sidecar, asked for, no budget": ("sidecar", 2, 1, ("ask", "takeover"), 1, 0),
     "supervisor, two pods, asked for, and any": ("supervisor", 2, 2, ("ask", *ALL), 2),
     "supervisor, two strangers": ("supervisor", 2, 2, HARMLESS, 1, 0),
+    "supervisor, two pods, suspensions": ("supervisor", 2, 1, ("suspend",), 1),
+    "sidecar, two pods, suspensions": ("sidecar", 2, 1, ("suspend",), 1),
+    "supervisor, one pod, suspensions, drains and a takeover": (
+        "supervisor",
+        1,
+        2,
+        ("suspend", "drain", "takeover"),
+        1,
+    ),
     "sidecar, a failure after probes": ("sidecar", 2, 2, ("quit", "fail"), 1, 1),
     "sidecar, a failure after two of anything": ("sidecar", 2, 3, (*PROBES, "fail"), 1, 1),
 }

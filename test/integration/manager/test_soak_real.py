@@ -5,26 +5,27 @@ import math
 import pytest
 
 from hack import soak
-from hack.cluster import Cluster
 from support import patience
+from support.coscheduling.coscheduler_process import ExtenderSite
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def cluster():
+def cluster(tmp_path):
     """One of its own: in the end a manager may have nothing left of anything."""
-    with Cluster(crds=[soak.CRD]) as own:
+    site = ExtenderSite(tmp_path / "extender")
+    with soak.new_cluster(site) as own:
         if own.is_existing:
             pytest.skip("the soak needs a cluster that is empty")
-        yield own
+        yield own, site
 
 
 async def test_a_short_soak(cluster, tmp_path):
     """JobSets of all kinds live and go; the leader is killed once; nothing is left or leaks."""
     short = {"seconds": patience.scaled(10), "lease_s": math.ceil(patience.scaled(6))}
     settings = soak.Settings(**short, lives=6, pace_s=0.1, seed=7, kills=1, outages=0)
-    outcome = await soak.soak(cluster, tmp_path, settings)
+    outcome = await soak.soak(cluster[0], tmp_path, settings, cluster[1])
     soak.report(outcome)
 
     assert outcome.problems == []

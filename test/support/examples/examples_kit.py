@@ -64,8 +64,14 @@ class Play:
         self.name = jobset["metadata"]["name"]
 
     @classmethod
-    async def open(cls, client, path: str) -> "Play":
-        """Apply a manifest in a namespace of its own, as a user would: twice, and nothing changes."""
+    async def open(cls, client, path: str, edit=lambda _jobset: None) -> "Play":
+        """Apply a manifest in a namespace of its own, as a user would: twice, and nothing changes.
+
+        Args:
+            client: an administrator's.
+            path: of the manifest, below ``examples/``.
+            edit: changes the JobSet before that.
+        """
         namespace = f"e-{uuid.uuid4().hex[:8]}"
         await create_namespace(client, namespace)
         account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
@@ -76,6 +82,7 @@ class Play:
         await eventually(usable, LIMIT_S, poll_s=POLL_S)
         objects = documents(path)
         (jobset,) = (each for each in objects if each["kind"] == "JobSet")
+        edit(jobset)
         play = cls(client, path, namespace, jobset)
         generations = set()
         for _ in range(2):

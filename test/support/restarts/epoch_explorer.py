@@ -111,7 +111,10 @@ class Manager(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. ``versions`` begins with the oldest that somebody has not seen yet."""
+    """Everything. ``versions`` begins with the oldest that somebody has not seen yet.
+
+    ``idle`` says that the JobSet's Job is suspended.
+    """
 
     versions: tuple[Version, ...]
     pods: tuple[Pod | tuple[()], ...]
@@ -120,6 +123,7 @@ class State(NamedTuple):
     faults: int = 0
     failures: int = 0
     left: int = 0
+    idle: bool = False
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is, not that it is an error
@@ -135,6 +139,8 @@ class Explorer:
         faults: how many may happen on one way.
         kinds: which: "fail", "hang", "crash", "delete", "write", "takeover", and, which are nobody's
             fault, "quit" (a probe ends a sidecar), "stranger" (one crashes), "succeed" (a worker does).
+            With "suspend", the JobSet is suspended, and resumed any time later: its Job follows,
+            and the programs of its pods save their work and end with 0. It costs nothing.
             With "ask", a user asks for a restart, with "leave" a pod is asked to leave its node; both
             cost nothing. With
             "late", a manager may look for missing members, once its caches are up to date.
@@ -294,6 +300,8 @@ class Explorer:
 
     def _is_goal(self, state: State) -> bool:
         newest = state.versions[-1]
+        if newest.suspended or state.idle or newest.turns % 2:
+            return False
         if newest.failed:
             return True  # rightly: that was looked at when it was written
         if newest.asked and dict(newest.record).get("servedRequest") != str(newest.asked):
@@ -319,7 +327,7 @@ class Explorer:
         for slot, pod in enumerate(state.pods):
             name = f"p{slot}"
             if not pod:
-                if not full:
+                if not full and not state.idle:
                     yield (
                         f"{name} created",
                         False,
@@ -334,9 +342,37 @@ class Explorer:
                 yield from self._supervisor(state, slot, pod, name)
             if not full:
                 yield from self._server_side(state, slot, pod, name)
+        yield from self._suspension(state)
         yield from self._managers(state)
         if state.faults < self.faults:
             yield from self._faults(state)
+
+    def _suspension(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        """A suspended JobSet is resumed; its Job follows it, as the pods of a suspended Job do."""
+        newest = state.versions[-1]
+        if newest.suspended:
+            resumed = newest._replace(suspended=False)
+            # Who resumes before the suspension is carried out, and the manager has seen that all
+            # pods leave, may pay for it.
+            known, queue = state.manager.view, state.manager.queue
+            done = state.idle and known.left and newest.turns % 2 and not queue
+            hasty = not done or any(pod and not pod.deleting for pod in state.pods)
+            failures = state.failures + hasty
+            versions = (*state.versions, resumed)
+            yield "RESUMED", False, state._replace(versions=versions, failures=failures)
+        known = state.versions[state.manager.seen - 1]
+        if known is newest and not known.suspended == state.idle == newest.turns % 2:
+            # One pass of the controller of Jobs, which has seen the newest JobSet.
+            told = newest._replace(turns=newest.turns + (newest.turns % 2 != known.suspended))
+            versions = state.versions if told == newest else (*state.versions, told)
+            what = "suspended" if known.suspended else "resumed"
+            after = state._replace(idle=known.suspended, versions=versions)
+            yield f"the Job is {what}", False, after
+        if state.idle and len(state.manager.queue) < self.lag:
+            for slot, pod in enumerate(state.pods):
+                if pod and not pod.deleting and pod.worker not in ENDED:
+                    after = pod._replace(deleting=DRAINED)
+                    yield f"p{slot} is told to leave", False, self._put(state, slot, after)
 
     def _server_side(
         self, state: State, slot: int, pod: Pod, name: str
@@ -620,6 +656,11 @@ class Explorer:
             asked = state.versions[-1]
             asked = asked._replace(asked=asked.asked + 1)
             yield "A RESTART IS ASKED FOR", True, one._replace(versions=(*one.versions, asked))
+        if "suspend" in kinds and not state.versions[-1].suspended:
+            asleep = state.versions[-1]._replace(suspended=True)
+            resumed_once = one._replace(left=state.left + 1)
+            versions = (*one.versions, asleep)
+            yield "SUSPENDED", True, resumed_once._replace(versions=versions)
         if "write" in kinds:
             yield "OTHER WRITE", True, one._replace(versions=(*one.versions, one.versions[-1]))
         if "takeover" in kinds and not state.old:

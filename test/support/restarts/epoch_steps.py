@@ -62,7 +62,9 @@ OLD, MARK, NEW = 10, 15, 20
 class Version(NamedTuple):
     """A JobSet as the API server has it, apart from conditions that nothing depends on.
 
-    ``asked`` is how often a restart in place has been asked for by its annotation.
+    ``asked`` is how often a restart in place has been asked for by its annotation. ``turns`` is how
+    often the condition Suspended was written: it is true where that is odd. ``pacing`` is the stored
+    back-off, by the wall clock of the manager that wrote it.
     """
 
     synced: int = 0
@@ -70,6 +72,9 @@ class Version(NamedTuple):
     record: tuple[tuple[str, Any], ...] = ()
     failed: bool = False
     asked: int = 0
+    suspended: bool = False
+    turns: int = 0
+    pacing: tuple[tuple[str, Any], ...] = ()
 
 
 class View(NamedTuple):
@@ -80,7 +85,8 @@ class View(NamedTuple):
     knows. ``failures`` are those that are not judged yet: the pod's slot, before and after.
     ``crashes`` is what the ledger holds of containers that fail before the barrier lifts: whether
     it has noted a status, up to which count a restart is the group's, how often each container of a
-    pod has failed, and the worst of them.
+    pod has failed, and the worst of them. ``left`` says that the JobSet was suspended at its last
+    pass.
     """
 
     pods: tuple[tuple[Any, ...], ...]
@@ -90,6 +96,7 @@ class View(NamedTuple):
     deprecated: int = 0
     failures: tuple[tuple[int, tuple[Any, ...], tuple[Any, ...]], ...] = ()
     crashes: tuple[Any, ...] = (False, 0, (), ())
+    left: bool = False
 
 
 class Pass(NamedTuple):
@@ -109,8 +116,15 @@ def jobset_of(version: Version, size: int, number: int, max_restarts: int) -> Jo
     }
     if version.record:
         status["inPlaceRestart"] = dict(version.record)
-    if version.failed:
-        status["conditions"] = [{"type": "Failed", "status": "True"}]
+    if version.pacing:
+        status["restartPacing"] = dict(version.pacing)
+    conditions = [{"type": "Failed", "status": "True"}] if version.failed else []
+    if version.turns:
+        at = f"2026-01-01T00:{version.turns:02}:00Z"
+        value = "True" if version.turns % 2 else "False"
+        conditions.append({"type": "Suspended", "status": value, "lastTransitionTime": at})
+    if conditions:
+        status["conditions"] = conditions
     container = {"name": "worker", "image": "w", "restartPolicyRules": RULES}
     agent = {"name": "agent", "restartPolicy": "Always", "restartPolicyRules": RULES}
     data = jobset_json(
@@ -122,6 +136,7 @@ def jobset_of(version: Version, size: int, number: int, max_restarts: int) -> Jo
         ),
         failurePolicy={"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
         status=status,
+        suspend=version.suspended,
     )
     data["metadata"]["resourceVersion"] = str(number)
     if version.asked:
@@ -215,6 +230,7 @@ class _Server:
         self.max_restarts = max_restarts
         self.written: Version | None = None
         self.gets = 0
+        self.paced = False
 
     @property
     def jobset(self) -> JobSet:
@@ -242,9 +258,16 @@ class _Server:
             tuple(sorted(record.items())),
             old.failed or failed,
             old.asked,
+            old.suspended,
+            old.turns,
+            _merged(old.pacing, status.get("restartPacing")) if self.paced else (),
         )
         self.number += 1
         return self.jobset
+
+
+def _merged(old: tuple[tuple[str, Any], ...], change: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(merge(dict(old), change).items())) if change else old
 
 
 class _Manager:
@@ -285,7 +308,7 @@ class _Manager:
         if view.cause:
             sign = FailureSignal(view.cause[1])
             cause = Cause(view.cause[0], sign, "p", counted=sign not in UNCOUNTED)
-        self.reconciler._memories.keep(KEY, EpochState(uid="js-uid", cause=cause))
+        self.reconciler._memories.keep(KEY, EpochState(uid="js-uid", cause=cause, left=view.left))
 
     def view(
         self,
@@ -308,6 +331,7 @@ class _Manager:
                 self.group.noted, self.group.excused, tuple(sorted(self.group.crashed.items())),
                 tuple(sorted(self.group.crashes.items())),
             ),
+            self.reconciler._memories.of(KEY).left,
         )  # fmt: skip
 
 

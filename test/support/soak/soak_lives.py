@@ -17,7 +17,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, InvalidError, JobSetPyError, NotFoundError, TransportError
 from support import patience
-from support.soak.soak_world import PlayedPod, World
+from support.soak.soak_world import NODE, PlayedPod, World
 
 STEP_S: Final = 90.0
 """How long any step may take, with a failover and an outage of the API server in it."""
@@ -92,7 +92,8 @@ def in_place(name: str, pods: int) -> dict[str, Any]:
     job = replicated_job("w", pods)
     spec = job["template"]["spec"]
     spec |= {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}
-    spec["template"]["spec"]["initContainers"] = [dict(_AGENT)]
+    # On a node, so that a pod that is told to leave has time to save its work.
+    spec["template"]["spec"] |= {"initContainers": [dict(_AGENT)], "nodeName": NODE}
     return jobset(name, job, failurePolicy={"restartStrategy": "InPlaceRestart"})
 
 
@@ -207,7 +208,8 @@ class Life:
         self.steps: list[Callable[[], Awaitable[None]]] = [self.suspend]
         match kind:
             case "in-place":
-                self.steps += [self.restart_in_place] * 3 + [self.resize, self.lose_a_pod]
+                self.steps += [self.restart_in_place] * 3 + [self.drain] * 3
+                self.steps += [self.resize, self.lose_a_pod]
             case "single":
                 self.steps += [self.restart_one_job] * 3
             case "short":
@@ -328,6 +330,27 @@ class Life:
         await self._world.until(lambda: pod.ended, STEP_S, "a deleted pod to go")
         await self._running()
 
+    async def drain(self) -> None:
+        """Up to three pods are evicted or deleted; their programs save their work and exit with 0.
+
+        No rank is lost: all pods run again, and no Job counts an index as complete.
+        """
+        await self._running()
+        leaving = self._some(self._rand.choice([1, 1, 2, 3]))
+        for pod in leaving:
+            await self._delete_pod(pod, evicted=self._rand.random() < 0.5)
+        await self._world.until(
+            lambda: all(pod.uid not in self._world.pods for pod in leaving), STEP_S, "drained pods"
+        )
+        await self._running()
+        counted = {
+            job.metadata.name: job.status.completed_indexes
+            for job in self._world.jobs.values()
+            if job.metadata.labels.get(keys.JOBSET_NAME) == self.name
+            and job.status.completed_indexes
+        }
+        self._expect(not counted, f"indexes were counted as complete: {counted}")
+
     async def suspend(self) -> None:
         """Suspended until no pod is left, and resumed; before it runs, too."""
         await self._lives.request("PATCH", self.name, {"spec": {"suspend": True}})
@@ -376,12 +399,21 @@ class Life:
         pods = sorted(self._world.pods_of(self.name, running=True), key=lambda pod: pod.name)
         return self._rand.sample(pods, min(count, len(pods)))
 
-    async def _delete_pod(self, pod: PlayedPod) -> None:
+    async def _delete_pod(self, pod: PlayedPod, *, evicted: bool = False) -> None:
         path = f"/api/v1/namespaces/{self._world.namespace}/pods/{pod.name}"
+        request = HttpRequest(method="DELETE", path=path)
+        if evicted:
+            eviction = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": pod.name, "namespace": self._world.namespace},
+            }
+            body = json.dumps(eviction).encode()
+            request = HttpRequest(method="POST", path=f"{path}/eviction", body=body)
         async with patience.timeout(STEP_S):
             while True:
                 try:
-                    await self._world.client.raw(HttpRequest(method="DELETE", path=path))
+                    await self._world.client.raw(request)
                 except NotFoundError:
                     return
                 except (ApiError, TransportError):

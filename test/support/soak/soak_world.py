@@ -19,16 +19,28 @@ from jobsetpy import aio
 from jobsetpy.agent.protocol.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import ConfigMap, Pod, Service
+from jobsetpy.api.core import ConfigMap, Node, Pod, Service
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client
-from jobsetpy.errors import ApiError, ConflictError, NotFoundError, TransportError
+from jobsetpy.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    TransportError,
+)
 from support import patience
 from support.cluster.follow import following
+from support.cluster.racks import kill
 
+NODE = "soak"
+"""Node of all pods that are bound; it exists as an object only, and its kubelet is played."""
+LEAVING_CODES = (0, 0, 143)
+"""Exit codes of programs that are told to stop: most save their work and exit with 0."""
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 AT = "2026-01-01T00:00:00Z"
 _WRITE_FAULTS = (ApiError, TransportError)
+_OVER = {"Failed", "Succeeded"}
 
 
 @attrs.define
@@ -44,6 +56,8 @@ class PlayedPod:
     in_place: bool
     running: bool = False
     ended: bool = False
+    bound: bool = False
+    leaving: bool = False
     starts: int = 0
     barrier: Barrier = attrs.field(factory=Barrier)
 
@@ -86,6 +100,9 @@ class World:
     @contextlib.asynccontextmanager
     async def playing(self) -> AsyncIterator[None]:
         """Watch and play within the block."""
+        with contextlib.suppress(AlreadyExistsError):
+            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+            await self.client.create(Node, "", body)
         scope = {"namespace": self.namespace}
         async with (
             aio.supervise() as self._tasks,
@@ -215,11 +232,15 @@ class World:
                 job=meta.labels.get(JOB_NAME_LABEL, ""),
                 attempt=int(meta.labels.get(keys.RESTART_ATTEMPT, 0)),
                 in_place=jobset in self.in_place,
+                bound=bool(pod.spec.node_name),
             )
             self.start(self._join(played) if played.in_place else self._run(played))
         played = self.pods.get(meta.uid)
         if played is not None and meta.deletion_timestamp is not None:
             played.ended = True
+            if played.bound and not played.leaving:
+                played.leaving = True
+                self.start(self._leave(played, over=pod.status.phase in _OVER))
         self._news.set()
 
     def start(self, coro: Any) -> None:
@@ -294,6 +315,25 @@ class World:
         pod.ended, pod.running = True, False
         ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": AT}}
         await self._report(pod, "Succeeded", ended, ready=False)
+
+    async def _leave(self, pod: PlayedPod, *, over: bool) -> None:
+        """The program of a pod that is told to stop saves its work, and the kubelet ends the pod."""
+        await asyncio.sleep(self._rand.uniform(0.2, 1.5))
+        code = self._rand.choice(LEAVING_CODES)
+        pod.running = False
+        if not over:
+            ended = {"terminated": {"exitCode": code, "reason": "Stopped", "finishedAt": AT}}
+            await self._report(pod, "Failed" if code else "Succeeded", ended, ready=False)
+        deadline = time.monotonic() + patience.scaled(120)
+        while time.monotonic() < deadline:
+            try:
+                await kill(self.client, self.namespace, pod.name)
+            except NotFoundError:
+                return
+            except _WRITE_FAULTS:
+                await asyncio.sleep(0.3)
+            else:
+                return
 
     async def _report(
         self, pod: PlayedPod, phase: str, state: dict[str, Any], *, ready: bool

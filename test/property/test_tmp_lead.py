@@ -1,0 +1,190 @@
+"""Whatever the network does, two never lead at the same time, and in the end one does.
+
+Contenders run in virtual time against one Lease. Their requests, and the answers, are late, lost or
+refused at random; their clocks run at different speeds; some stop, or are cut off for a while. The
+Lease is deleted now and then, also where somebody contends who has never seen it. All were given
+the same name, and their wall clocks jump by years.
+
+Where processes share the work, nobody has another's shard, and two numbers never work at once.
+"""
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobsetpy import aio
+from jobsetpy.client import Client
+from jobsetpy.errors import LeadershipLostError, StreamBrokenError
+from jobsetpy.manager import LeaderElectionSettings
+from jobsetpy.manager._leader import LeaderElector
+from jobsetpy.manager._shards import ShardElector, lease_of
+from jobsetpy.testing import World
+
+pytestmark = pytest.mark.looptime
+
+LEASES = "leases.coordination.k8s.io"
+TIMES = {"lease_duration_s": 15.0, "renew_deadline_s": 10.0, "retry_period_s": 2.0}
+
+
+class Network:
+    """What lies between one contender and the API server."""
+
+    def __init__(self, world, chance):
+        self.inner = world.transport()
+        self.chance = chance
+        self.bad = 0.3
+        self.cut = False
+
+    async def request(self, request):
+        raise AssertionError("elections have connections of their own")
+
+    @asynccontextmanager
+    async def stream(self, request):
+        await self._travel()
+        async with self.inner.stream(request) as answer:
+            await self._travel()
+            yield answer
+
+    async def _travel(self):
+        if self.cut:
+            await asyncio.sleep(3600)
+        await asyncio.sleep(self.chance.choice([0.001, 0.01, 0.1]))
+        if self.chance.random() < self.bad:
+            await asyncio.sleep(self.chance.choice([0, 0.5, 2, 12]))
+            if self.chance.random() < 0.5:
+                raise StreamBrokenError("lost on the way")
+
+    async def refresh_credentials(self):
+        raise AssertionError("nobody is refused")
+
+    async def aclose(self):
+        pass
+
+
+class Contender:
+    """A process that starts anew whenever it has lost or stopped; one of ``count`` shards."""
+
+    def __init__(self, world, chance, number, count=1):
+        self.chance = chance
+        self.number = number
+        self.count = count
+        self.network = Network(world, chance)
+        # Up to 5 % fast or slow: far more than real clocks, less than the times allow for.
+        self.speed = chance.uniform(0.95, 1.05)
+        self.elector = None
+        self.lives = 0
+
+    def clock(self):
+        return asyncio.get_running_loop().time() * self.speed
+
+    def now(self):
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=self.chance.uniform(-1e5, 1e5))
+
+    async def run(self):
+        while True:
+            self.lives += 1
+            settings = LeaderElectionSettings(
+                namespace="default", name="x", identity="manager", **TIMES
+            )
+            client = Client(self.network).unpooled()
+            how = {"clock": self.clock, "now": self.now, "rand": self.chance.random}
+            if self.count == 1:
+                self.elector = LeaderElector(client, settings, **how)
+            else:
+                self.elector = ShardElector(client, settings, self.count, **how)
+            self.elector.contend()
+            try:
+                async with asyncio.timeout(self.chance.choice([40, 90, 400])):
+                    async with self.elector.running():
+                        await asyncio.Event().wait()
+            except (LeadershipLostError, TimeoutError):
+                await asyncio.sleep(self.chance.uniform(0, 2))
+
+    @property
+    def may_write(self):
+        return self.elector is not None and self.elector.fence.remaining_s() > 0
+
+    @property
+    def share(self):
+        """What it looks after: number of shards, and which one."""
+        return self.count, self.elector.assignment.index if self.count > 1 else 0
+
+
+async def trouble(world, contenders, chance):
+    """Cut one off now and then, mostly the one that leads, or delete a Lease."""
+    names = ["x", *(lease_of("x", 0, one.count) for one in contenders if one.count > 1)]
+    while True:
+        name = chance.choice(names)
+        if world.get(LEASES, name) is not None and chance.random() < 0.4:
+            world.delete(LEASES, name)
+        await asyncio.sleep(chance.uniform(5, 20))
+        leaders = [one for one in contenders if one.may_write and chance.random() < 0.7]
+        one = chance.choice(leaders or contenders)
+        one.network.cut = True
+        await asyncio.sleep(chance.choice([1, 8, 12, 20, 40]))
+        one.network.cut = False
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_never_two_and_in_the_end_one(seed):
+    """At no moment are two fences open; once the network is well, somebody leads and goes on."""
+    chance = random.Random(seed)
+    world = World()
+    contenders = [Contender(world, chance, number) for number in range(chance.choice([2, 3]))]
+    led = 0
+    async with aio.supervise() as tasks:
+        for one in contenders:
+            tasks.start(one.run(), name="contender")
+        troubling = tasks.start(trouble(world, contenders, chance), name="trouble")
+        for _ in range(2500):
+            await asyncio.sleep(0.1)
+            writers = sum(one.may_write for one in contenders)
+            assert writers <= 1
+            led += writers
+        troubling.cancel()
+        for one in contenders:
+            one.network.bad, one.network.cut = 0.0, False
+        await asyncio.sleep(25)
+        after = [sum(one.may_write for one in contenders)]
+        for _ in range(150):
+            await asyncio.sleep(0.1)
+            after.append(sum(one.may_write for one in contenders))
+
+    print("RESULT", seed, led, sum(after), set(after)); assert led > 250
+    assert set(after) <= {0, 1}
+    assert sum(after) > 75
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_each_shard_once_and_one_number_at_a_time(seed):
+    """Two and three shards and managers without take turns; in the end one number works whole."""
+    chance = random.Random(seed)
+    world = World()
+    counts = [2, 2, 2, 3, 3, 3, 1]
+    contenders = [Contender(world, chance, number, each) for number, each in enumerate(counts)]
+    seen = set()
+    async with aio.supervise() as tasks:
+        for one in contenders:
+            tasks.start(one.run(), name="contender")
+        troubling = tasks.start(trouble(world, contenders, chance), name="trouble")
+        for _ in range(1500):
+            await asyncio.sleep(0.1)
+            shares = [one.share for one in contenders if one.may_write]
+            assert len(shares) == len(set(shares))
+            assert len({count for count, _ in shares}) <= 1
+            seen.update(shares)
+        troubling.cancel()
+        for one in contenders:
+            one.network.bad, one.network.cut = 0.0, False
+        full = 0
+        for _ in range(500):
+            await asyncio.sleep(0.1)
+            shares = [one.share for one in contenders if one.may_write]
+            assert len(shares) == len(set(shares))
+            full += bool(shares) and len(shares) == shares[0][0]
+
+    assert len(seen) >= 2
+    assert full > 150
