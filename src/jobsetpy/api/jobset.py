@@ -462,6 +462,13 @@ class InPlaceRestartStatus:
         default=0,
         description="Number of successive counted restarts without a higher step.",
     )
+    pods_digest: int = field(
+        default=0,
+        description=(
+            "Digest of the UIDs of the pods at syncedEpoch, where steps are reported or limited: "
+            "it shows if one of them was replaced since; 0 if unknown."
+        ),
+    )
     served_request: str = field(
         default="",
         description=(

@@ -107,8 +107,7 @@ class Histogram:
         progress: the newest epoch with which a pod has reported earlier progress, and the highest
             step; -1 without a number.
         ended: the newest epoch with which a pod has reported the end of its worker.
-        joined: the epoch that was synced when the latest new pod reported its first one; 0 if
-            unknown.
+        digest: digest of the UIDs of pods with an epoch, in any order.
     """
 
     epochs: Mapping[int, int] = attrs.field(factory=dict)
@@ -121,7 +120,7 @@ class Histogram:
     attempts: int = 0
     progress: tuple[int, int] = (0, -1)
     ended: int = 0
-    joined: int = 0
+    digest: int = 0
 
 
 @attrs.frozen
@@ -308,11 +307,12 @@ def with_progress(
 
     Touches count as progress until there has been a step: a program reports steps or it does not. A
     run counts as one without progress only if some pod has reported on it; without any reported
-    step, only if no pod is new, as the one that reports steps may have been lost.
+    step, only if no pod is new, as the one that reports steps may have been lost. A pod is new if
+    the digest of all differs from that in the record.
     """
     epoch, step = pods.progress
     shown = epoch == charged.epoch
-    complete = pods.joined < jobset.status.synced_epoch
+    complete = record_of(jobset).pods_digest in {0, pods.digest}
     known = shown or (pods.ended == charged.epoch and complete)
     best = record.highest_step
     new = shown and (best is None or step > best)
@@ -573,6 +573,8 @@ def _sync(
     epoch = charged.epoch
     count = pods.epochs[epoch]
     record = with_progress(jobset, on_sync(jobset, charged, expected), charged, pods)
+    if max_without_progress(jobset) or record.highest_step is not None:
+        record = evolve(record, pods_digest=pods.digest)
     started = pace.started(evolve(jobset.status, restart_pacing=begun))
     restart = charged.counts and not charged.renewed
     who = "pod is" if count == 1 else "pods are"

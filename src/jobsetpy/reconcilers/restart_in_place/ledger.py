@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias, TypeVar
+from zlib import crc32
 
 import attrs
 
@@ -111,8 +112,8 @@ class _Counts:
     """Pods of one Job, or of all Jobs of an attempt."""
 
     __slots__ = (
-        *("attempts", "completions", "epochs", "first", "invalid", "leaving", "progress"),
-        "restarts",
+        *("attempts", "completions", "digest", "epochs", "first", "invalid", "leaving"),
+        *("progress", "restarts"),
     )
 
     def __init__(self) -> None:
@@ -122,6 +123,7 @@ class _Counts:
         self.completions: dict[str, int] = {}
         self.leaving = 0
         self.attempts = 0
+        self.digest = 0
         self.progress: tuple[int, int] = (0, -1)
         self.invalid: dict[str, InvalidEpoch] = {}
 
@@ -136,6 +138,7 @@ class _Counts:
             self.add(epoch, number, name)
             self.leaving += number * leaving
             self.attempts += number * is_attempt
+            self.digest ^= crc32(uid.encode()) & keys.INT32_MAX  # the same in and out
             if number > 0:
                 self.reach(epoch, parse_progress(progress))
         elif epoch == INVALID:
@@ -151,6 +154,7 @@ class _Counts:
             _add(self.restarts, restarts, sign * count)
         self.leaving += sign * other.leaving
         self.attempts += sign * other.attempts
+        self.digest ^= other.digest
         self.note(other.invalid, sign)
         if sign > 0:
             self.reach(*other.progress)
@@ -188,7 +192,7 @@ class _Attempt(_Counts):
     __slots__ = (
         *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "from_start"),
         *("invalid_seen", "jobs", "latest", "lost", "mark", "noted", "opened", "opener", "remade"),
-        *("joined", "reported", "single", "succeeded", "window_s"),
+        *("reported", "single", "succeeded", "window_s"),
     )
 
     def __init__(self) -> None:
@@ -211,7 +215,6 @@ class _Attempt(_Counts):
         self.opener = self.latest = (0, "", "")
         self.reported: ReportedEnd | None = None
         self.from_start: tuple[int, FirstProgress] | None = None
-        self.joined = 0
 
     def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
         """Count those that appear."""
@@ -387,8 +390,6 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         attempt = None if changed is None else self._attempts.get(changed)
         if attempt is not None:
             attempt.note_epochs(now, new)
-            if attempt.noted and _first_report(old, new):
-                attempt.joined = attempt.mark.epoch
         if old is None or new is None or new.status.restarts is old.status.restarts:
             crashed = None
         else:
@@ -532,7 +533,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             counts.attempts,
             counts.progress,
             0 if counts.reported is None else counts.reported.epoch,
-            counts.joined,
+            counts.digest,
         )
 
     def invalid(self, group: AttemptKey) -> Mapping[str, InvalidEpoch]:
@@ -584,13 +585,6 @@ def _failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:
     return [
         one for one in new.status.restarts if one.failed and one.times > before.get(one.name, 0)
     ]
-
-
-def _first_report(old: ChildPod | None, new: ChildPod | None) -> bool:
-    """Return True if a pod reports its first epoch."""
-    if new is None or new.metadata.annotations.report is None:
-        return False
-    return old is None or old.metadata.annotations.report is None
 
 
 def _goes_to_be_remade(old: Job, new: Job | None) -> bool:

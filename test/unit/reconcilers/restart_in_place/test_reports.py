@@ -114,6 +114,17 @@ def plan(of, epochs, *, memory=None, notes=None, seconds=100.0, **counts):
     return plan_epochs(seen, memory or EpochState(uid="js-uid"), now)
 
 
+def plan_of(of, book):
+    """What one reconcile does with the pods of a ledger."""
+    seen = ObservedEpochs(
+        jobset=of,
+        pods=book.histogram(GROUP),
+        notes=book.notes(GROUP),
+        job_of=lambda _pod: job(),
+    )
+    return plan_epochs(seen, EpochState(uid="js-uid"), Now(START, 100.0))
+
+
 def stored(of, planned):
     """The JobSet once the plan is carried out."""
     return of if planned.status is None else evolve(of, status=planned.status.status)
@@ -324,12 +335,14 @@ def run(of, *steps):
     ``None``: a worker has failed without one. ``LOST``: the pod that reports steps was replaced, and
     the workers of others have failed. ``SILENT``: it was, and another manager sees nothing of it.
     """
+    digest = 7
     for step in steps:
         epoch = of.status.synced_epoch + 1
         counts = {"progress": (epoch, step)}
         if step in {None, LOST, SILENT}:
             counts = {"ended": 0 if step == SILENT else epoch}
-            counts["joined"] = epoch - 1 if step == LOST else epoch - 2
+        digest += step == LOST
+        counts["digest"] = digest
         of = stored(of, plan(of, {epoch - 1: 3, epoch: 1}, **counts))
         done = plan(of, {epoch: 4}, seconds=1000.0 * epoch, **counts)
         of = stored(of, done)
@@ -357,7 +370,7 @@ LOST, SILENT = "lost", "silent"
 )
 def test_restarts_without_progress(steps, without, highest, fails):
     """So many in a row end the JobSet in place of the next start, and no others do."""
-    of, done = run(jobset(notes={LIMIT: "3"}), *steps)
+    of, done = run(jobset(notes={LIMIT: "3"}, inPlaceRestart={"podsDigest": 7}), *steps)
     record = of.status.in_place_restart
 
     assert (without, highest) == (record.restarts_without_progress, record.highest_step)
@@ -381,19 +394,32 @@ def test_without_the_annotation_nothing_fails():
     assert (None, 0) == (record.highest_step, record.restarts_without_progress)
 
 
-def test_a_pod_that_comes_later_is_known_as_new():
-    """Whoever comes while a group runs has not run with it, and those of before have."""
-    book = ledger((None, pod("a", None)), (None, pod("b", 1)))
-    book.note_status(GROUP, jobset(1, 0).status, 0, 5.0)
-    assert book.histogram(GROUP).joined == 0
-    book.pod_changed(pod("b", 1), pod("b", 2, cause="exit-code=1"), 6.0)
-    assert (book.histogram(GROUP).ended, book.histogram(GROUP).joined) == (2, 0)
-    book.pod_changed(pod("a", 1), None, 7.0)
-    book.pod_changed(None, pod("c", None), 8.0)
-    assert book.histogram(GROUP).joined == 0
-    book.pod_changed(pod("c", None), pod("c", 2), 9.0)
+def test_digest_differs_when_a_pod_was_replaced():
+    """It depends on the pods alone: not on their order, nor on what a manager has seen of them."""
+    seen = ledger((None, pod("a", 1)), (None, pod("b", 1)))
+    before = seen.histogram(GROUP).digest
+    seen.pod_changed(pod("b", 1), pod("b", 2, cause="exit-code=1"), 6.0)
+    assert seen.histogram(GROUP).digest == before
+    seen.pod_changed(pod("a", 1), None, 7.0)
+    seen.pod_changed(None, pod("c", None), 8.0)
+    seen.pod_changed(pod("c", None), pod("c", 2), 9.0)
+    after = ledger((None, pod("c", 2)), (None, pod("b", 2)))
 
-    assert book.histogram(GROUP).joined == 1
+    assert seen.histogram(GROUP).digest == after.histogram(GROUP).digest != before
+
+
+@pytest.mark.parametrize(("new", "without"), [("c", 0), ("a", 1)])
+def test_run_counts_as_one_without_progress_unless_a_pod_was_replaced(new, without):
+    """Also if another manager takes over when the new pod has reported its epoch already."""
+    others = [f"o{at}" for at in range(2)]
+    before = ledger(*[(None, pod(name, 1)) for name in ("a", "b", *others)])
+    of = stored(jobset(0, notes={LIMIT: "3"}), plan_of(jobset(0, notes={LIMIT: "3"}), before))
+    failed = pod("b", 2, cause="exit-code=1")
+    after = ledger((None, failed), *[(None, pod(name, 2)) for name in (new, *others)])
+    done = stored(of, plan_of(of, after))
+
+    assert done.status.synced_epoch == 2
+    assert done.status.in_place_restart.restarts_without_progress == without
 
 
 def test_another_manager_goes_on_counting():
