@@ -73,7 +73,7 @@ def docs_of(path):
 
 def commands(cluster, folder, count):
     """Run the page's first ``count`` blocks about network policies."""
-    blocks = docs_kit.read(PAGE).at("cluster")
+    blocks = docs_kit.read(PAGE).at("node")
     blocks = tuple(each for each in blocks if "kubectl create namespace" not in each.text)
     folder.mkdir()
     env = docs_kit.environment(cluster.kubeconfig, "kubectl")

@@ -140,8 +140,10 @@ async def namespace_gates_off(shared_client, webhooks):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def platform_webhooks(shared_client, manager_client):
     """Webhooks with images by digest, as an operator with such rules configures them."""
+    agent = f"registry.test/jobsetpy-agent@sha256:{'0' * 64}"
     more = {
-        "agent_image": f"registry.test/jobsetpy-agent@sha256:{'0' * 64}",
+        "agent_image": agent,
+        "group_agent_image": agent,
         "group_image": f"registry.test/bash@sha256:{'0' * 64}",
         "pull_secret": "registry",
     }

@@ -110,6 +110,16 @@ RULES = {
 }
 
 
+ADDED = {
+    "sidecar": [keys.AGENT_NAME],
+    "supervisor": [keys.AGENT_NAME],
+    "group": [keys.GROUP_INIT_CONTAINER],
+    "group, by a shell": [keys.GROUP_INIT_CONTAINER],
+    "group, held from within": [keys.GROUP_AGENT],
+}
+"""Containers that are added, by form."""
+
+
 class Team:
     """A namespace with one rule."""
 
@@ -217,10 +227,15 @@ async def pod_of(team: Team, form: str, resources: dict) -> dict:
     """A pod as the Job controller creates it; its JobSet is admitted first."""
     labels = {keys.JOBSET_NAME: "js", keys.JOBSET_UID: "u"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels}}
-    if form == "group":
+    if form.startswith("group"):
         notes = {keys.GROUP_ATTEMPT: "1", keys.GROUP_SIZE: "1"}
+        if form == "group, held from within":
+            notes[keys.GROUP_BARRIER_ANNOTATION] = "supervisor"
         pod["metadata"]["annotations"] = notes
-        return pod | {"spec": {"restartPolicy": "Never", "containers": [worker(resources)]}}
+        spec = {"restartPolicy": "Never", "containers": [worker(resources)]}
+        if form == "group, by a shell":
+            spec["automountServiceAccountToken"] = False
+        return pod | {"spec": spec}
     stored = await team.post("jobsets", jobset(form, resources))
     (job,) = stored["spec"]["replicatedJobs"]
     spec = copy.deepcopy(job["template"]["spec"]["template"]["spec"])
@@ -273,11 +288,18 @@ async def test_every_form_of_injected_container_satisfies_the_rule(team, rule):
     what, resources = RULES[rule]
     await in_force(team, what, resources)
 
-    refused = {
-        form: await team.refuses(await pod_of(team, form, resources))
-        for form in ("sidecar", "supervisor", "group")
-    }
+    refused = {form: await team.refuses(await pod_of(team, form, resources)) for form in ADDED}
     assert refused == dict.fromkeys(refused, "")
+
+
+async def test_every_form_adds_its_container(team):
+    """What is judged above has the containers that the forms are named for."""
+    found = {}
+    for form in ADDED:
+        made = await team.post("pods", await pod_of(team, form, BURSTABLE))
+        found[form] = [each["name"] for each in made["spec"]["initContainers"]]
+
+    assert found == ADDED
 
 
 async def test_a_startup_groups_pod_gets_the_pull_secret(team):
