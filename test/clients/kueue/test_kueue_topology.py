@@ -1,8 +1,13 @@
 """Topology-aware scheduling: Kueue chooses nodes and lifts the gate that it put on the pods."""
 
+import json
+
 import pytest
 
-from support.others.kueue_kit import jobset, pod_spec, replicated_job
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
+from support.others.kueue_kit import QUEUE, QUEUE_LABEL, jobset, pod_spec, replicated_job
 
 pytestmark = [
     pytest.mark.clients,
@@ -43,3 +48,77 @@ async def test_pods_are_held_until_kueue_has_chosen_a_block(tenant):
         await tenant.until_suspended("js")
         assert all("schedulingGates" not in each for each in await tenant.templates("js"))
         await tenant.activate("js", on=True)
+
+
+SLICES = {
+    "kueue.x-k8s.io/podset-unconstrained-topology": "true",
+    "kueue.x-k8s.io/podset-slice-size": "2",
+}
+SLICE_REQUIRED = "kueue.x-k8s.io/podset-slice-required-topology"
+
+
+async def exclusive_and_sliced(tenant, cpu):
+    """Create two Jobs of two pods with both kinds of placement; the warnings that come.
+
+    Args:
+        tenant: whose they are.
+        cpu: of each of two blocks, which are one node each.
+    """
+    block, pool = tenant.label("block"), tenant.label("pool")
+    for where in ("a", "b"):
+        await tenant.node(where, cpu=cpu, labels={block: where, pool: "yes"})
+    topology = await tenant.topology(block, HOST)
+    flavor = await tenant.flavor("flavor", pool, topologyName=topology)
+    await tenant.queue((flavor, {"cpu": 8}))
+    notes = {**SLICES, SLICE_REQUIRED: block}
+    body = jobset("js", replicated_job(replicas=2, pods=2, annotations=notes))
+    body["metadata"]["annotations"] = {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: block}
+    body["metadata"]["labels"][QUEUE_LABEL] = QUEUE
+    path, data = JobSet.RESOURCE.path(tenant.namespace), json.dumps(body).encode()
+    made = await tenant.client.raw(HttpRequest(method="POST", path=path, body=data))
+    return made.headers.get("warning", ""), block
+
+
+async def test_exclusive_jobs_run_in_the_domains_of_kueue_when_each_has_capacity_for_one(tenant):
+    """Both agree then: followers go where their leader is, and Kueue has put it there."""
+    told, block = await exclusive_and_sliced(tenant, cpu=2)
+    assert "Kueue chooses nodes without regard to the annotation" in told
+    assert f"podset-slice-required-topology: {block}, with podset-slice-size" in told
+    pods = await tenant.until_runs("js", 4)
+    nodes = {pod["metadata"]["name"].rpartition("-")[0]: pod["spec"]["nodeName"] for pod in pods}
+    assert nodes["js-w-0-0"] == nodes["js-w-0-1"]
+    assert nodes["js-w-1-0"] == nodes["js-w-1-1"]
+    assert nodes["js-w-0-0"] != nodes["js-w-1-0"]
+
+
+async def test_an_exclusive_job_waits_when_kueue_gives_it_the_domain_of_another(tenant):
+    """As the warning says; the scheduler gives the reason, and no two Jobs share a domain.
+
+    Without the annotation, each admission runs.
+    """
+    told, _ = await exclusive_and_sliced(tenant, cpu=4)
+    assert "stay pending" in told
+
+    async def one_waits():
+        pods = await tenant.pods("js")
+        reasons = [
+            each.get("message", "")
+            for pod in pods
+            for each in pod["status"].get("conditions", ())
+            if each["type"] == "PodScheduled" and each["status"] == "False"
+        ]
+        running = {
+            pod["metadata"]["labels"][keys.JOB_INDEX]
+            for pod in pods
+            if pod["status"]["phase"] == "Running"
+        }
+        return len(running) == 1 and any("anti-affinity" in each for each in reasons)
+
+    await tenant.until(one_waits, "one Job to run and the other to wait")
+    assert (await tenant.jobset("js"))["status"]["state"] == "Waiting"
+    await tenant.delete("js")
+
+    block = tenant.label("block")
+    notes = {**SLICES, SLICE_REQUIRED: block}
+    await tenant.create(jobset("plain", replicated_job(replicas=2, pods=2, annotations=notes)))
+    await tenant.until_runs("plain", 4)

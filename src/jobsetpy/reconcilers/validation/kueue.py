@@ -26,7 +26,7 @@ TOPOLOGY: Final = (
 
 
 def kueue_warnings(jobset: Json) -> list[FieldWarning]:
-    """Return warnings about combinations that leave pods pending."""
+    """Return warnings about combinations that may leave pods pending."""
     notes = child(jobset, "metadata", "annotations")
     found = []
     for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
@@ -40,9 +40,10 @@ def kueue_warnings(jobset: Json) -> list[FieldWarning]:
                 continue
             path = f"spec.replicatedJobs[{at}].template.spec.template.metadata.annotations[{name}]"
             why = (
-                f"Kueue and the annotation {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION} both choose nodes, "
-                "so pods stay pending: remove that annotation; for one domain per Job use Kueue's "
-                f"podset-slice-required-topology: {str(key)[:63]}, with podset-slice-size"
+                "Kueue chooses nodes without regard to the annotation "
+                f"{keys.EXCLUSIVE_TOPOLOGY_ANNOTATION}: pods of a Job to which it gives the domain "
+                "of another Job stay pending; remove that annotation; for one domain per Job use "
+                f"Kueue's podset-slice-required-topology: {str(key)[:63]}, with podset-slice-size"
             )
             found.append(FieldWarning(path, why))
             break

@@ -96,8 +96,9 @@ def test_two_that_choose_nodes_are_warned_of(name, where):
 
     assert told == (
         "spec.replicatedJobs[0].template.spec.template.metadata.annotations"
-        f"[{name}]: Kueue and the annotation {EXCLUSIVE} both choose nodes, so pods stay pending: "
-        "remove that annotation; for one domain per Job use Kueue's "
+        f"[{name}]: Kueue chooses nodes without regard to the annotation {EXCLUSIVE}: pods of a Job "
+        "to which it gives the domain of another Job stay pending; remove that annotation; for one "
+        "domain per Job use Kueue's "
         "podset-slice-required-topology: cloud.test/rack, with podset-slice-size"
     )
 
