@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jobsetpy.kubectl import plain_yaml
 from jobsetpy.kubectl.errors import CommandError
 
 if TYPE_CHECKING:
@@ -127,9 +126,7 @@ def _read(path: Path) -> dict[str, Any]:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as problem:
         raise CommandError(f"error: error loading config file {path}: {problem}") from problem
-    config: Any = plain_yaml.read(text)
-    if config is None:
-        config = _parsed(text, path)
+    config = _parsed(text, path)
     if config is None:
         return {}
     if not isinstance(config, dict):

@@ -10,7 +10,7 @@ import pytest
 NEVER = {
     *("aiohttp", "kubernetes_asyncio", "cattrs", "cryptography", "prometheus_client", "re2"),
     *("structlog", "uvloop", "h2", "pydantic"),
-    *("attr", "attrs", "rich", "typing_extensions", "yaml"),
+    *("attr", "attrs", "rich", "typing_extensions"),
 }
 """Of the manager, or slow; none of it is needed for a question."""
 FOR_A_QUESTION = {"asyncio", "msgspec", "ssl", "h11", "jobsetpy.client"}
