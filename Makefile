@@ -137,6 +137,17 @@ demo: $(STAMP) ## A real cluster, a JobSet, one worker killed, the group restart
 	@$(GET) $(CONTROL_PLANE) kubelet kubectl # the last for a look at the cluster meanwhile
 	@$(BIN)/python hack/demo.py $(ARGS)
 
+# Of PyPI: some 3 GB, since torch for Linux brings CUDA.
+TRAINERS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/jobsetpy/trainers
+
+.PHONY: trainers
+trainers: $(STAMP) ## Kill a rank of trainings with Hugging Face's Trainer and Lightning (fetches 3 GB once)
+	@test -e $(TRAINERS)/.installed || { $(PYTHON) -m venv $(TRAINERS) \
+	  && $(TRAINERS)/bin/pip install --quiet --disable-pip-version-check -r bench/trainers.txt \
+	  && touch $(TRAINERS)/.installed; }
+	@for each in transformers lightning; do $(BIN)/python -m bench.training_local --framework $$each \
+	  --python $(TRAINERS)/bin/python --processes 2 --ways torchrun auto $(ARGS) || exit 1; done
+
 .PHONY: recordings
 recordings: $(STAMP) ## Record anew, on a real cluster, what the documentation shows of the plugin
 	@$(GET) $(CONTROL_PLANE) kubelet

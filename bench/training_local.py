@@ -4,6 +4,10 @@ Ranks are processes of this machine, each under a real supervisor that obeys a f
 part of the controller is played here. So the framework may be any that a Python on this machine
 has (``--python``), such as PyTorch 2 from PyPI, and ways to preload are compared side by side.
 
+With ``--processes`` a supervisor has several ranks, which it numbers itself, and its command is
+what ``kubectl jobset convert`` makes of torchrun's; the way ``torchrun`` is torchrun below the
+supervisor.
+
 Rounds of different ways are run in turn, because other work on the machine comes and goes.
 """
 
@@ -26,6 +30,7 @@ from pathlib import Path
 
 from bench.common import ROOT, say, spread
 from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.reconcilers.restart_in_place.launchers import translate
 from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
 from support.agents.training_kit import Training
 
@@ -36,18 +41,49 @@ LISTS = {
     "jax": "jax,jax.numpy,numpy",
 }
 """Lists by hand, without what the launcher would add for them."""
+FRAMEWORKS = (*LISTS, "lightning", "transformers")
 LIMIT_S = 240.0
+TORCHRUN = "torchrun"
 
 
 def ways(framework: str) -> dict[str, dict[str, str]]:
     """The supervisor's variables, by the name of a way to prepare."""
+    found = {TORCHRUN: {}, "no standby": {}, "auto": {"WORKER_PRELOAD": "auto"}}
+    if framework not in LISTS:
+        return found
     listed = LISTS[framework]
-    return {
-        "no standby": {},
+    return found | {
         "list": {"WORKER_PRELOAD": listed},
         "list, warm": {"WORKER_PRELOAD": f"{framework},{listed},jobsetpy.warm.{framework}"},
-        "auto": {"WORKER_PRELOAD": "auto"},
     }
+
+
+def command_of(
+    python: str, program: str, *, pod: int, pods: int, processes: int, launched: bool
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command of a pod with several ranks, and its variables.
+
+    Args:
+        python: Python that has the framework.
+        program: path of the training.
+        pod: index of the pod.
+        pods: number of pods.
+        processes: number of ranks of a pod.
+        launched: True to leave torchrun below the supervisor.
+    """
+    words = [python, "-m", "torch.distributed.run", f"--nnodes={pods}", f"--node-rank={pod}"]
+    words += [f"--nproc-per-node={processes}", "--master-addr=127.0.0.1", program]
+    if launched:
+        return words, {}
+    found = translate(words, pods=pods)
+    assert found is not None
+    environ = {
+        "WORKER_PROCESSES": str(found.processes),
+        "WORKER_WORLD_SIZE": str(pods * processes),
+        "WORKER_JOB_PODS": str(pods),
+        "WORKER_POD_INDEX": str(pod),
+    }
+    return list(found.command), environ | dict(found.env)
 
 
 def make_account(folder: Path) -> ssl.SSLContext:
@@ -77,17 +113,17 @@ def free_port() -> int:
 class Group:
     """Ranks under supervisors, with a controller that lifts their barrier."""
 
-    def __init__(self, server: FakeApiServer, folder: Path, ranks: int) -> None:
+    def __init__(self, server: FakeApiServer, folder: Path, ranks: int, pods: int) -> None:
         self.training = Training(folder, ranks)
         self._server = server
-        self._ready = [0] * ranks
+        self._ready = [0] * pods
         self.agents: list[asyncio.subprocess.Process] = []
 
     async def control(self) -> None:
         """Play the controller: lift the barrier when all are there, deprecate when one is ahead."""
         synced = 0
         while True:
-            epochs = [self._epoch(rank) for rank in range(self.training.pods)]
+            epochs = [self._epoch(pod) for pod in range(len(self._ready))]
             if min(epochs) > synced:
                 synced = min(epochs)
                 self._server.set_status(JOBSETS, "js", syncedEpoch=synced)
@@ -95,22 +131,22 @@ class Group:
                 self._server.set_status(JOBSETS, "js", deprecatedEpoch=synced)
             await asyncio.sleep(0.005)
 
-    def _epoch(self, rank: int) -> int:
-        pod = self._server.get("pods", f"p-{rank}")
+    def _epoch(self, number: int) -> int:
+        pod = self._server.get("pods", f"p-{number}")
         return int(pod["metadata"].get("annotations", {}).get(EPOCH, 0)) if pod else 0
 
-    async def follow(self, rank: int, log: Path) -> None:
+    async def follow(self, pod: int, log: Path) -> None:
         """Count the standby processes that are ready, and keep the rest of the log."""
-        output = self.agents[rank].stdout
+        output = self.agents[pod].stdout
         assert output is not None
         with log.open("wb") as file:
             async for line in output:
                 file.write(line)
                 file.flush()
-                self._ready[rank] += b'"standby ready"' in line
+                self._ready[pod] += b'"standby ready"' in line
 
     async def standbys(self, times: int) -> None:
-        """Wait until each rank has had ``times`` processes that were ready."""
+        """Wait until each pod has had ``times`` processes that were ready."""
         async with asyncio.timeout(LIMIT_S):
             while min(self._ready) < times:  # noqa: ASYNC110 - files send no notifications
                 await asyncio.sleep(0.05)
@@ -126,9 +162,25 @@ class Group:
 
 @asynccontextmanager
 async def running(
-    framework: str, python: str, ranks: int, given: Mapping[str, str]
+    framework: str,
+    python: str,
+    ranks: int,
+    given: Mapping[str, str],
+    *,
+    processes: int = 0,
+    launched: bool = False,
 ) -> AsyncIterator[Group]:
-    """Training with the given number of ranks, all of which step."""
+    """Training with the given number of ranks, all of which step.
+
+    Args:
+        framework: name of the training.
+        python: Python that has the framework.
+        ranks: number of ranks.
+        given: variables of the supervisors.
+        processes: number of ranks of each pod; 0 for one that is numbered here.
+        launched: True to leave torchrun below the supervisor.
+    """
+    pods = ranks // (processes or 1)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="training-")))
         account, shared = folder / "account", folder / "shared"
@@ -138,17 +190,18 @@ async def running(
         await stack.enter_async_context(server)
         server.register(JOBSETS)
         server.create(JOBSETS, make_jobset("js").in_place_restart().build())
-        group = Group(server, shared, ranks)
+        group = Group(server, shared, ranks, pods)
         port = str(free_port())
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         stack.callback(lambda: [task.cancel() for task in own])
-        for rank in range(ranks):
-            server.create("pods", make_pod(f"p-{rank}").build())
-            pod = folder / f"p-{rank}"
+        program = str(ROOT / "bench" / f"training_{framework}.py")
+        for number in range(pods):
+            server.create("pods", make_pod(f"p-{number}").build())
+            pod = folder / f"p-{number}"
             pod.mkdir()
             environ = {
                 "NAMESPACE": "default",
-                "POD_NAME": f"p-{rank}",
+                "POD_NAME": f"p-{number}",
                 "JOBSET_NAME": "js",
                 "KUBERNETES_SERVICE_HOST": "127.0.0.1",
                 "PATH": os.environ["PATH"],
@@ -158,31 +211,36 @@ async def running(
                 "ARRIVAL_FILE": str(pod / "arrival"),
                 "JOBSET_PROGRESS_FILE": str(pod / "progress"),
                 "WORKER_IMPORTS_FILE": str(pod / "imports"),
-                "RANK": str(rank),
-                "WORLD_SIZE": str(ranks),
                 "OMP_NUM_THREADS": "1",
                 "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
                 "WORKER_STANDBY_DELAY_SECONDS": "3",
                 **given,
             }
+            command = [python, program]
+            if processes:
+                command, more = command_of(
+                    python, program, pod=number, pods=pods, processes=processes, launched=launched
+                )
+                environ |= more
+            else:
+                environ |= {"RANK": str(number), "WORLD_SIZE": str(ranks), "MASTER_PORT": port}
             words = [sys.executable, "-I", "-m", "jobsetpy.agent", "supervise", "--"]
-            program = str(ROOT / "bench" / f"training_{framework}.py")
             agent = await asyncio.create_subprocess_exec(
-                *(*words, python, program), env=environ,
+                *words, *command, env=environ,
                 stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             )  # fmt: skip
             group.agents.append(agent)
         own = [tasks.create_task(group.control())]
         own += [
-            tasks.create_task(group.follow(rank, shared / f"log-{rank}")) for rank in range(ranks)
+            tasks.create_task(group.follow(number, shared / f"log-{number}"))
+            for number in range(pods)
         ]
         try:
             await group.training.stepping(0, LIMIT_S)
             yield group
         except BaseException:
-            for rank in range(ranks):
-                say((shared / f"log-{rank}").read_text()[-2000:])
+            for number in range(pods):
+                say((shared / f"log-{number}").read_text()[-2000:])
             raise
         finally:
             for agent in group.agents:
@@ -198,10 +256,13 @@ async def measure(options: argparse.Namespace) -> None:
     for number in range(options.rounds):
         for way in options.ways:
             given = known[way]
-            async with running(options.framework, options.python, options.ranks, given) as group:
+            async with running(
+                options.framework, options.python, options.ranks, given,
+                processes=options.processes, launched=way == TORCHRUN,
+            ) as group:  # fmt: skip
                 for restart in range(options.restarts + 1):
                     if given:
-                        await group.standbys(restart + 1)
+                        await group.standbys((restart + 1) * (options.processes or 1))
                     await asyncio.sleep(options.settle)
                     took = await group.fail((number + restart) % options.ranks)
                     say(f"{way}, round {number + 1}, restart {restart + 1}: {took:.2f} s")
@@ -219,9 +280,10 @@ async def measure(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and say what it came to."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--framework", choices=sorted(LISTS), default="torch")
+    parser.add_argument("--framework", choices=FRAMEWORKS, default="torch")
     parser.add_argument("--python", default=sys.executable, help="Python that has the framework")
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--processes", type=int, default=0, help="ranks of each pod; 0: one")
     parser.add_argument("--rounds", type=int, default=1, help="starts of each way, in turn")
     parser.add_argument("--restarts", type=int, default=3, help="per start, after a first one")
     parser.add_argument("--first", action="store_true", help="count each start's first restart too")

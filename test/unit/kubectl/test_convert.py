@@ -78,6 +78,7 @@ def test_a_manifest_is_converted(capsys, tmp_path):
             {"name": "OUT", "value": "/out"},
             {"name": "NCCL_DEBUG", "value": "INFO"},
             {"name": "OMP_NUM_THREADS", "value": "1"},
+            {"name": "TORCHELASTIC_RUN_ID", "value": "jobset"},
         ],
     }
     assert template["spec"]["containers"][1]["command"] == ["tail"]

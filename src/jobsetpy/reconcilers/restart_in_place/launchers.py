@@ -21,8 +21,11 @@ import attrs
 from jobsetpy.api.python_command import split_python
 
 MAX_PROCESSES: Final = 64
-MAX_TEXT: Final = 4000
-"""Maximum number of characters of a shell text that is parsed."""
+MAX_TEXT: Final = 2500
+"""Maximum number of characters of a command that is parsed: a shell text of it takes 10 ms."""
+
+_MAX_VALUE: Final = 100
+"""Maximum number of characters of a variable's value that is used."""
 
 _NAMES: Final = ("torchrun", "torch.distributed.", "accelerate", "deepspeed")
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
@@ -37,6 +40,10 @@ _VARIABLE: Final = re.compile(
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)", re.ASCII)
 _COMMENT: Final = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
+
+
+_TOO_LONG: Final = f"the command is longer than {MAX_TEXT} characters"
+_MAX_BEFORE: Final = 50
 
 
 class _Options(NamedTuple):
@@ -62,6 +69,7 @@ _TORCHRUN: Final = _Options(
     ),
     {"h": "help", "m": "module", "r": "redirects", "t": "tee"},
 )
+_ACCELERATE_NAME: Final = "accelerate launch"
 _ACCELERATE: Final = _Options(
     _words(
         "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph dynamo_use_dynamic "
@@ -156,14 +164,18 @@ def translate(
     """
     if not any(name in word for word in words for name in _NAMES):
         return None
-    known = dict(variables or {})
-    command = _unsupervised(list(words))
+    known = {
+        name: value if len(value) <= _MAX_VALUE else "" for name, value in (variables or {}).items()
+    }
+    command = _unsupervised(words)
     text = _shell_text(command)
     if text is None:
+        if sum(map(len, command)) + len(command) > MAX_TEXT:
+            return _too_long(command)
         launch = _launch_in(command, {})
         return None if launch is None else _translated(launch, known, gpus, pods)
     if len(text) > MAX_TEXT:
-        return _unparsed(text, f"the shell text is longer than {MAX_TEXT} characters")
+        return _unparsed(text, _TOO_LONG)
     try:
         segments = list(_segments(text))
     except ValueError as error:
@@ -229,19 +241,27 @@ def _short(text: str, longest: int = 80) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
+def _too_long(words: Sequence[str]) -> Translation | None:
+    """Return a note if the beginning of a long command has a launcher."""
+    launch = _launch_in([word[:MAX_TEXT] for word in words[:_MAX_BEFORE]], {})
+    if launch is None:
+        return None
+    return Translation(launcher=launch.name, notes=(f"{_TOO_LONG}, and is not translated",))
+
+
 def _unparsed(text: str, why: str) -> Translation | None:
     name = next((name for name in _NAMES if name in text), "")
-    names = {"torch.distributed.": "torchrun", "accelerate": "accelerate launch"}
+    names = {"torch.distributed.": "torchrun", "accelerate": _ACCELERATE_NAME}
     return Translation(launcher=names.get(name, name), notes=(f"{why}, and is not translated",))
 
 
-def _unsupervised(words: list[str]) -> list[str]:
+def _unsupervised(words: Sequence[str]) -> list[str]:
     """Return the words without a supervisor before them, injected or written out."""
     for at, word in enumerate(words[:8]):
         if word.rpartition("/")[2] == "supervise":
-            rest = words[at + 1 :]
+            rest = list(words[at + 1 :])
             return rest[1:] if rest[:1] == ["--"] else rest
-    return words
+    return list(words)
 
 
 def _shell_text(words: Sequence[str]) -> str | None:
@@ -313,9 +333,9 @@ def _launch_in(words: Sequence[str], env: Mapping[str, str]) -> _Launch | None:
     if name == "torchrun":
         return _Launch("torchrun", python, left[1:], own)
     if name == "accelerate-launch":
-        return _Launch("accelerate launch", python, left[1:], own)
+        return _Launch(_ACCELERATE_NAME, python, left[1:], own)
     if name == "accelerate" and left[1:2] == ["launch"]:
-        return _Launch("accelerate launch", python, left[2:], own)
+        return _Launch(_ACCELERATE_NAME, python, left[2:], own)
     if name in {"deepspeed", "deepspeed.pt", "ds"}:
         return _Launch("deepspeed", python, left[1:], own) if name != "ds" else None
     parts = split_python(left)
@@ -324,7 +344,7 @@ def _launch_in(words: Sequence[str], env: Mapping[str, str]) -> _Launch | None:
     named = {
         "torch.distributed.run": "torchrun",
         "torch.distributed.launch": "python -m torch.distributed.launch",
-        "accelerate.commands.launch": "accelerate launch",
+        "accelerate.commands.launch": _ACCELERATE_NAME,
         "deepspeed.launcher.runner": "deepspeed",
         "deepspeed": "deepspeed",
     }
@@ -333,7 +353,7 @@ def _launch_in(words: Sequence[str], env: Mapping[str, str]) -> _Launch | None:
     if module in {"accelerate", "accelerate.commands.accelerate_cli"} and arguments[:1] == [
         "launch"
     ]:
-        return _Launch("accelerate launch", parts.interpreter, arguments[1:], own)
+        return _Launch(_ACCELERATE_NAME, parts.interpreter, arguments[1:], own)
     if module not in named:
         return None
     return _Launch(named[module], parts.interpreter, arguments, own)
@@ -387,7 +407,7 @@ def _full_name(name: str, known: _Options) -> str:
 
 
 def _translated(launch: _Launch, variables: Mapping[str, str], gpus: int, pods: int) -> Translation:
-    known = {"deepspeed": _DEEPSPEED, "accelerate launch": _ACCELERATE}.get(launch.name, _TORCHRUN)
+    known = {"deepspeed": _DEEPSPEED, _ACCELERATE_NAME: _ACCELERATE}.get(launch.name, _TORCHRUN)
     parsed = _parse([_resolved(word, variables) for word in launch.arguments], known)
     if isinstance(parsed, str):
         note = f"{launch.name} is not translated: {parsed}"
@@ -408,6 +428,10 @@ def _translated(launch: _Launch, variables: Mapping[str, str], gpus: int, pods: 
     is_default = "OMP_NUM_THREADS" not in variables and launch.name != "deepspeed"
     if processes != 1 and is_default and _NUMBER.fullmatch(threads):
         env.setdefault("OMP_NUM_THREADS", threads)
+    is_elastic = launch.name != "deepspeed" and (launch.name != _ACCELERATE_NAME or processes != 1)
+    if "TORCHELASTIC_RUN_ID" not in variables and is_elastic:
+        # Lightning takes ranks from the environment where it finds this variable of torchrun.
+        env.setdefault("TORCHELASTIC_RUN_ID", "jobset")
     if launch.from_shell:
         words = [_for_kubelet(word, variables, notes) for word in words]
     python = list(launch.interpreter)
@@ -461,7 +485,7 @@ def _for_kubelet(word: str, variables: Mapping[str, str], notes: list[str]) -> s
 def _processes(name: str, options: Mapping[str, str], gpus: int, notes: list[str]) -> int | None:
     """Return the number of processes of a pod; ``None`` with a note if it is not known."""
     machines = options.get("num_machines", "1")
-    if name == "accelerate launch":
+    if name == _ACCELERATE_NAME:
         option, text = "num_processes", options.get("num_processes", "")
     elif name == "deepspeed":
         text = options.get("num_gpus", options.get("num_accelerators", ""))

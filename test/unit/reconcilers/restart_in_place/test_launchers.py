@@ -11,7 +11,8 @@ from jobsetpy.reconcilers.restart_in_place.launchers import MAX_TEXT, translate
 LAUNCH = (
     "accelerate launch --num_processes 2 --mixed_precision bf16 --num_cpu_threads_per_process 3"
 )
-OMP = {"OMP_NUM_THREADS": "1"}
+TORCH = {"TORCHELASTIC_RUN_ID": "jobset"}
+OMP = TORCH | {"OMP_NUM_THREADS": "1"}
 
 
 def of(text, **more):
@@ -82,10 +83,10 @@ def test_a_launcher_is_replaced(line, command, processes):
         ("torchrun --nproc-per-node=auto t.py", {}, None, OMP),
         ("torchrun --nproc-per-node=$(N) t.py", {"variables": {"N": "4"}}, 4, OMP),
         ("torchrun --nproc-per-node=$(N) t.py", {"variables": {"N": ""}}, None, OMP),
-        ("torchrun --nproc-per-node=2 t.py", {"variables": {"OMP_NUM_THREADS": "7"}}, 2, {}),
+        ("torchrun --nproc-per-node=2 t.py", {"variables": {"OMP_NUM_THREADS": "7"}}, 2, TORCH),
         ("torchrun --nproc-per-node=0 t.py", {}, None, OMP),
         ("torchrun --nproc-per-node=65 t.py", {}, None, OMP),
-        ("torchrun t.py", {"gpus": 8}, 1, {}),
+        ("torchrun t.py", {"gpus": 8}, 1, TORCH),
         ("accelerate launch t.py", {"gpus": 8}, 8, OMP),
         ("accelerate launch --cpu t.py", {"gpus": 8}, None, OMP | {"ACCELERATE_USE_CPU": "true"}),
         ("accelerate launch --num_processes 7 --num_machines 2 t.py", {}, None, OMP),
@@ -98,7 +99,8 @@ def test_a_launcher_is_replaced(line, command, processes):
                 "ACCELERATE_DEBUG_MODE": "true",
                 "CUDA_VISIBLE_DEVICES": "0,1",
                 "OMP_NUM_THREADS": "3",
-            },
+            }
+            | TORCH,
         ),
         ("deepspeed t.py", {"gpus": 2}, 2, {}),
         ("deepspeed t.py", {}, None, {}),
@@ -176,6 +178,7 @@ NCCL_DEBUG=INFO torchrun \\
         (["sh", "-c", "torchrun 'x"], "no closing quotation"),
         (["sh", "-c", "torchrun --nproc-per-node=$(nvidia-smi -L | wc -l) t.py"], "substitution"),
         (["sh", "-c", "torchrun " + "x" * MAX_TEXT], "longer than"),
+        (["torchrun", *["-t", "3"] * 100_000, "t.py"], "longer than"),
     ],
 )
 def test_a_command_that_cannot_be_translated_says_why(words, said):
@@ -185,6 +188,15 @@ def test_a_command_that_cannot_be_translated_says_why(words, said):
     assert found.command == ()
     assert said in found.notes[0]
     assert "not translated" in found.notes[0]
+
+
+def test_values_of_variables_do_not_multiply():
+    """A long command of references to a long value stays small: long values count as unknown."""
+    words = ["torchrun", "--nproc-per-node=" + "$(A)" * 500, "t.py"]
+    found = translate(words, variables={"A": "1" * 1_000_000})
+
+    assert found.processes is None
+    assert max(map(len, found.notes)) < 300
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
     texts,
 )
 
-MAX_WARNINGS = 4
+MAX_WARNINGS = 2
 """Maximum number of containers that are parsed and warned about."""
 
 _LONGEST = 160
