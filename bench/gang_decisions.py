@@ -21,10 +21,10 @@ from typing import TypeVar
 from jobsetpy.app.garbage import young_only
 from jobsetpy.coscheduler._capacity import STEPS
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeRoom
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeInfo
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import Action, Bind, Lift, SeenPod
+from jobsetpy.coscheduler.gang_scheduler.state import Action, Bind, SeenPod, Ungate
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 Rows = list[tuple[str, str, str]]
@@ -53,7 +53,7 @@ def nodes_of(capacity: Capacity, number: int) -> None:
     for at in range(number):
         name, labels = f"n{at}", {"kubernetes.io/hostname": f"n{at}", "pool": f"p{at % POOLS}"}
         offers = {"cpu": 64 * MILLI, "memory": 256 * 2**30 * MILLI, "pods": 110 * MILLI}
-        capacity.node(name, NodeRoom(offers, labels, (), name))
+        capacity.node(name, NodeInfo(offers, labels, (), name))
 
 
 def shape(cpu: int, pool: int | None = None) -> Shape:
@@ -100,7 +100,7 @@ class Decisions:
     def __init__(self, waiting: int) -> None:
         self.timed, self.actions = Timed(), [0, 0]
         self.capacity = Capacity(STEPS)
-        self.planner = GangScheduler(room=self.capacity)
+        self.planner = GangScheduler(capacity=self.capacity)
         nodes_of(self.capacity, 5000)
         self.planner.pause()
         for at in range(waiting):
@@ -122,7 +122,7 @@ class Decisions:
     def did(self, what: str, function: Callable[[], list[Action]]) -> None:
         """Call the planner, and count lifts and binds."""
         for action in self.timed.call(what, function):
-            self.actions[0] += isinstance(action, Lift)
+            self.actions[0] += isinstance(action, Ungate)
             self.actions[1] += isinstance(action, Bind)
 
     def settle(self) -> None:
@@ -131,7 +131,7 @@ class Decisions:
             asked = self.capacity.pending
             more = self.timed.call("room counted", self.capacity.work)
             if asked and not more:
-                self.did("room counted", lambda: self.planner.room_grew(0.0, freed=False))
+                self.did("room counted", lambda: self.planner.capacity_grew(0.0, freed=False))
             wake = self.timed.call("next wake-up", lambda: self.planner.next_wake(0.0))
             if self.capacity.pending:
                 continue
@@ -153,7 +153,7 @@ class Decisions:
         self.settle()
         for uid in uids:
             self.did("bind done", lambda u=uid: self.planner.bind_done(u, ok=True, now=0.0))  # type: ignore[misc]
-        self.timed.call("census", self.planner.census)
+        self.timed.call("census", self.planner.counts)
 
 
 def measure(seed: int, collector: str = "off", size: int = 15_000) -> Rows:

@@ -21,7 +21,7 @@ from typing import Any
 
 from jobsetpy.coscheduler._capacity import STEPS
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeInfo
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
@@ -60,10 +60,10 @@ class World:
     def __init__(self, waiting: int, placed: int) -> None:
         self.waiting = waiting
         self.capacity = Capacity(STEPS)
-        self.scheduler = GangScheduler(room=self.capacity)
+        self.scheduler = GangScheduler(capacity=self.capacity)
         self.now = 0.0
         self.tickets = count(1)
-        self.capacity.node("n0", NodeRoom({"cpu": (placed + 2) * MILLI}))
+        self.capacity.node("n0", NodeInfo({"cpu": (placed + 2) * MILLI}))
         self.scheduler.pause()
         for pod in range(2):
             for at in range(waiting):
@@ -95,7 +95,7 @@ class World:
         while True:
             asked, more = self.capacity.pending, self.capacity.work()
             if asked and not more:
-                self.scheduler.room_grew(self.now, freed=False)
+                self.scheduler.capacity_grew(self.now, freed=False)
             wake = self.scheduler.next_wake(self.now)
             if not more and (wake is None or wake > self.now):
                 return
@@ -124,7 +124,7 @@ class World:
                     lambda at: scheduler.gone(f"w{at}-1", self.now)
                 ),
             }
-            grew = self.cost(lambda _: scheduler.room_grew(self.now))
+            grew = self.cost(lambda _: scheduler.capacity_grew(self.now))
             return {**costs, "waiting: capacity grew, per gang": grew / self.waiting}
         return {
             "placing: no node": self.cost(lambda at: scheduler.unschedulable(f"p{at}-1", self.now)),
@@ -135,7 +135,7 @@ class World:
             "placing: a pod is gone": self.cost(
                 lambda at: scheduler.gone(f"p{at + EVENTS}-0", self.now)
             ),
-            "placing: capacity grew": self.cost(lambda _: scheduler.room_grew(self.now)),
+            "placing: capacity grew": self.cost(lambda _: scheduler.capacity_grew(self.now)),
             "placing: is the queue empty?": self.calls_of_quiet_queue,
         }
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
 from jobsetpy.coscheduler.gang_scheduler.node_rules import (
     NodeConstraints,
-    NodeRoom,
+    NodeInfo,
     Requirement,
     Taint,
     Term,
@@ -20,7 +20,7 @@ KEY = PodGroupKey("ns", "g")
 
 taints = st.sampled_from([(), (Taint("t", "", "NoSchedule"),)])
 nodes = st.builds(
-    lambda cpu, memory, labels, kept: NodeRoom({"cpu": cpu, "memory": memory}, labels, kept),
+    lambda cpu, memory, labels, kept: NodeInfo({"cpu": cpu, "memory": memory}, labels, kept),
     st.integers(0, 6),
     st.integers(0, 6),
     st.sampled_from([{}, {"pool": "a"}, {"pool": "b"}]),
@@ -166,7 +166,7 @@ def tell(capacity, what, uid, name, shape, room):
             capacity.release(uid)
         case "node":
             capacity.node(name, room)
-        case "lost" if name in capacity._nodes and capacity._nodes[name].room is not None:
+        case "lost" if name in capacity._nodes and capacity._nodes[name].info is not None:
             capacity.node(name, None)
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
-    Lift,
     Limits,
     LookUp,
     PodState,
     Refuse,
     SeenPod,
+    Ungate,
 )
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
@@ -71,7 +71,7 @@ class World:
         """Carry out what the planner says."""
         for action in actions:
             match action:
-                case Lift():
+                case Ungate():
                     self.lifted_order.append(action.group.name)
                     self.queue.append(action.uid)
                 case Bind():
@@ -216,7 +216,7 @@ def test_deletions_and_failed_binds_leave_nothing_behind(room, data):
         world.delete(uid)
     assert world.tickets == {}
     assert world.planner.states() == {}
-    assert all(world.planner.standing(PodGroupKey("ns", name)) is None for name in world.minimum)
+    assert all(world.planner.gang_status(PodGroupKey("ns", name)) is None for name in world.minimum)
     assert world.planner.next_wake(world.now) is None
 
 

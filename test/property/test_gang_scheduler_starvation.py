@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeRoom
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeInfo
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
-    Lift,
     Limits,
     PodState,
     Refuse,
     SeenPod,
+    Ungate,
 )
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
@@ -56,9 +56,9 @@ class Life:
     def begin(self):
         """A coscheduler that knows the nodes."""
         self.capacity = Capacity()
-        self.planner = GangScheduler(self.limits, room=self.capacity)
+        self.planner = GangScheduler(self.limits, capacity=self.capacity)
         for name, pool in self.pool.items():
-            self.capacity.node(name, NodeRoom({"cpu": 4 * MILLI}, {"pool": pool}))
+            self.capacity.node(name, NodeInfo({"cpu": 4 * MILLI}, {"pool": pool}))
 
     def restart(self):
         """The coscheduler ends with whatever it holds, and another one sees what pods show."""
@@ -98,7 +98,7 @@ class Life:
         """Carry out what the planner says."""
         for action in actions:
             match action:
-                case Lift():
+                case Ungate():
                     self.queue.append(action.uid)
                 case Refuse():
                     self.give_back(action.uid)
@@ -162,7 +162,7 @@ class Life:
         wake = self.planner.next_wake(self.now)
         if wake is not None and wake <= self.now:
             self.act(self.planner.tick(self.now))
-        self.act(self.planner.room_grew(self.now))
+        self.act(self.planner.capacity_grew(self.now))
         self.schedule()
 
 

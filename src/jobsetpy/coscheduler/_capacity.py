@@ -23,7 +23,7 @@ from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
 from jobsetpy.coscheduler.gang_scheduler.node_rules import (
     UNSCHEDULABLE_TAINT,
     NodeConstraints,
-    NodeRoom,
+    NodeInfo,
     Requirement,
     Taint,
     Term,
@@ -93,18 +93,18 @@ class CapacityTracker:
         grew: called when capacity may have been freed; must not take long.
 
     Attributes:
-        room: capacity to query.
+        free: capacity to query.
     """
 
     def __init__(self, grew: Callable[[], None]) -> None:
-        self.room = Capacity(STEPS)
+        self.free = Capacity(STEPS)
         self._grew = grew
-        self._told = (0, 0)
+        self._notified = (0, 0)
         self._growth = 0
 
     def freed(self) -> bool:
         """Return whether capacity was freed since the last call."""
-        before, self._growth = self._growth, self.room.growth
+        before, self._growth = self._growth, self.free.growth
         return before != self._growth
 
     # -- nodes, as an informer's handler ------------------------------------------------------
@@ -119,11 +119,11 @@ class CapacityTracker:
 
     def on_delete(self, obj: CapacityNode, *, final_state_known: bool) -> None:  # noqa: ARG002
         """Handle a deleted node."""
-        self.room.node(obj.metadata.name, None)
+        self.free.node(obj.metadata.name, None)
 
     def _node(self, node: CapacityNode) -> None:
-        self.room.node(node.metadata.name, node_room(node))
-        self._tell()
+        self.free.node(node.metadata.name, node_info(node))
+        self._notify()
 
     # -- pods ---------------------------------------------------------------------------------
 
@@ -134,33 +134,33 @@ class CapacityTracker:
             return
         # A pod that is being deleted uses its capacity until it is gone, but needs no other.
         group = None if pod.metadata.deletion_timestamp is not None else attempt_of(pod)
-        self.room.pod(pod.metadata.uid, shape_of(pod.spec), node=pod.spec.node_name, group=group)
-        self._tell()
+        self.free.pod(pod.metadata.uid, shape_of(pod.spec), node=pod.spec.node_name, group=group)
+        self._notify()
 
     def gone(self, uid: str) -> None:
         """Handle a pod that has ended or was deleted."""
-        self.room.gone(uid)
-        self._tell()
+        self.free.gone(uid)
+        self._notify()
 
     def release(self, uid: str) -> None:
         """Give up the reservation of a pod."""
-        self.room.release(uid)
-        self._tell()
+        self.free.release(uid)
+        self._notify()
 
-    def _tell(self) -> None:
-        now = (self.room.growth, self.room.released)
-        if now != self._told:
-            self._told = now
+    def _notify(self) -> None:
+        now = (self.free.growth, self.free.released)
+        if now != self._notified:
+            self._notified = now
             self._grew()
 
 
-def node_room(node: CapacityNode) -> NodeRoom:
+def node_info(node: CapacityNode) -> NodeInfo:
     """Return a node's capacity, labels and taints."""
     taints = [Taint(each.key, each.value, each.effect) for each in node.spec.taints]
     if node.spec.unschedulable:
         taints.append(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"))
     meta = node.metadata
-    return NodeRoom(amounts(node.status.allocatable), meta.labels, tuple(taints), meta.name)
+    return NodeInfo(amounts(node.status.allocatable), meta.labels, tuple(taints), meta.name)
 
 
 def shape_of(spec: GroupPodSpec) -> Shape:

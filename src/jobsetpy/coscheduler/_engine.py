@@ -31,18 +31,18 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Bind,
     Evict,
-    Lift,
+    GangStatus,
     Limits,
     LookUp,
     Refuse,
-    Standing,
+    Ungate,
 )
 from jobsetpy.errors import ConflictError, JobSetPyError, LeadershipLostError, NotFoundError
 from jobsetpy.informers import Registration
 from jobsetpy.reconcilers.coscheduling.gangs import positive
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
-_LIFT_AGAIN_S: Final = 1.0
+_UNGATE_AGAIN_S: Final = 1.0
 """Delay in seconds after a gate could not be removed; the client has already retried then."""
 
 _GREW_S: Final = 0.05
@@ -65,7 +65,7 @@ class _Held:
 class _Timed:
     """Gate to remove, and the time of the decision."""
 
-    lift: Lift
+    ungate: Ungate
     since: float
 
 
@@ -120,14 +120,14 @@ class Engine:
             self._pod_of,
             self._disagreements,
             events,
-            self._lacks_room,
-            self._standing,
+            self._lacks_capacity,
+            self._gang_status,
         )
         self._capacity = CapacityTracker(self._grew) if capacity else None
         self._grew_at: float | None = None
         limits = attrs.evolve(limits or Limits(), held=max_held)
-        room = None if self._capacity is None else self._capacity.room
-        self._planner = GangScheduler(limits, observer=self._report, room=room)
+        free = None if self._capacity is None else self._capacity.free
+        self._scheduler = GangScheduler(limits, observer=self._report, capacity=free)
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
         self._nodes: NodeRegistry | None = None
@@ -152,9 +152,9 @@ class Engine:
         self.knows.set()
 
     @property
-    def planner(self) -> GangScheduler:
+    def gang_scheduler(self) -> GangScheduler:
         """Gang scheduler, for tests and metrics."""
-        return self._planner
+        return self._scheduler
 
     @property
     def capacity(self) -> CapacityTracker | None:
@@ -177,7 +177,7 @@ class Engine:
 
         Existing objects are processed first, by :meth:`run`; no decisions are made until then.
         """
-        self._planner.pause()
+        self._scheduler.pause()
         self.knows.clear()
         backlog = self._backlog = Backlog()
         registrations = []
@@ -193,7 +193,7 @@ class Engine:
         """Process the objects that existed at the start."""
         if self._backlog is not None and not self._closed:
             await self._backlog.tell()
-            self._act(self._planner.resume(self._now()))
+            self._execute(self._scheduler.resume(self._now()))
         self.knows.set()
 
     # -- pods, as an informer's handler -------------------------------------------------------
@@ -213,31 +213,31 @@ class Engine:
         self._gone(obj.metadata.uid)
 
     def _seen(self, pod: GroupPod) -> None:
-        told = seen_pod(pod)
+        seen = seen_pod(pod)
         if self._capacity is not None:
             self._capacity.pod(pod)
             shown = self._expected.pop(pod.metadata.uid, None)
             if shown is not None:
                 shown.set()
-        if told is None:
+        if seen is None:
             if pod.metadata.uid in self._pods:
                 self._forget(pod.metadata.uid)
             return
         self._pods[pod.metadata.uid] = pod
         node = pod.spec.node_name
-        if node and self._nodes is not None and not told.ended:
+        if node and self._nodes is not None and not seen.ended:
             self._bound_on.setdefault(node, set()).add(pod.metadata.uid)
             # A pod on a deleted node does not run, although its status says so for a while.
-            told = attrs.evolve(told, ended=node not in self._nodes)
-        self._act(self._planner.seen(told, self._now()))
-        if not told.ended and positive(pod.metadata.labels.minimum) is None:
-            self._report.minimum(told.group, pod.metadata.labels.minimum)
-        failure = None if told.ended else new_failure(pod)
+            seen = attrs.evolve(seen, ended=node not in self._nodes)
+        self._execute(self._scheduler.seen(seen, self._now()))
+        if not seen.ended and positive(pod.metadata.labels.minimum) is None:
+            self._report.minimum(seen.group, pod.metadata.labels.minimum)
+        failure = None if seen.ended else new_failure(pod)
         if failure is not None:
-            self._put(_Mark(pod, *failure))
-            self._act(self._planner.unschedulable(pod.metadata.uid, self._now()))
+            self._enqueue(_Mark(pod, *failure))
+            self._execute(self._scheduler.unschedulable(pod.metadata.uid, self._now()))
         elif pod.status.nominated_node_name and not pod.spec.node_name:
-            self._act(self._planner.promised(pod.metadata.uid, self._now()))
+            self._execute(self._scheduler.promised(pod.metadata.uid, self._now()))
 
     def _gone(self, uid: str) -> None:
         if self._capacity is not None:
@@ -251,14 +251,14 @@ class Engine:
             self._bound_on[node].discard(uid)
             if not self._bound_on[node]:
                 del self._bound_on[node]
-        self._act(self._planner.gone(uid, self._now()))
+        self._execute(self._scheduler.gone(uid, self._now()))
 
     def _node_changed(self, name: str) -> None:
         """Refuse held binds that their node no longer admits; pods on deleted nodes do not run."""
         for ticket in list(self._held_on.get(name, ())):
             problem = self._node_problem(self._held[ticket].request)
             if problem and ticket not in self._releasing:
-                self._act(self._planner.bind_cancelled(ticket, self._now()))
+                self._execute(self._scheduler.bind_cancelled(ticket, self._now()))
                 self._answer(ticket, problem)
         for uid in list(self._bound_on.get(name, ())):
             self._seen(self._pods[uid])
@@ -296,7 +296,7 @@ class Engine:
             if (
                 self._capacity is None
                 or request.uid in self._pods
-                or request.uid not in self._capacity.room
+                or request.uid not in self._capacity.free
             ):
                 answer = await self._ask(request)
                 if answer is not None:
@@ -324,7 +324,7 @@ class Engine:
         The scheduler often sees a new pod, and has a node for it, before this process does. Reading
         it immediately would add a request for many pods.
         """
-        if self._capacity is None or uid in self._capacity.room or self._closed:
+        if self._capacity is None or uid in self._capacity.free or self._closed:
             return
         shown = self._expected.setdefault(uid, asyncio.Event())
         try:
@@ -358,15 +358,15 @@ class Engine:
         metrics.held(len(self._held))
         self._reserve(request)
         try:
-            actions = self._planner.bind_asked(ticket, request.uid, self._now())
+            actions = self._scheduler.bind_asked(ticket, request.uid, self._now())
             if any(isinstance(each, LookUp) for each in actions):
-                self._act(actions)
+                self._execute(actions)
                 return None
             for each in actions:
                 if isinstance(each, Refuse) and each.ticket == ticket:
                     why = each.reason.endswith("backs off")
                     metrics.quick_reject("backoff" if why else "other")
-            self._act(actions)
+            self._execute(actions)
             if ticket in self._held:
                 self._reserve(request)  # an earlier request for the same pod may have been refused
             return await held.answer
@@ -375,11 +375,11 @@ class Engine:
             metrics.held(len(self._held))
             if cancelled:
                 self._release(request.uid)
-                self._act(self._planner.bind_cancelled(ticket, self._now()))
+                self._execute(self._scheduler.bind_cancelled(ticket, self._now()))
 
     def _reserve(self, request: BindRequest) -> None:
         if self._capacity is not None:
-            self._capacity.room.reserve(request.uid, request.node)
+            self._capacity.free.reserve(request.uid, request.node)
 
     def _release(self, uid: str) -> None:
         """Give up the reservation of a request, but not that of a running bind of the same pod."""
@@ -403,11 +403,11 @@ class Engine:
             metrics.preemption("refused")
             return {}
         uid = "" if preemptor is None else preemptor.uid
-        while (answer := self._planner.preempt(victims, self._now(), preemptor=uid)) is None:
+        while (answer := self._scheduler.preempt(victims, self._now(), preemptor=uid)) is None:
             self._work_on_capacity()
             await asyncio.sleep(0)
         metrics.preemption(answer.outcome)
-        self._act(answer.actions)
+        self._execute(answer.actions)
         return answer.nodes
 
     async def _knows(self, preemptor: Preemptor | None) -> bool:
@@ -430,7 +430,7 @@ class Engine:
 
     def count(self) -> None:
         """Report the numbers of gangs and pods, and incomplete gangs; O(gangs)."""
-        self._report.census(self._planner.census())
+        self._report.counts(self._scheduler.counts())
 
     # -- execution ----------------------------------------------------------------------------
 
@@ -444,10 +444,10 @@ class Engine:
             while True:
                 self._poked.clear()
                 now = self._now()
-                wake = self._planner.next_wake(now)
+                wake = self._scheduler.next_wake(now)
                 if wake is not None and wake <= now:
-                    self._act(self._planner.tick(now))
-                    wake = self._planner.next_wake(self._now())
+                    self._execute(self._scheduler.tick(now))
+                    wake = self._scheduler.next_wake(self._now())
                 if self._grew_at is not None:
                     wake = self._check_capacity(self._grew_at, wake)
                 if self._work_on_capacity():
@@ -460,9 +460,9 @@ class Engine:
         """Continue a pending capacity check for some milliseconds; return whether more is left."""
         if self._capacity is None:
             return False
-        asked, more = self._capacity.room.pending, self._capacity.room.work()
+        asked, more = self._capacity.free.pending, self._capacity.free.work()
         if asked and not more:
-            self._act(self._planner.room_grew(self._now(), freed=False))
+            self._execute(self._scheduler.capacity_grew(self._now(), freed=False))
         return more
 
     def _check_capacity(self, due: float, wake: float | None) -> float | None:
@@ -472,8 +472,8 @@ class Engine:
             return due if wake is None else min(wake, due)
         self._grew_at = None
         freed = self._capacity is not None and self._capacity.freed()
-        self._act(self._planner.room_grew(now, freed=freed))
-        return self._planner.next_wake(now)
+        self._execute(self._scheduler.capacity_grew(now, freed=freed))
+        return self._scheduler.next_wake(now)
 
     def close(self, reason: str = ENDING) -> None:
         """Refuse held and new requests, and ungate no more pods.
@@ -482,7 +482,7 @@ class Engine:
         would be left bound in part.
         """
         if not self._closed:
-            self._act(self._planner.finish(self._now()))
+            self._execute(self._scheduler.finish(self._now()))
         self._closed = self._closed or reason
         self.knows.set()  # waiting requests are answered
         for ticket in list(self._held):
@@ -507,11 +507,11 @@ class Engine:
         if self._closed and not self._releasing:
             self._idle.set()
 
-    def _act(self, actions: Iterable[Action]) -> None:
+    def _execute(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case Lift():
-                    self._put(_Timed(action, self._now()))
+                case Ungate():
+                    self._enqueue(_Timed(action, self._now()))
                 case Bind(ticket, uid):
                     self._releasing.add(ticket)
                     held = self._held.get(ticket)
@@ -521,7 +521,7 @@ class Engine:
                 case Refuse(ticket, _, reason):
                     self._answer(ticket, reason)
                 case Evict():
-                    self._put(action)
+                    self._enqueue(action)
                 case LookUp():
                     pass  # handled by the request
                 case _:
@@ -529,7 +529,7 @@ class Engine:
         self._poked.set()
         self.changed.set()
 
-    def _put(self, work: _Preparation) -> None:
+    def _enqueue(self, work: _Preparation) -> None:
         self._number += 1
         self._preparations.put_nowait((_ORDER[type(work)], self._number, work))
 
@@ -562,13 +562,13 @@ class Engine:
                 # pod.
                 error = "cancelled"
                 self._report.bind_over(self._group_of(bind.uid))
-            done = self._planner.bind_done(bind.uid, ok=not error, now=self._now())
+            done = self._scheduler.bind_done(bind.uid, ok=not error, now=self._now())
             self._releasing.discard(bind.ticket)
             self._binding.pop(bind.uid, None)
             if error:
                 self._release(bind.uid)
             self._answer(bind.ticket, error)
-            self._act(done)
+            self._execute(done)
             self._check_idle()
 
     async def _write_gates(self) -> None:
@@ -577,9 +577,9 @@ class Engine:
             if self._closed:
                 continue
             match work:
-                case _Timed(lift, since):
-                    if await self._lift(lift):
-                        metrics.lifted(self._now() - since)
+                case _Timed(ungate, since):
+                    if await self._ungate(ungate):
+                        metrics.gate_removed(self._now() - since)
                 case Evict():
                     await self._evict(work)
                 case _Mark(pod, at, message):
@@ -590,18 +590,18 @@ class Engine:
                 case _:
                     assert_never(work)
 
-    async def _lift(self, lift: Lift) -> bool:
-        pod = self._pods.get(lift.uid)
+    async def _ungate(self, ungate: Ungate) -> bool:
+        pod = self._pods.get(ungate.uid)
         if pod is None:
             return False
         try:
-            await self._writes.lift(pod)
+            await self._writes.remove_gate(pod)
         except (NotFoundError, LeadershipLostError):
             return False
         except JobSetPyError as error:
-            self._report.lift_failed(lift.group, error)
-            await asyncio.sleep(_LIFT_AGAIN_S)
-            self._act(self._planner.lift_failed(lift.uid, self._now()))
+            self._report.ungate_failed(ungate.group, error)
+            await asyncio.sleep(_UNGATE_AGAIN_S)
+            self._execute(self._scheduler.ungate_failed(ungate.uid, self._now()))
             return False
         return True
 
@@ -630,18 +630,18 @@ class Engine:
         return None if pod is None else attempt_of(pod)
 
     def _disagreements(self, key: PodGroupKey) -> list[str]:
-        return self._planner.disagreements(key)
+        return self._scheduler.disagreements(key)
 
-    def _standing(self, key: PodGroupKey) -> Standing | None:
-        return self._planner.standing(key)
+    def _gang_status(self, key: PodGroupKey) -> GangStatus | None:
+        return self._scheduler.gang_status(key)
 
-    def _lacks_room(self, key: PodGroupKey) -> bool:
-        return self._planner.lacks_room(key)
+    def _lacks_capacity(self, key: PodGroupKey) -> bool:
+        return self._scheduler.lacks_capacity(key)
 
     def _pod_of(self, key: PodGroupKey, uid: str) -> GroupPod | None:
         pod = self._pods.get(uid)
         if pod is None or attempt_of(pod) != key:
-            pod = self._pods.get(self._planner.first_member(key))
+            pod = self._pods.get(self._scheduler.first_member(key))
         return pod
 
     def _now(self) -> float:

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 
 from jobsetpy import aio
-from jobsetpy.coscheduler._capacity import CapacityNode, node_room, shape_of
+from jobsetpy.coscheduler._capacity import CapacityNode, node_info, shape_of
 from jobsetpy.coscheduler._pods import GroupPod
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeInfo
 
 
 class NodeRegistry:
@@ -24,7 +24,7 @@ class NodeRegistry:
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
-        self._nodes: dict[str, NodeRoom] = {}
+        self._nodes: dict[str, NodeInfo] = {}
         self._expected: dict[str, asyncio.Event] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -62,7 +62,7 @@ class NodeRegistry:
             self._changed(obj.metadata.name)
 
     def _see(self, node: CapacityNode) -> None:
-        name, after = node.metadata.name, node_room(node)
+        name, after = node.metadata.name, node_info(node)
         before = self._nodes.get(name)
         self._nodes[name] = after
         shown = self._expected.pop(name, None)

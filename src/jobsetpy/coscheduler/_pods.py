@@ -213,7 +213,7 @@ def seen_pod(pod: GroupPod) -> SeenPod | None:
             min_available=positive(meta.labels.minimum) or 1,
             priority=spec.priority or 0,
             timeout_s=float(timeout) if timeout is not None else None,
-            needs_room=meta.annotations.capacity != "false",
+            needs_capacity=meta.annotations.capacity != "false",
             bound=bool(spec.node_name),
             scheduler=spec.scheduler_name,
             blocked=any(gate.name != keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),

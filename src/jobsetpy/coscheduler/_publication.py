@@ -76,7 +76,7 @@ class Publisher:
 
     def _state(self) -> QueueState:
         return QueueState(
-            empty=self._engine.planner.queue_is_empty(),
+            empty=self._engine.gang_scheduler.queue_is_empty(),
             scheduler_name=self._scheduler_name,
             member_resource=self._member_resource,
         )

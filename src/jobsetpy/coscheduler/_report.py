@@ -17,7 +17,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import KubeObject, ResourceInfo
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._pods import GroupPod
-from jobsetpy.coscheduler.gang_scheduler.state import Cause, Census, Observer, Standing
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, Counts, GangStatus, Observer
 from jobsetpy.coscheduler.gang_scheduler.timers import Timers
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupInfo, PodGroupKey
@@ -37,7 +37,7 @@ INCOMPLETE_S: Final = 30.0
 """Time in seconds after which an incomplete gang is reported."""
 
 _AT_ONCE: Final = 100
-"""Maximum number of gangs reported or checked for capacity per census; the others follow later."""
+"""Maximum number of gangs reported or checked for capacity per count; the others follow later."""
 
 _ACTION: Final = "Coscheduling"
 
@@ -72,7 +72,7 @@ class _Owner:
 class _Course:
     """Progress of a gang between its first removed gate and its last bind."""
 
-    lifted_at: float | None = None
+    ungated_at: float | None = None
     released_at: float = 0.0
     binding: int = 0
     refused: int = 0
@@ -86,8 +86,8 @@ class Reporter(Observer):
         pod_of: lookup of a pod by UID if it is in the gang, else of the gang's first pod.
         disagreements: lookup of differences between a gang's pods that should be equal.
         events: recorder of events; ``None`` for no events.
-        lacks_room: predicate for gangs that stay gated for lack of capacity.
-        standing: lookup of a gang's state; ``None`` if it has no pods.
+        lacks_capacity: predicate for gangs that stay gated for lack of capacity.
+        gang_status: lookup of a gang's state; ``None`` if it has no pods.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class Reporter(Observer):
         pod_of: Callable[[PodGroupKey, str], GroupPod | None],
         disagreements: Callable[[PodGroupKey], list[str]],
         events: Events | None = None,
-        lacks_room: Callable[[PodGroupKey], bool] = lambda _: False,
-        standing: Callable[[PodGroupKey], Standing | None] = lambda _: None,
+        lacks_capacity: Callable[[PodGroupKey], bool] = lambda _: False,
+        gang_status: Callable[[PodGroupKey], GangStatus | None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._pod_of = pod_of
         self._disagreements = disagreements
-        self._lacks_room = lacks_room
-        self._standing = standing
+        self._lacks_capacity = lacks_capacity
+        self._gang_status = gang_status
         self._waiting: Timers[PodGroupKey] = Timers()
         self._lacking: set[PodGroupKey] = set()
         self._odd: set[PodGroupKey] = set()
@@ -112,16 +112,16 @@ class Reporter(Observer):
         self._courses: dict[PodGroupKey, _Course] = {}
         self._log = get_logger("coscheduler")
 
-    def lifted(self, group: PodGroupInfo, pods: int) -> None:
-        """Handle ``Observer.lifted``."""
+    def ungated(self, group: PodGroupInfo, pods: int) -> None:
+        """Handle ``Observer.ungated``."""
         course = self._courses.setdefault(group.key, _Course())
-        if course.lifted_at is None:
-            course.lifted_at = self._clock.monotonic()
-        what = "group lifted" if pods else "group came without gates"
+        if course.ungated_at is None:
+            course.ungated_at = self._clock.monotonic()
+        what = "group ungated" if pods else "group came without gates"
         self._log.info(what, **_about(group), pods=pods)
         for each in self._disagreements(group.key):
             message = f"pods of the group {group.key.name} have {each}"
-            self._tell(group.key, "Warning", DISAGREE_REASON, message)
+            self._notify(group.key, "Warning", DISAGREE_REASON, message)
 
     def released(self, group: PodGroupInfo, pods: int) -> None:
         """Handle ``Observer.released``."""
@@ -129,17 +129,17 @@ class Reporter(Observer):
         course = self._courses.setdefault(group.key, _Course())
         course.binding += pods
         course.released_at = now
-        first, waited_s = course.lifted_at is not None, None
-        if course.lifted_at is not None:
-            waited_s = round(now - course.lifted_at, 3)
-            metrics.group_complete(now - course.lifted_at)
-            course.lifted_at = None
+        first, waited_s = course.ungated_at is not None, None
+        if course.ungated_at is not None:
+            waited_s = round(now - course.ungated_at, 3)
+            metrics.group_complete(now - course.ungated_at)
+            course.ungated_at = None
         self._log.info(
             "group released", **_about(group), pods=pods, waited_s=waited_s, refusals=course.refused
         )
         if first:
             message = f"{group.min_available} pods of the group {group.key.name} have found nodes"
-            self._tell(group.key, "Normal", SCHEDULED_REASON, message)
+            self._notify(group.key, "Normal", SCHEDULED_REASON, message)
         course.refused = 0
 
     def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
@@ -157,7 +157,7 @@ class Reporter(Observer):
         )
         reason = TIMED_OUT_REASON if cause is Cause.TIMEOUT else REJECTED_REASON
         message = f"no pod of the group {group.key.name} is bound for now: {why}"
-        self._tell(group.key, "Warning", reason, message)
+        self._notify(group.key, "Warning", reason, message)
 
     def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
         """Handle ``Observer.bound_in_part``."""
@@ -165,9 +165,9 @@ class Reporter(Observer):
         self._log.warning("group bound in part", **_about(group), bound=bound, deleted=deleted)
         message = (
             f"only {bound} of {group.min_available} pods of the group {group.key.name} could be "
-            f"bound, since others took its room: {what}"
+            f"bound, since others took its capacity: {what}"
         )
-        self._tell(group.key, "Warning", PARTIAL_REASON, message)
+        self._notify(group.key, "Warning", PARTIAL_REASON, message)
 
     def too_large(self, group: PodGroupInfo, held: int) -> None:
         """Handle ``Observer.too_large``."""
@@ -177,7 +177,7 @@ class Reporter(Observer):
             f"at a time, and no more than {held} can be (50,000, or what the limit on open files "
             "allows)"
         )
-        self._tell(group.key, "Warning", TOO_LARGE_REASON, message)
+        self._notify(group.key, "Warning", TOO_LARGE_REASON, message)
 
     def staged(self, key: PodGroupKey, stage: str) -> None:
         """Handle ``Observer.staged``."""
@@ -189,33 +189,33 @@ class Reporter(Observer):
         else:
             self._waiting.drop(key)
 
-    def census(self, census: Census) -> None:
+    def counts(self, counts: Counts) -> None:
         """Set the gauges; report gangs that stay incomplete, or do not fit, once each."""
-        metrics.census(census.groups, census.pods)
+        metrics.counts(counts.groups, counts.pods)
         now = self._clock.monotonic()
         for _ in range(_AT_ONCE):
             key = self._waiting.pop(now)
             if key is None:
                 return
-            standing = self._standing(key)
-            if standing is None:
+            status = self._gang_status(key)
+            if status is None:
                 continue
-            minimum = standing.info.min_available
+            minimum = status.info.min_available
             if key in self._lacking:
-                have = standing.members
+                have = status.members
                 message = f"the group {key.name} has {have} pods and waits for {minimum}"
-                if standing.placeable < have:
-                    blocked = have - standing.placeable
+                if status.placeable < have:
+                    blocked = have - status.placeable
                     message += f"; {blocked} of them have scheduling gates of other controllers"
-                self._tell(key, "Warning", INCOMPLETE_REASON, message)
-            elif self._lacks_room(key):
+                self._notify(key, "Warning", INCOMPLETE_REASON, message)
+            elif self._lacks_capacity(key):
                 opt_out = f'{keys.COSCHEDULING_CAPACITY_ANNOTATION}: "false"'
                 message = (
-                    f"there is no room for {minimum} pods of the group {key.name}: they stay "
-                    "behind their gates, where cluster autoscalers do not see them. To have room "
-                    f"made for it, annotate the JobSet with {opt_out}"
+                    f"there is no capacity for {minimum} pods of the group {key.name}: they stay "
+                    "behind their gates, where cluster autoscalers do not see them. To have nodes "
+                    f"added for it, annotate the JobSet with {opt_out}"
                 )
-                self._tell(key, "Normal", NO_ROOM_REASON, message)
+                self._notify(key, "Normal", NO_ROOM_REASON, message)
             else:
                 self._waiting.set(key, now + INCOMPLETE_S)  # it waits for its turn
 
@@ -228,7 +228,7 @@ class Reporter(Observer):
                 f"{given!r}, not a number from 1 to {keys.INT32_MAX}: it counts as 1, so each of "
                 "them is scheduled by itself"
             )
-            self._tell(key, "Warning", MINIMUM_REASON, message)
+            self._notify(key, "Warning", MINIMUM_REASON, message)
 
     def forgotten(self, key: PodGroupKey) -> None:
         """Handle ``Observer.forgotten``."""
@@ -252,15 +252,15 @@ class Reporter(Observer):
         if not course.binding:
             metrics.group_bound(self._clock.monotonic() - course.released_at)
 
-    def lift_failed(self, key: PodGroupKey, error: Exception) -> None:
+    def ungate_failed(self, key: PodGroupKey, error: Exception) -> None:
         """Report a gate that could not be removed; the removal is retried."""
-        self._log.warning("a gate could not be lifted", group=str(key), error=str(error))
+        self._log.warning("a gate could not be removed", group=str(key), error=str(error))
 
     def evict_failed(self, key: PodGroupKey, pod: str, error: Exception) -> None:
         """Report a pod that could not be deleted; the deletion is retried."""
         self._log.warning("a pod was not evicted", group=str(key), pod=pod, error=str(error))
 
-    def _tell(self, key: PodGroupKey, type_: str, reason: str, message: str) -> None:
+    def _notify(self, key: PodGroupKey, type_: str, reason: str, message: str) -> None:
         if self._events is None:
             return
         # The pod stays the same while it exists, so that repetitions are counted.

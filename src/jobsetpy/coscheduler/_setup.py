@@ -36,7 +36,7 @@ from jobsetpy.observability.logging import get_logger
 from jobsetpy.serving.certificates import CertificateManager
 from jobsetpy.serving.http import Address, HttpServer
 
-CENSUS_S = 2.0
+COUNT_S = 2.0
 """Interval in seconds between counts of gangs for the metrics."""
 LOST = "this coscheduler does not lead any more: ask again"
 
@@ -112,7 +112,7 @@ class Coscheduler(Runnable):
         try:
             async with aio.supervise() as tasks:
                 tasks.start(engine.run(), name="coscheduler")
-                tasks.start(_count(engine), name="coscheduler-census")
+                tasks.start(_count(engine), name="coscheduler-count")
                 tasks.start(_publish(engine, publisher), name="coscheduler-publication")
                 self.engine = engine
                 yield
@@ -122,7 +122,7 @@ class Coscheduler(Runnable):
             for registration in registrations:
                 registration.remove()
             engine.abandon(LOST)
-            metrics.census({}, {})
+            metrics.counts({}, {})
 
 
 async def _publish(engine: Engine, publisher: Publisher) -> None:
@@ -134,7 +134,7 @@ async def _publish(engine: Engine, publisher: Publisher) -> None:
 async def _count(engine: Engine) -> None:
     while True:
         engine.count()
-        await asyncio.sleep(CENSUS_S)
+        await asyncio.sleep(COUNT_S)
 
 
 class ExtenderEndpoint(ServerRunnable):

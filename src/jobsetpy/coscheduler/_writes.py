@@ -49,7 +49,7 @@ class Writes:
     def __init__(self, client: rt.Client) -> None:
         self._client = client
 
-    async def lift(self, pod: GroupPod) -> None:
+    async def remove_gate(self, pod: GroupPod) -> None:
         """Remove the coscheduler's gate; other gates stay."""
         meta = pod.metadata
         body: dict[str, Any] = {

@@ -21,7 +21,7 @@ VERBS: Final = ("bind", "preempt")
 _groups = REGISTRY.gauge(
     "jobset_coscheduler_groups",
     "Groups by state: incomplete (fewer pods than needed), queued (behind their gates until it is "
-    "their turn), lifted (the scheduler looks for nodes), holding (some pods have a node "
+    "their turn), lifted (ungated: the scheduler looks for nodes), holding (some pods have a node "
     "reserved), bound",
     "state",
 )
@@ -31,11 +31,11 @@ _held = REGISTRY.gauge(
 )
 _held_limit = REGISTRY.gauge(
     "jobset_coscheduler_held_binds_limit",
-    "So many requests may wait at a time; the limit on open files may make it less than configured",
+    "Maximum number of requests that wait at a time, lower with a low limit on open files",
 )
 _lift_seconds = REGISTRY.histogram(
     "jobset_coscheduler_lift_seconds",
-    "From the decision to lift a pod's gate until the API server has done it",
+    "From the decision to remove a pod's gate until the API server has removed it",
     buckets=_FAST,
 )
 _bind_seconds = REGISTRY.histogram(
@@ -47,8 +47,8 @@ _bind_failures = REGISTRY.counter(
 _rejections = REGISTRY.counter(
     "jobset_coscheduler_group_rejections_total",
     "Groups whose held binds were refused: unschedulable (a pod found no node), yielded (to an "
-    "older group), timeout, preempted (a pod of higher priority needs the room), too_small (pods "
-    "went away)",
+    "older group), timeout, preempted (a pod of higher priority needs the capacity), too_small "
+    "(pods were deleted)",
     "cause",
 )
 _quick_rejects = REGISTRY.counter(
@@ -59,7 +59,7 @@ _quick_rejects = REGISTRY.counter(
 )
 _group_seconds = REGISTRY.histogram(
     "jobset_coscheduler_group_bind_seconds",
-    "From the first gate lifted of a group until it was complete",
+    "From a group's first removed gate until it was complete",
     buckets=_LONG,
 )
 _spread_seconds = REGISTRY.histogram(
@@ -80,7 +80,7 @@ _refused_clients = REGISTRY.counter(
 _preemptions = REGISTRY.counter(
     "jobset_coscheduler_preemptions_total",
     "The scheduler's questions about preemption: allowed, spared (waiting pods were kept from "
-    "deletion, their group gave up its room), refused (a group that could not fit anyway)",
+    "deletion, their group gave up its capacity), refused (a group that could not fit anyway)",
     "outcome",
 )
 
@@ -104,7 +104,7 @@ def held(number: int) -> None:
     _held.set(number)
 
 
-def census(groups: Mapping[str, int], pods: Mapping[str, int]) -> None:
+def counts(groups: Mapping[str, int], pods: Mapping[str, int]) -> None:
     """Set the numbers of gangs and pods in each state."""
     for state in GROUP_STATES:
         _groups.labels(state).set(groups.get(state, 0))
@@ -117,7 +117,7 @@ def held_limit(number: int) -> None:
     _held_limit.set(number)
 
 
-def lifted(seconds: float) -> None:
+def gate_removed(seconds: float) -> None:
     """Record the removal of a pod's gate, after this time."""
     _lift_seconds.observe(seconds)
 

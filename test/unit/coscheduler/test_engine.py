@@ -371,7 +371,7 @@ async def test_preemption_waits_until_room_is_counted():
     """With nodes by the thousand that takes more than one round of the loop."""
     world = World(clock=VirtualClock())
     engine = Engine(RecordingClient(world, qps=0), clock=VirtualClock(), capacity=True)
-    engine.capacity.room._steps = 1
+    engine.capacity.free._steps = 1
     for at in range(5):
         status = NodeStatus(allocatable={"cpu": "1", "pods": "9"})
         node = CapacityNode(metadata=NodeMeta(name=f"n{at}"), status=status)
@@ -464,11 +464,11 @@ async def test_nothing_is_decided_before_all_that_is_there_is_known():
     world = World(clock=VirtualClock())
     uids = [one_cpu(world, f"g{at}", gated=False) for at in range(50)]
     async with counting(world, RecordingClient(world, qps=0)) as (engine, tasks):
-        assert not engine.planner.states()
+        assert not engine.gang_scheduler.states()
         request = BindRequest(namespace="default", name="g49", uid=uids[49], node="n")
         asking = tasks.start(engine.bind(request), name="asking")
         assert await asking == ""
-        assert len(engine.planner.states()) == 50
+        assert len(engine.gang_scheduler.states()) == 50
     assert world.get("pods", "g49")["spec"]["nodeName"] == "n"
     early = Engine(RecordingClient(world, qps=0), clock=VirtualClock())
     early.knows.clear()
@@ -552,11 +552,11 @@ async def test_pods_do_not_run_when_their_node_is_deleted():
         key = PodGroupKey("default", "a")
         assert [await each for each in [ask(at, "n") for at in range(3)]] == ["", "", ""]
         await asyncio.sleep(0.2)
-        assert engine.planner.standing(key).bound == 3
+        assert engine.gang_scheduler.gang_status(key).bound == 3
         node = world.get("nodes", "n")
         world.delete("nodes", "n")
         await asyncio.sleep(0.2)
-        assert engine.planner.standing(key) is None
+        assert engine.gang_scheduler.gang_status(key) is None
         world.create("nodes", {"metadata": {"name": "n"}, "status": node["status"]})
         await asyncio.sleep(0.2)
-        assert engine.planner.standing(key).bound == 3
+        assert engine.gang_scheduler.gang_status(key).bound == 3

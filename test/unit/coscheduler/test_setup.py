@@ -23,7 +23,7 @@ from jobsetpy.coscheduler._report import (
 )
 from jobsetpy.coscheduler._setup import LOST
 from jobsetpy.coscheduler._writes import BindRequest
-from jobsetpy.coscheduler.gang_scheduler.state import Census, Limits, Standing
+from jobsetpy.coscheduler.gang_scheduler.state import Counts, GangStatus, Limits
 from jobsetpy.coscheduler.metrics import REGISTRY
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
@@ -237,7 +237,7 @@ async def test_what_is_told_of_a_group():
         ("group came without gates", "default/j", None),
         ("group rejected", "default/j", "timeout"),
         ("group rejected", "default/j", "timeout"),
-        ("group lifted", "default/g", None),
+        ("group ungated", "default/g", None),
         ("group released", "default/g", None),
     ]
 
@@ -299,7 +299,7 @@ def test_some_groups_at_a_time_are_asked_about_room(lacking):
     """However many wait, no census holds up the loop for long; each has its turn."""
     asked = []
 
-    def lacks_room(key):
+    def lacks_capacity(key):
         asked.append(key)
         return lacking
 
@@ -307,21 +307,21 @@ def test_some_groups_at_a_time_are_asked_about_room(lacking):
     keys_ = [PodGroupKey("ns", f"g{number}") for number in range(1000)]
     infos = [PodGroupInfo(key=k, initial_timestamp=0, uid="", min_available=2) for k in keys_]
     standings = {
-        info.key: Standing(info, 2, 2, 0, 0, in_flight=False, failures=0) for info in infos
+        info.key: GangStatus(info, 2, 2, 0, 0, in_flight=False, failures=0) for info in infos
     }
     reporter = Reporter(
-        clock, lambda *_: None, lambda _: [], lacks_room=lacks_room, standing=standings.get
+        clock, lambda *_: None, lambda _: [], lacks_capacity=lacks_capacity, gang_status=standings.get
     )
     for key in keys_:
         reporter.staged(key, "queued")
-    census = Census({}, {})
-    reporter.census(census)
+    census = Counts({}, {})
+    reporter.counts(census)
     assert not asked
     clock.advance(31)
     counts = []
     while len(asked) < 1000 and len(counts) < 100:
         before = len(asked)
-        reporter.census(census)
+        reporter.counts(census)
         counts.append(len(asked) - before)
     assert max(counts) <= 100
     assert sorted(asked) == sorted(keys_)

@@ -26,7 +26,7 @@ from jobsetpy.coscheduler.gang_scheduler.node_index import (
     Survey,
     Totals,
 )
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeRoom
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeInfo
 from jobsetpy.coscheduler.gang_scheduler.requests import Amounts
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
@@ -126,17 +126,17 @@ class Capacity:
 
     # -- updates ------------------------------------------------------------------------------
 
-    def node(self, name: str, room: NodeRoom | None) -> None:
+    def node(self, name: str, info: NodeInfo | None) -> None:
         """Update a node that is new, has changed, or was deleted (``None``)."""
         node = self._nodes.get(name)
-        before = None if node is None else node.room
-        if before == room:
+        before = None if node is None else node.info
+        if before == info:
             return
         if node is None:
             node = self._add_node(name)
-        node.room = room
-        self._growth += room is not None
-        self._account_offers(before, room)
+        node.info = info
+        self._growth += info is not None
+        self._account_offers(before, info)
         self._itself_changed(node)
         self._has_changed(name, node)
 
@@ -144,30 +144,30 @@ class Capacity:
         """Update an active pod that is new or has changed."""
         known = self._pods.get(uid)
         if known is None:
-            self._put(uid, _Load(node, shape, group))
+            self._add(uid, _Load(node, shape, group))
         elif (known.node or known.reserved, known.shape, known.group) == (node, shape, group):
             if node != known.node:  # bound to the node that was reserved
                 self._account_reserved(uid, known, -1)
                 known.node = node
         elif (known.node, known.shape, known.group) != (node, shape, group):
             self._growth += bool(known.place) and (known.place, known.shape) != (node, shape)
-            self._take(uid)
-            self._put(uid, _Load(node, shape, group, known.reserved))
+            self._remove(uid)
+            self._add(uid, _Load(node, shape, group, known.reserved))
 
     def gone(self, uid: str) -> None:
         """Remove a pod that has ended or was deleted."""
         known = self._pods.get(uid)
         if known is not None:
             self._growth += bool(known.place)
-            self._take(uid)
+            self._remove(uid)
 
     def reserve(self, uid: str, node: str) -> None:
         """Reserve a node that the scheduler has assigned to a pod, until it is bound."""
         known = self._pods.get(uid)
         if known is not None and known.reserved != node:
             self._released += not known.node and bool(known.reserved)
-            self._take(uid)
-            self._put(uid, attrs.evolve(known, reserved=node))
+            self._remove(uid)
+            self._add(uid, attrs.evolve(known, reserved=node))
 
     def release(self, uid: str) -> None:
         """Give up the reservation of a pod, unless the pod has been bound to the node."""
@@ -224,17 +224,17 @@ class Capacity:
         shapes = self._unplaced.get(group)
         if wanted <= 0 or shapes is None or shapes.total() < wanted:
             return True
-        room, all_known = 0, True
+        capacity, all_known = 0, True
         for shape, count in shapes.items():
             places = self._places_of(shape, shape.level if level is None else level)
             if self._known(places):
                 more = sum(places.more(node, pods) for node, pods in (freed or {}).items())
-                room += min(count, places.total + more)
+                capacity += min(count, places.total + more)
             else:
                 all_known = False
         if not all_known:
             return None
-        if room < wanted:
+        if capacity < wanted:
             return False
         return True if len(shapes) == 1 or freed else self._sums_fit(shapes, wanted, level)
 
@@ -339,12 +339,12 @@ class Capacity:
     def _has_changed(self, name: str, node: Node) -> None:
         node.changed()
         self._changed.note(node.at, len(self._numbers))
-        if node.room is None and not node.used:
+        if node.info is None and not node.used:
             del self._nodes[name]
             self._numbers[node.at] = None
             self._spare.append(node.at)
 
-    def _account_offers(self, before: NodeRoom | None, after: NodeRoom | None) -> None:
+    def _account_offers(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
         old, new = ({} if each is None else each.allocatable for each in (before, after))
         known = len(self._offers)
         self._offers.update(new.keys() - old.keys())
@@ -357,11 +357,11 @@ class Capacity:
         if changed:
             self._places.clear()  # the relevant part of a pod's requests has changed
 
-    def _put(self, uid: str, load: _Load) -> None:
+    def _add(self, uid: str, load: _Load) -> None:
         self._pods[uid] = load
         self._account(uid, load, 1)
 
-    def _take(self, uid: str) -> None:
+    def _remove(self, uid: str) -> None:
         self._account(uid, self._pods.pop(uid), -1)
 
     def _account(self, uid: str, load: _Load, sign: int) -> None:

@@ -179,7 +179,7 @@ class TrackedGang:
     def in_flight(self) -> bool:
         """Return whether it is at least partly ungated, and not complete."""
         pods = self.pods
-        open_ = pods[PodState.LIFTED] or pods[PodState.UNSCHEDULABLE] or pods[PodState.WAITING]
+        open_ = pods[PodState.UNGATED] or pods[PodState.UNSCHEDULABLE] or pods[PodState.WAITING]
         return bool(open_) and not self.complete
 
     @property
@@ -190,7 +190,7 @@ class TrackedGang:
 
     @property
     def stage(self) -> str:
-        """Stage of the gang, for users: see ``Census``."""
+        """Stage of the gang, for users: see ``Counts``."""
         if self.complete:
             return "bound"
         if self.waiting:

@@ -73,7 +73,7 @@ class Holding:
         self._table.move(pod, PodState.WAITING)
         if not gang.begun:
             gang.begun = True
-            self._observer.lifted(info, 0)
+            self._observer.ungated(info, 0)
         if not permitted and gang.deadline is None:
             longest_s = self._limits.promise_s if gang.promised else float("inf")
             self._set_deadline(gang, now + min(self._permit_timeout(info), longest_s))
@@ -82,13 +82,13 @@ class Holding:
         """Handle the loss of a bind request's client."""
         pod = self._tickets.pop(ticket, None)
         if pod is not None and pod.state is PodState.WAITING:
-            self._table.move(pod, PodState.LIFTED)
+            self._table.move(pod, PodState.UNGATED)
 
     def refuse(self, pod: TrackedPod, reason: str) -> None:
         """Refuse the held bind of a pod."""
         self._tickets.pop(pod.ticket, None)
         self._out.append(Refuse(pod.ticket, pod.uid, reason))
-        self._table.move(pod, PodState.LIFTED)
+        self._table.move(pod, PodState.UNGATED)
 
     def promised(self, pod: TrackedPod, now: float) -> None:
         """Handle a pod that gets the capacity of pods that are deleted for it."""
@@ -129,7 +129,7 @@ class Holding:
             self._refuse_some(gang)
         # Unschedulable pods may fit now, and will be tried again.
         for pod in list(gang.pods[PodState.UNSCHEDULABLE].values()):
-            self._table.move(pod, PodState.LIFTED)
+            self._table.move(pod, PodState.UNGATED)
         pause_s = min(limits.first_backoff_s * 2**gang.failures, limits.longest_backoff_s)
         gang.not_before = now + pause_s
         gang.failures = min(gang.failures + 1, 30)
@@ -209,7 +209,7 @@ class Holding:
             # Pods that were created after others had started replace some that were lost.
             left = (
                 pod
-                for state in (PodState.LIFTED, PodState.UNSCHEDULABLE, PodState.WAITING)
+                for state in (PodState.UNGATED, PodState.UNSCHEDULABLE, PodState.WAITING)
                 for pod in gang.pods[state].values()
             )
             since = gang.bound_at

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeRoom
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeInfo
 
 _MANY: Final = 1_000_000_000
 """Upper bound for the number of pods on a node."""
@@ -31,23 +31,23 @@ class Node:
         at: number of the node.
     """
 
-    __slots__ = ("_free", "at", "room", "used")
+    __slots__ = ("_free", "at", "info", "used")
 
     def __init__(self, at: int) -> None:
         self.at = at
-        self.room: NodeRoom | None = None
+        self.info: NodeInfo | None = None
         self.used: dict[int, Counter[str]] = {}
         self._free: dict[float, Mapping[str, int]] = {}
 
     def free(self, level: float) -> Mapping[str, int]:
         """Return the capacity that pods with a priority of at least ``level`` leave."""
-        if self.room is None:
+        if self.info is None:
             return {}
         if not self.used:
-            return self.room.allocatable
+            return self.info.allocatable
         found = self._free.get(level)
         if found is None:
-            free = dict(self.room.allocatable)
+            free = dict(self.info.allocatable)
             for priority, amounts in self.used.items():
                 if priority >= level:
                     for resource, amount in amounts.items():
@@ -124,7 +124,7 @@ class Survey(ABC):
         if self._scan is not None:
             stop = min(self._scan + steps, len(self._nodes))
             for at in range(self._scan, stop):
-                self._look(at)
+                self._update(at)
             steps -= stop - self._scan
             if stop < len(self._nodes):
                 self._scan = stop
@@ -133,7 +133,7 @@ class Survey(ABC):
         start = self._place - log.start
         stop = min(start + steps, len(log.entries))
         for at in log.entries[start:stop]:
-            self._look(at)
+            self._update(at)
         self._place = log.start + stop
         log.was_read(self._place)
         return steps - (stop - start)
@@ -143,7 +143,7 @@ class Survey(ABC):
         """Reset the information, for this number of nodes."""
 
     @abstractmethod
-    def _look(self, at: int) -> None:
+    def _update(self, at: int) -> None:
         """Process a node, new or changed."""
 
 
@@ -164,12 +164,12 @@ class Admission(Survey):
     def _begin(self, nodes: int) -> None:
         self.flags = bytearray(nodes)
 
-    def _look(self, at: int) -> None:
+    def _update(self, at: int) -> None:
         if at >= len(self.flags):
             self.flags.extend(bytes(len(self._nodes) - len(self.flags)))
         node = self._nodes[at]
         self.flags[at] = (
-            node is not None and node.room is not None and node.room.admits(self._placement)
+            node is not None and node.info is not None and node.info.admits(self._placement)
         )
 
     def overlaps(self, other: Admission) -> bool:
@@ -177,7 +177,7 @@ class Admission(Survey):
         return bool(int.from_bytes(self.flags, "little") & int.from_bytes(other.flags, "little"))
 
 
-class _Rooms(Survey):
+class _FreeNodes(Survey):
     """Information about the capacity of the nodes that admit pods."""
 
     def __init__(
@@ -207,7 +207,7 @@ class _Rooms(Survey):
         return node.free(self._level)
 
 
-class Places(_Rooms):
+class Places(_FreeNodes):
     """Number of pods of one kind that fit on each node.
 
     Args:
@@ -235,7 +235,7 @@ class Places(_Rooms):
         self._counts = array("i", bytes(4 * nodes))
         self.total = 0
 
-    def _look(self, at: int) -> None:
+    def _update(self, at: int) -> None:
         if at >= len(self._counts):
             self._counts.extend([0] * (len(self._nodes) - len(self._counts)))
         free = self._free(at)
@@ -271,7 +271,7 @@ class Places(_Rooms):
         return least
 
 
-class Totals(_Rooms):
+class Totals(_FreeNodes):
     """Total free resources of the nodes that admit one of several kinds of pods."""
 
     def __init__(
@@ -285,7 +285,7 @@ class Totals(_Rooms):
         self._counted = [None] * nodes
         self.free = Counter()
 
-    def _look(self, at: int) -> None:
+    def _update(self, at: int) -> None:
         if at >= len(self._counted):
             self._counted.extend([None] * (len(self._nodes) - len(self._counted)))
         total = self.free

@@ -145,7 +145,7 @@ class NodeConstraints:
 
 
 @attrs.frozen(slots=True)
-class NodeRoom:
+class NodeInfo:
     """Allocatable resources, labels and taints of a node.
 
     Args:

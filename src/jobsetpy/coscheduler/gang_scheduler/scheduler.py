@@ -35,16 +35,16 @@ from jobsetpy.coscheduler.gang_scheduler.reservations import Reservations
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Cause,
-    Census,
+    Counts,
+    FreeCapacity,
+    GangStatus,
     Limits,
     LookUp,
     Observer,
     PodState,
     Preemption,
     Refuse,
-    Room,
     SeenPod,
-    Standing,
 )
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
 from jobsetpy.coscheduler.gang_scheduler.timers import earliest
@@ -66,13 +66,13 @@ class GangScheduler:
         limits: Limits | None = None,
         *,
         observer: Observer | None = None,
-        room: Room | None = None,
+        capacity: FreeCapacity | None = None,
     ) -> None:
         limits, observer = limits or Limits(), observer or Observer()
         self._limits = limits
         self._out: list[Action] = []
         self._paused = False
-        self._fit = Fit(room)
+        self._fit = Fit(capacity)
         self._table = GangTable(observer)
         self._holding = Holding(self._table, limits, observer, self._out)
         self._reservations = Reservations(self._fit, limits, self._scan_all)
@@ -86,8 +86,8 @@ class GangScheduler:
             self._out,
         )
         self._contention = Contention(self._fit, limits, self._ungating, self._reject)
-        self.standing: Callable[[PodGroupKey], Standing | None] = self._table.standing
-        self.census: Callable[[], Census] = self._table.census
+        self.gang_status: Callable[[PodGroupKey], GangStatus | None] = self._table.gang_status
+        self.counts: Callable[[], Counts] = self._table.counts
         self.disagreements: Callable[[PodGroupKey], list[str]] = self._table.disagreements
         self.first_member: Callable[[PodGroupKey], str] = self._table.first_member
         self.states: Callable[[], dict[str, PodState]] = self._table.states
@@ -128,9 +128,9 @@ class GangScheduler:
             self._remove(pod)
         return self._schedule_and_flush(now)
 
-    def lift_failed(self, uid: str, now: float) -> list[Action]:
+    def ungate_failed(self, uid: str, now: float) -> list[Action]:
         """Handle a failed removal of a gate; it will be tried again."""
-        self._move(uid, {PodState.LIFTED}, PodState.GATED)
+        self._move(uid, {PodState.UNGATED}, PodState.GATED)
         return self._schedule_and_flush(now)
 
     def unschedulable(self, uid: str, now: float) -> list[Action]:
@@ -140,7 +140,7 @@ class GangScheduler:
         complete for lack of capacity, the younger one gives way if its capacity helps the older: so
         they do not wait for each other until they time out.
         """
-        pod = self._move(uid, {PodState.LIFTED, PodState.UNSCHEDULABLE}, PodState.UNSCHEDULABLE)
+        pod = self._move(uid, {PodState.UNGATED, PodState.UNSCHEDULABLE}, PodState.UNSCHEDULABLE)
         if pod is not None and self._fit.counted(pod.gang) is False:
             pod.gang.outrun = True
         return self._schedule_and_flush(now)
@@ -153,7 +153,7 @@ class GangScheduler:
         is shorter while one of its pods waits for this.
         """
         pod = self._table.pods.get(uid)
-        if pod is not None and pod.state is PodState.LIFTED:
+        if pod is not None and pod.state is PodState.UNGATED:
             self._holding.promised(pod, now)
         return self._schedule_and_flush(now)
 
@@ -177,7 +177,7 @@ class GangScheduler:
         else:
             pod.gang.unsettled.discard(uid)
             obstacle = self._obstacle(pod.gang, now)
-            self._table.move(pod, PodState.LIFTED)
+            self._table.move(pod, PodState.UNGATED)
         if obstacle:
             self._out.append(Refuse(ticket, uid, obstacle))
         else:
@@ -191,10 +191,10 @@ class GangScheduler:
 
     def bind_done(self, uid: str, *, ok: bool, now: float) -> list[Action]:
         """Handle the result of a :class:`Bind`; a failed one is requested again and not held."""
-        self._move(uid, {PodState.BINDING}, PodState.BOUND if ok else PodState.LIFTED)
+        self._move(uid, {PodState.BINDING}, PodState.BOUND if ok else PodState.UNGATED)
         return self._schedule_and_flush(now)
 
-    def room_grew(self, now: float, *, freed: bool = True) -> list[Action]:
+    def capacity_grew(self, now: float, *, freed: bool = True) -> list[Action]:
         """Handle a possible increase of free capacity.
 
         Args:
@@ -243,7 +243,7 @@ class GangScheduler:
             for uid in waiting[chosen]:
                 victim = self._table.pods[uid]
                 if victim.state is PodState.WAITING:
-                    self._reject(victim.gang, Cause.PREEMPTED, "its room is needed", now)
+                    self._reject(victim.gang, Cause.PREEMPTED, "its capacity is needed", now)
         return Preemption("spared", {}, self._schedule_and_flush(now))
 
     def tick(self, now: float) -> list[Action]:
@@ -280,7 +280,7 @@ class GangScheduler:
             self._ungating.next_wake(now),
         )
 
-    def lacks_room(self, key: PodGroupKey) -> bool:
+    def lacks_capacity(self, key: PodGroupKey) -> bool:
         """Return whether a gang stays gated because it certainly does not fit."""
         gang = self._table.gangs.get(key)
         if gang is None or gang.complete or not gang.ready:
@@ -301,12 +301,12 @@ class GangScheduler:
     # -- pods ---------------------------------------------------------------------------------
 
     def _add(self, pod: SeenPod, now: float) -> TrackedPod:
-        state = PodState.GATED if pod.gated else PodState.LIFTED
+        state = PodState.GATED if pod.gated else PodState.UNGATED
         if pod.member.bound:
             state = PodState.BOUND
         known = self._table.add(pod, state)
         # Pods from before the start of this process may have been ungated by its predecessor.
-        known.gang.ungated |= self._paused and state is PodState.LIFTED
+        known.gang.ungated |= self._paused and state is PodState.UNGATED
         self._holding.pod_added(known.gang, now)
         return known
 
@@ -317,7 +317,7 @@ class GangScheduler:
                 self._holding.refuse(known, "the pod has a node")
             self._table.move(known, PodState.BOUND)
         elif known.state is PodState.GATED and not pod.gated:
-            self._table.move(known, PodState.LIFTED)
+            self._table.move(known, PodState.UNGATED)
 
     def _remove(self, pod: TrackedPod) -> None:
         if pod.state is PodState.WAITING:
@@ -358,7 +358,7 @@ class GangScheduler:
         elif self._contention.has_to_wait(gang):
             why = "waits for its turn"
         elif gang.failures and self._reservations.must_leave_capacity(gang):
-            why = "leaves room for another group"
+            why = "leaves capacity to another group"
         return why and f"{gang.key} {why}"
 
     def _reject(self, gang: TrackedGang, cause: Cause, reason: str, now: float) -> None:

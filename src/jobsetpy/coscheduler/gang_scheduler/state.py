@@ -20,7 +20,7 @@ class PodState(Enum):
     """State of a pod in a gang."""
 
     GATED = "gated"
-    LIFTED = "lifted"
+    UNGATED = "lifted"  # published in metrics
     UNSCHEDULABLE = "unschedulable"
     WAITING = "waiting"
     BINDING = "binding"
@@ -52,7 +52,7 @@ class SeenPod:
 
 
 @attrs.frozen
-class Lift:
+class Ungate:
     """Remove the scheduling gate of a pod."""
 
     group: PodGroupKey
@@ -94,7 +94,7 @@ class Evict:
     uid: str
 
 
-Action = Lift | Bind | Refuse | LookUp | Evict
+Action = Ungate | Bind | Refuse | LookUp | Evict
 
 
 @attrs.frozen(kw_only=True)
@@ -173,7 +173,7 @@ class Observer:
     This one does nothing.
     """
 
-    def lifted(self, group: PodGroupInfo, pods: int) -> None:
+    def ungated(self, group: PodGroupInfo, pods: int) -> None:
         """Gates of this number of its pods are removed; 0: its pods have no gates."""
 
     def released(self, group: PodGroupInfo, pods: int) -> None:
@@ -189,7 +189,7 @@ class Observer:
         """It needs more held binds than are possible and never starts."""
 
     def staged(self, key: PodGroupKey, stage: str) -> None:
-        """Its stage has changed, see :class:`Census`; "" if its last pod is gone."""
+        """Its stage has changed, see :class:`Counts`; "" if its last pod is gone."""
 
     def forgotten(self, key: PodGroupKey) -> None:
         """Its last pod is gone."""
@@ -210,11 +210,11 @@ class Preemption:
     actions: list[Action]
 
 
-class Room(Protocol):
+class FreeCapacity(Protocol):
     """Source of information about free capacity.
 
-    ``None`` is returned if an answer takes longer: :meth:`GangScheduler.room_grew` is called when
-    it is known.
+    ``None`` is returned if an answer takes longer: :meth:`GangScheduler.capacity_grew` is called
+    when it is known.
     """
 
     def fits(self, group: PodGroupKey, wanted: int) -> bool | None:
@@ -240,7 +240,7 @@ class Room(Protocol):
 
 
 @attrs.frozen
-class Census:
+class Counts:
     """Numbers of gangs and pods.
 
     Args:
@@ -253,7 +253,7 @@ class Census:
 
 
 @attrs.frozen
-class Standing:
+class GangStatus:
     """State of a gang.
 
     Args:

@@ -9,7 +9,13 @@ from operator import attrgetter
 import attrs
 
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang, TrackedPod
-from jobsetpy.coscheduler.gang_scheduler.state import Census, Observer, PodState, SeenPod, Standing
+from jobsetpy.coscheduler.gang_scheduler.state import (
+    Counts,
+    GangStatus,
+    Observer,
+    PodState,
+    SeenPod,
+)
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 
@@ -64,7 +70,7 @@ class GangTable:
             self._states[pod.state] -= 1
             self._states[state] += 1
             pod.state = state
-        if state is not PodState.LIFTED:
+        if state is not PodState.UNGATED:
             gang.unsettled.discard(pod.uid)
             gang.promised.discard(pod.uid)
         self.touch(gang)
@@ -103,12 +109,12 @@ class GangTable:
 
     # -- queries ------------------------------------------------------------------------------
 
-    def standing(self, key: PodGroupKey) -> Standing | None:
+    def gang_status(self, key: PodGroupKey) -> GangStatus | None:
         """Return the state of a gang; ``None`` if it has no pods."""
         gang = self.gangs.get(key)
         if gang is None:
             return None
-        return Standing(
+        return GangStatus(
             gang.info(),
             gang.size,
             gang.placeable,
@@ -118,10 +124,10 @@ class GangTable:
             gang.failures,
         )
 
-    def census(self) -> Census:
+    def counts(self) -> Counts:
         """Return the numbers of gangs and pods; O(1)."""
         pods = {state.value: count for state, count in (+self._states).items()}
-        return Census(+self._stages, pods)
+        return Counts(+self._stages, pods)
 
     def disagreements(self, key: PodGroupKey) -> list[str]:
         """Return the differences between pods of a gang that should be equal, for users."""

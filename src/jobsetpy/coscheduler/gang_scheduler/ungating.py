@@ -21,7 +21,7 @@ from jobsetpy.coscheduler.gang_scheduler.holding import Holding
 from jobsetpy.coscheduler.gang_scheduler.lanes import FRESH, STUCK, TRIED, Lane
 from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
 from jobsetpy.coscheduler.gang_scheduler.reservations import Reservations
-from jobsetpy.coscheduler.gang_scheduler.state import Action, Lift, Limits, Observer, PodState
+from jobsetpy.coscheduler.gang_scheduler.state import Action, Limits, Observer, PodState, Ungate
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
 from jobsetpy.coscheduler.gang_scheduler.timers import Timers, earliest
 
@@ -129,7 +129,7 @@ class Ungating:
         place, needed = "", 0
         if in_flight:
             stuck = gang.failures >= limits.stuck_after
-            place = TRIED if not info.needs_room else STUCK if stuck else FRESH
+            place = TRIED if not info.needs_capacity else STUCK if stuck else FRESH
             if not self._holding.exceeds_limit(gang):
                 needed = max(gang.waiting, info.min_available - gang.running)
         self._take(entry, place, needed)
@@ -272,7 +272,7 @@ class Ungating:
                 continue
             if self._reservations.must_leave_capacity(gang_):
                 continue
-            if lane.places[TRIED] >= limits.stuck and not gang_.info().needs_room:
+            if lane.places[TRIED] >= limits.stuck and not gang_.info().needs_capacity:
                 continue
             fits = self._fit.fits(gang_)
             if fits:
@@ -308,13 +308,13 @@ class Ungating:
         limits = self._limits
         gated = gang.pods[PodState.GATED]
         if lane.settling is not gang:
-            self._observer.lifted(gang.info(), len(gated))
+            self._observer.ungated(gang.info(), len(gated))
         gang.begun = gang.ungated = True
         for pod in list(islice(gated.values(), _PORTION)):
-            self._table.move(pod, PodState.LIFTED)
+            self._table.move(pod, PodState.UNGATED)
             if not pod.kind.blocked:
                 gang.unsettled.add(pod.uid)
-            self._out.append(Lift(gang.key, pod.name, pod.uid))
+            self._out.append(Ungate(gang.key, pod.name, pod.uid))
         lane.settling = gang
         lane.settle_by = now + limits.settle_s + limits.settle_per_pod_s * len(gang.unsettled)
         self._settling.set(lane, lane.settle_by)

@@ -48,7 +48,7 @@ class Member:
         priority: ``spec.priority``.
         timeout_s: maximum time in seconds for which its gang's binds are held, if the pod sets it.
         bound: it has a node.
-        needs_room: it is tried only where its gang may have enough capacity.
+        needs_capacity: it is tried only where its gang may have enough capacity.
         scheduler: ``spec.schedulerName``; "" for the default one.
         blocked: it has a scheduling gate of another controller, so no scheduler takes it yet.
     """
@@ -59,7 +59,7 @@ class Member:
     priority: int = 0
     timeout_s: float | None = None
     bound: bool = False
-    needs_room: bool = True
+    needs_capacity: bool = True
     scheduler: str = ""
     blocked: bool = False
 
@@ -78,7 +78,7 @@ class PodGroupInfo:
             still stays together.
         timeout_s: maximum time in seconds for which its binds are held; ``None`` for
             :func:`permit_timeout`.
-        needs_room: try it only where it may have enough capacity; otherwise it is tried so that
+        needs_capacity: try it only where it may have enough capacity; otherwise it is tried so that
             autoscalers and preemption can react.
         scheduler: names of the schedulers of its pods; usually one.
     """
@@ -89,7 +89,7 @@ class PodGroupInfo:
     min_available: int
     priority: int = 0
     timeout_s: float | None = None
-    needs_room: bool = True
+    needs_capacity: bool = True
     scheduler: str = ""
 
 
@@ -116,7 +116,7 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
         min_available=max(1, *(pod.min_available for pod in open_)),
         priority=max(pod.priority for pod in pods),
         timeout_s=max(timeouts) if timeouts else None,
-        needs_room=all(pod.needs_room for pod in open_),
+        needs_capacity=all(pod.needs_capacity for pod in open_),
         scheduler=",".join(sorted({pod.scheduler for pod in pods})),
     )
 

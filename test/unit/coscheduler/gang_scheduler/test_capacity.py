@@ -13,7 +13,7 @@ from jobsetpy.coscheduler.gang_scheduler.node_rules import (
     MAX_TOLERATIONS,
     UNSCHEDULABLE_TAINT,
     NodeConstraints,
-    NodeRoom,
+    NodeInfo,
     Requirement,
     Taint,
     Term,
@@ -32,7 +32,7 @@ CPU = Shape((("cpu", 1000),))
 
 def room(cpu, **more):
     """A node with so many CPUs."""
-    return NodeRoom({"cpu": cpu * 1000, "pods": 110_000}, **more)
+    return NodeInfo({"cpu": cpu * 1000, "pods": 110_000}, **more)
 
 
 def capacity(*nodes, waiting=(), group=KEY):
@@ -203,7 +203,7 @@ def test_marked_pods_wait_for_nodes_that_offer_what_they_ask_for(others):
     marked = Shape((("cpu", 1000), ("example.test/gpu", 1000), mark))
     waiting = [marked, *others]
     assert not capacity(room(2), waiting=waiting).fits(KEY, len(waiting))
-    gpu = NodeRoom({"cpu": 2000, "example.test/gpu": 1000})
+    gpu = NodeInfo({"cpu": 2000, "example.test/gpu": 1000})
     assert capacity(gpu, waiting=waiting).fits(KEY, len(waiting))
 
 
@@ -211,11 +211,11 @@ def test_a_resource_that_no_node_offers_is_left_out():
     """It may be one that the scheduler is told to ignore, or that devices are claimed for."""
     marked = Shape((("cpu", 1000), ("example.test/mark", 1000)))
     assert capacity(room(1), waiting=[marked]).fits(KEY, 1)
-    offers = NodeRoom({"cpu": 1000, "example.test/mark": 0})
+    offers = NodeInfo({"cpu": 1000, "example.test/mark": 0})
     assert not capacity(room(1), offers, waiting=[marked]).fits(KEY, 1)
     two = [marked, Shape((("cpu", 1000), ("example.test/other", 1)))]
     assert capacity(room(2), waiting=two).fits(KEY, 2)
-    assert not capacity(NodeRoom({}), waiting=[Shape(())]).fits(KEY, 1)
+    assert not capacity(NodeInfo({}), waiting=[Shape(())]).fits(KEY, 1)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def term(*labels, fields=()):
 )
 def test_required_node_affinity(terms, admits):
     """As the scheduler's filter reads it: one of the terms, and all that it asks for."""
-    node = NodeRoom({"cpu": 1000}, {ZONE: "a", "gen": "7"}, (), "n0")
+    node = NodeInfo({"cpu": 1000}, {ZONE: "a", "gen": "7"}, (), "n0")
     pod = Shape((("cpu", 1000),), NodeConstraints(terms=terms))
     assert capacity(node, waiting=[pod]).fits(KEY, 1) is admits
 
@@ -368,7 +368,7 @@ def test_a_pod_with_too_many_requirements_counts_as_let_in():
     """The scheduler decides then: to check 20,000 terms for each node would hold the loop."""
     nowhere = tuple(Term((Requirement("pool", "In", (f"p{at}",)),)) for at in range(20_000))
     wanted = NodeConstraints(terms=nowhere)
-    nodes = [NodeRoom({}, {"pool": "a"}, name=f"n{at}") for at in range(500)]
+    nodes = [NodeInfo({}, {"pool": "a"}, name=f"n{at}") for at in range(500)]
     began = time.thread_time()
 
     assert {node.admits(wanted) for node in nodes} == {True}
@@ -380,7 +380,7 @@ def test_a_pod_with_too_many_tolerations_counts_as_tolerating():
     """As with its node affinity."""
     others = tuple(Toleration(f"t{at}", "Exists") for at in range(20_000))
     wanted = NodeConstraints(tolerations=others)
-    nodes = [NodeRoom({}, {}, (Taint("t", "v", "NoSchedule"),))] * 500
+    nodes = [NodeInfo({}, {}, (Taint("t", "v", "NoSchedule"),))] * 500
     began = time.thread_time()
 
     assert {node.admits(wanted) for node in nodes} == {True}
@@ -392,7 +392,7 @@ def test_a_requirement_with_many_values_is_looked_up():
     """A list of hosts is what users write: it is checked, whatever its length."""
     hosts = tuple(f"h{at}" for at in range(50_000))
     wanted = NodeConstraints(terms=(Term((Requirement("host", "In", hosts),)),))
-    nodes = [NodeRoom({}, {"host": f"h{at * 200}"}) for at in range(251)]
+    nodes = [NodeInfo({}, {"host": f"h{at * 200}"}) for at in range(251)]
     began = time.thread_time()
 
     assert [node.admits(wanted) for node in nodes] == [True] * 250 + [False]

@@ -7,11 +7,11 @@ import pytest
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
-    Lift,
     Limits,
     LookUp,
     Refuse,
     SeenPod,
+    Ungate,
 )
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
@@ -44,7 +44,7 @@ def test_the_member_that_completes_a_group_has_it_lifted():
     """At once, without any timer (the proposal's second known limitation)."""
     planner = GangScheduler()
     assert planner.seen(seen("a"), 0.0) == []
-    assert short(planner.seen(seen("b"), 9.0)) == [("Lift", "a"), ("Lift", "b")]
+    assert short(planner.seen(seen("b"), 9.0)) == [("Ungate", "a"), ("Ungate", "b")]
 
 
 def test_the_next_group_waits_until_the_one_before_has_settled():
@@ -57,7 +57,7 @@ def test_the_next_group_waits_until_the_one_before_has_settled():
     assert planner.bind_asked(1, "a1", 0.1) == []
     assert planner.gone("a3", 0.2) == [Refuse(1, "a1", "ns/a has 2 of 3 pods")]
     actions = planner.unschedulable("a2", 0.3)
-    assert short(actions) == [("Lift", "b1"), ("Lift", "b2")]
+    assert short(actions) == [("Ungate", "b1"), ("Ungate", "b2")]
 
 
 def test_a_group_that_does_not_settle_is_passed_after_a_while():
@@ -69,7 +69,7 @@ def test_a_group_that_does_not_settle_is_passed_after_a_while():
     wake = planner.next_wake(0.0)
     assert wake == 5.0
     assert planner.tick(4.9) == []
-    assert short(planner.tick(wake)) == [("Lift", "b1"), ("Lift", "b2")]
+    assert short(planner.tick(wake)) == [("Ungate", "b1"), ("Ungate", "b2")]
 
 
 def test_binds_are_held_until_there_are_enough():
@@ -115,7 +115,7 @@ def test_the_youngest_group_gives_way():
     assert planner.unschedulable("c2", 0.5) == []
     assert short(planner.unschedulable("b2", 1.0)) == [("Refuse", "c1")]
     assert planner.unschedulable("b2", 1.0) == []
-    assert planner.standing(PodGroupKey("ns", "a")).waiting == 1
+    assert planner.gang_status(PodGroupKey("ns", "a")).waiting == 1
     assert short(planner.tick(6.0)) == [("Refuse", "b1")]  # the third has waited for its room
 
 
@@ -176,7 +176,7 @@ def test_replacements_pass_a_complete_group():
     for uid in ("a1", "a2"):
         planner.seen(seen(uid, "a", gated=False, bound=True, minimum=3), 0.0)
     actions = planner.seen(seen("a3", "a", minimum=3), 1.0)
-    assert short(actions) == [("Lift", "a3")]
+    assert short(actions) == [("Ungate", "a3")]
     assert planner.bind_asked(1, "a3", 2.0) == [Bind(1, "a3")]
 
 
@@ -207,7 +207,7 @@ def test_a_gate_that_stays_is_tried_again():
     """The patch failed."""
     planner = GangScheduler()
     planner.seen(seen("a", minimum=1), 0.0)
-    assert short(planner.lift_failed("a", 1.0)) == [("Lift", "a")]
+    assert short(planner.ungate_failed("a", 1.0)) == [("Ungate", "a")]
 
 
 def test_only_so_many_incomplete_groups_are_lifted():
@@ -221,7 +221,7 @@ def test_only_so_many_incomplete_groups_are_lifted():
     assert planner.tick(5.0) == [Refuse(1, "a1", "ns/a found no node for one of its pods")]
     assert planner.tick(30.0) == []
     planner.gone("a1", 31.0)
-    assert [type(each) for each in planner.gone("a2", 31.0)] == [Lift, Lift]
+    assert [type(each) for each in planner.gone("a2", 31.0)] == [Ungate, Ungate]
 
 
 WAITING, OTHER = ["a1"], ["x"]
@@ -323,7 +323,7 @@ def test_a_part_without_gates_does_not_have_the_rest_lifted_first():
     planner.seen(seen("c2", "c", created=3.0), 0.0)
     actions = [*planner.bind_asked(1, "a1", 1.0), *planner.bind_asked(2, "a2", 1.0)]
     actions += [*planner.bind_done("a1", ok=True, now=2.0), *planner.bind_done("a2", ok=True, now=2.0)]  # fmt: skip
-    assert ("Lift", "c2") not in short(actions)
+    assert ("Ungate", "c2") not in short(actions)
 
 
 class NoRoom:
@@ -344,15 +344,15 @@ class NoRoom:
 
 def test_a_group_that_is_to_have_room_made_is_tried_without():
     """Where it was asked for; others stay behind their gates, which can be told."""
-    planner = GangScheduler(Limits(), room=NoRoom())
+    planner = GangScheduler(Limits(), capacity=NoRoom())
     for uid in ("a1", "a2"):
         assert planner.seen(seen(uid, "a"), 0.0) == []
-    assert planner.lacks_room(PodGroupKey("ns", "a"))
-    assert planner.census().groups == {"queued": 1}
-    b = [seen(uid, "b", created=1.0, needs_room=False) for uid in ("b1", "b2")]
+    assert planner.lacks_capacity(PodGroupKey("ns", "a"))
+    assert planner.counts().groups == {"queued": 1}
+    b = [seen(uid, "b", created=1.0, needs_capacity=False) for uid in ("b1", "b2")]
     planner.seen(b[0], 1.0)
-    assert short(planner.seen(b[1], 1.0)) == [("Lift", "b1"), ("Lift", "b2")]
-    assert not planner.lacks_room(PodGroupKey("ns", "b"))
+    assert short(planner.seen(b[1], 1.0)) == [("Ungate", "b1"), ("Ungate", "b2")]
+    assert not planner.lacks_capacity(PodGroupKey("ns", "b"))
 
 
 def test_groups_tried_for_an_autoscaler_take_no_places_of_others():
@@ -361,7 +361,7 @@ def test_groups_tried_for_an_autoscaler_take_no_places_of_others():
     lifted_ = []
     for at, group in enumerate("abc"):
         for nth in "12":
-            pod = seen(f"{group}{nth}", group, created=float(at), needs_room=False)
+            pod = seen(f"{group}{nth}", group, created=float(at), needs_capacity=False)
             lifted_ += short(planner.seen(pod, 0.0))
     for nth in "12":
         planner.seen(seen(f"d{nth}", "d", created=9.0), 0.0)

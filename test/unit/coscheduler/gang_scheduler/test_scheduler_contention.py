@@ -7,7 +7,7 @@ import pytest
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
 from jobsetpy.coscheduler.gang_scheduler.node_rules import (
     NodeConstraints,
-    NodeRoom,
+    NodeInfo,
     Requirement,
     Term,
 )
@@ -37,9 +37,9 @@ class Rig:
 
     def __init__(self, limits=None, **pools):
         self.capacity, self.told = Capacity(), Told()
-        self.planner = GangScheduler(limits, observer=self.told, room=self.capacity)
+        self.planner = GangScheduler(limits, observer=self.told, capacity=self.capacity)
         for pool, cpu in pools.items():
-            self.capacity.node(pool, NodeRoom({"cpu": cpu * MILLI}, {"pool": pool}))
+            self.capacity.node(pool, NodeInfo({"cpu": cpu * MILLI}, {"pool": pool}))
         self.shapes, self.tickets = {}, 0
 
     def group(self, name, size, *, pool="", gated=True, minimum=0, created=0.0, terms=None):
@@ -239,7 +239,7 @@ def test_groups_are_lifted_only_as_far_as_their_binds_can_be_held():
     rig.group("c", 2, created=2.0)
     rig.ask("a0", "a", 0.0)
     rig.ask("a1", "a", 0.0)
-    assert rig.finds_none("a2", 0.0) == [("Lift", "c0"), ("Lift", "c1")]
+    assert rig.finds_none("a2", 0.0) == [("Ungate", "c0"), ("Ungate", "c1")]
 
 
 # -- portions -----------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def test_a_large_group_is_refused_in_portions():
     rig = large(500)
     first = said(rig.planner.tick(1.0))
     assert rest(rig, first, 1.0) == ({"Refuse"}, 499, 100)
-    assert rig.planner.standing(PodGroupKey("ns", "a")).waiting == 0
+    assert rig.planner.gang_status(PodGroupKey("ns", "a")).waiting == 0
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -336,7 +336,7 @@ def test_gang_is_ungated_when_others_name_a_scheduler_that_does_not_run():
     """Each scheduler has places of its own; nothing waits until the other gangs settle."""
     rig = Rig(a=4)
     first = [tiny(rig, name, scheduler="none") for name in "uvwxyz"]
-    assert first[:2] == [[("Lift", "u0")], []]  # they wait for each other
+    assert first[:2] == [[("Ungate", "u0")], []]  # they wait for each other
     assert rig.group("a", 4, created=1.0) == [f"a{at}" for at in range(4)]
 
 
@@ -344,11 +344,11 @@ def test_gang_stays_gated_when_another_controller_holds_back_its_pods():
     """It takes no place; it is ungated as soon as enough of its pods can be placed."""
     rig = Rig(a=4)
     assert [tiny(rig, name, blocked=True) for name in "uvwxyz"] == [[]] * 6
-    assert rig.planner.standing(PodGroupKey("ns", "u")).placeable == 0
+    assert rig.planner.gang_status(PodGroupKey("ns", "u")).placeable == 0
     assert rig.group("a", 2, created=1.0) == ["a0", "a1"]
     for at in range(2):
         rig.ask(f"a{at}", "a", 0.0)
-    assert said(rig.see("u0", 1, gated=True)) == [("Lift", "u0")]
+    assert said(rig.see("u0", 1, gated=True)) == [("Ungate", "u0")]
 
 
 def test_gang_is_ungated_when_more_gangs_than_the_bound_are_refused_for_ever():
@@ -365,7 +365,7 @@ def test_gang_is_ungated_when_more_gangs_than_the_bound_are_refused_for_ever():
         for uid, state in rig.planner.states().items():
             if state.value == "lifted" and uid[0] in names:
                 rig.finds_none(uid, now)
-    assert rig.planner.standing(PodGroupKey("ns", "a")).in_flight
+    assert rig.planner.gang_status(PodGroupKey("ns", "a")).in_flight
 
 
 def test_gang_keeps_its_place_when_its_oldest_pod_is_replaced():
@@ -382,5 +382,5 @@ def test_gang_keeps_its_place_when_its_oldest_pod_is_replaced():
     assert rig.planner.gone("b0", 2.0) == []
     rig.capacity.gone("a0")
     rig.planner.gone("a0", 3.0)
-    rig.planner.room_grew(3.0)
+    rig.planner.capacity_grew(3.0)
     assert [uid for uid, state in rig.planner.states().items() if state.value == "lifted"] == ["b1"]

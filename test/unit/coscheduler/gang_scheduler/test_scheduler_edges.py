@@ -87,20 +87,20 @@ def shown(planner, *uids, **marks):
 def test_groups_are_lifted_when_there_may_be_room_for_them():
     """A younger one that fits passes an older one that does not."""
     room = Room(b=2)
-    planner = GangScheduler(room=room)
-    assert short(shown(planner, "a1", "a2", "b1", "b2")) == [("Lift", "b1"), ("Lift", "b2")]
+    planner = GangScheduler(capacity=room)
+    assert short(shown(planner, "a1", "a2", "b1", "b2")) == [("Ungate", "b1"), ("Ungate", "b2")]
     planner.bind_asked(1, "b1", 1.0)
     planner.bind_asked(2, "b2", 1.0)
-    assert planner.room_grew(2.0) == []
+    assert planner.capacity_grew(2.0) == []
     room.pods["a"] = 2
-    assert short(planner.room_grew(3.0)) == [("Lift", "a1"), ("Lift", "a2")]
+    assert short(planner.capacity_grew(3.0)) == [("Ungate", "a1"), ("Ungate", "a2")]
     room.pods.clear()
-    assert short(shown(planner, "a3")) == [("Lift", "a3")]  # with its group, whatever the room
+    assert short(shown(planner, "a3")) == [("Ungate", "a3")]  # with its group, whatever the room
 
 
 def failed_group(room):
     """A group that was lifted, held one bind, and backs off since the time 1."""
-    planner = GangScheduler(Limits(permit_s=1, permit_per_pod_s=0), room=room)
+    planner = GangScheduler(Limits(permit_s=1, permit_per_pod_s=0), capacity=room)
     shown(planner, "a1", "a2")
     planner.bind_asked(1, "a1", 0.0)
     assert short(planner.tick(1.0)) == [("Refuse", "a1")]
@@ -122,7 +122,7 @@ def test_more_room_ends_a_back_off(at, freed, pods, held):
     room = Room(a=2)
     planner = failed_group(room)
     room.pods["a"] = pods
-    planner.room_grew(at, freed=freed)
+    planner.capacity_grew(at, freed=freed)
     assert (planner.bind_asked(2, "a1", at) == []) is held
 
 
@@ -132,7 +132,7 @@ def test_reservations_that_others_gave_up_end_a_back_off():
     planner.bind_asked(2, "a1", 2.1)
     planner.tick(3.1)  # backs off for two seconds this time
     assert short(planner.bind_asked(3, "a1", 4.5)) == [("Refuse", "a1")]
-    planner.room_grew(4.5, freed=False)
+    planner.capacity_grew(4.5, freed=False)
     assert planner.bind_asked(4, "a1", 4.5) == []
 
 
@@ -152,7 +152,7 @@ def test_reservations_that_others_gave_up_end_a_back_off():
 )
 def test_nothing_is_deleted_for_a_group_in_vain(pods, room, outcome):
     """A regular pod may preempt; a member only if its group can be complete."""
-    planner = GangScheduler(room=Room(a=room))
+    planner = GangScheduler(capacity=Room(a=room))
     shown(planner, *pods, gated=False)
     victims = {"n": ["x"]}
     expected = outcome and Preemption(outcome, victims if outcome == "allowed" else {}, [])
@@ -161,7 +161,7 @@ def test_nothing_is_deleted_for_a_group_in_vain(pods, room, outcome):
 
 def test_a_replacement_in_a_complete_group_may_preempt():
     """What it lacks is one pod, not a group."""
-    planner = GangScheduler(room=Room())
+    planner = GangScheduler(capacity=Room())
     shown(planner, "a1", "a2", gated=False, bound=True)
     shown(planner, "a3", gated=False)
     answer = planner.preempt({"n": ["x"]}, 1.0, preemptor="a3")
@@ -287,7 +287,7 @@ def test_nothing_is_decided_before_all_is_seen():
     planner = GangScheduler(Limits(in_flight=1))
     planner.pause()
     assert shown(planner, "b1", "b2", "a1", "a2") == []
-    assert short(planner.resume(1.0)) == [("Lift", "a1"), ("Lift", "a2")]
+    assert short(planner.resume(1.0)) == [("Ungate", "a1"), ("Ungate", "a2")]
 
 
 # -- odd events ---------------------------------------------------------------------------------
@@ -297,12 +297,12 @@ def test_events_about_pods_that_are_not_known():
     """They are late, and change nothing."""
     planner = GangScheduler()
     assert planner.gone("x", 0.0) == []
-    assert planner.lift_failed("x", 0.0) == []
+    assert planner.ungate_failed("x", 0.0) == []
     assert planner.unschedulable("x", 0.0) == []
     assert planner.bind_cancelled(7, 0.0) == []
     assert planner.bind_done("x", ok=True, now=0.0) == []
     assert planner.seen(seen("x", ended=True), 0.0) == []
-    assert planner.standing(A) is None
+    assert planner.gang_status(A) is None
     assert planner.first_member(A) == ""
     assert planner.disagreements(A) == []
 
@@ -333,7 +333,7 @@ def test_a_pod_that_somebody_else_lifts():
     planner = GangScheduler()
     shown(planner, "a1")
     shown(planner, "a1", gated=False)
-    assert planner.states() == {"a1": PodState.LIFTED}
+    assert planner.states() == {"a1": PodState.UNGATED}
     assert planner.bind_asked(1, "a1", 9.0) == [Refuse(1, "a1", "ns/a has 1 of 2 pods")]
 
 
@@ -342,7 +342,7 @@ def test_a_gate_that_failed_after_the_pod_was_tried_is_off():
     planner = GangScheduler()
     shown(planner, "a1", "a2")
     planner.bind_asked(1, "a1", 0.0)
-    assert planner.lift_failed("a1", 1.0) == []
+    assert planner.ungate_failed("a1", 1.0) == []
     assert planner.states()["a1"] is PodState.WAITING
 
 
@@ -352,9 +352,9 @@ def test_a_group_whose_lifting_failed_waits_while_it_backs_off():
     shown(planner, "a1", "a2", "a3", "a4", minimum=4)
     planner.bind_asked(1, "a1", 0.0)
     planner.tick(1.0)
-    assert planner.lift_failed("a3", 1.1) == []  # and nothing is known of the fourth
+    assert planner.ungate_failed("a3", 1.1) == []  # and nothing is known of the fourth
     assert planner.next_wake(1.2) is not None
-    assert short(planner.tick(2.5)) == [("Lift", "a3")]
+    assert short(planner.tick(2.5)) == [("Ungate", "a3")]
 
 
 def test_a_complete_group_needs_no_timeouts():
@@ -366,7 +366,7 @@ def test_a_complete_group_needs_no_timeouts():
     assert planner.unschedulable("a3", 1.0) == []
     assert planner.bind_done("a1", ok=True, now=1.0) == []
     assert planner.bind_done("a1", ok=True, now=1.0) == []
-    assert planner.standing(A).bound == 2
+    assert planner.gang_status(A).bound == 2
 
 
 # -- what is told -------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_the_observer_is_told_of_each_decision():
     planner.gone("a1", 8.0)
     planner.gone("a2", 8.0)
     calls = [call[0] for call in told.calls if call[0] != "staged"]
-    assert calls == ["lifted", "rejected", "released", "forgotten"]
+    assert calls == ["ungated", "rejected", "released", "forgotten"]
     assert any(Cause.UNSCHEDULABLE in call for call in told.calls)
 
 
@@ -405,8 +405,8 @@ def test_an_observer_that_wants_to_know_nothing():
 def test_a_group_that_goes_while_it_settles():
     """The next one need not wait for it."""
     planner = GangScheduler()
-    assert short(shown(planner, "a1", "b1", minimum=1)) == [("Lift", "a1")]
-    assert short(planner.gone("a1", 1.0)) == [("Lift", "b1")]
+    assert short(shown(planner, "a1", "b1", minimum=1)) == [("Ungate", "a1")]
+    assert short(planner.gone("a1", 1.0)) == [("Ungate", "b1")]
 
 
 def test_a_census_names_every_stage():
@@ -418,7 +418,7 @@ def test_a_census_names_every_stage():
     shown(planner, "c1", "c2", gated=False)  # lifted
     shown(planner, "d1", "d2")  # queued: two are in flight
     shown(planner, "e1")  # incomplete
-    census = planner.census()
+    census = planner.counts()
     assert census.groups == {"bound": 1, "holding": 1, "lifted": 1, "queued": 1, "incomplete": 1}
     assert planner.first_member(A) == "a1"
     assert planner.first_member(PodGroupKey("ns", "other")) == ""
@@ -445,7 +445,7 @@ def test_equal_texts_have_equal_hashes():
 def old_and_young():
     """Two groups of which only the younger one has room, when the older has waited for a minute."""
     room = Room()
-    planner = GangScheduler(Limits(in_flight=1), room=room)
+    planner = GangScheduler(Limits(in_flight=1), capacity=room)
     for uid in ("a0", "a1", "b0", "b1"):
         planner.seen(seen(uid), 0.0)
     assert planner.next_wake(0.0) == 60.0
@@ -457,9 +457,9 @@ def old_and_young():
 def test_a_reservation_lasts_as_long_as_it_was_waited_for():
     """Then others get on for as long; the next one is twice as long."""
     planner, _ = old_and_young()
-    assert planner.room_grew(61.0) == []
+    assert planner.capacity_grew(61.0) == []
     assert planner.next_wake(61.0) == 120.0
-    assert short(planner.tick(120.0)) == [("Lift", "b0"), ("Lift", "b1")]
+    assert short(planner.tick(120.0)) == [("Ungate", "b0"), ("Ungate", "b1")]
     planner.gone("b0", 121.0)
     planner.gone("b1", 121.0)
     assert planner.next_wake(121.0) == 180.0
@@ -470,16 +470,16 @@ def test_a_reservation_lasts_as_long_as_it_was_waited_for():
 def test_a_reservation_ends_with_its_group():
     """Those behind it get on as soon as it is too small."""
     planner, _ = old_and_young()
-    assert short(planner.gone("a0", 61.0)) == [("Lift", "b0"), ("Lift", "b1")]
+    assert short(planner.gone("a0", 61.0)) == [("Ungate", "b0"), ("Ungate", "b1")]
 
 
 def test_a_group_whose_room_is_there_takes_what_is_reserved():
     """First of all that are ready, and then nothing is reserved any more."""
     planner, room = old_and_young()
     room.pods["a"] = 2
-    assert short(planner.room_grew(61.0)) == [("Lift", "a0"), ("Lift", "a1")]
+    assert short(planner.capacity_grew(61.0)) == [("Ungate", "a0"), ("Ungate", "a1")]
     planner.bind_asked(1, "a0", 61.0)
-    assert [uid for kind, uid in short(planner.bind_asked(2, "a1", 61.0)) if kind == "Lift"] == [
+    assert [uid for kind, uid in short(planner.bind_asked(2, "a1", 61.0)) if kind == "Ungate"] == [
         "b0",
         "b1",
     ]
@@ -488,7 +488,7 @@ def test_a_group_whose_room_is_there_takes_what_is_reserved():
 def test_a_group_that_was_refused_leaves_reserved_room():
     """Its gates are off, so its binds are refused instead."""
     room = Room(b=2)
-    planner = GangScheduler(Limits(), room=room)
+    planner = GangScheduler(Limits(), capacity=room)
     for uid in ("b0", "b1"):
         planner.seen(seen(uid), 0.0)
     planner.bind_asked(1, "b0", 0.0)
@@ -497,4 +497,4 @@ def test_a_group_that_was_refused_leaves_reserved_room():
         planner.seen(seen(uid), 0.0)
     planner.tick(60.0)
     (refused,) = planner.bind_asked(2, "b0", 61.0)
-    assert refused.reason == "ns/b leaves room for another group"
+    assert refused.reason == "ns/b leaves capacity to another group"
