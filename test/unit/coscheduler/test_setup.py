@@ -310,7 +310,11 @@ def test_some_groups_at_a_time_are_asked_about_room(lacking):
         info.key: GangStatus(info, 2, 2, 0, 0, in_flight=False, failures=0) for info in infos
     }
     reporter = Reporter(
-        clock, lambda *_: None, lambda _: [], lacks_capacity=lacks_capacity, gang_status=standings.get
+        clock,
+        lambda *_: None,
+        lambda _: [],
+        lacks_capacity=lacks_capacity,
+        gang_status=standings.get,
     )
     for key in keys_:
         reporter.staged(key, "queued")
