@@ -38,6 +38,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/how-to/restart-in-place",
         "docs/how-to/failure-policy",
         "docs/how-to/exit-codes",
+        "docs/how-to/spares",
         "docs/how-to/lost-nodes",
         "docs/how-to/progress",
         "docs/how-to/devices",

@@ -154,14 +154,14 @@ def broken_lift(state, synced, deprecated, _note=0):
     """An agent that lifts its barrier when it should join."""
     seen = epoch_steps.observe(state, synced, deprecated)
     lifts = not seen.restart and seen.barrier[2] >= synced
-    barrier = (*seen.barrier[:3], seen.barrier[3] or lifts, seen.barrier[4])
+    barrier = (*seen.barrier[:3], seen.barrier[3] or lifts, *seen.barrier[4:])
     return seen._replace(lift=seen.lift or lifts, barrier=barrier)
 
 
 def broken_restart(state, synced, deprecated, _note=0):
     """An agent that never restarts."""
     seen = epoch_steps.observe(state, synced, deprecated)
-    return seen._replace(restart=False, barrier=(*seen.barrier[:4], False))
+    return seen._replace(restart=False, barrier=(*seen.barrier[:4], False, False))
 
 
 def broken_count(view, cached, stored, max_restarts, **flags):

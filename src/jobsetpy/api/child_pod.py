@@ -32,9 +32,14 @@ _SHARED_LABELS: Final = (
 _SHARED_ANNOTATIONS: Final = (
     *("epoch", "attempt", "completion_index", "jobset_uid", "exclusive_topology"),
     *("node_selector", "group_attempt", "group_held", "coscheduling_backend"),
-    *("restart_cause", "progress"),
+    *("restart_cause", "progress", "spares", "agent_state"),
 )
-_REPORTS: Final = (("restart_cause", 160), ("progress", 64), ("first_progress", 64))
+_REPORTS: Final = (
+    ("restart_cause", 160),
+    ("progress", 64),
+    ("first_progress", 64),
+    ("agent_state", 16),
+)
 """Reports of agents, and the number of characters kept, plus one that marks a truncated report."""
 
 
@@ -85,6 +90,8 @@ class ChildPodAnnotations:
     restart_cause: str | None = field(default=None, name=keys.RESTART_CAUSE_ANNOTATION)
     progress: str | None = field(default=None, name=keys.PROGRESS_ANNOTATION)
     first_progress: str | None = field(default=None, name=keys.FIRST_PROGRESS_ANNOTATION)
+    spares: str = field(default="", name=keys.IN_PLACE_SPARES_ANNOTATION)
+    agent_state: str = field(default="", name=keys.AGENT_STATE_ANNOTATION)
     completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
     jobset_uid: str = field(default="", name=keys.JOBSET_UID)
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
@@ -321,6 +328,8 @@ class ChildPodStatus:
         at_barrier: true if the init container of the startup group (KEP-498) has started.
         started: true if all ordinary containers have started at least once.
         leaving: reason why the pod, which may be healthy, has to leave its node; usually "".
+        pod_ip: address of the pod; "" in a cached pod whose Job has no spares: :class:`ChildPod`
+            drops it.
         conditions: empty once decoded, as are ``init_container_statuses`` and
             ``container_statuses``.
     """
@@ -334,6 +343,7 @@ class ChildPodStatus:
     at_barrier: bool = False
     started: bool = False
     leaving: str = ""
+    pod_ip: str = field(default="", name="podIP")
     conditions: tuple[_PodCondition, ...] = ()
     init_container_statuses: tuple[_ContainerStatus, ...] = ()
     container_statuses: tuple[_ContainerStatus, ...] = ()
@@ -416,6 +426,8 @@ class ChildPod:
     def __attrs_post_init__(self) -> None:
         """Reduce selector and gates to the part that exclusive placement reads, shared by pods."""
         spec = self.spec
+        if self.status.pod_ip and not self.metadata.annotations.spares:
+            object.__setattr__(self.status, "pod_ip", "")
         if spec.node_selector is None and not spec.scheduling_gates:
             return
         topology = self.metadata.annotations.placed_topology

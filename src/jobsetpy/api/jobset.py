@@ -52,6 +52,7 @@ __all__ = [
     "RetentionPolicy",
     "StartupPolicy",
     "SuccessPolicy",
+    "TakenSeat",
     "VolumeClaimPolicy",
 ]
 
@@ -407,6 +408,22 @@ class ReplicatedJobStatus:
 
 
 @wire
+class TakenSeat:
+    """Seat of a Job's worker that is held by another pod than that with its completion index."""
+
+    job: str = field(default="", required=True, description="Name of the Job.")
+    seat: int = field(
+        default=0, required=True, minimum=0, description="The completion index whose work it does."
+    )
+    pod: str = field(default="", required=True, description="Name of the pod that holds it.")
+    pod_uid: str = field(
+        default="", name="podUID", required=True, description="The UID of that pod."
+    )
+    pod_index: int = field(default=0, minimum=0, description="The pod's own completion index.")
+    address: str = field(default="", description="The pod's IP address.")
+
+
+@wire
 class InPlaceRestartStatus:
     """Restarts in place, and how epochs are charged to ``maxRestarts``.
 
@@ -474,6 +491,22 @@ class InPlaceRestartStatus:
         description=(
             "Value of the annotation jobset.sigs.k8s.io/restart-in-place that has been served: the "
             "present workers were started after it was set."
+        ),
+    )
+    ready_spares: int | None = field(
+        default=None,
+        minimum=0,
+        description=(
+            "Number of spares that could take a seat immediately; absent without the annotation "
+            "jobset.sigs.k8s.io/in-place-restart-spares."
+        ),
+    )
+    taken_seats: tuple[TakenSeat, ...] = field(
+        default=(),
+        atomic=True,
+        description=(
+            "Seats held by other pods than those with their completion indexes, as of syncedEpoch. "
+            "All others are held by the pods with their indexes."
         ),
     )
     crash_times: tuple[datetime, ...] = field(
@@ -564,6 +597,9 @@ class RestartRecord:
     )
     last_pod: str = field(default="", description="In place: the pod that came last.")
     last_node: str = field(default="", description="The node of that pod.")
+    seats_taken: int = field(
+        default=0, description="In place: number of seats that spares have taken over with it."
+    )
     outcome: str = field(
         default="",
         enum=("", "Completed", "Interrupted"),

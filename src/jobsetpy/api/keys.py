@@ -84,6 +84,11 @@ AFTER_SUCCESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-after-suc
 """On a JobSet, ``Continue`` or ``Recreate``: restart of workers of which a pod has succeeded."""
 MAX_WITHOUT_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-max-without-progress"
 """On a JobSet: number of consecutive restarts without a new step after which the JobSet fails."""
+IN_PLACE_SPARES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-spares"
+"""Number of pods of each Job that wait as spares; the manager sets it on Jobs and pods."""
+AGENT_STATE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-state"
+"""State of a supervisor in a pod of a Job with spares, written by the agent: ``parked`` and
+``ready`` without a seat, ``saving=SECONDS`` while its worker uses its grace period."""
 RESTART_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-in-place"
 """On a JobSet: any new value restarts its workers in place once, without being counted."""
 LOST_NODE_DEADLINE_ANNOTATION: Final = "jobset.sigs.k8s.io/lost-node-deadline"
@@ -177,7 +182,10 @@ SUSPENDED_CONDITION: Final = "Suspended"
 RESTARTING_CONDITION: Final = "RestartingJobSet"
 RESTARTING_IN_PLACE_CONDITION: Final = "RestartingInPlace"
 BARRIER_STALLED_CONDITION: Final = "BarrierStalled"
-IN_PLACE_CONDITIONS: Final = frozenset({RESTARTING_IN_PLACE_CONDITION, BARRIER_STALLED_CONDITION})
+SPARES_EXHAUSTED_CONDITION: Final = "SparesExhausted"
+IN_PLACE_CONDITIONS: Final = frozenset(
+    {RESTARTING_IN_PLACE_CONDITION, BARRIER_STALLED_CONDITION, SPARES_EXHAUSTED_CONDITION}
+)
 """Conditions set only by the restart in place reconciler; other reconcilers ignore them."""
 PODS_REFUSED_CONDITION: Final = "PodsRefused"
 PODS_REFUSED_REASON: Final = "FailedCreate"
@@ -235,6 +243,9 @@ JOB_HELD_REASON: Final = "JobHeldByFinalizers"
 NO_PROGRESS_REASON: Final = "NoProgress"
 JOB_REMADE_REASON: Final = "JobRemade"
 BARRIER_LIFTED_REASON: Final = "BarrierLifted"
+SEAT_TAKEN_REASON: Final = "SeatTaken"
+NO_READY_SPARE_REASON: Final = "NoReadySpare"
+SPARES_READY_REASON: Final = "SparesReady"
 PODS_MISSING_REASON: Final = "PodsMissing"
 PODS_SUCCEEDED_REASON: Final = "PodsSucceeded"
 RESTART_BACKOFF_REASON: Final = "RestartBackoff"

@@ -31,11 +31,21 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
 
 
+class TakenSeat(msgspec.Struct, frozen=True, rename={"pod_uid": "podUID"}):
+    """One of ``status.inPlaceRestart.takenSeats``."""
+
+    job: str = ""
+    seat: int = 0
+    pod_uid: str = ""
+
+
 class InPlaceRestart(msgspec.Struct, frozen=True, rename="camel"):
     """``status.inPlaceRestart``."""
 
     restarts: int = 0
     uncounted_epochs: int = 0
+    ready_spares: int | None = None
+    taken_seats: tuple[TakenSeat, ...] = ()
 
 
 class ReplicatedJobStatus(msgspec.Struct, frozen=True, rename="camel"):

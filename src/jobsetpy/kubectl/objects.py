@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -11,6 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.model import InPlaceRestart, JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier_state import (
+    holds_seat,
     is_waiting,
     next_epoch,
     parse_epoch,
@@ -19,6 +20,9 @@ from jobsetpy.reconcilers.rules import restart_budget
 
 Json = Mapping[str, Any]
 T = TypeVar("T")
+
+PARKED: Final = -1
+"""In place of a pod's seat if it has none."""
 
 
 def typed(cls: type[T], data: Json) -> T:
@@ -80,7 +84,16 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
         }
     if in_place:
         out["epoch"] = {"synced": status.synced_epoch, "deprecated": status.deprecated_epoch}
-        out["barrier"] = _barrier(model, [pod for each in of_jobs.values() for pod in each], jobset)
+        working = [
+            pod
+            for job in mine
+            for pod in of_jobs.get(job["metadata"]["uid"], ())
+            if _seat(job, pod, done) != PARKED
+        ]
+        out["barrier"] = _barrier(model, working, jobset)
+        spares = sum(_spares(job) or 0 for job in mine)
+        if spares:
+            out["spares"] = {"ready": done.ready_spares or 0, "of": spares}
     out["conditions"] = [
         {key: each.get(key) for key in ("type", "reason", "message", "lastTransitionTime")}
         for each in jobset.get("status", {}).get("conditions") or ()
@@ -91,7 +104,7 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
             "name": item.name,
             "replicas": item.replicas,
             "jobs": [
-                _job(job, of_jobs.get(job["metadata"]["uid"], []))
+                _job(job, of_jobs.get(job["metadata"]["uid"], []), done)
                 for job in mine
                 if job["metadata"].get("labels", {}).get(keys.REPLICATED_JOB_NAME) == item.name
             ],
@@ -144,7 +157,29 @@ def _closed_since(jobset: Json) -> Any:
     return jobset["metadata"].get("creationTimestamp")
 
 
-def _job(job: Json, pods: list[Json]) -> dict[str, Any]:
+def _spares(job: Json) -> int | None:
+    """Number of spares of a Job; ``None`` if its JobSet has none."""
+    return _number(job, keys.IN_PLACE_SPARES_ANNOTATION)
+
+
+def _number(each: Json, annotation: str) -> int | None:
+    text = (each["metadata"].get("annotations") or {}).get(annotation, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else None
+
+
+def _seat(job: Json, pod: Json, done: InPlaceRestart) -> int | None:
+    """Seat of a pod, ``PARKED`` if it has none; ``None`` where the JobSet has no spares."""
+    spares, index = _spares(job), _number(pod, keys.COMPLETION_INDEX_ANNOTATION)
+    if spares is None or index is None:
+        return None
+    name, uid = job["metadata"]["name"], pod["metadata"]["uid"]
+    taken = {one.seat: one.pod_uid for one in done.taken_seats if one.job == name}
+    if not holds_seat(uid, index, job.get("spec", {}).get("parallelism", 1) - spares, taken):
+        return PARKED
+    return next((seat for seat, holder in taken.items() if holder == uid), index)
+
+
+def _job(job: Json, pods: list[Json], done: InPlaceRestart) -> dict[str, Any]:
     status = job.get("status", {})
     word = "Running"
     for each in status.get("conditions") or ():
@@ -158,11 +193,11 @@ def _job(job: Json, pods: list[Json]) -> dict[str, Any]:
         "ready": status.get("ready") or 0,
         "succeeded": status.get("succeeded") or 0,
         "parallelism": job.get("spec", {}).get("parallelism", 1),
-        "pods": [_pod(pod) for pod in pods],
+        "pods": [_pod(pod, _seat(job, pod, done)) for pod in pods],
     }
 
 
-def _pod(pod: Json) -> dict[str, Any]:
+def _pod(pod: Json, seat: int | None) -> dict[str, Any]:
     status = pod.get("status", {})
     containers = status.get("containerStatuses") or ()
     ready = any(
@@ -178,6 +213,11 @@ def _pod(pod: Json) -> dict[str, Any]:
     epoch = _epoch(pod)
     if epoch > 0:
         out["epoch"] = epoch
+    if seat == PARKED:
+        notes = pod["metadata"].get("annotations") or {}
+        out["spare"] = notes.get(keys.AGENT_STATE_ANNOTATION) or "starting"
+    elif seat is not None:
+        out["seat"] = seat
     waiting = _waiting(pod)
     if waiting:
         out["waiting"] = waiting

@@ -153,6 +153,10 @@ def _lines(found: dict[str, Any], now: datetime) -> list[Branch]:
             closed = paint(f"barrier of epoch {barrier['epoch']} is closed", "yellow")
             text = f"{len(late)} {'pod' if len(late) == 1 else 'pods'} to come"
             lines.append(Branch(f"{closed} for {since}, {text}", _late(late)))
+    spares = found.get("spares")
+    if spares is not None:
+        text = f"spares: {spares['ready']} of {spares['of']} ready"
+        lines.append(Branch(text if spares["ready"] else paint(text, "yellow"), []))
     lines += [
         Branch(f"{each['type']}: {clean(each['message'] or '')}", [])
         for each in found["conditions"]
@@ -185,6 +189,10 @@ def _pod(pod: dict[str, Any]) -> str:
         parts.append(paint(clean(pod["waiting"]), "yellow"))
     if "epoch" in pod:
         parts.append(f"epoch {pod['epoch']}")
+    if "spare" in pod:
+        parts.append(f"spare, {clean(pod['spare'])}")
+    elif "seat" in pod:
+        parts.append(f"seat {pod['seat']}")
     if pod["restarts"]:
         parts.append(f"{pod['restarts']} restarts")
     parts.append(paint(pod["node"] or "no node", "dim"))

@@ -34,8 +34,10 @@ RANKS_HAVE = "SHARED=/shared"
 START_LIMIT_S = 180.0
 
 
-def manifest(name: str, framework: str, mode: str, pods: int, shared: Path) -> dict[str, Any]:
-    """The training as a JobSet."""
+def manifest(
+    name: str, framework: str, mode: str, pods: int, shared: Path, spares: int = 0
+) -> dict[str, Any]:
+    """The training as a JobSet; spares are pods in addition to ``pods``."""
     host = f"{name}-w-0-0.{name}"
     program = f"/training/training_{framework}.py"
     command = ["python3", program]
@@ -59,6 +61,8 @@ def manifest(name: str, framework: str, mode: str, pods: int, shared: Path) -> d
     if mode == "standby":
         notes[keys.IN_PLACE_PRELOAD_ANNOTATION] = PRELOADED[framework]
         notes[keys.IN_PLACE_STANDBY_DELAY_ANNOTATION] = "1"
+    if spares:
+        notes[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
     if mode in {"sidecar", *SUPERVISED}:
         notes[keys.IN_PLACE_AGENT_ANNOTATION] = "sidecar" if mode == "sidecar" else "supervisor"
     if mode == "torchrun":
@@ -85,8 +89,8 @@ def manifest(name: str, framework: str, mode: str, pods: int, shared: Path) -> d
     }
     job: dict[str, Any] = {
         "completionMode": "Indexed",
-        "parallelism": pods,
-        "completions": pods,
+        "parallelism": pods + spares,
+        "completions": pods + spares,
         "template": {"spec": pod},
     }
     policy: dict[str, Any] = {"maxRestarts": 1000}

@@ -415,11 +415,21 @@ class Seen(NamedTuple):
     restart: bool = False
 
 
-def _barrier(state: tuple[Any, ...], note: int = 0) -> Barrier:
+def state_of(barrier: Barrier) -> tuple[Any, ...]:
+    """State of a barrier, as of :func:`barrier_of`."""
+    return (
+        barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over,
+        barrier._replaced,
+    )  # fmt: skip
+
+
+def barrier_of(state: tuple[Any, ...], note: int = 0) -> Barrier:
+    """A barrier in a state; a new one if that is ``()``."""
     barrier = Barrier(uid="js-uid", arrived=("js-uid" if note else "", note))
     if state:
         (
-            barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over
+            barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over,
+            barrier._replaced,
         ) = state  # fmt: skip
     return barrier
 
@@ -434,10 +444,7 @@ def _seen(barrier: Barrier, actions: list[Any]) -> Seen:
                 lift = True
             case Restart():
                 restart = True
-    state = (
-        barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over
-    )  # fmt: skip
-    return Seen(state, patch, lift, restart)
+    return Seen(state_of(barrier), patch, lift, restart)
 
 
 @cache
@@ -446,14 +453,14 @@ def observe(state: tuple[Any, ...], synced: int, deprecated: int, note: int = 0)
 
     ``note`` is the epoch that the run before has left to it.
     """
-    barrier = _barrier(state, note)
+    barrier = barrier_of(state, note)
     return _seen(barrier, barrier.observe("js-uid", synced, deprecated))
 
 
 @cache
 def next_round(state: tuple[Any, ...]) -> Seen:
     """A supervisor's worker is gone."""
-    barrier = _barrier(state)
+    barrier = barrier_of(state)
     return _seen(barrier, barrier.next_round())
 
 

@@ -61,7 +61,8 @@ class Barrier:
     """State of one agent in the restart protocol; it holds at most one epoch at a time.
 
     All methods are synchronous and return the actions to take, in order. Each ``PatchEpoch``,
-    ``Lift`` and ``Restart`` is returned once per round, so the caller need not de-duplicate.
+    ``Lift`` and ``Restart`` is returned once per round, so the caller need not de-duplicate; only a
+    ``Restart`` of a pod that turns out to be ``replaced`` later is returned again.
 
     Args:
         uid: UID of the JobSet that owns this pod; "" if unknown, then the UID of the first JobSet
@@ -72,7 +73,8 @@ class Barrier:
     """
 
     __slots__ = (
-        *("_arrived", "_deprecated", "_epoch", "_foreign", "_lifted", "_over", "_synced", "_uid"),
+        *("_arrived", "_deprecated", "_epoch", "_foreign", "_lifted", "_over", "_replaced"),
+        *("_synced", "_uid"),
     )
 
     def __init__(self, *, uid: str = "", arrived: tuple[str, int] = ("", 0)) -> None:
@@ -84,6 +86,7 @@ class Barrier:
         self._epoch = 0
         self._lifted = False
         self._over = False
+        self._replaced = False
 
     @property
     def uid(self) -> str:
@@ -129,11 +132,12 @@ class Barrier:
                 self._epoch, self._lifted = self._synced, True
                 return [Lift(self._epoch)]
             return self._join()
-        if self._over:
+        replaced = self._epoch < synced
+        if self._over and not (replaced and not self._replaced):
             return []
         if self._epoch < max(synced, deprecated + 1):
-            self._over = True
-            return [Restart(self._epoch, deprecated, replaced=self._epoch < synced)]
+            self._over, self._replaced = True, replaced
+            return [Restart(self._epoch, deprecated, replaced=replaced)]
         if not self._lifted and self._epoch == synced:
             self._lifted = True
             return [Lift(self._epoch)]
@@ -156,7 +160,7 @@ class Barrier:
         while the barrier was lifted. The new epoch is higher than every earlier one.
         """
         self._lifted = False
-        self._over = False
+        self._over = self._replaced = False
         return self._join()
 
     def _join(self) -> list[Action]:

@@ -93,6 +93,7 @@ class EpochReporter:
         self._sleep = sleep
         self._wanted = 0
         self._about = _NOTHING
+        self._untold = False
         self._stored = 0
         self._asked_at = -inf
         self._took_s = 0.0
@@ -134,6 +135,13 @@ class EpochReporter:
             self._lift = None
             self._wake.set()
 
+    def tell(self, about: Mapping[str, str | None]) -> None:
+        """Request that annotations are stored with the current epoch, once there is one."""
+        self._about = {**self._about, **about}
+        if self._wanted:
+            self._untold = True
+            self._wake.set()
+
     def when_confirmed(self, epoch: int, lift: Callable[[], None]) -> None:
         """Call ``lift`` once it is certain that the pod exists, at ``epoch``, and stays.
 
@@ -171,17 +179,23 @@ class EpochReporter:
         """Retry until the reported epoch is stored."""
         soon = Backoff(base=0.1, cap=30.0, rand=self._rand)
         late = Backoff(base=2.0, cap=60.0, rand=self._rand)
-        while self._stored < self._wanted or (self._lift is not None and not self._leaving):
-            if self._stored >= self._wanted:
+        while (
+            self._stored < self._wanted
+            or self._untold
+            or (self._lift is not None and not self._leaving)
+        ):
+            if self._stored >= self._wanted and not self._untold:
                 # A confirmation. If the server is slow, the whole group must not ask
                 # simultaneously.
                 wait = self._took_s * self._rand()
                 self._log("confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3))
                 await self._sleep(wait)
             epoch, asked_at = self._wanted, asyncio.get_running_loop().time()
+            untold, self._untold = self._untold, False
             try:
                 pod = await self._patch(epoch)
             except JobSetPyError as error:
+                self._untold = self._untold or untold
                 retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
                 if isinstance(error, (ForbiddenError, InvalidError)) and any(self._about.values()):
                     # An admission policy may be older than this agent and not allow them.

@@ -12,7 +12,7 @@ from typing import Final, assert_never
 from jobsetpy.agent.protocol.barrier import Action, Barrier
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import Settings
-from jobsetpy.agent.protocol.wire_types import JobSet
+from jobsetpy.agent.protocol.wire_types import JobSet, JobSetStatus
 from jobsetpy.client import Client, H11Transport
 from jobsetpy.errors import ForbiddenError, UnauthorizedError
 from jobsetpy.informers._events import (
@@ -64,6 +64,7 @@ class Follower:
         act: executes the barrier's actions; synchronous.
         may_outlive_pod: returns True if the pod may be deleted while the agent continues to run.
             Its token, which is bound to it, is then refused, and the JobSet cannot be read.
+        on_status: called with each state of the pod's own JobSet before the barrier processes it.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class Follower:
         log: Log,
         act: Callable[[Action], None],
         may_outlive_pod: Callable[[], bool],
+        on_status: Callable[[JobSetStatus], None] = lambda _status: None,
     ) -> None:
+        self._on_status = on_status
         self._may_be_given_up = may_outlive_pod
         self._barrier = barrier
         self._log = log
@@ -152,6 +155,8 @@ class Follower:
         self._present = True
         status = jobset.status
         joined = bool(self._barrier.epoch)
+        if self._barrier.uid in {"", jobset.metadata.uid}:
+            self._on_status(status)
         for action in self._barrier.observe(
             jobset.metadata.uid, status.synced_epoch, status.deprecated_epoch
         ):

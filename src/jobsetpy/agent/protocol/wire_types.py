@@ -44,11 +44,30 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
     failure_policy: FailurePolicy | None = None
 
 
+class TakenSeat(msgspec.Struct, frozen=True, rename={"pod_uid": "podUID"}):
+    """Seat that is held by another pod than that with its completion index."""
+
+    job: str
+    seat: int
+    pod_uid: str
+    address: str = ""
+
+
+class InPlaceRestart(msgspec.Struct, frozen=True, rename="camel"):
+    """``status.inPlaceRestart`` of a JobSet."""
+
+    taken_seats: tuple[TakenSeat, ...] = ()
+
+
+_NO_RECORD = InPlaceRestart()
+
+
 class JobSetStatus(msgspec.Struct, frozen=True, rename="camel"):
     """``status`` of a JobSet; an epoch that is not set reads as 0."""
 
     synced_epoch: int = 0
     deprecated_epoch: int = 0
+    in_place_restart: InPlaceRestart = _NO_RECORD
 
 
 class JobSet(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
@@ -36,6 +37,7 @@ from jobsetpy.agent.protocol.settings import (
     load,
 )
 from jobsetpy.agent.protocol.signals import leave_on_signals
+from jobsetpy.agent.protocol.wire_types import JobSetStatus, TakenSeat
 from jobsetpy.agent.supervisor.processes import (
     Processes,
     exec_command,
@@ -48,6 +50,15 @@ from jobsetpy.agent.supervisor.progress import (
     ProgressRules,
     load_progress_rules,
     progress_file,
+)
+from jobsetpy.agent.supervisor.seat import (
+    ENDING_S,
+    PARKED,
+    READY,
+    SAVING,
+    SAVING_AFTER_S,
+    SeatEnvirons,
+    load_place,
 )
 from jobsetpy.agent.supervisor.worker_rules import (
     ArmGrace,
@@ -103,6 +114,8 @@ class Supervisor:
         standby: the user's settings for standby processes; ``None`` for none.
         group: startup group that the first start also waits for (KEP-498).
         health: the user's check of the machine before each epoch; ``None`` for none.
+        seats: environments by seat, in a JobSet with spares; ``environs`` are then those of a
+            parked pod.
     """
 
     def __init__(  # noqa: PLR0913 - each of them a value of its own
@@ -119,8 +132,13 @@ class Supervisor:
         standby: StandbyRules | None = None,
         group: GroupWait | None = None,
         health: HealthRules | None = None,
+        seats: SeatEnvirons | None = None,
     ) -> None:
         self._group = group
+        self._seats = seats
+        self._taken: tuple[TakenSeat, ...] = ()
+        self._parked = False
+        self._saves: asyncio.TimerHandle | None = None
         self._environs = environs
         self._with_port = with_port
         self._lifted = 0
@@ -138,8 +156,10 @@ class Supervisor:
             log=log,
             act=self._apply_action,
             may_outlive_pod=lambda: self._reporter.may_outlive_pod,
+            on_status=self._see_status,
         )
         self._worker = Worker(rules)
+        self._grace_s = rules.grace_s
         self._progress = Progress(progress, log=log, on_hung=self._hung)
         self._cause: str | None = None
         self._said = ""
@@ -198,11 +218,19 @@ class Supervisor:
         match action:
             case PatchEpoch(epoch):
                 self._log("joining", epoch=epoch)
-                report = partial(self._reporter.report, epoch, self._last_run())
+                last_run = self._last_run()
+
+                def report() -> None:
+                    self._reporter.report(epoch, last_run | self._waits())
+
                 if self._health is None:
                     report()
                 else:
                     self._health.when_fit(report)
+            case Lift(epoch) if not self._take_seat():
+                self._log("parked: the pod has no seat", epoch=epoch)
+                for step in self._barrier.next_round():
+                    self._apply_action(step)
             case Lift(epoch):
                 lift = partial(self._reporter.when_confirmed, epoch, partial(self._lift, epoch))
                 if self._health is None:
@@ -228,6 +256,66 @@ class Supervisor:
             case _:
                 assert_never(action)
 
+    # ---- seats, in a JobSet with spares ----------------------------------------------------------
+
+    def _see_status(self, status: JobSetStatus) -> None:
+        self._taken = status.in_place_restart.taken_seats
+
+    def _take_seat(self) -> bool:
+        """Prepare for the worker of the pod's seat; return False if it has none."""
+        if self._seats is None:
+            return True
+        seat = self._seats.place.seat(self._taken)
+        if seat is None:
+            return False
+        self._parked = False
+        if seat != self._seats.place.index:
+            self._log("the pod takes another seat", seat=seat, index=self._seats.place.index)
+        self._use(self._seats.of(seat, self._taken))
+        return True
+
+    def _use(self, environs: Sequence[Mapping[bytes, bytes]]) -> None:
+        self._environs = environs
+        if self._standbys is not None:
+            self._standbys.use(environs)
+
+    def _waits(self) -> dict[str, str | None]:
+        """Return the annotation about the pod's seat; a parked pod prepares a standby process."""
+        if self._seats is None:
+            return {}
+        self._forget_saving()
+        self._parked = self._seats.place.seat(self._taken) is None
+        if not self._parked:
+            return {keys.AGENT_STATE_ANNOTATION: None}
+        self._use(self._seats.parked)
+        if self._standbys is not None:
+            self._standbys.parked()
+        return {keys.AGENT_STATE_ANNOTATION: self._state()}
+
+    def _state(self) -> str:
+        return READY if self._standbys is None or self._standbys.ready else PARKED
+
+    def _standby_ready(self) -> None:
+        if self._parked:
+            self._reporter.tell({keys.AGENT_STATE_ANNOTATION: self._state()})
+
+    def _report_saving(self, seconds: float) -> None:
+        """Report, in a moment, that the worker uses its grace period, so that it keeps its seat."""
+        if self._seats is None or self._saves is not None:
+            return
+
+        def report() -> None:
+            if self._worker.phase in {Phase.STOPPING, Phase.ENDING} and self._processes.running:
+                text = f"{SAVING}{ceil(seconds)}"
+                self._reporter.tell({keys.AGENT_STATE_ANNOTATION: text})
+
+        self._saves = asyncio.get_running_loop().call_later(SAVING_AFTER_S, report)
+
+    def _forget_saving(self) -> None:
+        if self._saves is not None:
+            self._saves.cancel()
+            self._saves = None
+
     def _last_run(self) -> dict[str, str | None]:
         """Return the annotations about the last run, which are stored with the next epoch."""
         cause, self._cause = self._cause, None
@@ -247,6 +335,8 @@ class Supervisor:
                     self._processes.send(number)
                 case ArmGrace(seconds):
                     self._disarm()
+                    if self._worker.phase is Phase.STOPPING:
+                        self._report_saving(seconds)
                     loop = asyncio.get_running_loop()
                     self._grace = loop.call_later(seconds, self._grace_over)
                 case KillAll():
@@ -274,10 +364,15 @@ class Supervisor:
         from jobsetpy.agent.supervisor.standby.process import Standbys  # most pods have none
 
         def worker_runs() -> bool:
-            return self._worker.phase is Phase.RUNNING
+            return self._worker.phase is Phase.RUNNING or self._parked
 
         return Standbys(
-            self._processes, self._environs, rules, log=self._log, worker_runs=worker_runs
+            self._processes,
+            self._environs,
+            rules,
+            log=self._log,
+            worker_runs=worker_runs,
+            on_ready=self._standby_ready,
         )
 
     def _make_health(self, rules: HealthRules) -> Health:
@@ -410,7 +505,10 @@ class Supervisor:
 
     def _signalled(self, number: int) -> None:
         self._do(self._worker.signalled(number))
-        if self._worker.phase is Phase.ENDING and self._standbys is not None:
+        if self._worker.phase is not Phase.ENDING:
+            return
+        self._report_saving(max(ENDING_S, self._grace_s))
+        if self._standbys is not None:
             self._standbys.close()
 
     def _disarm(self) -> None:
@@ -524,7 +622,11 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         progress = load_progress_rules(environ, _progress_file(settings))
         common = workers_environ(original_environ())
         common[VARIABLE.encode()] = os.fsencode(progress.file)
-        environs = worker_environs(common, environ, rules.processes)
+        place = load_place(environ)
+        seats = None if place is None else SeatEnvirons(place, common, environ, rules.processes)
+        environs = (
+            worker_environs(common, environ, rules.processes) if seats is None else seats.parked
+        )
         with_port = sets_master_port(common, environ)
         health = _health_rules(environ)
         client = connect(settings)
@@ -544,5 +646,6 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         standby=standby,
         group=group,
         health=health,
+        seats=seats,
     )
     return asyncio.run(supervisor.run())

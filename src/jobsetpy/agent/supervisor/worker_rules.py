@@ -139,9 +139,11 @@ class Worker:
         """
         if self.phase is Phase.WAITING:
             return [JoinNext()]
-        if self.phase is Phase.HUNG and replaced:
+        if replaced and self.phase in {Phase.HUNG, Phase.STOPPING}:
             self.phase = Phase.CLEARING
             return [KillAll()]
+        if replaced and self.phase is Phase.ENDING:
+            return [KillAll()]  # the pod ends nevertheless
         if self.phase is not Phase.RUNNING:
             return []
         if replaced:

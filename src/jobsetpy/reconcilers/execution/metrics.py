@@ -140,6 +140,16 @@ _in_place_seconds = REGISTRY.histogram(
 _in_place_missing = REGISTRY.gauge(
     "jobset_in_place_restart_missing_pods", "Pods that barriers wait for, over all JobSets"
 )
+_ready_spares = REGISTRY.gauge(
+    "jobset_in_place_restart_ready_spares", "Spares that could take a seat, over all JobSets"
+)
+_exhausted_jobs = REGISTRY.gauge(
+    "jobset_in_place_restart_jobs_without_spare",
+    "Jobs with spares of which none is ready, over all JobSets",
+)
+_seats_taken = REGISTRY.counter(
+    "jobset_in_place_restart_seats_taken_total", "Seats of lost pods that spares have taken over"
+)
 _in_place_stalled = REGISTRY.gauge(
     "jobset_in_place_restarts_stalled",
     "JobSets whose barrier has been closed for longer than inPlaceRestart.stalledAfter",
@@ -366,6 +376,17 @@ def in_place_missing_pods(count: int) -> None:
 def in_place_stalled(count: int) -> None:
     """Set the number of stalled barriers."""
     _in_place_stalled.set(count)
+
+
+def in_place_spares(ready: int, exhausted: int) -> None:
+    """Set the numbers of ready spares, and of Jobs that should have one and have none."""
+    _ready_spares.set(ready)
+    _exhausted_jobs.set(exhausted)
+
+
+def in_place_seats_taken(count: int) -> None:
+    """Count seats that spares have taken over."""
+    _seats_taken.inc(count)
 
 
 def jobset_ready(seconds: float) -> None:

@@ -33,6 +33,7 @@ from jobsetpy.reconcilers.rules.names import (
     namespaced_job,
     subdomain,
 )
+from jobsetpy.reconcilers.rules.spares import has_spares, spares_of, success_policy
 from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
 
 GENERATED_KEYS: Final = frozenset(
@@ -55,6 +56,7 @@ GENERATED_KEYS: Final = frozenset(
         keys.NODE_SELECTOR_ANNOTATION,
         keys.COSCHEDULING_BACKEND_ANNOTATION,
         keys.LOST_NODE_DEADLINE_ANNOTATION,
+        keys.IN_PLACE_SPARES_ANNOTATION,
         *group_scheduling.ANNOTATIONS,
     }
 )
@@ -173,9 +175,15 @@ class JobTemplateBuilder:
         self._pod_spec = pod_spec
         self._pod_meta = pod_meta
         self._pod_template = pod_template
+        spares = spares_of(jobset, replicated)
+        for notes in (self._job_annotations, self._pod_annotations):
+            notes.pop(keys.IN_PLACE_SPARES_ANNOTATION, None)
+            if has_spares(jobset):
+                notes[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
         self._spec = {
             **job_spec,
             **job_fields(job_spec, lost_node_deadline_s),
+            **success_policy(job_spec, spares),
             "suspend": jobset.spec.suspend is True,
         }
         # The TTL would delete a finished Job; it would be missing, created again and run again.

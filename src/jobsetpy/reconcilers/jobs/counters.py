@@ -15,12 +15,13 @@ from jobsetpy.reconcilers.rules.membership import (
     pods_of,
     replicated_job_of,
 )
+from jobsetpy.reconcilers.rules.spares import seats_of_job
 
 
 def is_ready(job: Job) -> bool:
-    """Return whether the Job has as many ready or succeeded pods as it can have."""
+    """Return whether the Job has as many ready or succeeded pods as it can have, without spares."""
     spec, status = job.spec, job.status
-    pods = 1 if spec.parallelism is None else spec.parallelism
+    pods = seats_of_job(job)
     if spec.completions is not None and spec.completions < pods:
         pods = spec.completions
     return status.succeeded + (status.ready or 0) >= pods

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 import attrs
@@ -10,14 +10,18 @@ import attrs
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier_state import holds_seat
 from jobsetpy.reconcilers.restart_in_place.decision import (
     expected_pods,
     leaves_jobs_failed,
     parse_report,
 )
+from jobsetpy.reconcilers.restart_in_place.epoch_charges import record_of
 from jobsetpy.reconcilers.restart_in_place.failures import is_ending
+from jobsetpy.reconcilers.restart_in_place.seats import taken_by_job
 from jobsetpy.reconcilers.restart_in_place.succeeded import succeeded
-from jobsetpy.reconcilers.rules.membership import replicated_job_of
+from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
+from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job
 
 MAX_NAMED: Final = 10
 """Maximum number of pods, and Jobs with missing pods, to name; the others are only counted."""
@@ -46,8 +50,8 @@ def _no_delay(_job: Job) -> str:
 
 def laggards(
     jobset: JobSet,
-    jobs: Iterable[Job],
-    pods: Iterable[ChildPod],
+    jobs: Sequence[Job],
+    pods: Sequence[ChildPod],
     epoch: int,
     after_s: float,
     delay: Delay = _no_delay,
@@ -73,8 +77,8 @@ def laggards(
 
 def absentees(
     jobset: JobSet,
-    jobs: Iterable[Job],
-    pods: Iterable[ChildPod],
+    jobs: Sequence[Job],
+    pods: Sequence[ChildPod],
     since: str,
     delay: Delay = _no_delay,
 ) -> Laggards:
@@ -100,10 +104,31 @@ def _stays_failed(jobset: JobSet, job: Job) -> bool:
     return job.status.failed_condition is not None and leaves_jobs_failed(jobset)
 
 
+def parked_uids(jobset: JobSet, jobs: Iterable[Job], pods: Iterable[ChildPod]) -> frozenset[str]:
+    """Return the UIDs of pods without a seat; none where no Job has spares."""
+    seats = {
+        job.metadata.uid: (seats_of_job(job), job.metadata.name)
+        for job in jobs
+        if spares_of_job(job) is not None
+    }
+    if not seats:
+        return frozenset()
+    taken = taken_by_job(record_of(jobset).taken_seats)
+    found = set()
+    for pod in pods:
+        meta = pod.metadata
+        index = parse_count(meta.annotations.completion_index)
+        count, name = seats.get(meta.controller_uid, (0, ""))
+        known = bool(name) and index is not None
+        if known and not holds_seat(meta.uid, index or 0, count, taken.get(name, {})):
+            found.add(meta.uid)
+    return frozenset(found)
+
+
 def _lacking(
     jobset: JobSet,
-    jobs: Iterable[Job],
-    pods: Iterable[ChildPod],
+    jobs: Sequence[Job],
+    pods: Sequence[ChildPod],
     epoch: int,
     excused: list[Job],
     delay: Delay,
@@ -114,9 +139,10 @@ def _lacking(
     late = arrived = 0
     present: dict[str, int] = {}
     ended: dict[str, list[ChildPod]] = {}
+    parked = parked_uids(jobset, jobs, pods)
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         owner = pod.metadata.controller_uid
-        if pod.status.phase == "Failed" or owner in away:
+        if pod.status.phase == "Failed" or owner in away or pod.metadata.uid in parked:
             continue
         if pod.status.phase == "Succeeded":
             ended.setdefault(owner, []).append(pod)
@@ -137,11 +163,11 @@ def _lacking(
         name, uid = replicated_job_of(job), job.metadata.uid
         made[name] = made.get(name, 0) + 1
         if uid in away:
-            expected -= 1 if job.spec.parallelism is None else job.spec.parallelism
+            expected -= seats_of_job(job)
             continue
         left = succeeded(job, ended.get(uid, ()))
         expected -= left
-        lack = (job.spec.parallelism or 0) - left - present.get(uid, 0)
+        lack = seats_of_job(job) - left - present.get(uid, 0)
         if lack > 0:
             lacking.append(
                 f"job {job.metadata.name!r} is missing {_plural(lack, 'pod')}{_why(job, delay)}"

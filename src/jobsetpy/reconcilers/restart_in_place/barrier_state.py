@@ -61,3 +61,15 @@ def next_epoch(status: Opened, epochs: Mapping[int, int]) -> int:
     """Return the epoch that all pods have to reach before a closed barrier lifts."""
     lowest = max(status.synced_epoch, status.deprecated_epoch) + 1
     return max(lowest, *epochs) if epochs else lowest
+
+
+def holds_seat(uid: str, index: int, seats: int, taken: Mapping[int, str]) -> bool:
+    """Return True if a pod has a seat.
+
+    Args:
+        uid: UID of the pod.
+        index: its completion index.
+        seats: number of seats of its Job.
+        taken: UIDs of the holders of seats with an entry, by seat.
+    """
+    return uid in taken.values() or (index < seats and index not in taken)

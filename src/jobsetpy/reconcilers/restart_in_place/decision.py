@@ -11,9 +11,10 @@ Epochs start at 1. Both numbers only increase. The budget of restarts is in ``ep
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from math import inf
 from typing import Final, NamedTuple
 
 import attrs
@@ -39,6 +40,13 @@ from jobsetpy.reconcilers.restart_in_place.epoch_charges import (
     renewed,
 )
 from jobsetpy.reconcilers.restart_in_place.failures import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.seats import (
+    READY,
+    SeatedJob,
+    Seating,
+    Swap,
+    assign_seats,
+)
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.actions import FAIL_JOB
@@ -51,11 +59,15 @@ from jobsetpy.reconcilers.rules.backoff import (
 from jobsetpy.reconcilers.rules.history import History
 from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
 from jobsetpy.reconcilers.rules.plan import EmitEvent
+from jobsetpy.reconcilers.rules.spares import spares_of
 
 LEAVE_OFTEN: Final = 3
 """Minimum number of restarts because of leaving pods within :data:`LEAVE_OFTEN_S` to report."""
 
 LEAVE_OFTEN_S: Final = 3600.0
+
+MAX_SWAP_EVENTS: Final = 10
+"""Maximum number of seats taken over in one restart that are reported by events."""
 
 
 @lru_cache(maxsize=256)  # called several times per event of a pod; a group has two or three
@@ -91,6 +103,23 @@ class Crash(NamedTuple):
 
 
 @attrs.frozen
+class Spares:
+    """Parked pods of an attempt, and access to all pods of its Jobs with spares.
+
+    Args:
+        parked: number of parked pods at each epoch.
+        ready: number of those whose standby process is ready, at any epoch.
+        exhausted: number of Jobs without a ready spare.
+        jobs: returns the Jobs with spares and their pods; O(pods).
+    """
+
+    parked: Mapping[int, int]
+    ready: int
+    exhausted: int
+    jobs: Callable[[], Sequence[SeatedJob]]
+
+
+@attrs.frozen
 class Histogram:
     """Counts of the pods of a JobSet's current Jobs.
 
@@ -108,6 +137,7 @@ class Histogram:
             step; -1 without a number.
         ended: the newest epoch with which a pod has reported the end of its worker.
         digest: digest of the UIDs of pods with an epoch, in any order.
+        spares: parked pods, which are counted nowhere else; ``None`` without Jobs with spares.
     """
 
     epochs: Mapping[int, int] = attrs.field(factory=dict)
@@ -121,6 +151,7 @@ class Histogram:
     progress: tuple[int, int] = (0, -1)
     ended: int = 0
     digest: int = 0
+    spares: Spares | None = None
 
 
 @attrs.frozen
@@ -139,6 +170,8 @@ class EpochDecision:
         events: further events once the change is stored.
         pacing: new ``restartPacing``, or ``None`` to leave it.
         wait_s: seconds that workers have to wait although all pods have arrived.
+        call_s: seconds until spares take over the seats of missing pods.
+        seats_taken: number of seats that spares take over.
     """
 
     synced: int | None = None
@@ -151,6 +184,8 @@ class EpochDecision:
     events: tuple[EmitEvent, ...] = ()
     pacing: RestartPacing | None = None
     wait_s: float = 0.0
+    call_s: float = 0.0
+    seats_taken: int = 0
 
     @property
     def empty(self) -> bool:
@@ -178,13 +213,17 @@ def takes_part(jobset: JobSet) -> bool:
 
 
 def expected_pods(jobset: JobSet) -> int:
-    """Return the size of the restart group: replicas times parallelism, over all ReplicatedJobs."""
+    """Return the size of the restart group: replicas times seats, over all ReplicatedJobs.
+
+    A Job has as many seats as pods, less its spares.
+    """
     total = 0
     for item in jobset.spec.replicated_jobs:
         spec = item.template.get("spec")
         parallelism = spec.get("parallelism") if isinstance(spec, Mapping) else None
         # The API server's default is 1.
-        total += item.replicas * (parallelism if isinstance(parallelism, int) else 1)
+        pods = parallelism if isinstance(parallelism, int) else 1
+        total += item.replicas * (pods - spares_of(jobset, item))
     return total
 
 
@@ -215,6 +254,10 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
     if synced is not None or deprecated is not None:
         return True
     record, policy = record_of(jobset), jobset.spec.failure_policy
+    if pods.spares is not None and (
+        _may_be_filled(jobset, pods, expected) or _spares_changed(jobset, pods)
+    ):
+        return True
     if pods.crashes or record.crashes:
         allowed = 0 if policy is None else policy.max_restarts
         if _worst_crash(jobset, pods).times > min(record.crashes, allowed):
@@ -224,8 +267,56 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
     return _has_shrunk(jobset, pods, expected)
 
 
+def _may_be_filled(jobset: JobSet, pods: Histogram, expected: int) -> bool:
+    """Return True if enough pods, parked ones included, are at the epoch of a closed barrier.
+
+    A necessary condition, in O(1): each Job can fill its seats with its own pods only.
+    """
+    if pods.spares is None or not is_waiting(jobset.status, pods.epochs):
+        return False
+    epoch = next_epoch(jobset.status, pods.epochs)
+    there = pods.epochs.get(epoch, 0) + pods.spares.parked.get(epoch, 0)
+    return there >= expected - pods.succeeded > 0
+
+
+def _spares_changed(jobset: JobSet, pods: Histogram) -> bool:
+    """Return True if the number of ready spares differs from the status."""
+    if pods.spares is None:
+        return False
+    record = record_of(jobset)
+    exhausted = cond.is_true(jobset.status.conditions, keys.SPARES_EXHAUSTED_CONDITION)
+    return (
+        record.ready_spares != pods.spares.ready
+        or bool(pods.spares.exhausted and jobset.status.synced_epoch) is not exhausted
+    )
+
+
+def plan_seats(jobset: JobSet, pods: Histogram, expected: int, waited_s: float) -> Seating | None:
+    """Return the seats at the next epoch, as far as pods can fill them; ``None`` without spares."""
+    if pods.spares is None or not _may_be_filled(jobset, pods, expected):
+        return None
+    seating = assign_seats(
+        pods.spares.jobs(),
+        record_of(jobset).taken_seats,
+        next_epoch(jobset.status, pods.epochs),
+        waited_s=waited_s,
+        starting=is_starting(jobset, expected),
+    )
+    # Jobs that do not exist yet have seats too.
+    return seating if seating.filled == expected - pods.succeeded else None
+
+
+def is_starting(jobset: JobSet, expected: int) -> bool:
+    """Return True if the pods of a group are new, without a failure of one of them."""
+    return not jobset.status.synced_epoch or renewed(jobset, expected) in {"recreated", "resumed"}
+
+
 def decide_epochs(
-    jobset: JobSet, pods: Histogram, cause: Cause | None = None, pace: Pace = UNPACED
+    jobset: JobSet,
+    pods: Histogram,
+    cause: Cause | None = None,
+    pace: Pace = UNPACED,
+    waited_s: float = inf,
 ) -> EpochDecision:
     """Decide on the epochs of a JobSet.
 
@@ -241,6 +332,7 @@ def decide_epochs(
             a valid annotation are not in its epochs.
         cause: failure that was detected before the failed pod's agent reported it.
         pace: back-off of restarts, and the window in which they are counted.
+        waited_s: seconds since the restart began, for the last call for missing pods.
     """
     policy = jobset.spec.failure_policy
     if policy is None or not takes_part(jobset):
@@ -249,6 +341,9 @@ def decide_epochs(
     expected = group_size(jobset, pods)
     newest = max(pods.epochs, default=0)
     synced, deprecated = _move(jobset, pods, cause, expected)
+    seating = None if deprecated is not None else plan_seats(jobset, pods, expected, waited_s)
+    if seating is not None and seating.complete and synced is None:
+        synced = next_epoch(status, pods.epochs)
     opened = synced or (deprecated or 0) + 1
     early = opened > max(newest, status.synced_epoch)
     remade = cause is not None and cause.epoch + 1 == opened and not cause.counted
@@ -274,7 +369,7 @@ def decide_epochs(
                 return EpochDecision(wait_s=pace.wait_s(begun))
             # All have arrived simultaneously. The status records that they wait, and until when.
             return _deprecate(jobset, charged, synced - 1, pods, cause, pace=pace)
-        return _sync(jobset, charged, expected, pods, begun, pace)
+        return _sync(jobset, charged, expected, pods, begun, pace, seating)
     if deprecated is not None:
         return _deprecate(jobset, charged, deprecated, pods, cause, pace=pace)
     record = record_of(jobset)
@@ -283,7 +378,28 @@ def decide_epochs(
         return EpochDecision(record=on_crash(jobset, *crash))
     if _has_shrunk(jobset, pods, expected):
         return EpochDecision(record=evolve(record, pods=expected))
-    return NOTHING
+    call_s = 0.0 if seating is None else seating.wait_s
+    if pods.spares is not None and _spares_changed(jobset, pods):
+        record = evolve(record, ready_spares=pods.spares.ready)
+        return EpochDecision(
+            record=record, conditions=_spares_condition(jobset, pods.spares), call_s=call_s
+        )
+    return EpochDecision(call_s=call_s) if call_s else NOTHING
+
+
+def _spares_condition(jobset: JobSet, spares: Spares) -> tuple[cond.DesiredCondition, ...]:
+    """Return the condition for Jobs without a ready spare; none before the first start."""
+    kind = keys.SPARES_EXHAUSTED_CONDITION
+    if spares.exhausted and jobset.status.synced_epoch:
+        jobs = "1 job has" if spares.exhausted == 1 else f"{spares.exhausted} jobs have"
+        message = (
+            f"{jobs} no ready spare: a lost pod of it is waited for until it has been replaced"
+        )
+        return (cond.DesiredCondition(kind, True, keys.NO_READY_SPARE_REASON, message),)
+    if not cond.is_true(jobset.status.conditions, kind):
+        return ()
+    message = "each job has a ready spare"
+    return (cond.DesiredCondition(kind, False, keys.SPARES_READY_REASON, message),)
 
 
 def _stuck(jobset: JobSet, charged: EpochCharge, pods: Histogram) -> EpochDecision | None:
@@ -383,7 +499,7 @@ def conditions_to_clear(jobset: JobSet) -> tuple[cond.DesiredCondition, ...]:
         return ()
     return tuple(
         cond.DesiredCondition(kind, False, reason, message)
-        for kind in (keys.RESTARTING_IN_PLACE_CONDITION, keys.BARRIER_STALLED_CONDITION)
+        for kind in sorted(keys.IN_PLACE_CONDITIONS)
         if cond.is_true(conditions, kind)
     )
 
@@ -569,12 +685,18 @@ def _sync(
     pods: Histogram,
     begun: RestartPacing | None,
     pace: Pace,
+    seating: Seating | None,
 ) -> EpochDecision:
     epoch = charged.epoch
-    count = pods.epochs[epoch]
+    count = pods.epochs.get(epoch, 0) if seating is None else seating.filled
     record = with_progress(jobset, on_sync(jobset, charged, expected), charged, pods)
     if max_without_progress(jobset) or record.highest_step is not None:
         record = evolve(record, pods_digest=pods.digest)
+    swaps: tuple[Swap, ...] = ()
+    if pods.spares is not None and seating is not None:
+        swaps = seating.swaps
+        ready = pods.spares.ready - sum(swap.pod.state == READY for swap in swaps)
+        record = evolve(record, taken_seats=seating.taken, ready_spares=max(0, ready))
     started = pace.started(evolve(jobset.status, restart_pacing=begun))
     restart = charged.counts and not charged.renewed
     who = "pod is" if count == 1 else "pods are"
@@ -582,6 +704,7 @@ def _sync(
     events: tuple[EmitEvent, ...] = ()
     if restart:
         events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_COMPLETED_REASON, message),)
+    events += _swap_events(swaps)
     lifted = keys.BARRIER_LIFTED_REASON
     return EpochDecision(
         synced=epoch,
@@ -593,4 +716,15 @@ def _sync(
         ),
         restart=restart,
         events=events,
+        seats_taken=len(swaps),
     )
+
+
+def _swap_events(swaps: tuple[Swap, ...]) -> tuple[EmitEvent, ...]:
+    """Return an event for each of the first seats that are taken over."""
+    events = []
+    for swap in swaps[:MAX_SWAP_EVENTS]:
+        old = f" of pod {swap.lost!r}" if swap.lost else ""
+        message = f"pod {swap.pod.name!r} takes seat {swap.seat} of job {swap.job!r}{old}"
+        events.append(EmitEvent(cond.NORMAL, keys.SEAT_TAKEN_REASON, message))
+    return tuple(events)

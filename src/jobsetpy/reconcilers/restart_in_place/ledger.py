@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 from zlib import crc32
 
@@ -18,13 +19,14 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job, JobStatus
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
-from jobsetpy.api.jobset import JobSetStatus
+from jobsetpy.api.jobset import JobSetStatus, TakenSeat
 from jobsetpy.api.meta import version_number
-from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID
+from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID, holds_seat
 from jobsetpy.reconcilers.restart_in_place.decision import (
     Crash,
     Histogram,
     InvalidEpoch,
+    Spares,
     parse_report,
 )
 from jobsetpy.reconcilers.restart_in_place.epoch_charges import NO_RECORD
@@ -42,6 +44,12 @@ from jobsetpy.reconcilers.restart_in_place.reports import (
     parse_first,
     parse_progress,
 )
+from jobsetpy.reconcilers.restart_in_place.seats import (
+    READY,
+    SeatedJob,
+    SeatPod,
+    taken_by_job,
+)
 from jobsetpy.reconcilers.restart_in_place.succeeded import (
     completion_of,
     counted,
@@ -51,9 +59,11 @@ from jobsetpy.reconcilers.rules.backoff import MAX_IN_WINDOW, within
 from jobsetpy.reconcilers.rules.membership import (
     AttemptKey,
     attempt_of,
+    parse_count,
     replicated_job_of,
 )
 from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
+from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job
 
 K = TypeVar("K")
 
@@ -90,10 +100,14 @@ class Observations:
     first: tuple[int, FirstProgress] | None = None
 
 
+# Index, agent's state and address of a pod that says it belongs to a Job with spares.
+_Place: TypeAlias = tuple[int, str, str]
+
 # Counted fields of a pod: its agent's report (parsed only after a change) and if that is an
-# attempt, restarts, if it is being deleted, name and UID, and its progress; of one that has
-# succeeded, only what it completes.
-_Pod: TypeAlias = tuple[str | None, bool, int, bool, str, str, str | None] | tuple[str]
+# attempt, restarts, if it is being deleted, name and UID, its progress, and its place among spares;
+# of one that has succeeded, only what it completes.
+_LivePod: TypeAlias = tuple[str | None, bool, int, bool, str, str, str | None, _Place | None]
+_Pod: TypeAlias = _LivePod | tuple[str]
 
 
 class _Job(NamedTuple):
@@ -102,6 +116,10 @@ class _Job(NamedTuple):
     status: JobStatus = JobStatus()
     lost: int = 0
     replicated_job: str = ""
+    name: str = ""
+    uid: str = ""
+    seats: int = 0
+    spares: int | None = None
 
     def uncounted(self, completions: Iterable[str]) -> int:
         """Return how many completions the Job's status does not include yet."""
@@ -132,7 +150,7 @@ class _Counts:
         if len(pod) == 1:
             _add(self.completions, pod[0], number)
             return
-        text, is_attempt, restarts, leaving, name, uid, progress = pod
+        text, is_attempt, restarts, leaving, name, uid, progress, _ = pod
         epoch = parse_report(text, is_attempt)
         if epoch > 0:
             self.add(epoch, number, name)
@@ -186,10 +204,59 @@ class _Counts:
         return not (self.epochs or self.completions or self.invalid or self.restarts)
 
 
+class _JobCounts(_Counts):
+    """Pods of one Job; those of a Job with spares are kept, as they have seats or not."""
+
+    __slots__ = ("placed",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.placed: dict[str, _LivePod] = {}
+
+    def count(self, pod: _Pod, number: int) -> None:
+        """Count one more pod, or one less; how one with a place counts depends on its Job."""
+        if len(pod) == 1 or pod[7] is None:
+            super().count(pod, number)
+        elif number > 0:
+            self.placed[pod[5]] = pod
+        else:
+            self.placed.pop(pod[5], None)
+
+    @property
+    def empty(self) -> bool:
+        """Return True if nothing is counted."""
+        return not self.placed and super().empty
+
+
+class _Seats:
+    """Seats of one Job of a JobSet with spares, and the number of its ready spares."""
+
+    __slots__ = ("job", "ready", "taken")
+
+    def __init__(self, job: _Job, taken: Mapping[int, str]) -> None:
+        self.job = job
+        self.taken = taken
+        self.ready = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Return True if no spare is ready although there should be one."""
+        return bool(self.job.spares and not self.ready)
+
+    def parks(self, pod: _LivePod) -> bool:
+        """Return True if a pod has no seat."""
+        place = pod[7]
+        return place is not None and not holds_seat(pod[5], place[0], self.job.seats, self.taken)
+
+
 class _Attempt(_Counts):
-    """Pods of all Jobs of an attempt, the status of those Jobs, and observations."""
+    """Pods of all Jobs of an attempt, the status of those Jobs, and observations.
+
+    Parked pods of Jobs with spares are counted by themselves: they are no part of the group.
+    """
 
     __slots__ = (
+        *("exhausted", "parked", "ready", "seats", "taken"),
         *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "from_start"),
         *("invalid_seen", "jobs", "latest", "lost", "mark", "noted", "opened", "opener", "remade"),
         *("reported", "single", "succeeded", "window_s"),
@@ -215,6 +282,10 @@ class _Attempt(_Counts):
         self.opener = self.latest = (0, "", "")
         self.reported: ReportedEnd | None = None
         self.from_start: tuple[int, FirstProgress] | None = None
+        self.seats: dict[str, _Seats] = {}  # by name of the Job
+        self.taken: tuple[TakenSeat, ...] = ()
+        self.parked: dict[int, int] = {}  # number by epoch
+        self.exhausted = self.ready = 0
 
     def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
         """Count those that appear."""
@@ -321,7 +392,7 @@ class _Attempt(_Counts):
     def pod_counted(self, job: _Job, counts: _Counts, pod: _Pod, number: int) -> bool:
         """Count a pod for the attempt as for its Job."""
         if len(pod) > 1:
-            self.count(pod, number)
+            self.place(self.seats.get(job.name), pod, number)
             return True
         # Only the first pod of an index counts, and only until the Job counts it.
         if counts.completions.get(pod[0], 0) != max(number, 0) or is_counted(job.status, pod[0]):
@@ -329,8 +400,62 @@ class _Attempt(_Counts):
         self.succeeded += number
         return True
 
+    def place(self, seats: _Seats | None, pod: _LivePod, number: int) -> None:
+        """Count a pod as a part of the group, or as parked."""
+        place = pod[7]
+        if seats is None or place is None or not seats.parks(pod):
+            self.count(pod, number)
+            return
+        epoch = parse_report(pod[0], pod[1])
+        if epoch > 0:
+            _add(self.parked, epoch, number)
+        elif epoch == INVALID:
+            self.note({pod[5]: InvalidEpoch(pod[4], pod[5], pod[0] or "", pod[1])}, number)
+        if place[1] == READY and epoch > 0 and not pod[3]:
+            self.exhausted -= seats.exhausted
+            self.ready += number
+            seats.ready += number
+            self.exhausted += seats.exhausted
+
+    def move(self, taken: tuple[TakenSeat, ...], placed: Mapping[str, _JobCounts]) -> None:
+        """Process another assignment of seats: pods join the group or leave it."""
+        self.taken = taken
+        by_job = taken_by_job(taken)
+        for name, seats in self.seats.items():
+            now = by_job.get(name, {})
+            if now == seats.taken:
+                continue
+            counts = placed.get(seats.job.uid)
+            pods = () if counts is None else tuple(counts.placed.values())
+            for pod in pods:
+                self.place(seats, pod, -1)
+            seats.taken = now
+            for pod in pods:
+                self.place(seats, pod, 1)
+
+    def _seats_changed(self, before: _Job | None, after: _Job | None, counts: _Counts) -> None:
+        """Add the seats of a Job with its pods, or remove both."""
+        pods = counts.placed.values() if isinstance(counts, _JobCounts) else ()
+        if before is not None:
+            for pod in pods:
+                self.place(self.seats.get(before.name), pod, -1)
+            gone = self.seats.pop(before.name, None)
+            if gone is not None:
+                self.exhausted -= gone.exhausted
+        if after is not None:
+            if after.spares is not None:
+                taken = taken_by_job(self.taken).get(after.name, {})
+                self.seats[after.name] = _Seats(after, taken)
+                self.exhausted += self.seats[after.name].exhausted
+            for pod in pods:
+                self.place(self.seats.get(after.name), pod, 1)
+
     def job_changed(self, before: _Job | None, after: _Job | None, counts: _Counts) -> bool:
         """Add a Job with its pods, or remove both."""
+        if before is None or after is None or before[-2:] != after[-2:]:
+            self._seats_changed(before, after, counts)
+        elif after.name in self.seats:
+            self.seats[after.name].job = after
         was, now = before or _Job(), after or _Job()
         more = now.lost - was.lost
         self.lost += more
@@ -346,7 +471,7 @@ class _Attempt(_Counts):
         return True
 
 
-class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
+class EpochLedger(MembershipLedger[_Pod, _Job, _JobCounts, _Attempt]):
     """Counts of epochs per JobSet and attempt, kept up to date by events in O(1).
 
     Attributes:
@@ -356,7 +481,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
     __slots__ = ("_failed_at", "newest_version")
 
     def __init__(self) -> None:
-        super().__init__(_read_pod, _read_job, _Counts, _Attempt)
+        super().__init__(_read_pod, _read_job, _JobCounts, _Attempt)
         self.newest_version = 0
         self._failed_at: dict[str, float] = {}  # by UID of the Job
 
@@ -389,7 +514,8 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         changed = super().pod_changed(old, new)
         attempt = None if changed is None else self._attempts.get(changed)
         if attempt is not None:
-            attempt.note_epochs(now, new)
+            parked = new is not None and self._is_parked(new)
+            attempt.note_epochs(now, None if parked else new)
         if old is None or new is None or new.status.restarts is old.status.restarts:
             crashed = None
         else:
@@ -399,11 +525,22 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         failed = None if old is None else self._note_failure(old, new, now)
         return failed or crashed or changed
 
+    def _is_parked(self, pod: ChildPod) -> bool:
+        """Return True for a pod of a Job with spares that has no seat."""
+        job = self._jobs.get(pod.metadata.controller_uid)
+        place = _place_of(pod)
+        if job is None or place is None:
+            return False
+        seats = self._attempts[job[0]].seats.get(job[1].name)
+        return seats is not None and not holds_seat(
+            pod.metadata.uid, place[0], seats.job.seats, seats.taken
+        )
+
     def _note_crashes(
         self, old: ChildPod, new: ChildPod, wall: Callable[[], datetime] | None
     ) -> AttemptKey | None:
         job = self._jobs.get(new.metadata.controller_uid)
-        if job is None:
+        if job is None or self._is_parked(new):
             return None
         failed = _failed_since(old, new)
         at = wall() if failed and wall is not None else None
@@ -423,7 +560,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
         sign = sign_of(old, new)
         key = None if sign is None else self.group_of_pod(old)
-        if sign is None or key is None:
+        if sign is None or key is None or self._is_parked(old):
             return None
         attempt, reported = self._attempts[key], old.metadata.annotations
         epoch = parse_report(reported.report, reported.is_attempt)
@@ -510,8 +647,13 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             window_s: window in seconds for counting crashes; 0 for since the barrier closed.
         """
         known = self._attempts.get(group)
-        if known is not None:
-            known.note_status(status, version, now, window_s)
+        if known is None:
+            return
+        taken = (status.in_place_restart or NO_RECORD).taken_seats
+        if taken != known.taken:
+            known.move(taken, self._pods)
+            known.note_epochs(now)
+        known.note_status(status, version, now, window_s)
 
     def histogram(self, group: AttemptKey) -> Histogram:
         """Return the pods of the Jobs of one attempt; a live view, for immediate use.
@@ -534,7 +676,37 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             counts.progress,
             0 if counts.reported is None else counts.reported.epoch,
             counts.digest,
+            Spares(
+                counts.parked,
+                counts.ready,
+                counts.exhausted,
+                partial(self._seated_jobs, counts),
+            )
+            if counts.seats
+            else None,
         )
+
+    def _seated_jobs(self, attempt: _Attempt) -> list[SeatedJob]:
+        """Return the Jobs with spares, and their pods; O(pods)."""
+        return [
+            SeatedJob(
+                name,
+                seats.job.seats,
+                [_seat_pod(pod) for pod in self._placed(seats.job) if parse_report(*pod[:2]) > 0],
+                partial(self._has_completed, seats.job),
+            )
+            for name, seats in attempt.seats.items()
+            if not seats.job.lost
+        ]
+
+    def _placed(self, job: _Job) -> Iterable[_LivePod]:
+        counts = self._pods.get(job.uid)
+        return () if counts is None else counts.placed.values()
+
+    def _has_completed(self, job: _Job, index: int) -> bool:
+        counts = self._pods.get(job.uid)
+        here = counts is not None and str(index) in counts.completions
+        return here or is_counted(job.status, str(index))
 
     def invalid(self, group: AttemptKey) -> Mapping[str, InvalidEpoch]:
         """Return pods with an invalid annotation, by UID; a live view."""
@@ -570,13 +742,32 @@ def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
     if text is None and not restarts:
         return None
     leaving = meta.deletion_timestamp is not None
-    who = (meta.name, meta.uid, annotations.progress)
+    who = (meta.name, meta.uid, annotations.progress, _place_of(pod))
     return owner, (text, annotations.is_attempt, restarts, leaving, *who)
+
+
+def _place_of(pod: ChildPod) -> _Place | None:
+    """Return the place of a pod that says it belongs to a Job with spares."""
+    annotations = pod.metadata.annotations
+    if not annotations.spares:
+        return None
+    index = parse_count(annotations.completion_index)
+    return None if index is None else (index, annotations.agent_state, pod.status.pod_ip)
+
+
+def _seat_pod(pod: _LivePod) -> SeatPod:
+    index, state, address = pod[7] or (0, "", "")
+    epoch = parse_report(pod[0], pod[1])
+    return SeatPod(pod[4], pod[5], index, epoch, state, leaving=pod[3], address=address)
 
 
 def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
     key = attempt_of(job)
-    return None if key is None else (key, _Job(job.status, _lost(job), replicated_job_of(job)))
+    if key is None:
+        return None
+    meta, seats, spares = job.metadata, seats_of_job(job), spares_of_job(job)
+    name = replicated_job_of(job)
+    return key, _Job(job.status, _lost(job), name, meta.name, meta.uid, seats, spares)
 
 
 def _failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:
@@ -599,5 +790,4 @@ def _lost(job: Job) -> int:
     """Return the number of pods that a failed Job will never have again."""
     if job.status.failed_condition is None:
         return 0
-    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
-    return max(0, parallelism - job.status.succeeded)
+    return max(0, seats_of_job(job) - job.status.succeeded)

@@ -45,6 +45,7 @@ from jobsetpy.reconcilers.restart_in_place.decision import (
     decide_epochs,
     group_size,
     has_missing_pods,
+    is_starting,
     missing_pods_failure,
     needs_decision,
     takes_part,
@@ -149,6 +150,8 @@ class EpochState:
         lifted: the epoch that was synced last, and the duration of that write in seconds.
         ran_from: time at which the current or last run started; 0 if unknown.
         ran_until: time of the first sign of the end of that run; 0 while it continues.
+        ready_spares: number of ready spares.
+        exhausted: number of Jobs without a ready spare.
     """
 
     uid: str = ""
@@ -170,6 +173,8 @@ class EpochState:
     lifted: tuple[int, float] = (0, 0.0)
     ran_from: float = 0.0
     ran_until: float = 0.0
+    ready_spares: int = 0
+    exhausted: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -185,6 +190,7 @@ class RestartMetrics:
         lost_steps: number of steps that the last run has repeated.
         first_step_s: seconds from the failure before that run to its first step.
         spent: use of the seconds of that run and of the restart after it.
+        seats_taken: number of seats that spares have taken over.
     """
 
     began: bool = False
@@ -195,6 +201,7 @@ class RestartMetrics:
     lost_steps: int | None = None
     first_step_s: float | None = None
     spent: Mapping[Use, float] = attrs.field(factory=dict)
+    seats_taken: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -268,11 +275,12 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         return _leave(jobset, now)
     cause = _find_cause(jobset, observed, memory)
     pace = _pace(jobset, observed, memory, now)
-    decision = decide_epochs(jobset, observed.pods, cause or memory.cause, pace)
+    waited_s = _waited_s(jobset, observed, memory, now)
+    decision = decide_epochs(jobset, observed.pods, cause or memory.cause, pace, waited_s)
     if cause is not None and decision.empty:
         # No restarts are left: the failed pod's agent will report it, which fails the JobSet.
-        cause, decision = None, decide_epochs(jobset, observed.pods, memory.cause, pace)
-    notices = _invalid_notices(observed, memory)
+        cause, decision = None, decide_epochs(jobset, observed.pods, memory.cause, pace, waited_s)
+    notices, spares = _invalid_notices(observed, memory), observed.pods.spares
     memory = attrs.evolve(
         memory,
         left=False,
@@ -280,6 +288,8 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         told=frozenset(observed.invalid.values()),
         invalid=observed.notes.invalid,
         pause=pace.pause,
+        ready_spares=0 if spares is None else spares.ready,
+        exhausted=0 if spares is None else spares.exhausted,
     )
     if not has_missing_pods(jobset, observed.pods):
         memory = attrs.evolve(memory, lacking_since=None)
@@ -290,10 +300,23 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     elif decision.wait_s:
         plan = _hold(jobset, observed, decision.wait_s, memory, now)
     elif is_waiting(jobset.status, observed.pods.epochs):
-        plan = _wait(jobset, observed, memory, now)
+        plan = _wait(jobset, observed, memory, now, decision.call_s)
     else:
         plan = _run(jobset, observed, memory, now)
     return attrs.evolve(plan, notices=notices, judged=True)
+
+
+def _waited_s(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> float:
+    """Return the time since the last call for missing pods began, in seconds.
+
+    That is the first sign of a restart; when the pods are new, the arrival of the first of them.
+    """
+    opened, at = observed.notes.opened
+    known = [at] if opened > jobset.status.synced_epoch else []
+    starting = is_starting(jobset, group_size(jobset, observed.pods))
+    if memory.waiting_since is not None and not starting:
+        known.append(memory.waiting_since)
+    return now.monotonic - min(known, default=now.monotonic)
 
 
 def _pace(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> Pace:
@@ -417,7 +440,11 @@ def _change(
     memory, measures = _measure(jobset, observed, decision, memory, now)
     memory = _with_run(observed, decision, memory, now)
     measures = _with_steps(jobset, observed, decision, measures)
-    measures = attrs.evolve(measures, spent=_spent(jobset, observed, decision, memory, now))
+    measures = attrs.evolve(
+        measures,
+        spent=_spent(jobset, observed, decision, memory, now),
+        seats_taken=decision.seats_taken,
+    )
     if decision.synced is not None:
         memory = attrs.evolve(memory, ran_from=now.monotonic, ran_until=0.0)
     status = _status(jobset, observed, decision, before, measures, now)
@@ -489,7 +516,7 @@ def _remember(
             began = notes.opened[1] if notes.opened[0] == epoch else now.monotonic
             why = epoch_history.cause_of(_told(notes, epoch), notes, epoch)
             epoch_history.begin(draft, epoch, why, began, now, counted=True)
-        epoch_history.end(draft, epoch, notes, measures.phases)
+        epoch_history.end(draft, epoch, notes, measures.phases, decision.seats_taken)
 
 
 def _measure(
@@ -610,8 +637,17 @@ def _summary(decision: EpochDecision) -> str:
 # ---- barriers that stay closed -------------------------------------------------------------------
 
 
-def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
-    """Plan for a closed barrier without a decision: check for how long it has been closed."""
+def _wait(
+    jobset: JobSet,
+    observed: ObservedEpochs,
+    memory: EpochState,
+    now: Now,
+    call_s: float,
+) -> EpochPlan:
+    """Plan for a closed barrier without a decision: check for how long it has been closed.
+
+    ``call_s`` is the time until spares take over for missing pods, 0 if none can.
+    """
     pods, at = observed.pods, now.monotonic
     expected = group_size(jobset, pods) - pods.succeeded
     if expected <= 0 and not pods.epochs:
@@ -625,7 +661,8 @@ def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now
     change = None
     if at >= memory.look_at:
         memory, change = _look(jobset, observed, memory, epoch, now)
-    wait = timedelta(seconds=memory.look_at - at)
+    wait_s = memory.look_at - at
+    wait = timedelta(seconds=min(wait_s, call_s) if call_s else wait_s)
     return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait))
 
 

@@ -100,7 +100,7 @@ class RestartInPlaceReconciler:
             clock=self._clock,
         )
         self._memories = Memories(lambda: _NOTHING)
-        self._missing = self._stalled = 0
+        self._missing = self._stalled = self._ready_spares = self._exhausted = 0
         self.ledger = EpochLedger()
 
     # ---- events ----------------------------------------------------------------------------------
@@ -198,6 +198,10 @@ class RestartInPlaceReconciler:
             self._stalled += new.stalled - old.stalled
             execution_metrics.in_place_missing_pods(self._missing)
             execution_metrics.in_place_stalled(self._stalled)
+        if (old.ready_spares, old.exhausted) != (new.ready_spares, new.exhausted):
+            self._ready_spares += new.ready_spares - old.ready_spares
+            self._exhausted += new.exhausted - old.exhausted
+            execution_metrics.in_place_spares(self._ready_spares, self._exhausted)
 
     def _node_ready(self, name: str) -> bool:
         node = self._nodes.get(rt.ObjectKey("", name))
@@ -239,6 +243,8 @@ def _count(measures: RestartMetrics, now: float) -> None:
         execution_metrics.in_place_first_step(measures.first_step_s)
     for use, seconds in measures.spent.items():
         execution_metrics.in_place_time_spent(use, seconds)
+    if measures.seats_taken:
+        execution_metrics.in_place_seats_taken(measures.seats_taken)
     if measures.restart_since is not None:
         execution_metrics.in_place_restart_ended(now - measures.restart_since)
 

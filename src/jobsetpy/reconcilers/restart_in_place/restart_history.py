@@ -52,7 +52,13 @@ def begin(
     )
 
 
-def end(draft: StatusDraft, epoch: int, notes: Observations, phases: Mapping[Any, float]) -> None:
+def end(
+    draft: StatusDraft,
+    epoch: int,
+    notes: Observations,
+    phases: Mapping[Any, float],
+    seats_taken: int = 0,
+) -> None:
     """Record the end of a restart: the barrier lifts.
 
     Args:
@@ -60,8 +66,9 @@ def end(draft: StatusDraft, epoch: int, notes: Observations, phases: Mapping[Any
         epoch: epoch that is synced.
         notes: observations, for the pod that arrived last.
         phases: durations of the measured phases, in seconds.
+        seats_taken: number of seats that spares have taken over.
     """
-    details: dict[str, Any] = {}
+    details: dict[str, Any] = {"seats_taken": seats_taken} if seats_taken else {}
     if "deprecate" in phases:
         details["deprecation_millis"] = history.millis(phases["deprecate"])
     if "gather" in phases:

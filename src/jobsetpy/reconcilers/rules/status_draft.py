@@ -18,6 +18,7 @@ from jobsetpy.api.jobset import (
     ReplicatedJobStatus,
     RestartPacing,
     RestartRecord,
+    TakenSeat,
 )
 from jobsetpy.api.meta import Condition
 from jobsetpy.api.timestamps import millis_text, seconds_text
@@ -235,6 +236,11 @@ def _in_place_restart_json(
             before.restarts_without_progress,
             record.restarts_without_progress,
         ),
+        "readySpares": (before.ready_spares, record.ready_spares),
+        "takenSeats": (
+            [_taken_seat_json(one) for one in before.taken_seats],
+            [_taken_seat_json(one) for one in record.taken_seats],
+        ),
         "servedRequest": (before.served_request, record.served_request),
         "crashTimes": (
             [seconds_text(at) for at in before.crash_times],
@@ -254,6 +260,17 @@ def _in_place_restart_json(
         "crashes": record.crashes,
         "crashingPod": record.crashing_pod,
         "crashingContainer": record.crashing_container,
+    }
+
+
+def _taken_seat_json(one: TakenSeat) -> dict[str, Any]:
+    return {
+        "job": one.job,
+        "seat": one.seat,
+        "pod": one.pod,
+        "podUID": one.pod_uid,
+        "podIndex": one.pod_index,
+        "address": one.address,
     }
 
 

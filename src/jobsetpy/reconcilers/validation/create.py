@@ -30,6 +30,7 @@ from jobsetpy.reconcilers.restart_in_place.validation.progress import progress
 from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
     restart_pace,
 )
+from jobsetpy.reconcilers.restart_in_place.validation.spares import spares
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import (
@@ -109,6 +110,7 @@ def validate_create(
         *validation_lost_nodes.lost_node_deadline(jobset),
         *restart_pace(jobset),
         *progress(jobset),
+        *spares(jobset),
     ]
 
 

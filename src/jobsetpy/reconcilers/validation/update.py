@@ -29,6 +29,7 @@ from jobsetpy.reconcilers.restart_in_place.validation.progress import (
 from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
     restart_pace_update,
 )
+from jobsetpy.reconcilers.restart_in_place.validation.spares import spares_update
 from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid
@@ -99,6 +100,7 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
     problems += coscheduling_update(old, new)
     problems += restart_pace_update(old, new)
     problems += progress_update(old, new)
+    problems += spares_update(old, new)
     problems += lost_node_deadline_update(old, new)
     if old_spec.get("managedBy") != new_spec.get("managedBy"):
         problems.append(invalid("spec.managedBy", new_spec.get("managedBy"), IMMUTABLE))

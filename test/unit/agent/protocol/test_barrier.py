@@ -139,16 +139,27 @@ def test_next_round_after_the_child_failed() -> None:
     assert [Lift(2)] == barrier.observe(OURS, 2, 1)
 
 
+def test_a_pod_that_is_replaced_while_it_stops_is_restarted_again() -> None:
+    """Its worker, which may be saving, has to end as soon as another one has its rank."""
+    barrier = Barrier()
+    barrier.observe(OURS, 0, 0)
+    barrier.observe(OURS, 1, 0)
+
+    assert barrier.observe(OURS, 1, 1) == [Restart(1, 1)]
+    assert barrier.observe(OURS, 2, 1) == [Restart(1, 1, replaced=True)]
+    assert barrier.observe(OURS, 2, 1) == []
+
+
 EPOCHS = st.integers(0, 6)
 STATES = st.lists(st.tuples(st.sampled_from([OURS, THEIRS]), EPOCHS, EPOCHS), max_size=30)
 
 
 @given(states=STATES, uid=st.sampled_from(["", OURS]))
 def test_laws_hold_for_every_sequence(states: list[tuple[str, int, int]], uid: str) -> None:
-    """One patch at most; a lift only on our synced epoch; a restart iff it is over."""
+    """One patch at most; a lift only on our synced epoch; a restart iff it is over, or replaced."""
     barrier = Barrier(uid=uid)
     patched: list[int] = []
-    lifted = over = False
+    lifted = over = gone = False
     for state in states:
         state_uid, synced, deprecated = state
         had_joined = bool(patched)
@@ -169,11 +180,11 @@ def test_laws_hold_for_every_sequence(states: list[tuple[str, int, int]], uid: s
                     lifted = True
                 case Restart(epoch, by, replaced):
                     assert ours
-                    assert not over
+                    assert not over or (replaced and not gone)
                     assert replaced is (epoch < synced)
                     assert replaced or epoch <= deprecated
                     assert by == deprecated
-                    over = True
+                    over, gone = True, replaced
                 case Foreign(other):
                     assert not ours
                     assert other == state_uid

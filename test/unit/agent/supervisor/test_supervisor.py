@@ -1372,3 +1372,99 @@ def test_the_launcher_for_arm64_starts_its_folders_python(arm64: Path, tmp_path:
         f"kept:--inhibit-cache --library-path {tmp_path}/lib --argv0 {tmp_path}/bin/python3 "
         f"{tmp_path}/bin/python3 -I -S -OO {tmp_path}/app supervise -- train --fast\n"
     )
+
+
+# ---- seats ---------------------------------------------------------------------------------------
+
+STATE = "jobset.sigs.k8s.io/in-place-restart-state"
+SEATS = {
+    "POD_UID": "u2",
+    "WORKER_JOB": "js-w-0",
+    "WORKER_SEATS": "2",
+    "WORKER_POD_INDEX": "2",
+    "WORKER_MASTER_JOB": "js-w-0",
+    "WORKER_SEAT_VARIABLES": "JOB_COMPLETION_INDEX",
+    "JOB_COMPLETION_INDEX": "2",
+    "WORKER_PROCESSES": "1",
+    "WORKER_WORLD_SIZE": "2",
+    "WORKER_JOB_PODS": "2",
+    "MASTER_ADDR": "js-w-0-0.js",
+}
+"""A pod with index 2 of a Job with two seats."""
+PRINTER = "echo seat $RANK $JOB_COMPLETION_INDEX $MASTER_ADDR; exec sleep 299"
+
+
+def seated(*entries: tuple[int, str]) -> dict[str, Any]:
+    """The part of the status with the assignment."""
+    taken = [
+        {"job": "js-w-0", "seat": seat, "pod": uid, "podUID": uid, "address": f"10.0.0.{seat}"}
+        for seat, uid in entries
+    ]
+    return {"takenSeats": taken}
+
+
+def notes(pod: Pod) -> dict[str, str]:
+    """The pod's annotations."""
+    found = pod.server.get("pods", "p-0")
+    assert found is not None
+    return dict(found["metadata"].get("annotations", {}))
+
+
+async def test_a_pod_without_a_seat_is_parked_until_it_takes_one(pod: Pod) -> None:
+    """It follows from epoch to epoch without a worker, then has the rank of the seat."""
+    own = {f"JOBSET_AGENT_{k}": v for k, v in (pod.environ | SEATS).items() if k != "PATH"}
+    async with pod.run("sh", "-c", PRINTER, **own, JOB_COMPLETION_INDEX="2") as agent:
+        await pod.lift(1)
+        await pod.at(2)
+        assert agent.out == []
+        assert notes(pod)[STATE] == "ready"
+        pod.status(deprecatedEpoch=1)
+        pod.status(syncedEpoch=2, inPlaceRestart=seated((0, "u2")))
+        await agent.printed("seat 0 0 10.0.0.0")
+        pod.status(deprecatedEpoch=2)
+        await pod.at(3)
+        assert STATE not in notes(pod)
+        pod.status(syncedEpoch=3, inPlaceRestart=seated((1, "u2")))
+        await agent.printed("seat 1 1 js-w-0-0.js")
+
+
+async def test_a_holder_whose_seat_is_taken_is_killed_and_parks(pod: Pod) -> None:
+    """It was late: another worker has its rank by now."""
+    own = SEATS | {"POD_UID": "u1", "WORKER_POD_INDEX": "1"}
+    own = {f"JOBSET_AGENT_{k}": v for k, v in (pod.environ | own).items() if k != "PATH"}
+    script = "trap '' TERM; echo started; while :; do sleep 0.05; done"
+    async with pod.run("sh", "-c", script, **own, JOBSET_AGENT_WORKER_GRACE_SECONDS="99") as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        pod.status(deprecatedEpoch=1)
+        await eventually(lambda: notes(pod).get(STATE) == "saving=99", seconds=10)
+        assert pod.epoch == "1"
+        pod.status(syncedEpoch=2, inPlaceRestart=seated((1, "u2")))
+        await pod.at(3)
+        assert notes(pod)[STATE] == "ready"
+        pod.status(syncedEpoch=3)
+        await pod.at(4)
+        assert agent.out == ["started"]
+
+
+async def test_a_parked_pod_prepares_its_standby_and_says_so(pod: Pod, tmp_path: Path) -> None:
+    """Its release has the variables of the seat."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import os, time\n"
+        "print('seat', *(os.environ[n] for n in ('RANK', 'JOB_COMPLETION_INDEX', 'MASTER_ADDR',"
+        " 'JOBSET_EPOCH')), os.environ['MASTER_PORT'], flush=True)\n"
+        "time.sleep(299)\n"
+    )
+    own = SEATS | {"WORKER_PRELOAD": "json", "WORKER_STANDBY_DELAY_SECONDS": "99"}
+    own = {f"JOBSET_AGENT_{k}": v for k, v in (pod.environ | own).items() if k != "PATH"}
+    command = (sys.executable, "-S", str(program))
+    async with pod.run(*command, **own, JOB_COMPLETION_INDEX="2") as agent:
+        await pod.at(1)
+        await eventually(lambda: notes(pod).get(STATE) == "ready", seconds=20)
+        assert agent.logs("standby ready") == 1
+        await pod.lift(1)
+        await pod.at(2)
+        pod.status(syncedEpoch=2, inPlaceRestart=seated((1, "u2")))
+        await agent.printed("seat 1 1 js-w-0-0.js 2 29520")
+        assert (await agent.logged("worker started"))["standby"] is True

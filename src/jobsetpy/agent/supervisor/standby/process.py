@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -206,6 +207,10 @@ class Standby:
         """Schedule a standby process: a worker runs."""
         return [Wait(self._rules.delay_s)] if self.phase is StandbyPhase.NONE else []
 
+    def parked(self) -> list[StandbyAction]:
+        """Schedule a standby process: no worker runs that it would compete with."""
+        return [Wait(0)] if self.phase is StandbyPhase.NONE and not self._failures else []
+
     def due(self, *, needed: bool) -> list[StandbyAction]:
         """Handle the end of the last ``Wait``.
 
@@ -251,7 +256,8 @@ class Standbys:
         environs: the environment of each of the worker's processes.
         rules: the user's settings.
         log: log for failures.
-        worker_runs: returns True while a worker runs.
+        worker_runs: returns True while a worker runs, or the pod is parked.
+        on_ready: called when a standby process is ready, or no other one will be started.
         cgroups: folder with the container's memory accounting.
     """
 
@@ -263,6 +269,7 @@ class Standbys:
         *,
         log: Log,
         worker_runs: Callable[[], bool],
+        on_ready: Callable[[], None] = lambda: None,
         cgroups: str = CGROUPS,
     ) -> None:
         self._log = log
@@ -271,7 +278,15 @@ class Standbys:
         self._closed = False
         self._small = False
         self._each = [
-            StandbyProcess(processes, environ, rules, number=number, log=log, needed=self._needed)
+            StandbyProcess(
+                processes,
+                environ,
+                rules,
+                number=number,
+                log=log,
+                needed=self._needed,
+                on_ready=on_ready,
+            )
             for number, environ in enumerate(environs)
         ]
 
@@ -279,6 +294,21 @@ class Standbys:
         """Schedule standby processes: the worker's processes run."""
         for each in self._each:
             each.worker_started()
+
+    def parked(self) -> None:
+        """Schedule standby processes: the pod has no seat, and waits for one."""
+        for each in self._each:
+            each.parked()
+
+    @property
+    def ready(self) -> bool:
+        """Return True if each process has a standby process that is ready, as far as it can."""
+        return all(each.phase in {StandbyPhase.READY, StandbyPhase.OFF} for each in self._each)
+
+    def use(self, environs: Sequence[Mapping[bytes, bytes]]) -> None:
+        """Set the environment of each of the worker's processes, from now on."""
+        for each, environ in zip(self._each, environs, strict=True):
+            each.environ = environ
 
     def take(
         self,
@@ -340,9 +370,12 @@ class StandbyProcess:
         number: int,
         log: Log,
         needed: Callable[[], bool],
+        on_ready: Callable[[], None],
     ) -> None:
         self._processes = processes
-        self._environ = environ
+        self.environ = environ
+        self._began_with = environ
+        self._on_ready = on_ready
         self._standby = Standby(rules)
         self._ready_s = rules.ready_s
         self._number = number
@@ -362,6 +395,10 @@ class StandbyProcess:
         """Schedule standby processes: the worker's processes run."""
         self._do(self._standby.worker_started())
 
+    def parked(self) -> None:
+        """Schedule a standby process: the pod is parked."""
+        self._do(self._standby.parked())
+
     def take(
         self, variables: Mapping[str, str], keep: Callable[[socket.socket], None] | None
     ) -> int:
@@ -370,7 +407,7 @@ class StandbyProcess:
         if channel is None or not self._standby.take():
             return 0
         try:
-            channel.send(release_line(variables))
+            channel.send(release_line({**self._changed(), **variables}))
             gone = not self._processes.adopt(pid)
         except OSError:
             gone = True
@@ -384,6 +421,14 @@ class StandbyProcess:
             return 0
         self._pid = 0
         return pid
+
+    def _changed(self) -> dict[str, str]:
+        """Return variables that have changed since it was started, with its pod's seat."""
+        return {
+            os.fsdecode(name): os.fsdecode(value)
+            for name, value in self.environ.items()
+            if self._began_with.get(name) != value
+        }
 
     def close(self, *, kill: bool) -> None:
         """End the standby process."""
@@ -427,7 +472,8 @@ class StandbyProcess:
         with theirs:
             ours.setblocking(False)
             theirs.set_inheritable(True)
-            environ = {**self._environ, FD_VARIABLE: str(theirs.fileno()).encode()}
+            self._began_with = self.environ
+            environ = {**self.environ, FD_VARIABLE: str(theirs.fileno()).encode()}
             try:
                 self._pid = self._processes.start_aside(environ, self._ended)
             except OSError as error:
@@ -455,6 +501,7 @@ class StandbyProcess:
             self._disarm()
             self._standby.ready()
             self._log("standby ready", process=self._number, pid=self._pid)
+            self._on_ready()
         elif not READY.startswith(self._said):
             self._log(
                 "the standby says something that is not in its contract, and is killed",

@@ -30,6 +30,8 @@ from jobsetpy.reconcilers.restart_in_place.injection.pods import (
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     Ranks,
     ranks_of,
+    seat_variables,
+    spares_in,
 )
 from jobsetpy.reconcilers.rules.agent_containers import runs_agent
 from jobsetpy.reconcilers.rules.annotations import note_field
@@ -111,10 +113,16 @@ def inject(
     ranks = ranks_of({**spec, "replicatedJobs": jobs}, notes) if supervised else {}
     if isinstance(ranks, FieldError):
         return Injection(jobset, problems=[ranks])
+    with_spares = any(
+        spares_in(child(template, "template", "metadata", "annotations"), notes)
+        for _, template, _ in templates(jobs)
+    )
     for at, template, pod in templates(jobs):
         path = f"spec.replicatedJobs[{at}].template.spec"
         if not runs_agent(pod):
-            problems += _add_agent(mode, template, notes, path, agent, ranks.get(at))
+            seated = supervised and with_spares
+            more = _add_agent(mode, template, notes, path, agent, ranks.get(at), seated=seated)
+            problems += more
         if template != given[at]["template"]["spec"]:
             place = f"/spec/replicatedJobs/{at}/template/spec"
             patch.append({"op": "replace", "path": place, "value": template})
@@ -184,6 +192,8 @@ def _add_agent(
     path: str,
     agent: AgentContainer,
     ranks: Ranks | None,
+    *,
+    seated: bool,
 ) -> list[FieldError]:
     """Add the agent to one Job's pods; after an error the result must not be used."""
     if not agent.image:
@@ -204,6 +214,11 @@ def _add_agent(
     if mode == SIDECAR:
         add_sidecar(pod, options, agent)
         return problems
+    if seated:
+        for at, worker in objects(pod, "containers"):
+            if at in options.workers:
+                found = seat_variables(template, worker, notes, ranks)
+                options = attrs.evolve(options, seats=found)
     problems += _unsupervisable(pod, f"{path}.template.spec", options)
     if not problems:
         add_supervisor(pod, options, agent)

@@ -63,6 +63,7 @@ SETTINGS = (
     *keys.INJECTED_ANNOTATIONS,
     *HANG_SETTINGS,
     *WORKER_SETTINGS,
+    keys.IN_PLACE_SPARES_ANNOTATION,
 )
 
 _WHOLE_SECONDS = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
@@ -87,6 +88,7 @@ class Options:
         end_codes_given: True if the user has set any, not only through the Job's own policy.
         hang: variables of the supervisor about hangs of its worker.
         processes: its variables about standby processes and about several processes.
+        seats: its variables about seats, if a Job of the JobSet has spares.
         barrier_port: port on which the sidecar answers the startup probe.
     """
 
@@ -97,6 +99,7 @@ class Options:
     end_codes_given: bool = False
     hang: Mapping[str, str] = attrs.field(factory=dict)
     processes: Mapping[str, str] = attrs.field(factory=dict)
+    seats: Mapping[str, str] = attrs.field(factory=dict)
     barrier_port: int = DEFAULT_BARRIER_PORT
 
 

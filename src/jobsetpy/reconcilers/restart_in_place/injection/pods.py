@@ -127,9 +127,13 @@ def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]
         "WORKER_STOP_SIGNAL": stop_signal,
         **options.hang,
         **options.processes,
+        **options.seats,
         "AGENT_LOG": "problems",  # standard error is the worker's
     }
-    fields = _RANKED if "WORKER_PROCESSES" in options.processes else {}
+    fields = {
+        **(_RANKED if "WORKER_PROCESSES" in options.processes or options.seats else {}),
+        **(_SEATED if options.seats else {}),
+    }
     return [
         *_identity(keys.AGENT_VARIABLE_PREFIX, fields),
         *(
@@ -185,6 +189,13 @@ _RANKED = {
     "WORKER_POD_INDEX": f"metadata.annotations['{keys.COMPLETION_INDEX_ANNOTATION}']",
 }
 """Variables that distinguish a pod's ranks from another's."""
+
+
+_SEATED = {
+    "POD_UID": "metadata.uid",
+    "WORKER_JOB": "metadata.labels['batch.kubernetes.io/job-name']",
+}
+"""Variables by which a pod finds its seat."""
 
 
 def _identity(prefix: str = "", more: Mapping[str, str] | None = None) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
     text,
     texts,
 )
+from jobsetpy.reconcilers.rules.spares import parse_spares
 
 MAX_PROCESSES = 64
 OWN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -46,6 +47,11 @@ HEALTH_SETTINGS = (keys.IN_PLACE_HEALTH_ANNOTATION, keys.IN_PLACE_HEALTH_SECONDS
 WORKER_SETTINGS = (*STANDBY_SETTINGS, keys.IN_PLACE_PROCESSES_ANNOTATION, *HEALTH_SETTINGS)
 MAX_COMMAND = 4096
 
+INDEX_FIELDS = tuple(
+    f"metadata.{kind}['{keys.COMPLETION_INDEX_ANNOTATION}']" for kind in ("annotations", "labels")
+)
+"""Fields of the downward API with a pod's completion index."""
+
 _COUNT = re.compile(r"[1-9][0-9]?", re.ASCII)
 
 
@@ -55,11 +61,13 @@ class Ranks:
 
     Args:
         first: rank of its first process.
-        pods: number of pods of each of its Jobs.
+        pods: number of pods of each of its Jobs, without spares.
         processes: number of processes of each of its pods.
         world: total number of processes.
         master: rank of the coordinator's first process, by the order of the ReplicatedJobs.
         address: address of the coordinator's pod.
+        master_job: name of the coordinator's Job, without that of the JobSet.
+        master_seat: completion index of the coordinator's pod.
     """
 
     first: int
@@ -68,6 +76,8 @@ class Ranks:
     world: int = 0
     master: int = 0
     address: str = ""
+    master_job: str = ""
+    master_seat: int = 0
 
 
 def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[FieldError]]:
@@ -224,6 +234,7 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
         counted = isinstance(value, str) and _COUNT.fullmatch(value) and int(value) <= MAX_PROCESSES
         if not counted or pods is None or pods < 0:
             continue
+        pods -= min(pods, spares_in(own, notes))
         ranks = Ranks(world, pods, int(value))
         world += pods * ranks.processes * (1 if replicas is None else max(0, replicas))
         places.setdefault(text(job, "name"), ranks)
@@ -244,9 +255,58 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
     master = place.first + (job_index * place.pods + pod_index) * place.processes
     address = _address(spec, f"{job_name}-{job_index}-{pod_index}")
     return {
-        at: attrs.evolve(each, world=world, master=master, address=address)
+        at: attrs.evolve(
+            each,
+            world=world,
+            master=master,
+            address=address,
+            master_job=f"{job_name}-{job_index}",
+            master_seat=pod_index,
+        )
         for at, each in found.items()
     }
+
+
+def spares_in(own: Json, notes: Mapping[str, Any]) -> int:
+    """Return the number of spares of a Job; 0 for an invalid one, which validation refuses.
+
+    Args:
+        own: annotations of its pod template.
+        notes: annotations of the JobSet.
+    """
+    name = keys.IN_PLACE_SPARES_ANNOTATION
+    return parse_spares(own.get(name, notes.get(name))) or 0
+
+
+def seat_variables(
+    template: Json, worker: Json, notes: Mapping[str, Any], ranks: Ranks | None
+) -> dict[str, str]:
+    """Return the supervisor's variables about its seat, for a JobSet with spares.
+
+    Args:
+        template: the Job's spec.
+        worker: the container.
+        notes: annotations of the JobSet.
+        ranks: ranks of this ReplicatedJob, if it has any.
+    """
+    own = child(template, "template", "metadata", "annotations")
+    pods = number(template, "completions") or 0
+    found = {"WORKER_SEATS": str(pods - min(pods, spares_in(own, notes)))}
+    if ranks is not None:
+        jobset = f"$({keys.AGENT_VARIABLE_PREFIX}JOBSET_NAME)"
+        found["WORKER_MASTER_JOB"] = f"{jobset}-{ranks.master_job}"
+        found["WORKER_MASTER_SEAT"] = str(ranks.master_seat)
+    return found | {"WORKER_SEAT_VARIABLES": ",".join(index_variables(worker))}
+
+
+def index_variables(worker: Json) -> list[str]:
+    """Return the variables of a container that have the completion index of its pod as value."""
+    names = [
+        text(each, "name")
+        for _, each in objects(worker, "env")
+        if text(child(each, "valueFrom", "fieldRef"), "fieldPath") in INDEX_FIELDS
+    ]
+    return list(dict.fromkeys(["JOB_COMPLETION_INDEX", *names]))
 
 
 def _address(spec: Json, pod: str) -> str:

@@ -1,0 +1,177 @@
+"""Validation of spares: what a seat's next holder could not take over is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
+    index_variables,
+    spares_in,
+)
+from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
+from jobsetpy.reconcilers.rules.annotations import note_field
+from jobsetpy.reconcilers.rules.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    required,
+)
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    child,
+    items,
+    job_spec,
+    number,
+    objects,
+    pod_spec,
+    text,
+)
+from jobsetpy.reconcilers.rules.spares import MAX_SPARES, parse_spares
+
+_NAME = keys.IN_PLACE_SPARES_ANNOTATION
+_SIDECAR = (
+    "a sidecar cannot give a container another rank while it runs: use the supervisor, or remove "
+    "the annotation"
+)
+_NO_AGENT = f"needs the annotation {keys.IN_PLACE_AGENT_ANNOTATION}: supervisor"
+
+
+def spares(jobset: Json) -> list[FieldError]:
+    """Return errors about spares of a new JobSet, after injection of its agents."""
+    spec, notes = child(jobset, "spec"), child(jobset, "metadata", "annotations")
+    places = [("", notes), *_places(spec)]
+    given = [(path, own[_NAME]) for path, own in places if _NAME in own]
+    if not given:
+        return []
+    mode = notes.get(keys.IN_PLACE_AGENT_ANNOTATION)
+    why = ""
+    if not restarts_in_place(spec):
+        why = f"has no effect unless restartStrategy is {keys.IN_PLACE_RESTART}"
+    elif mode != "supervisor":
+        why = _NO_AGENT if mode is None else _SIDECAR
+    if why:
+        return [invalid(note_field(_NAME, path), value, why) for path, value in given]
+    problems = [
+        invalid(note_field(_NAME, path), value, f"must be a whole number from 0 to {MAX_SPARES}")
+        for path, value in given
+        if parse_spares(value) is None
+    ]
+    if problems:
+        return problems
+    jobs = list(objects(spec, "replicatedJobs"))
+    if any(_spares_of(job, notes) for _, job in jobs):
+        for at, job in jobs:
+            problems += _job(job, notes, f"spec.replicatedJobs[{at}].template.spec")
+        problems += _coordinator(spec, notes)
+    return problems
+
+
+def spares_update(old: Json, new: Json) -> list[FieldError]:
+    """Return errors for numbers of spares that were changed on pod templates.
+
+    Annotations of a suspended JobSet's templates may change; pods have their seats' number built
+    in.
+    """
+    before = dict(_places(child(old, "spec")))
+    return [
+        invalid(note_field(_NAME, path), own.get(_NAME), "field is immutable")
+        for path, own in _places(child(new, "spec"))
+        if path in before and own.get(_NAME) != before[path].get(_NAME)
+    ]
+
+
+def _places(spec: Json) -> Iterator[tuple[str, Json]]:
+    """Yield the path of each pod template, and its annotations."""
+    for at, job in objects(spec, "replicatedJobs"):
+        path = f"spec.replicatedJobs[{at}].template.spec.template"
+        yield path, child(job_spec(job), "template", "metadata", "annotations")
+
+
+def _spares_of(job: Json, notes: Json) -> int:
+    return spares_in(child(job_spec(job), "template", "metadata", "annotations"), notes)
+
+
+def _job(job: Json, notes: Json, path: str) -> list[FieldError]:
+    """Return errors in one ReplicatedJob of a JobSet with spares."""
+    spec, count = job_spec(job), _spares_of(job, notes)
+    problems = []
+    mode = spec.get("completionMode")
+    if mode != "Indexed":
+        why = "seats are completion indexes: it must be Indexed, with spares in the JobSet"
+        problems.append(invalid(f"{path}.completionMode", mode, why))
+    if not count:
+        return problems
+    pods = number(spec, "completions") or 0
+    if count >= pods:
+        own = child(spec, "template", "metadata", "annotations")
+        field = note_field(_NAME, f"{path}.template") if _NAME in own else note_field(_NAME)
+        why = f"a job of {text(job, 'name')!r} has {pods} pods, and at least one must work"
+        problems.append(invalid(field, str(count), why))
+    for name, why in (
+        ("successPolicy", "the manager sets it: a job is complete when all seats have succeeded"),
+        ("backoffLimitPerIndex", "a spare may fail at any time: it must not fail its index"),
+    ):
+        if spec.get(name) is not None:
+            problems.append(forbidden(f"{path}.{name}", f"with spares, {why}"))
+    pod = pod_spec(job)
+    for at, container in objects(pod, "containers"):
+        if supervised({"containers": [container]}):
+            problems += _worker(container, f"{path}.template.spec.containers[{at}]")
+    return problems
+
+
+def _worker(container: Json, path: str) -> list[FieldError]:
+    """Return errors in the container that the supervisor runs."""
+    env = objects(container, "env")
+    names = {text(each, "name") for _, each in env}
+    problems = []
+    if f"{keys.AGENT_VARIABLE_PREFIX}WORKER_PROCESSES" not in names:
+        why = (
+            "ranks and the address of the first one follow the seats: with spares, say how many "
+            "processes a pod has"
+        )
+        problems.append(required(note_field(keys.IN_PLACE_PROCESSES_ANNOTATION), why))
+    followers = index_variables(container)
+    fixed = "is set when the container starts, and could not follow a seat to another pod"
+    for at, each in env:
+        if text(each, "name") == "MASTER_ADDR":
+            why = "the address of the first rank follows its seat: remove the variable"
+            problems.append(forbidden(f"{path}.env[{at}]", why))
+        elif _refers(text(each, "value"), followers):
+            problems.append(invalid(f"{path}.env[{at}].value", text(each, "value"), fixed))
+    for part in ("command", "args"):
+        problems += [
+            invalid(f"{path}.{part}[{at}]", word, f"{fixed}: read the variable in the program")
+            for at, word in enumerate(items(container, part))
+            if isinstance(word, str) and _refers(word, followers)
+        ]
+    problems += [
+        invalid(
+            f"{path}.volumeMounts[{at}].subPathExpr",
+            text(each, "subPathExpr"),
+            "a folder for each index cannot follow a seat to another pod: mount the volume, and "
+            "choose the folder in the program",
+        )
+        for at, each in objects(container, "volumeMounts")
+        if _refers(text(each, "subPathExpr"), followers)
+    ]
+    return problems
+
+
+def _refers(value: str, names: list[str]) -> bool:
+    return any(f"$({name})" in value for name in names)
+
+
+def _coordinator(spec: Json, notes: Json) -> list[FieldError]:
+    """Return an error for a coordinator that is a spare."""
+    chosen = child(spec, "coordinator")
+    index = number(chosen, "podIndex") or 0
+    for _, job in objects(spec, "replicatedJobs"):
+        if text(job, "name") != text(chosen, "replicatedJob"):
+            continue
+        seats = (number(job_spec(job), "completions") or 0) - _spares_of(job, notes)
+        if index >= seats > 0:
+            why = f"is a spare: a job has {seats} seats"
+            return [invalid("spec.coordinator.podIndex", index, why)]
+    return []

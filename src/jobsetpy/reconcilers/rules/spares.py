@@ -1,0 +1,77 @@
+"""Number of spare pods of a ReplicatedJob's Jobs, and of the seats that their workers have.
+
+A Job with S spares has N + S pods and N seats. A seat is a place in the training world: the work of
+one completion index, 0 to N - 1, with its ranks. The other pods wait until they take over the seat
+of a pod that is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet, ReplicatedJob
+from jobsetpy.reconcilers.rules.json_tree import child, number
+from jobsetpy.reconcilers.rules.membership import parse_count, pods_of_template
+
+MAX_SPARES: Final = 1000
+"""Maximum number of spares of a Job."""
+
+
+def parse_spares(value: object) -> int | None:
+    """Return the value of the annotation as a number from 0; ``None`` if it is invalid."""
+    count = parse_count(value) if isinstance(value, str) else None
+    return None if count is None or count > MAX_SPARES else count
+
+
+def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> int:
+    """Return the number of spares of each Job of a ReplicatedJob.
+
+    The annotation of its pod template overrides that of the JobSet, as for all of restart in place.
+    An invalid value is refused at admission; here it reads as 0, as without restart in place.
+    """
+    if not jobset.spec.restarts_in_place:
+        return 0
+    notes = jobset.metadata.annotations
+    own = child(replicated.template, "spec", "template", "metadata", "annotations")
+    value = own.get(keys.IN_PLACE_SPARES_ANNOTATION, notes.get(keys.IN_PLACE_SPARES_ANNOTATION))
+    spares = parse_spares(value) or 0
+    return spares if spares < pods_of_template(replicated) else 0
+
+
+def has_spares(jobset: JobSet) -> bool:
+    """Return True if a Job of the JobSet has spares: then the manager assigns all seats."""
+    return any(spares_of(jobset, item) for item in jobset.spec.replicated_jobs)
+
+
+def spares_of_job(job: Job) -> int | None:
+    """Return the number of spares of a Job; ``None`` if its JobSet has none at all.
+
+    The manager has set the annotation on the Job, and on its pods.
+    """
+    spares = parse_spares(job.metadata.annotations.get(keys.IN_PLACE_SPARES_ANNOTATION))
+    return None if spares is None else min(spares, pods_of_job(job))
+
+
+def seats_of_job(job: Job) -> int:
+    """Return the number of pods of a Job that work at the same time."""
+    return pods_of_job(job) - (spares_of_job(job) or 0)
+
+
+def pods_of_job(job: Job) -> int:
+    """Return the parallelism of a Job; the API server's default is 1."""
+    return 1 if job.spec.parallelism is None else job.spec.parallelism
+
+
+def success_policy(job_spec: Mapping[str, Any], spares: int) -> dict[str, Any]:
+    """Return fields of a Job with spares: it is complete when all seats have succeeded.
+
+    The Job controller then ends the spares
+    (https://kubernetes.io/docs/concepts/workloads/controllers/job/#success-policy).
+    """
+    pods = number(job_spec, "completions")
+    if not spares or pods is None:
+        return {}
+    return {"successPolicy": {"rules": [{"succeededCount": pods - spares}]}}

@@ -1,0 +1,203 @@
+"""Spares on a real node: a pod that is lost whole costs its group about a second."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hack.images.training import framework_image
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.errors import NotFoundError
+from support import patience
+from support.agents.training_kit import NAMESPACE, RANKS_HAVE, Training, manifest
+from support.restarts.scenario import install_agents, pod_host_name, process_in
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(400)]
+
+SEATS = 2
+
+
+class Group:
+    """A JobSet of two seats, its ranks, and its status."""
+
+    def __init__(self, client, name, training):
+        self.client = client
+        self.name = name
+        self.training = training
+
+    async def record(self):
+        """The status of its restarts in place."""
+        jobset = await self.client.get(JobSet, NAMESPACE, self.name)
+        return jobset.status.in_place_restart
+
+    async def ready_spares(self, count):
+        """Wait until the status has that number of ready spares."""
+        async with patience.timeout(120):
+            while (found := await self.record()) is None or found.ready_spares != count:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        return found
+
+    async def pod_of(self, host):
+        """Name of the pod with a host name that is not being deleted."""
+        pods = (await self.client.list_page(Pod, NAMESPACE)).items
+        (found,) = [
+            each.metadata.name
+            for each in pods
+            if pod_host_name(each) == host and each.metadata.deletion_timestamp is None
+        ]
+        return found
+
+
+@asynccontextmanager
+async def running(client, name, folder, spares):
+    """A training with spares whose ranks step and whose spares are ready; deleted in the end."""
+    await install_agents(client)
+    training = Training(folder, SEATS)
+    body = manifest(name, "jax", "standby", SEATS, folder, spares)
+    await client.create(JobSet, NAMESPACE, body)
+    try:
+        await training.stepping(0, 120)
+        group = Group(client, name, training)
+        await group.ready_spares(spares)
+        yield group
+    finally:
+        await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
+        await gone(client, name)
+
+
+async def gone(client, name):
+    """Wait until the JobSet is deleted with its pods."""
+    async with patience.timeout(120):
+        while True:
+            try:
+                await client.get(JobSet, NAMESPACE, name)
+            except NotFoundError:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def test_a_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, tmp_path):
+    """Deleted, then killed whole: a spare has the rank each time, and the next pod is a spare."""
+    node_cluster.load_images([framework_image("jax")])
+    async with running(node_client, "spares", tmp_path, 1) as group:
+        before = group.training.runs()
+        victim = before[1]
+        name = await group.pod_of(victim["host"])
+        moment = time.time()
+        await node_client.delete(Pod, NAMESPACE, name, grace_period_seconds=0)
+        after = await group.training.stepping(moment, 60)
+        deleted_s = max(run["at"] for run in after.values()) - moment
+        print(
+            {
+                k: [round(v[n] - moment, 2) for n in ("began", "joined", "at")]
+                for k, v in after.items()
+            }
+        )
+        (entry,) = (await group.record()).taken_seats
+        assert (entry.seat, entry.pod_index) == (1, SEATS)
+        assert after[1]["host"] == entry.pod.rpartition("-")[0] != victim["host"]
+        assert after[0]["host"] == before[0]["host"]
+
+        # The first rank: its address is its next holder's.
+        await group.ready_spares(1)
+        victim = after[0]
+        agent = process_in(victim["host"], 1, RANKS_HAVE)
+        moment = time.time()
+        os.kill(agent, signal.SIGKILL)  # and with it all processes of its container
+        last = await group.training.stepping(moment, 60)
+        killed_s = max(run["at"] for run in last.values()) - moment
+        seats = {one.seat: one for one in (await group.record()).taken_seats}
+
+        assert last[0]["host"] == seats[0].pod.rpartition("-")[0] != victim["host"]
+        assert last[1]["host"] == after[1]["host"]
+        assert seats[0].address
+        print(f"until all ranks step again: deleted {deleted_s:.2f} s, killed {killed_s:.2f} s")
+        for record in (await node_client.get(JobSet, NAMESPACE, "spares")).status.restart_history:
+            print(record)
+        assert deleted_s < patience.scaled(4)
+        assert killed_s < patience.scaled(6)
+
+        # A spare that is lost restarts nobody.
+        await group.ready_spares(1)
+        status = (await node_client.get(JobSet, NAMESPACE, "spares")).status
+        runs = group.training.runs()
+        holders = {run["host"] for run in runs.values()}
+        pods = (await node_client.list_page(Pod, NAMESPACE)).items
+        (spare,) = [
+            each
+            for each in pods
+            if pod_host_name(each) not in holders and each.status.phase == "Running"
+        ]
+        await node_client.delete(Pod, NAMESPACE, spare.metadata.name, grace_period_seconds=0)
+        await group.ready_spares(0)
+        await group.ready_spares(1)
+        assert (await node_client.get(JobSet, NAMESPACE, "spares")).status.synced_epoch == (
+            status.synced_epoch
+        )
+        assert group.training.runs() == runs
+
+
+async def test_a_job_is_complete_when_its_seats_have_succeeded(node_client):
+    """The spare is ended with it, and the JobSet completes."""
+    await install_agents(node_client)
+    body = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": "completes",
+            "annotations": {
+                keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
+                keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
+                keys.IN_PLACE_SPARES_ANNOTATION: "1",
+            },
+        },
+        "spec": {
+            "failurePolicy": {"maxRestarts": 3, "restartStrategy": keys.IN_PLACE_RESTART},
+            "replicatedJobs": [
+                {
+                    "name": "w",
+                    "template": {
+                        "spec": {
+                            "parallelism": 3,
+                            "completions": 3,
+                            "template": {
+                                "spec": {
+                                    "containers": [
+                                        {
+                                            "name": "worker",
+                                            "image": "localhost/shell:1",
+                                            "imagePullPolicy": "IfNotPresent",
+                                            "command": ["sh", "-c", "sleep 1"],
+                                        }
+                                    ]
+                                }
+                            },
+                        }
+                    },
+                }
+            ],
+        },
+    }
+    await node_client.create(JobSet, NAMESPACE, body)
+    try:
+
+        async def completed():
+            jobset = await node_client.get(JobSet, NAMESPACE, "completes")
+            return jobset.status.terminal_state == keys.TERMINAL_COMPLETED
+
+        async with patience.timeout(60):
+            while not await completed():  # noqa: ASYNC110 - another process changes it
+                await asyncio.sleep(0.1)
+        (job,) = (await node_client.list_page(Job, NAMESPACE)).items
+        assert (job.status.succeeded, job.status.completed_indexes) == (2, "0,1")
+    finally:
+        await node_client.delete(JobSet, NAMESPACE, "completes", propagation="Foreground")
+        await gone(node_client, "completes")

@@ -1,0 +1,84 @@
+"""Two seats and a spare: every order of events, with lost, cut off and returning pods.
+
+``JOBSETPY_EXHAUSTIVE=1`` explores two faults on one way (minutes).
+"""
+
+import gc
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from support.restarts import seat_explorer
+from support.restarts.seat_explorer import Explorer, Violation
+
+LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
+CASES = {
+    "a pod is lost": (1, ("lost", "takeover")),
+    "a pod is deleted": (1, ("delete",)),
+}
+LARGE_CASES = {
+    "a pod is cut off, given up, and heals": (1, ("cut",)),
+    "a worker fails": (2, ("fail", "takeover")),
+    "two pods are lost": (2, ("lost", "takeover")),
+    "a pod is cut off, and another one fails": (2, ("cut", "fail")),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_cycles() -> Iterator[None]:
+    """The states are live and have no cycles: looking for garbage takes long."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.timeout(3600 if LARGE else 300)
+@pytest.mark.parametrize("case", {**CASES, **LARGE_CASES} if LARGE else CASES)
+def test_each_seat_has_one_worker_and_every_state_leads_to_a_running_group(case, record_property):
+    """No two workers have a seat in an epoch, each seat has a pod, and the status never decreases."""
+    explorer = Explorer(*CASES.get(case, LARGE_CASES.get(case)))
+    explorer.run()
+    explorer.check_liveness()
+    record_property("states", len(explorer.states))
+
+    assert len(explorer.states) > 2000
+    assert any(state.versions[-1].synced == 2 for state in explorer.states)
+
+
+def test_a_lost_spare_restarts_nobody():
+    """Whenever it is lost, returns or is deleted: no epoch is opened."""
+    explorer = Explorer(1, ("lost", "delete", "takeover"), spares_only=True)
+    explorer.run()
+    explorer.check_liveness()
+
+    seen = {(s.synced, s.deprecated) for state in explorer.states for s in state.versions}
+    assert seen == {(0, 0), (1, 0)}
+
+
+def _keeps_its_index(status, pod):
+    """An agent that does not look for its seat."""
+    return pod.index if pod.index < seat_explorer.SEATS else None
+
+
+def test_agents_that_keep_their_index_are_found(monkeypatch):
+    """The exploration is not blind: a seat that was given away would have two workers."""
+    monkeypatch.setattr(seat_explorer, "holds", _keeps_its_index)
+
+    with pytest.raises(Violation, match=r"not each seat has a pod"):
+        Explorer(1, ("lost",)).run()
+
+
+def test_a_manager_that_counts_parked_pods_is_found(monkeypatch):
+    """A pod without a seat would open the next epoch."""
+    monkeypatch.setattr(
+        "jobsetpy.reconcilers.restart_in_place.ledger._Seats.parks", lambda *_: False
+    )
+    seat_explorer.reconcile.cache_clear()
+    explorer = Explorer(0, ())
+    try:
+        with pytest.raises(Violation, match=r"no way on|not each seat|has a seat"):
+            explorer.run()
+            explorer.check_liveness()
+    finally:
+        seat_explorer.reconcile.cache_clear()

@@ -1,0 +1,440 @@
+"""Every order of events of a Job with two seats and a spare, with a bounded number of faults.
+
+The decisions are the project's own: the agents' barrier and seat, the manager's ledger, decision and
+assignment. Kubelets, Job controller and watches are modelled. A pod is lost with all its processes
+(``lost``), is cut off and given up while its processes go on (``cut``), its worker fails (``fail``),
+it is being deleted (``delete``), or another manager takes over, who knows the pods and the status
+and nothing else (``takeover``). Agents and manager see changes in order, any time later. The last
+call for missing holders may be over or not at any time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+from jobsetpy.agent.protocol.barrier import Lift, PatchEpoch, Restart
+from jobsetpy.agent.protocol.wire_types import TakenSeat as AgentSeat
+from jobsetpy.agent.supervisor.seat import Place
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs, has_missing_pods
+from jobsetpy.reconcilers.restart_in_place.failures import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.rules.membership import AttemptKey
+from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.restarts.epoch_steps import barrier_of, state_of
+
+SEATS, PODS = 2, 3
+JOB = "test-js-w-0"
+Json = dict[str, Any]
+
+
+class Status(NamedTuple):
+    """Status of the JobSet; ``record`` has all fields of its part about restarts in place."""
+
+    synced: int = 0
+    deprecated: int = 0
+    taken: tuple[tuple[int, str], ...] = ()
+    pods: int = 0
+
+
+class Pod(NamedTuple):
+    """Pod in the API server."""
+
+    uid: str
+    index: int
+    epoch: int = 0
+    leaving: bool = False
+
+
+class Agent(NamedTuple):
+    """Supervisor and worker of a pod, which may be gone.
+
+    Args:
+        uid: UID of the pod.
+        index: its completion index.
+        barrier: state of the barrier; ``()`` before the first state of the JobSet.
+        seen: number of the state's versions that it has seen.
+        patch: epoch that it is about to store, 0 for none.
+        phase: "waiting", "running" or "stopping".
+        seat: seat of its worker.
+        epoch: epoch of its worker.
+    """
+
+    uid: str
+    index: int
+    barrier: tuple[Any, ...] = ()
+    seen: int = 0
+    patch: int = 0
+    phase: str = "waiting"
+    seat: int = -1
+    epoch: int = 0
+
+
+class State(NamedTuple):
+    """Everything; ``cached`` is what the manager knows of the pods, ``cause`` an epoch that ended."""
+
+    versions: tuple[Status, ...]
+    pods: tuple[Pod | None, ...]
+    agents: tuple[Agent, ...]
+    cached: tuple[Pod | None, ...]
+    cause: int = 0
+    faults: int = 0
+    made: int = PODS
+
+
+class Violation(AssertionError):  # noqa: N818 - what it is, not that it is an error
+    """State that must not be reached."""
+
+
+class Explorer:
+    """Explores all states.
+
+    Args:
+        faults: maximum number of faults on one way.
+        kinds: kinds of faults.
+        spares_only: True if only pods without a seat have faults.
+    """
+
+    def __init__(self, faults: int, kinds: tuple[str, ...], *, spares_only: bool = False) -> None:
+        self.faults = faults
+        self.kinds = kinds
+        self.spares_only = spares_only
+        self.ids: dict[State, int] = {}
+        self.states: list[State] = []
+        self.came: list[tuple[int, str]] = []
+        self.back: list[list[int]] = []
+
+    def run(self) -> None:
+        """Explore everything. Raises :class:`Violation` with the way to it."""
+        self._add(start(), -1, "start")
+        todo = deque([0])
+        while todo:
+            number = todo.popleft()
+            try:
+                for label, fault, after in self._next(self.states[number]):
+                    known = len(self.states)
+                    found = self._add(_canonical(after), number, label)
+                    if not fault:
+                        self.back[found].append(number)
+                    if found == known:
+                        todo.append(found)
+            except Violation as error:
+                raise Violation(f"{error}\n{self.way(number)}") from None
+
+    def check_liveness(self) -> None:
+        """Check that from each state, without more faults, all seats can come to work."""
+        good = bytearray(len(self.states))
+        todo = [i for i, state in enumerate(self.states) if _works(state)]
+        for number in todo:
+            good[number] = 1
+        while todo:
+            for before in self.back[todo.pop()]:
+                if not good[before]:
+                    good[before] = 1
+                    todo.append(before)
+        if 0 in good:
+            raise Violation(f"no way on from\n{self.way(good.find(0))}")
+
+    def way(self, number: int) -> str:
+        """Return the events that lead to a state, and the state."""
+        state, labels = self.states[number], []
+        while number >= 0:
+            number, label = self.came[number]
+            labels.append(label)
+        parts = [
+            f"  {each}" for part in state for each in (part if type(part) is tuple else [part])
+        ]
+        return "\n".join([" -> ".join(reversed(labels)), *parts])
+
+    def _add(self, state: State, parent: int, label: str) -> int:
+        number = self.ids.setdefault(state, len(self.states))
+        if number == len(self.states):
+            self.states.append(state)
+            self.came.append((parent, label))
+            self.back.append([])
+        return number
+
+    # ---- events ----------------------------------------------------------------------------------
+
+    def _next(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        for at, agent in enumerate(state.agents):
+            for label, after in _agent_events(state, agent):
+                agents = list(state.agents)
+                agents[at : at + 1] = [] if after is None else [after]
+                yield label, False, _checked(state._replace(agents=tuple(agents)))
+            pod = state.pods[agent.index]
+            if agent.patch and pod is not None and pod.uid == agent.uid:
+                agents = list(state.agents)
+                agents[at] = agent._replace(patch=0)
+                stored = _put(state, agent.index, pod._replace(epoch=agent.patch))
+                yield f"{agent.uid} patched", False, stored._replace(agents=tuple(agents))
+        for index, pod in enumerate(state.pods):
+            if pod is None:
+                uid = f"{index}{'abcdefghi'[state.made - PODS]}"
+                fresh = _put(state, index, Pod(uid, index))
+                agents = (*state.agents, Agent(uid, index))
+                yield f"{uid} created", False, fresh._replace(agents=agents, made=state.made + 1)
+            elif pod.leaving:
+                gone = _without(_put(state, index, None), pod.uid)
+                yield f"{pod.uid} gone", False, gone
+            if state.cached[index] != pod:
+                yield f"manager sees {index}", False, _see(state, index)
+        yield from _passes(state)
+        if state.faults < self.faults:
+            yield from self._faults(state._replace(faults=state.faults + 1))
+
+    def _faults(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        for pod in filter(None, state.pods):
+            agent = next(each for each in state.agents if each.uid == pod.uid)
+            if self.spares_only and holds(state.versions[-1], pod) is not None:
+                continue
+            if pod.leaving:
+                continue
+            if "lost" in self.kinds:
+                yield f"{pod.uid} lost", True, _without(_put(state, pod.index, None), pod.uid)
+            if "cut" in self.kinds:
+                yield f"{pod.uid} cut off", True, _put(state, pod.index, None)
+            if "delete" in self.kinds:
+                yield f"{pod.uid} deleted", True, _put(state, pod.index, pod._replace(leaving=True))
+            if "fail" in self.kinds and agent.phase == "running":
+                ended = _next_round(agent)
+                agents = tuple(ended if each is agent else each for each in state.agents)
+                yield f"{pod.uid} fails", True, state._replace(agents=agents)
+        if "takeover" in self.kinds:
+            yield "takeover", True, state._replace(cached=state.pods, cause=0)
+
+
+def start() -> State:
+    """A JobSet whose pods have just been created."""
+    pods = tuple(Pod(str(index), index) for index in range(PODS))
+    agents = tuple(Agent(pod.uid, pod.index) for pod in pods)
+    return State((Status(),), pods, agents, pods)
+
+
+def holds(status: Status, pod: Pod | Agent) -> int | None:
+    """Return the seat of a pod, by the agents' rule."""
+    place = Place(uid=pod.uid, job=JOB, index=pod.index, seats=SEATS)
+    return place.seat([AgentSeat(JOB, seat, uid) for seat, uid in status.taken])
+
+
+def _canonical(state: State) -> State:
+    """Return the state without versions that all have seen, and without an order of agents."""
+    drop = min([each.seen for each in state.agents if each.barrier], default=1) - 1
+    drop = max(0, min(drop, len(state.versions) - 1))
+    agents = [
+        each._replace(seen=each.seen - drop) if each.barrier else each for each in state.agents
+    ]
+    return state._replace(versions=state.versions[drop:], agents=tuple(sorted(agents)))
+
+
+def _works(state: State) -> bool:
+    newest = state.versions[-1]
+    seats = {
+        each.seat
+        for each in state.agents
+        if each.phase == "running" and each.epoch == newest.synced and _lives(state, each)
+    }
+    return newest.synced > newest.deprecated and len(seats) == SEATS
+
+
+def _lives(state: State, agent: Agent) -> bool:
+    pod = state.pods[agent.index]
+    return pod is not None and pod.uid == agent.uid
+
+
+def _put(state: State, index: int, pod: Pod | None) -> State:
+    return state._replace(pods=(*state.pods[:index], pod, *state.pods[index + 1 :]))
+
+
+def _without(state: State, uid: str) -> State:
+    return state._replace(agents=tuple(each for each in state.agents if each.uid != uid))
+
+
+# ---- agents --------------------------------------------------------------------------------------
+
+
+@cache
+def _observe(barrier: tuple[Any, ...], synced: int, deprecated: int) -> tuple[Any, list[Any]]:
+    one = barrier_of(barrier)
+    actions = one.observe("js-uid", synced, deprecated)
+    return state_of(one), actions
+
+
+def _next_round(agent: Agent) -> Agent:
+    one = barrier_of(agent.barrier)
+    (patch,) = one.next_round()
+    return agent._replace(
+        barrier=state_of(one), patch=patch.epoch, phase="waiting", seat=-1, epoch=0
+    )
+
+
+def _agent_events(state: State, agent: Agent) -> Iterator[tuple[str, Agent | None]]:
+    """What an agent, or its worker, may do next; ``None`` where both end."""
+    if agent.phase == "stopping":
+        yield f"{agent.uid} stopped", _next_round(agent)
+    unseen = len(state.versions) if not agent.barrier else agent.seen + 1
+    if unseen > len(state.versions):
+        return
+    status = state.versions[unseen - 1]
+    barrier, actions = _observe(agent.barrier, status.synced, status.deprecated)
+    after = agent._replace(barrier=barrier, seen=unseen)
+    for action in actions:
+        match action:
+            case PatchEpoch(epoch):
+                after = after._replace(patch=epoch)
+            case Lift(epoch):
+                seat = holds(status, agent)
+                if seat is None:
+                    after = _next_round(after)
+                elif _lives(state, agent) and not state.pods[agent.index].leaving:  # confirmed
+                    after = after._replace(phase="running", seat=seat, epoch=epoch)
+            case Restart(_, _, replaced):
+                if after.phase == "waiting" or replaced:
+                    after = _next_round(after)  # its worker is killed
+                else:
+                    after = after._replace(phase="stopping")
+            case _:
+                raise AssertionError(action)
+    yield f"{agent.uid} sees {status.synced}/{status.deprecated}", after
+
+
+def _checked(state: State) -> State:
+    """Check who works."""
+    workers = [each for each in state.agents if each.phase != "waiting"]
+    seats = [(each.epoch, each.seat) for each in workers]
+    if len(set(seats)) < len(seats):
+        raise Violation(f"two workers have a seat: {workers}")
+    newest = state.versions[-1]
+    for each in workers:
+        if each.epoch < newest.synced and _lives(state, each) and holds(newest, each) is not None:
+            raise Violation(f"{each.uid} has a seat, and works at {each.epoch}")
+    return state
+
+
+# ---- manager -------------------------------------------------------------------------------------
+
+
+def _see(state: State, index: int) -> State:
+    """The manager's watch: a pod has changed."""
+    old, new, newest = state.cached[index], state.pods[index], state.versions[-1]
+    cached = (*state.cached[:index], new, *state.cached[index + 1 :])
+    cause = state.cause
+    if old is not None and not old.leaving and old.epoch == newest.synced > newest.deprecated:
+        ended = new is None or new.uid != old.uid or new.leaving
+        if ended and holds(newest, old) is not None:
+            cause = newest.synced
+    return state._replace(cached=cached, cause=cause)
+
+
+def _passes(state: State) -> Iterator[tuple[str, bool, State]]:
+    """Passes of the manager's reconciler: before the last call is over, and after."""
+    newest = state.versions[-1]
+    for waited_s in (0.0, 1000.0):
+        found = reconcile(newest, state.cached, state.cause, waited_s)
+        if found is None:
+            continue
+        if found.synced < newest.synced or found.deprecated < newest.deprecated:
+            raise Violation(f"the status goes back: {found}")
+        if found.synced > newest.synced:
+            holders = [
+                holds(found, pod) for pod in state.cached if pod and pod.epoch == found.synced
+            ]
+            if sorted(each for each in holders if each is not None) != list(range(SEATS)):
+                raise Violation(f"not each seat has a pod: {found}, {state.cached}")
+        wrote = state._replace(versions=(*state.versions, found))
+        yield f"manager {found.synced}/{found.deprecated} {found.taken}", False, wrote
+
+
+@cache
+def reconcile(
+    status: Status, cached: tuple[Pod | None, ...], cause: int, waited_s: float
+) -> Status | None:
+    """Return the status that the manager writes; ``None`` if it writes none."""
+    jobset = jobset_of(status)
+    ledger = EpochLedger()
+    ledger.job_changed(None, job_of())
+    key = AttemptKey.of(jobset)
+    ledger.note_status(key, jobset.status, 0, 0.0)
+    for pod in cached:
+        if pod is not None:
+            ledger.pod_changed(None, pod_of(pod))
+    pods = ledger.histogram(key)
+    why = Cause(cause, FailureSignal.POD_DELETED, "p") if cause else None
+    if why is None and has_missing_pods(jobset, pods) and waited_s:
+        why = Cause(status.synced, FailureSignal.PODS_MISSING, "")
+    decision = decide_epochs(jobset, pods, why, waited_s=waited_s)
+    assert decision.failed is None
+    if decision.synced is None and decision.deprecated is None:
+        return None
+    taken = status.taken
+    if decision.synced is not None and decision.record is not None:
+        taken = tuple((one.seat, one.pod_uid) for one in decision.record.taken_seats)
+    return Status(
+        decision.synced or status.synced, decision.deprecated or status.deprecated, taken, SEATS
+    )
+
+
+@cache
+def jobset_of(status: Status) -> JobSet:
+    """The JobSet with a status."""
+    template = replicated_job("w", parallelism=PODS)
+    spec = template["template"]["spec"]
+    spec.update(completions=PODS, completionMode="Indexed")
+    notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(PODS - SEATS)}
+    spec["template"]["metadata"] = {"annotations": notes}
+    taken = [
+        {"job": JOB, "seat": seat, "pod": uid, "podUID": uid, "podIndex": int(uid[0])}
+        for seat, uid in status.taken
+    ]
+    return decoded(
+        JobSet,
+        jobset_json(
+            template,
+            failurePolicy={"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
+            status={
+                "syncedEpoch": status.synced,
+                "deprecatedEpoch": status.deprecated,
+                "inPlaceRestart": {"pods": status.pods, "takenSeats": taken},
+            },
+        ),
+    )
+
+
+@cache
+def job_of() -> Job:
+    """Its Job."""
+    owner = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "test-js",
+        "uid": "js-uid", "controller": True,
+    }  # fmt: skip
+    labels = {keys.RESTART_ATTEMPT: "0", keys.REPLICATED_JOB_NAME: "w"}
+    meta = {
+        "name": JOB, "namespace": "default", "uid": "job", "labels": labels,
+        "annotations": {keys.IN_PLACE_SPARES_ANNOTATION: str(PODS - SEATS)},
+        "ownerReferences": [owner],
+    }  # fmt: skip
+    return decoded(Job, {"metadata": meta, "spec": {"parallelism": PODS, "completions": PODS}})
+
+
+@cache
+def pod_of(pod: Pod) -> ChildPod:
+    """A pod as the manager caches it."""
+    notes = {
+        keys.COMPLETION_INDEX_ANNOTATION: str(pod.index),
+        keys.IN_PLACE_SPARES_ANNOTATION: str(PODS - SEATS),
+    }
+    if pod.epoch:
+        notes[keys.EPOCH_ANNOTATION] = str(pod.epoch)
+    meta: Json = {
+        "name": pod.uid, "namespace": "default", "uid": pod.uid, "annotations": notes,
+        "ownerReferences": [{"kind": "Job", "uid": "job", "controller": True}],
+    }  # fmt: skip
+    if pod.leaving:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return decoded(ChildPod, {"metadata": meta, "status": {"phase": "Running"}})

@@ -1,0 +1,258 @@
+"""Spares in a whole manager: a lost pod costs a restart, and no wait for its replacement."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.testing import make_pod
+from jobsetpy.testing.jobsets import replicated_job
+
+pytestmark = pytest.mark.looptime
+
+STATE = keys.AGENT_STATE_ANNOTATION
+
+
+class Group:
+    """One Job of two seats and a spare; a test in the roles of agents and the Job controller."""
+
+    def __init__(self, rig):
+        self.rig = rig
+        self.pods = {}
+
+    async def start(self, *, seats=2, spares=1, jobs=1, max_restarts=10, absent=None):
+        """Create the JobSet, and bring all pods but an absent one to epoch 1."""
+        notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares)}
+        template = replicated_job("w", jobs, parallelism=seats + spares)
+        spec = template["template"]["spec"]
+        spec.update(completions=seats + spares, completionMode="Indexed")
+        spec["template"]["metadata"] = {"annotations": notes}
+        policy = {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"}
+        self.rig.create(template, failurePolicy=policy)
+        await self.rig.settle()
+        for job in self.rig.world.list("jobs"):
+            for index in range(seats + spares):
+                if index != absent:
+                    self.create(index, job=job)
+        for name in list(self.pods):
+            self.rig.report(name, 1)
+        if absent is not None:
+            await self.rig.settle(59)
+            assert self.rig.epochs() == (0, 0)
+        await self.rig.settle()
+        assert self.rig.epochs() == (1, 0)
+        for name, index in self.pods.items():
+            if index >= seats:
+                self.park(name, 2)
+        await self.rig.settle()
+        self.rig.world.requests.clear()
+
+    def create(self, index, *, name="", job=None):
+        """Create a pod as the Job controller does, with the Job's annotation."""
+        job = job or self.rig.world.list("jobs")[0]
+        name = name or f"{job['metadata']['name']}-{index}"
+        body = make_pod(name).of(job, index).phase("Running").build()
+        notes = body["metadata"].setdefault("annotations", {})
+        spares = job["metadata"]["annotations"][keys.IN_PLACE_SPARES_ANNOTATION]
+        notes[keys.IN_PLACE_SPARES_ANNOTATION] = spares
+        self.rig.world.create("pods", body)
+        self.rig.world.set_status("pods", name, podIP=f"10.0.0.{index}")
+        self.pods[name] = index
+        return name
+
+    def park(self, name, epoch, state="ready"):
+        """The agent of a pod without a seat comes to the next epoch."""
+        notes = {keys.EPOCH_ANNOTATION: str(epoch), STATE: state}
+        self.rig.world.patch("pods", name, {"metadata": {"annotations": notes}})
+
+    def seats(self):
+        """Entries of the assignment: seat, pod and address."""
+        record = self.rig.status()["inPlaceRestart"]
+        return [(one["seat"], one["pod"], one["address"]) for one in record.get("takenSeats", ())]
+
+    def ready(self):
+        """Number of ready spares in the status."""
+        return self.rig.status()["inPlaceRestart"].get("readySpares")
+
+
+@pytest.fixture
+async def group(rig):
+    """An empty cluster for a group with spares."""
+    return Group(rig)
+
+
+async def test_the_job_is_complete_when_its_seats_have_succeeded(rig, group):
+    """And the Job controller then ends the spares."""
+    async with rig.manager():
+        await group.start(seats=3, spares=2)
+
+        spec = rig.world.list("jobs")[0]["spec"]
+        assert spec["successPolicy"] == {"rules": [{"succeededCount": 3}]}
+        assert (spec["parallelism"], spec["completions"]) == (5, 5)
+
+
+async def test_a_parked_pod_opens_no_epoch(rig, group):
+    """It waits at the next one, and nothing restarts; the status says that it is ready."""
+    async with rig.manager():
+        await group.start()
+
+        assert rig.epochs() == (1, 0)
+        assert group.ready() == 1
+        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "False"
+
+
+async def test_a_lost_pod_is_replaced_by_the_spare_in_the_write_that_lifts(rig, group):
+    """Two writes for the restart, as ever; the assignment is in the second one."""
+    async with rig.manager():
+        await group.start()
+        rig.world.delete("pods", "test-js-w-0-1")
+        await rig.settle(0.1)
+        assert rig.epochs() == (1, 1)
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle(0.1)
+
+        assert rig.epochs() == (2, 1)
+        assert group.seats() == [(1, "test-js-w-0-2", "10.0.0.2")]
+        assert group.ready() == 0
+        lifts = [body for body in rig.status_writes() if "syncedEpoch" in body]
+        assert [len(one["inPlaceRestart"]["takenSeats"]) for one in lifts] == [1]
+        assert rig.status()["restartHistory"][-1]["seatsTaken"] == 1
+        (event,) = rig.events(keys.SEAT_TAKEN_REASON)
+        assert event[1] == "pod 'test-js-w-0-2' takes seat 1 of job 'test-js-w-0'"
+        await rig.settle()
+        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION) == ("True", "NoReadySpare")
+
+
+async def test_a_pod_that_returns_is_parked_and_restarts_nobody(rig, group):
+    """The replacement of a lost pod is the next spare."""
+    async with rig.manager():
+        await group.start()
+        rig.world.delete("pods", "test-js-w-0-1")
+        await rig.settle(0.1)
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle()
+        again = group.create(1, name="again")
+        group.park(again, 3)
+        await rig.settle()
+
+        assert rig.epochs() == (2, 1)
+        assert group.ready() == 1
+        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "False"
+
+        # The spare that has the seat is lost, too: the first one takes its seat back.
+        rig.world.delete("pods", "test-js-w-0-2")
+        await rig.settle(0.1)
+        rig.report("test-js-w-0-0", 3)
+        await rig.settle()  # the back-off of a second restart in a row
+        assert rig.epochs() == (3, 2)
+        assert group.seats() == []
+
+
+@pytest.mark.parametrize("how", ["deleted", "failed", "crashed"])
+async def test_a_failed_spare_restarts_nobody(rig, group, how):
+    """No epoch, nothing of the budget: the status says that no spare is ready."""
+    async with rig.manager():
+        await group.start(max_restarts=0)
+        spare = "test-js-w-0-2"
+        if how == "deleted":
+            rig.world.delete("pods", spare)
+        elif how == "failed":
+            rig.world.set_status("pods", spare, phase="Failed")
+        else:
+            state = {"terminated": {"exitCode": 1}}
+            for count in (1, 2, 3):
+                one = {"name": "worker", "restartCount": count, "lastState": state}
+                rig.world.set_status("pods", spare, containerStatuses=[one])
+                await rig.settle(1)
+        await rig.settle(120)
+
+        assert rig.epochs() == (1, 0)
+        assert rig.condition("Failed") is None
+        assert group.ready() == (1 if how == "crashed" else 0)
+
+
+async def test_a_holder_that_is_late_loses_its_seat_after_the_last_call(rig, group):
+    """A second after the restart began, if nothing says that it saves its work."""
+    async with rig.manager():
+        await group.start()
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle(0.5)
+        assert rig.epochs() == (1, 1)
+        await rig.settle(1)
+
+        assert rig.epochs() == (2, 1)
+        assert [seat for seat, *_ in group.seats()] == [1]
+
+        # It comes after all, and joins as the next spare.
+        group.park("test-js-w-0-1", 3)
+        await rig.settle()
+        assert rig.epochs() == (2, 1)
+
+
+async def test_a_holder_that_saves_its_work_keeps_its_seat(rig, group):
+    """As long as its grace period lasts."""
+    async with rig.manager():
+        await group.start()
+        rig.world.patch(
+            "pods", "test-js-w-0-1", {"metadata": {"annotations": {STATE: "saving=20"}}}
+        )
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle(15)
+        assert rig.epochs() == (1, 1)
+        group.park("test-js-w-0-1", 2, None)
+        await rig.settle(0.1)
+
+        assert rig.epochs() == (2, 1)
+        assert group.seats() == []
+
+
+async def test_a_group_starts_without_a_pod_that_finds_no_node(rig, group):
+    """A minute after the first pod has come: a spare works in its place."""
+    async with rig.manager():
+        await group.start(absent=1)
+
+        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+
+
+async def test_a_new_manager_continues_the_same_restart(rig, group):
+    """The assignment comes from the status, the pods and nothing else."""
+    async with rig.manager():
+        await group.start()
+        rig.world.delete("pods", "test-js-w-0-1")
+        await rig.settle(0.1)
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle(0.1)
+    async with rig.manager():
+        await rig.settle()
+        assert rig.epochs() == (2, 1)
+        again = group.create(1, name="again")
+        group.park(again, 3)
+        rig.world.delete("pods", "test-js-w-0-0")
+        await rig.settle(0.1)
+    async with rig.manager():
+        await rig.settle(0.1)
+        rig.report("test-js-w-0-2", 3)
+        await rig.settle()
+
+        assert rig.epochs()[0] == 3
+        assert [(seat, name) for seat, name, _ in group.seats()] == [
+            (0, "again"),
+            (1, "test-js-w-0-2"),
+        ]
+
+
+async def test_without_a_spare_the_group_waits_for_the_replacement(rig, group):
+    """As it does without the annotation."""
+    async with rig.manager():
+        await group.start()
+        rig.world.delete("pods", "test-js-w-0-2")
+        rig.world.delete("pods", "test-js-w-0-1")
+        await rig.settle(0.1)
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle()
+        assert rig.epochs() == (1, 1)
+        rig.report(group.create(1, name="again"), 2)
+        await rig.settle()
+
+        assert rig.epochs() == (2, 1)
+        assert group.seats() == []

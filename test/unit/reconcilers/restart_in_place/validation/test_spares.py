@@ -1,0 +1,212 @@
+"""Spares in new and changed JobSets: what is injected, and what is refused, by field and reason."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.validation.create import validate_create
+from jobsetpy.reconcilers.validation.defaulting import default_jobset
+from jobsetpy.reconcilers.validation.update import validate_update
+from jobsetpy.testing import json_patch
+
+SPARES = keys.IN_PLACE_SPARES_ANNOTATION
+POD = "spec.replicatedJobs[0].template.spec.template"
+WORKER = {"name": "worker", "image": "test.invalid/w:1", "command": ["python3", "train.py"]}
+INDEX = {"fieldRef": {"fieldPath": f"metadata.annotations['{keys.COMPLETION_INDEX_ANNOTATION}']"}}
+
+
+def jobset(*, spares="1", own=None, worker=None, strategy="InPlaceRestart", notes=None, **fields):
+    """A JobSet of one ReplicatedJob with two Jobs of four pods; ``None`` removes an annotation."""
+    given = {
+        keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
+        keys.IN_PLACE_PROCESSES_ANNOTATION: "2",
+        SPARES: spares,
+        **(notes or {}),
+    }
+    template = {"spec": {"containers": [{**copy.deepcopy(WORKER), **(worker or {})}]}}
+    if own is not None:
+        template["metadata"] = {"annotations": own}
+    spec = {"parallelism": 4, "completions": 4, "template": template, **fields}
+    policy = {"maxRestarts": 3, "restartStrategy": strategy}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": "js",
+            "annotations": {name: value for name, value in given.items() if value is not None},
+        },
+        "spec": {
+            "failurePolicy": policy,
+            "replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": spec}}],
+        },
+    }
+
+
+def admitted(body):
+    """The JobSet as admission stores it, and all errors."""
+    injection = inject(body, image="test.invalid/agent:1")
+    if injection.problems:
+        return injection.jobset, injection.problems
+    stored = json_patch(injection.jobset, default_jobset(injection.jobset))
+    return stored, validate_create(stored)
+
+
+def problems(body):
+    """Field and reason of each error, as text."""
+    return [str(each) for each in admitted(body)[1]]
+
+
+def variables(body):
+    """The supervisor's variables in the first pod template, without their prefix."""
+    stored, wrong = admitted(body)
+    assert wrong == []
+    pod = stored["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    prefix = keys.AGENT_VARIABLE_PREFIX
+    return {
+        each["name"].removeprefix(prefix): each.get("value") or each["valueFrom"]["fieldRef"]
+        for each in pod["containers"][0]["env"]
+        if each["name"].startswith(prefix)
+    }
+
+
+def test_the_agent_gets_what_it_finds_its_seat_by():
+    """Ranks are those of three pods out of four."""
+    rank = {"name": "NODE_RANK", "valueFrom": INDEX}
+    found = variables(jobset(worker={"env": [rank]}))
+
+    assert found["WORKER_SEATS"] == found["WORKER_JOB_PODS"] == "3"
+    assert found["WORKER_WORLD_SIZE"] == "12"
+    assert found["WORKER_SEAT_VARIABLES"] == "JOB_COMPLETION_INDEX,NODE_RANK"
+    assert found["POD_UID"]["fieldPath"] == "metadata.uid"
+    assert found["WORKER_JOB"]["fieldPath"] == "metadata.labels['batch.kubernetes.io/job-name']"
+    assert found["WORKER_MASTER_JOB"] == "$(JOBSET_AGENT_JOBSET_NAME)-w-0"
+    assert found["WORKER_MASTER_SEAT"] == "0"
+
+
+def test_nothing_is_different_without_spares():
+    """Neither without the annotation, nor with the number 0."""
+    assert variables(jobset(spares="0")) == variables(jobset(spares=None))
+    assert "WORKER_SEATS" not in variables(jobset(spares=None))
+
+
+def test_a_pod_template_has_its_own_number():
+    """As with all annotations of restart in place."""
+    assert variables(jobset(spares=None, own={SPARES: "2"}))["WORKER_SEATS"] == "2"
+    assert variables(jobset(spares="2", own={SPARES: "1"}))["WORKER_SEATS"] == "3"
+
+
+REFUSED = {
+    "no number": (jobset(spares="one"), f"metadata.annotations[{SPARES}]", "whole number from 0"),
+    "negative": (jobset(spares="-1"), f"metadata.annotations[{SPARES}]", "whole number from 0"),
+    "all pods": (jobset(spares="4"), f"metadata.annotations[{SPARES}]", "has 4 pods, and at least"),
+    "more than pods": (
+        jobset(spares=None, own={SPARES: "9"}),
+        f"{POD}.metadata.annotations[{SPARES}]",
+        "has 4 pods, and at least",
+    ),
+    "not Indexed": (
+        jobset(completionMode="NonIndexed"),
+        "spec.replicatedJobs[0].template.spec.completionMode",
+        "must be Indexed",
+    ),
+    "sidecar": (
+        jobset(
+            notes={
+                keys.IN_PLACE_AGENT_ANNOTATION: "sidecar",
+                keys.IN_PLACE_PROCESSES_ANNOTATION: None,
+            }
+        ),
+        f"metadata.annotations[{SPARES}]",
+        "a sidecar cannot give a container another rank",
+    ),
+    "no agent": (
+        jobset(notes={keys.IN_PLACE_AGENT_ANNOTATION: None}),
+        f"metadata.annotations[{SPARES}]",
+        "needs the annotation",
+    ),
+    "Recreate": (
+        jobset(strategy="Recreate", notes={keys.IN_PLACE_AGENT_ANNOTATION: None}),
+        f"metadata.annotations[{SPARES}]",
+        "has no effect unless restartStrategy is InPlaceRestart",
+    ),
+    "no ranks": (
+        jobset(notes={keys.IN_PLACE_PROCESSES_ANNOTATION: None}),
+        f"metadata.annotations[{keys.IN_PLACE_PROCESSES_ANNOTATION}]",
+        "how many processes",
+    ),
+    "own success policy": (
+        jobset(successPolicy={"rules": [{"succeededCount": 1}]}),
+        "spec.replicatedJobs[0].template.spec.successPolicy",
+        "the manager sets it",
+    ),
+    "back-off by index": (
+        jobset(backoffLimitPerIndex=1),
+        "spec.replicatedJobs[0].template.spec.backoffLimitPerIndex",
+        "a spare may fail at any time",
+    ),
+    "an address by hand": (
+        jobset(worker={"env": [{"name": "MASTER_ADDR", "value": "js-w-0-0"}]}),
+        f"{POD}.spec.containers[0].env[0]",
+        "follows its seat",
+    ),
+    "the index in a variable": (
+        jobset(worker={"env": [{"name": "R", "value": "$(JOB_COMPLETION_INDEX)"}]}),
+        f"{POD}.spec.containers[0].env[0].value",
+        "could not follow a seat",
+    ),
+    "the index in an argument": (
+        jobset(worker={"args": ["--node-rank=$(JOB_COMPLETION_INDEX)"]}),
+        f"{POD}.spec.containers[0].args[0]",
+        "read the variable in the program",
+    ),
+    "a folder for each index": (
+        jobset(
+            worker={
+                "volumeMounts": [
+                    {"name": "v", "mountPath": "/v", "subPathExpr": "$(JOB_COMPLETION_INDEX)"}
+                ]
+            }
+        ),
+        f"{POD}.spec.containers[0].volumeMounts[0].subPathExpr",
+        "a folder for each index cannot follow",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_served_is_refused_with_its_field(case):
+    """The field is named, its value, and what would be right."""
+    body, field, reason = REFUSED[case]
+    found = problems(body)
+
+    assert any(each.startswith(f"{field}: ") and reason in each for each in found), found
+
+
+def test_a_coordinator_must_have_a_seat():
+    """Its address is that of the first rank."""
+    body = jobset()
+    body["spec"]["coordinator"] = {"replicatedJob": "w", "jobIndex": 0, "podIndex": 3}
+
+    (found,) = problems(body)
+    assert found.startswith("spec.coordinator.podIndex: Invalid value: 3: is a spare")
+
+
+def test_the_number_of_spares_never_changes():
+    """Neither on the JobSet, nor on a template while the JobSet is suspended; nor do the pods."""
+    old, _ = admitted(jobset(own={SPARES: "1"}))
+    old["spec"]["suspend"] = True
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"][SPARES] = "2"
+    template = new["spec"]["replicatedJobs"][0]["template"]["spec"]
+    template["template"]["metadata"]["annotations"][SPARES] = "2"
+    fields = [str(each).partition(":")[0] for each in validate_update(old, new)]
+
+    assert fields == [f"metadata.annotations[{SPARES}]", f"{POD}.metadata.annotations[{SPARES}]"]
+
+    resized = copy.deepcopy(old)
+    resized["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 6, "completions": 6}
+    assert any("cannot change" in str(each) for each in validate_update(old, resized))
