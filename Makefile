@@ -149,9 +149,12 @@ trainers: $(STAMP) ## Kill a rank of trainings with Hugging Face's Trainer and L
 	  --python $(TRAINERS)/bin/python --processes 2 --ways torchrun auto $(ARGS) || exit 1; done
 
 .PHONY: recordings
-recordings: $(STAMP) ## Record anew, on a real cluster, what the documentation shows of the plugin
+recordings: $(STAMP) ## Record again, on a real cluster, what the documentation shows: plugin, walks, dashboard (Chromium)
 	@$(GET) $(CONTROL_PLANE) kubelet
 	@$(BIN)/python hack/docs/record_plugin.py $(ARGS)
+	@$(BIN)/python hack/docs/record_walks.py
+	@$(GET) prometheus
+	@$(BIN)/python hack/docs/record_dashboard.py
 
 .PHONY: bench
 bench: $(STAMP) ## All benchmarks, one after the other

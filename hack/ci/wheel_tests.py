@@ -43,7 +43,8 @@ def run(*words: str | Path, cwd: Path) -> str:
     Raises:
         CheckFailedError: it failed.
     """
-    hidden = {"PYTHONPATH", "MYPYPATH", "VIRTUAL_ENV", "PYTHONHOME"}
+    hidden = {"MYPYPATH", "VIRTUAL_ENV"}
+    hidden |= {name for name in os.environ if name.startswith("PYTHON")}
     environ = {name: value for name, value in os.environ.items() if name not in hidden}
     command = [str(word) for word in words]
     done = subprocess.run(

@@ -29,6 +29,7 @@ SETTINGS = ROOT / "hack/docs/site"
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Tutorial": (
         "docs/tutorial/first-jobset",
+        "docs/tutorial/walk-user",
         "docs/tutorial/custom-controller",
         "docs/tutorial/coming-from",
         "docs/tutorial/side-by-side",

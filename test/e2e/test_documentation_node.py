@@ -5,6 +5,8 @@ what was built here under these names too.
 """
 
 import dataclasses
+import os
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +48,9 @@ def test_commands(page, surroundings, node_cluster, tmp_path):
     env = docs_kit.environment(node_cluster.kubeconfig, *docs_kit.tools_of(blocks))
     surroundings.prepare(page)
     try:
-        docs_kit.run(blocks, docs_kit.checkout(tmp_path), env)
+        output = docs_kit.run(blocks, docs_kit.checkout(tmp_path), env)
+        if folder := os.environ.get("JOBSETPY_SEEN"):  # kept by `make recordings`
+            text = docs_kit.seen(page, "node", output)
+            Path(folder, f"{page.name}.md").write_text(text)
     finally:
         surroundings.restore()

@@ -72,7 +72,7 @@ async def test_every_query_and_every_alert_is_answered(cluster, client, namespac
     arguments = ("--metrics-bind-address", f"127.0.0.1:{port}", "--metrics-secure=false")
     async with (
         manager_process(cluster.kubeconfig, tmp_path / "log", *arguments),
-        prometheus(tmp_path, port, update_monitoring.RULES) as server,
+        prometheus(tmp_path, {"manager": port}, update_monitoring.RULES) as server,
     ):
         await client.create(JobSet, namespace, in_place_jobset("seen", jobs=1, pods=2))
         pods = await pods_of(client, namespace, 2)

@@ -1,4 +1,4 @@
-"""A Prometheus server that scrapes one address, and is asked by its HTTP API."""
+"""A Prometheus server that scrapes ports of loopback, and is asked by its HTTP API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ global: {{scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s
 rule_files: [{rules}]
 scrape_configs:
 - job_name: {job}
-  static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
+  static_configs: {targets}
 """
 JOB = "jobset-metrics"
 
@@ -48,6 +48,17 @@ class Prometheus:
         """
         words = urllib.parse.urlencode({"query": expression})
         return list(self._get(f"query?{words}")["result"])
+
+    def range(self, expression: str, begin: float, end: float, step: float) -> list[dict[str, Any]]:
+        """The series that an expression comes to between two times, each with ``values``.
+
+        Args:
+            expression: PromQL.
+            begin, end: seconds since the epoch.
+            step: seconds between two values.
+        """
+        words = {"query": expression, "start": begin, "end": end, "step": step}
+        return list(self._get(f"query_range?{urllib.parse.urlencode(words)}")["result"])
 
     def rules(self) -> list[dict[str, Any]]:
         """Alerts with their ``health``, which is ``unknown`` before the first evaluation."""
@@ -75,17 +86,22 @@ class Prometheus:
 
 
 @contextlib.asynccontextmanager
-async def prometheus(folder: Path, target: int, rules: Path) -> AsyncIterator[Prometheus]:
+async def prometheus(
+    folder: Path, ports: Mapping[str, int], rules: Path
+) -> AsyncIterator[Prometheus]:
     """A server that is ready on entry, and gone on exit.
 
     Args:
         folder: for its files.
-        target: the port that it scrapes.
+        ports: the ports that it scrapes, by the name that the label ``pod`` has.
         rules: a file of alerts.
     """
     program = Binaries.find(["prometheus"], Progress())["prometheus"]
     config, log = folder / "prometheus.yaml", folder / "prometheus.log"
-    config.write_text(CONFIG.format(job=JOB, port=target, rules=rules))
+    targets = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"pod": name}} for name, port in ports.items()
+    ]
+    config.write_text(CONFIG.format(job=JOB, targets=json.dumps(targets), rules=rules))
     port = free_port()
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(

@@ -32,6 +32,7 @@ PAGE_TIMEOUT_S = 240.0
 _MARK = re.compile(r"<!-- run: (\w+)(?:: (.+?))? -->")
 _SETUP = re.compile(r"<!-- setup: (\w+)")
 _FENCE = re.compile(r"( *)```(\w*)")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _COMMAND = re.compile(r" {4,}\$?\s*(kubectl|helm|jobsetpy|curl|make|docker|podman|promtool)\b")
 
 
@@ -176,6 +177,41 @@ def run(blocks: tuple[Block, ...], folder: Path, env: dict[str, str]) -> str:
     assert code == 0, f"exit code {code} (None: too long)\n{text[-6000:]}"
 
     return text
+
+
+def seen(page: Page, place: str, output: str) -> str:
+    """What a reader of a page types and sees, as Markdown: each block, and what it printed.
+
+    Args:
+        page: the page.
+        place: mark of the blocks that were run.
+        output: what ``run`` returned for them.
+    """
+    lines = page.path.read_text().splitlines()
+    printed = re.split(r"^=== line (\d+)\n", output, flags=re.MULTILINE)
+    by_line = dict(zip(map(int, printed[1::2]), printed[2::2], strict=True))
+    parts, heading = [], ""
+    for block in page.at(place):
+        if _SETUP.match(lines[block.line - 1].strip()):
+            continue
+        above = _headings(lines[: block.line])
+        if above and above[-1] != heading:
+            heading = above[-1]
+            parts += [f"### {heading.lstrip('# ')}", ""]
+        shown = _COLOR.sub("", by_line[block.line]).rstrip()
+        parts += ["```text", *(f"$ {line}" for line in block.text.splitlines()), shown, "```", ""]
+    return "\n".join(parts)
+
+
+def _headings(lines: list[str]) -> list[str]:
+    """The headings among some lines; comments in blocks of code are none."""
+    found, fenced = [], False
+    for line in lines:
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif line.startswith("#") and not fenced:
+            found.append(line)
+    return found
 
 
 def _end(group: int) -> None:

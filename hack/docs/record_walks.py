@@ -1,0 +1,72 @@
+"""Record what readers of the pages see: the commands of a walk, and what each of them printed.
+
+    record_walks.py            write docs/tutorial/walk-user.md and docs/tutorial/walk-operator.md
+    record_walks.py user       only one of them
+
+The pages' commands are run by their test (test/e2e/test_documentation_node.py) on a fresh cluster
+with one real node, in the order of the walk: the first ten minutes of a user, and the first hour of
+one who operates the controller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TEST: Final = "test/e2e/test_documentation_node.py::test_commands"
+AFTER: Final = ("alerts", "troubleshooting", "upgrade")
+WALKS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
+    "user": (
+        "The first ten minutes, as they were seen",
+        "The commands of [your first JobSet](first-jobset.md), and what they printed.",
+        ("tutorial/first-jobset",),
+    ),
+    "operator": (
+        "An operator's first hour, as it was seen",
+        "The commands of the pages that an operator reads first, and what they printed on a node.",
+        ("how-to/install", "how-to/operate", *(f"how-to/{name}" for name in AFTER)),
+    ),
+}
+"""Title, introduction and pages of each walk."""
+HOW: Final = (
+    "Recorded by `make recordings` on a cluster with one node; names and times differ each time."
+)
+
+
+def record(walk: str) -> None:
+    """Run the pages of a walk and write its page.
+
+    Raises:
+        CalledProcessError: a command of a page failed.
+    """
+    title, about, pages = WALKS[walk]
+    parts = [f"# {title}", "", about, "", HOW]
+    with tempfile.TemporaryDirectory() as folder:
+        names = [page.rpartition("/")[2] for page in pages]
+        words = [sys.executable, "-m", "pytest", "-q", "-m", "node"]
+        tests = [f"{TEST}[{name}]" for name in names]
+        environ = {**os.environ, "JOBSETPY_SEEN": folder}
+        subprocess.run([*words, *tests], cwd=ROOT, env=environ, check=True, timeout=3600)
+        for page, name in zip(pages, names, strict=True):
+            link = f"{name}.md" if page.startswith("tutorial/") else f"../{page}.md"
+            parts += ["", f"## [{name}]({link})", ""]
+            parts.append(Path(folder, f"{name}.md").read_text().rstrip())
+    (ROOT / f"docs/tutorial/walk-{walk}.md").write_text("\n".join(parts) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("walks", nargs="*", choices=[*WALKS], help="default: both")
+    for walk in parser.parse_args().walks or WALKS:
+        record(walk)
+
+
+if __name__ == "__main__":
+    main()

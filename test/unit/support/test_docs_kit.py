@@ -1,0 +1,37 @@
+"""Transcripts of pages: what a reader types and sees."""
+
+from support.docs import docs_kit
+
+PAGE = """# A page
+
+<!-- setup: node
+echo hidden
+-->
+
+## One
+
+<!-- run: node -->
+```sh
+echo a
+echo b
+```
+
+## Two
+
+<!-- run: node -->
+```sh
+printf '\\033[32mgreen\\033[0m\\n'
+```
+"""
+
+
+def test_a_transcript_has_each_block_with_what_it_printed(tmp_path):
+    """Under its heading; hidden commands and colors are left out."""
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    page = docs_kit.Page(path, tuple(docs_kit._blocks(path, PAGE.splitlines())), False)
+    output = docs_kit.run(page.at("node"), tmp_path, docs_kit.environment(None))
+    assert docs_kit.seen(page, "node", output) == (
+        "### One\n\n```text\n$ echo a\n$ echo b\na\nb\n```\n\n"
+        "### Two\n\n```text\n$ printf '\\033[32mgreen\\033[0m\\n'\ngreen\n```\n"
+    )
