@@ -32,6 +32,7 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
     Evict,
     GangStatus,
+    KeepTime,
     Limits,
     LookUp,
     Refuse,
@@ -78,8 +79,8 @@ class _Mark:
     message: str
 
 
-_Preparation = _Timed | Evict | _Mark
-_ORDER: Final = {_Timed: 0, Evict: 0, _Mark: 1}
+_Preparation = _Timed | Evict | KeepTime | _Mark
+_ORDER: Final = {_Timed: 0, Evict: 0, KeepTime: 1, _Mark: 1}
 
 
 class Engine:
@@ -520,7 +521,7 @@ class Engine:
                     self._binds.put_nowait(action)
                 case Refuse(ticket, _, reason):
                     self._answer(ticket, reason)
-                case Evict():
+                case Evict() | KeepTime():
                     self._enqueue(action)
                 case LookUp():
                     pass  # handled by the request
@@ -582,6 +583,8 @@ class Engine:
                         metrics.gate_removed(self._now() - since)
                 case Evict():
                     await self._evict(work)
+                case KeepTime():
+                    await self._keep_time(work)
                 case _Mark(pod, at, message):
                     # If it fails, the next failure is seen later, or the gang's timeout ends its
                     # attempt.
@@ -613,6 +616,17 @@ class Engine:
         except JobSetPyError as error:
             # It is tried again when the gang is reviewed next.
             self._report.evict_failed(evict.group, evict.name, error)
+
+    async def _keep_time(self, keep: KeepTime) -> None:
+        pod = self._pods.get(keep.uid)
+        if pod is None:
+            return
+        try:
+            await self._writes.keep_time(pod, keep.since)
+        except (NotFoundError, LeadershipLostError):
+            pass
+        except JobSetPyError as error:
+            self._report.keep_time_failed(keep.group, error)
 
     async def _bind(self, request: BindRequest) -> str:
         began, error_text = self._now(), self._node_problem(request)

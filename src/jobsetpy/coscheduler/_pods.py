@@ -27,6 +27,14 @@ could not be distinguished from the first.
 """
 
 
+QUEUED_CONDITION: Final = "jobset.sigs.k8s.io/GangQueued"
+"""Condition of a pod whose transition time is that from which its gang has waited.
+
+It is in the status, which users of a namespace have no right to write: else they could put their
+gangs before those of others.
+"""
+
+
 @wire
 class GroupLabels:
     """Labels of pods in gangs."""
@@ -216,18 +224,19 @@ def seen_pod(pod: GroupPod) -> SeenPod | None:
             needs_capacity=meta.annotations.capacity != "false",
             bound=bool(spec.node_name),
             scheduler=spec.scheduler_name,
+            queued=_true_since(pod, QUEUED_CONDITION),
             blocked=any(gate.name != keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),
         ),
         gated=any(gate.name == keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),
         ended=meta.deletion_timestamp is not None or pod.status.phase in {"Succeeded", "Failed"},
-        bound_at=_bound_at(pod),
+        bound_at=_true_since(pod, "PodScheduled"),
     )
 
 
-def _bound_at(pod: GroupPod) -> float | None:
+def _true_since(pod: GroupPod, type_: str) -> float | None:
     for condition in pod.status.conditions:
         since = condition.last_transition_time
-        if (condition.type, condition.status) == ("PodScheduled", "True") and since is not None:
+        if (condition.type, condition.status) == (type_, "True") and since is not None:
             return since.timestamp()
     return None
 

@@ -256,6 +256,10 @@ class Reporter(Observer):
         """Report a gate that could not be removed; the removal is retried."""
         self._log.warning("a gate could not be removed", group=str(key), error=str(error))
 
+    def keep_time_failed(self, key: PodGroupKey, error: Exception) -> None:
+        """Report a gang whose time could not be kept: it is lost with this process."""
+        self._log.warning("the time of a gang could not be kept", group=str(key), error=str(error))
+
     def evict_failed(self, key: PodGroupKey, pod: str, error: Exception) -> None:
         """Report a pod that could not be deleted; the deletion is retried."""
         self._log.warning("a pod was not evicted", group=str(key), pod=pod, error=str(error))

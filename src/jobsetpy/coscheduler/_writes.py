@@ -5,6 +5,7 @@ Each write contains the pod's UID, so that it never affects another pod of the s
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
@@ -12,8 +13,9 @@ import msgspec
 
 from jobsetpy import runtime as rt
 from jobsetpy.api import keys
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.client import HttpRequest
-from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod
+from jobsetpy.coscheduler._pods import QUEUED_CONDITION, SEEN_MARK, GroupPod
 
 _STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
 _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -99,6 +101,37 @@ class Writes:
                 path=f"/api/v1/namespaces/{namespace}/pods/{name}/eviction",
                 body=msgspec.json.encode(body),
             )
+        )
+
+    async def keep_time(self, pod: GroupPod, since: float) -> None:
+        """Set the condition that shows from when a pod's gang has waited.
+
+        Args:
+            pod: pod of the gang.
+            since: time in seconds.
+        """
+        meta, conditions = pod.metadata, pod.status.conditions
+        condition = {
+            "type": QUEUED_CONDITION,
+            "status": "True",
+            "lastTransitionTime": seconds_text(datetime.fromtimestamp(since, UTC)),
+            "reason": "OlderPodReplaced",
+            "message": "the gang of this pod has waited since then",
+        }
+        operations: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": meta.uid}
+        ]
+        types = [each.type for each in conditions]
+        if QUEUED_CONDITION in types:
+            path = f"/status/conditions/{types.index(QUEUED_CONDITION)}"
+            operations.append({"op": "test", "path": f"{path}/type", "value": QUEUED_CONDITION})
+            operations.append({"op": "replace", "path": path, "value": condition})
+        elif conditions:
+            operations.append({"op": "add", "path": "/status/conditions/-", "value": condition})
+        else:
+            operations.append({"op": "add", "path": "/status/conditions", "value": [condition]})
+        await self._client.json_patch(
+            GroupPod, meta.namespace, meta.name, operations, subresource="status"
         )
 
     async def mark(self, pod: GroupPod, at: int, message: str) -> None:

@@ -14,7 +14,7 @@ from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._backlog import Backlog
 from jobsetpy.coscheduler._capacity import CapacityNode, NodeMeta, NodeStatus
 from jobsetpy.coscheduler._engine import Engine
-from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod, Preemptor
+from jobsetpy.coscheduler._pods import QUEUED_CONDITION, SEEN_MARK, GroupPod, Preemptor
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
@@ -69,8 +69,10 @@ class Scheduler:
         """The condition, unless it is there already."""
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                      "message": message}  # fmt: skip
-        if (pod.get("status") or {}).get("conditions") != [condition]:
-            self.world.set_status("pods", pod["metadata"]["name"], conditions=[condition])
+        known = (pod.get("status") or {}).get("conditions") or []
+        others = [each for each in known if each["type"] != "PodScheduled"]
+        if known != [condition, *others]:
+            self.world.set_status("pods", pod["metadata"]["name"], conditions=[condition, *others])
 
     async def ask(self, uid, name):
         """Ask for one bind."""
@@ -560,3 +562,29 @@ async def test_pods_do_not_run_when_their_node_is_deleted():
         world.create("nodes", {"metadata": {"name": "n"}, "status": node["status"]})
         await asyncio.sleep(0.2)
         assert engine.gang_scheduler.gang_status(key).bound == 3
+
+
+async def test_time_of_a_gang_is_kept_in_the_status_when_its_oldest_pod_is_replaced():
+    """A coscheduler that starts later sees the gang as old as it is; the time is written once."""
+    rig = Rig(room=0)
+    async with rig.engine():
+        rig.group("a", 1, minimum=1)
+        await asyncio.sleep(30)
+        for index in (1, 2):
+            labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "1"}
+            gates = [{"name": keys.COSCHEDULING_GATE}]
+            pod = make_pod(f"a-{index}").labels(labels).spec(schedulingGates=gates)
+            body = pod.phase("Pending").build()
+            body["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:3{index}Z"
+            rig.world.create("pods", body)
+        await asyncio.sleep(30)
+        created = rig.world.get("pods", "a-0")["metadata"]["creationTimestamp"]
+        rig.world.delete("pods", "a-0")
+        await asyncio.sleep(30)
+        kept = [
+            (pod["metadata"]["name"], condition["lastTransitionTime"])
+            for pod in rig.world.list("pods")
+            for condition in pod["status"].get("conditions", ())
+            if condition["type"] == QUEUED_CONDITION
+        ]
+        assert kept == [("a-1", created)]

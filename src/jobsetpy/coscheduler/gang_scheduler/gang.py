@@ -41,6 +41,8 @@ class TrackedGang:
             which it was tried with capacity.
         releasing: its held binds are being executed.
         refusing: reason for which its held binds are being refused; "" if they are not.
+        time_is_lost: no pod shows the time from which it has waited.
+        time_kept_by: UID of the pod whose status is to show it.
         started, released: enough of its pods were bound, or released, before.
     """
 
@@ -72,6 +74,8 @@ class TrackedGang:
         self.bound_before = 0
         self.too_large = False
         self.counted_as = ""
+        self.time_is_lost = False
+        self.time_kept_by = ""
         self._blocked = 0
         self._since = float("inf")
         self._info: PodGroupInfo | None = None
@@ -106,7 +110,9 @@ class TrackedGang:
             self._info = None
         self.kinds[kind] += 1
         self._blocked += kind.blocked
-        self._since = min(self._since, kind.created)
+        self._since = min(self._since, kind.since)
+        if kind.since <= self._since:
+            self.time_is_lost, self.time_kept_by = False, ""
 
     def remove_kind(self, kind: Member) -> None:
         """Remove a pod."""
@@ -115,6 +121,8 @@ class TrackedGang:
         if not self.kinds[kind]:
             del self.kinds[kind]
             self._info = None
+            oldest = min((each.since for each in self.kinds), default=self._since)
+            self.time_is_lost = oldest > self._since
 
     def disagreements(self) -> list[str]:
         """Return the differences between its pods that should be equal, for users."""

@@ -25,6 +25,7 @@ checked again, a hundred at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Final
 
 from jobsetpy.coscheduler.gang_scheduler.contention import Contention
@@ -38,6 +39,7 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Counts,
     FreeCapacity,
     GangStatus,
+    KeepTime,
     Limits,
     LookUp,
     Observer,
@@ -385,6 +387,13 @@ class GangScheduler:
         self._out.clear()
         return out
 
+    def _keep_time(self, gang: TrackedGang) -> None:
+        """Have the oldest remaining pod show the time from which the gang has waited."""
+        pods = chain.from_iterable(each.values() for each in gang.pods.values())
+        oldest = min(pods, key=lambda pod: (pod.kind.since, pod.name))
+        gang.time_kept_by = oldest.uid
+        self._out.append(KeepTime(gang.key, oldest.uid, gang.info().initial_timestamp))
+
     def _review_changed(self, now: float) -> None:
         changed = self._table.changed
         while changed:
@@ -395,6 +404,8 @@ class GangScheduler:
                 waits = in_flight or (ready and not gang.complete)
                 self._contention.review(gang, now, in_flight=in_flight)
                 self._reservations.review(gang, now, waits=waits)
+                if waits and gang.time_is_lost and gang.time_kept_by not in self._table.pods:
+                    self._keep_time(gang)
                 self._ungating.review(gang, now, ready=ready, in_flight=in_flight)
             else:
                 for part in (self._holding, self._contention, self._reservations, self._ungating):

@@ -94,7 +94,20 @@ class Evict:
     uid: str
 
 
-Action = Ungate | Bind | Refuse | LookUp | Evict
+@attrs.frozen
+class KeepTime:
+    """Write the time from which a gang has waited into the status of a pod.
+
+    Its oldest pod was replaced. Another process would see only the remaining pods, and the gang
+    would lose its place in the queue.
+    """
+
+    group: PodGroupKey
+    uid: str
+    since: float
+
+
+Action = Ungate | Bind | Refuse | LookUp | Evict | KeepTime
 
 
 @attrs.frozen(kw_only=True)

@@ -5,8 +5,9 @@ scheduler-plugins). Its plugin runs inside the scheduler; here the same decision
 of it, by the program that removes scheduling gates (PreFilter, QueueSort) and holds binds (Permit,
 Unreserve).
 
-A gang is derived from its pods, so that it is the same after a restart and on every replica. The
-only exception is the timestamp of a gang whose oldest pod was replaced.
+A gang is derived from its pods, so that it is the same after a restart and on every replica. When
+its oldest pod is replaced while it waits, the time of that pod is kept in the status of another
+one.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Member:
     Args:
         uid: UID of the pod.
         created: creation time of the pod, in seconds.
+        queued: time of its gang, if an older pod of it was replaced while it waited.
         min_available: value of its label; at least 1.
         priority: ``spec.priority``.
         timeout_s: maximum time in seconds for which its gang's binds are held, if the pod sets it.
@@ -62,6 +64,12 @@ class Member:
     needs_capacity: bool = True
     scheduler: str = ""
     blocked: bool = False
+    queued: float | None = None
+
+    @property
+    def since(self) -> float:
+        """Time from which its gang counts as waiting, as far as this pod shows it."""
+        return self.created if self.queued is None else min(self.created, self.queued)
 
 
 @attrs.frozen(kw_only=True, slots=True)
@@ -70,8 +78,7 @@ class PodGroupInfo:
 
     Args:
         key: namespace and name.
-        initial_timestamp: creation time of its first pod, by the API server's clock, in seconds. A
-            process that has not seen that pod uses the oldest remaining one.
+        initial_timestamp: creation time of its first pod, by the API server's clock, in seconds.
         uid: tie breaker for equal timestamps.
         min_available: number of pods that must be present together.
         priority: highest priority of its pods. They should all be equal; if they are not, the gang
@@ -110,7 +117,7 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
     timeouts = [pod.timeout_s for pod in pods if pod.timeout_s is not None]
     return PodGroupInfo(
         key=key,
-        initial_timestamp=min(pod.created for pod in pods),
+        initial_timestamp=min(pod.since for pod in pods),
         # Unique, and independent of which of its pods are left.
         uid=str(key),
         min_available=max(1, *(pod.min_available for pod in open_)),

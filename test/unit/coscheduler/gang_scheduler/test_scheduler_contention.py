@@ -13,7 +13,13 @@ from jobsetpy.coscheduler.gang_scheduler.node_rules import (
 )
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import Limits, Observer, SeenPod
+from jobsetpy.coscheduler.gang_scheduler.state import (
+    KeepTime,
+    Limits,
+    Observer,
+    SeenPod,
+    Ungate,
+)
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 
@@ -379,8 +385,41 @@ def test_gang_keeps_its_place_when_its_oldest_pod_is_replaced():
         rig.shapes[uid] = Shape((("cpu", MILLI),), preempts=False)
         assert rig.see(uid, 1, gated=True, created=created) == []
     rig.capacity.gone("b0")
-    assert rig.planner.gone("b0", 2.0) == []
+    assert rig.planner.gone("b0", 2.0) == [KeepTime(PodGroupKey("ns", "b"), "b1", 1.0)]
     rig.capacity.gone("a0")
     rig.planner.gone("a0", 3.0)
     rig.planner.capacity_grew(3.0)
     assert [uid for uid, state in rig.planner.states().items() if state.value == "lifted"] == ["b1"]
+
+
+def test_gang_keeps_its_place_in_another_process_when_its_oldest_pod_was_replaced():
+    """The oldest remaining pod shows the time; it is written once, and again if that pod goes too."""
+
+    def gang_of_three(planner):
+        return [
+            action
+            for uid, created in (("b0", 1.0), ("b1", 9.0), ("b2", 10.0))
+            for action in planner.seen(pod_of("b", uid, created), 0.0)
+        ]
+
+    def pod_of(gang, uid, created, queued=None):
+        member = Member(uid=uid, created=created, queued=queued)
+        return SeenPod(group=PodGroupKey("ns", gang), name=uid, member=member, gated=True)
+
+    full = Capacity()
+    full.node("n", NodeInfo({"cpu": 0}))
+    for gang, uid in (("b", "b0"), ("b", "b1"), ("b", "b2"), ("c", "c0")):
+        full.pod(uid, Shape((("cpu", MILLI),)), node="", group=PodGroupKey("ns", gang))
+    planner = GangScheduler(capacity=full)
+    assert gang_of_three(planner) == []
+    key = PodGroupKey("ns", "b")
+    assert planner.gone("b0", 11.0) == [KeepTime(key, "b1", 1.0)]
+    assert planner.seen(pod_of("b", "b3", 12.0), 12.0) == []
+    assert planner.gone("b1", 13.0) == [KeepTime(key, "b2", 1.0)]
+    assert planner.seen(pod_of("b", "b2", 10.0, queued=1.0), 14.0) == []
+
+    successor = GangScheduler(capacity=full)
+    for seen in (pod_of("c", "c0", 5.0), pod_of("b", "b2", 10.0, queued=1.0)):
+        assert successor.seen(seen, 20.0) == []
+    full.node("n", NodeInfo({"cpu": MILLI}))
+    assert successor.capacity_grew(21.0) == [Ungate(key, "b2", "b2")]
