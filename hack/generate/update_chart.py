@@ -26,6 +26,7 @@ BEGIN, END = "<!-- values: made by hack/generate/update_chart.py -->\n", "<!-- e
 PARTS: Mapping[str, tuple[str, str, str, str]] = {
     # file in files/: folder or file in config/, kind, name, field
     "manager-role": ("rbac", "ClusterRole", "jobset-manager-role", "rules"),
+    "manager-successor-role": ("rbac", "ClusterRole", "jobset-manager-successor-role", "rules"),
     "proxy-role": ("rbac", "ClusterRole", "jobset-proxy-role", "rules"),
     "metrics-reader": ("rbac", "ClusterRole", "jobset-metrics-reader", "rules"),
     "jobset-editor-role": ("rbac", "ClusterRole", "jobset-editor-role", "rules"),

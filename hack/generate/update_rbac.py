@@ -36,6 +36,7 @@ class Generated:
         modules: whose requests it allows; a trailing ``.*`` means all modules of a package.
         only: if given, these resources alone.
         without: resources that are left to another role.
+        apart: modules of these packages whose requests another role allows.
         beside: names of roles that the same account has anyway.
         names: of the only objects of a resource that are asked for by name.
         also: what the API server asks of the account without a request of its own, with the reason.
@@ -46,12 +47,14 @@ class Generated:
     modules: tuple[str, ...]
     only: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
     beside: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     also: tuple[tuple[Need, str], ...] = ()
 
 
 GROUP_RBAC = frozenset({"roles", "rolebindings"})
+SUCCESSORS = "jobsetpy.reconcilers.restart_in_place.successor_pods"
 CONTROLLERS = ("jobsetpy.reconcilers.*", "jobsetpy.controller.*")
 ROLES = (
     Generated(
@@ -59,9 +62,22 @@ ROLES = (
         "jobset-manager-role",
         CONTROLLERS,
         without=GROUP_RBAC | {"leases"},
+        apart=frozenset({SUCCESSORS}),
         also=(
             (
                 Need("jobset.x-k8s.io", "jobsets/finalizers", "update", ""),
+                "owner references that block the owner's deletion",
+            ),
+        ),
+    ),
+    Generated(
+        "config/rbac/successor_role.yaml",
+        "jobset-manager-successor-role",
+        (SUCCESSORS,),
+        beside=("jobset-manager-role",),
+        also=(
+            (
+                Need("batch", "jobs/finalizers", "update", ""),
                 "owner references that block the owner's deletion",
             ),
         ),
@@ -127,6 +143,7 @@ def needs_for(role: Generated) -> set[Need]:
         need
         for pattern in role.modules
         for module in module_names(pattern)
+        if module not in role.apart
         for need in needs_of(module)
     }
     elsewhere = {

@@ -102,6 +102,17 @@ def test_a_manager_that_counts_wrongly_is_found(monkeypatch):
             world.do(moves[-1])
 
 
+def test_a_manager_that_ignores_doubles_is_found(monkeypatch):
+    """So is a manager that takes two pods of one index for two of the group."""
+    monkeypatch.setattr(
+        "jobsetpy.reconcilers.restart_in_place.ledger._Counts.doubled", lambda *_: 0
+    )
+
+    with pytest.raises(AssertionError, match=r"both run|never came to"):
+        for seed in range(300):
+            play(World("supervisor", jobs=1, pods=2), seed, 120, 0.15)
+
+
 def _starts_pod_1(name):
     return "w-0-1-" in name and name.endswith("agent starts")
 

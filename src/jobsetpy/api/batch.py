@@ -19,6 +19,7 @@ class JobSpec:
     completions: int | None = None
     completion_mode: str | None = None
     suspend: bool | None = None
+    backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
 
 
@@ -28,6 +29,12 @@ def _intervals(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     ranges = [(first, last or first) for first, _, last in _parts(text)]
     known = [(int(a), int(b)) for a, b in ranges if a.isdecimal() and b.isdecimal()]
     return tuple([first for first, _ in known]), tuple([last for _, last in known])
+
+
+def _includes(text: str, index: int) -> bool:
+    first, last = _intervals(text)
+    at = bisect_right(first, index) - 1
+    return at >= 0 and index <= last[at]
 
 
 def _parts(text: str) -> list[tuple[str, str, str]]:
@@ -59,9 +66,11 @@ class JobStatus:
 
     def has_completed(self, index: int) -> bool:
         """Return whether the Job counts a completion index as succeeded; O(log ranges)."""
-        first, last = _intervals(self.completed_indexes)
-        at = bisect_right(first, index) - 1
-        return at >= 0 and index <= last[at]
+        return _includes(self.completed_indexes, index)
+
+    def has_failed(self, index: int) -> bool:
+        """Return whether the Job counts a completion index as failed finally; O(log ranges)."""
+        return _includes(self.failed_indexes or "", index)
 
     @property
     def first_index_is_over(self) -> bool:

@@ -32,7 +32,7 @@ _SHARED_LABELS: Final = (
 _SHARED_ANNOTATIONS: Final = (
     *("epoch", "attempt", "completion_index", "jobset_uid", "exclusive_topology"),
     *("node_selector", "group_attempt", "group_held", "coscheduling_backend"),
-    *("restart_cause", "progress", "spares", "agent_state"),
+    *("restart_cause", "progress", "spares", "agent_state", "replaced_early"),
 )
 _REPORTS: Final = (
     ("restart_cause", 160),
@@ -98,6 +98,7 @@ class ChildPodAnnotations:
     node_selector: str | None = field(default=None, name=keys.NODE_SELECTOR_ANNOTATION)
     group_attempt: str | None = field(default=None, name=keys.GROUP_ATTEMPT)
     group_held: str | None = field(default=None, name=keys.GROUP_HELD)
+    replaced_early: str | None = field(default=None, name=keys.REPLACED_EARLY_ANNOTATION)
     coscheduling_backend: str = field(default="", name=keys.COSCHEDULING_BACKEND_ANNOTATION)
 
     def __attrs_post_init__(self) -> None:

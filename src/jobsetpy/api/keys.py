@@ -80,6 +80,11 @@ INJECTED_LIMITS_ANNOTATION: Final = "jobset.sigs.k8s.io/injected-limits"
 INJECTED_ANNOTATIONS: Final = (INJECTED_REQUESTS_ANNOTATION, INJECTED_LIMITS_ANNOTATION)
 """On a JobSet or a pod template, ``cpu=100m,memory=64Mi``: resources of containers that admission
 adds."""
+REPLACED_EARLY_ANNOTATION: Final = "jobset.sigs.k8s.io/replaced-early"
+"""On a pod that the manager created: the number of its predecessors in a row that ended before they
+had run."""
+INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
+"""Set on pods of a Job with ``backoffLimitPerIndex``: failures of earlier pods of the index."""
 AFTER_SUCCESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-after-success"
 """On a JobSet, ``Continue`` or ``Recreate``: restart of workers of which a pod has succeeded."""
 MAX_WITHOUT_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-max-without-progress"
@@ -190,6 +195,8 @@ IN_PLACE_CONDITIONS: Final = frozenset(
 PODS_REFUSED_CONDITION: Final = "PodsRefused"
 PODS_REFUSED_REASON: Final = "FailedCreate"
 """Reason of the Job controller's event, and of the condition that repeats it."""
+POD_CREATED_REASON: Final = "SuccessfulCreate"
+"""Reason of the Job controller's event about a pod that it has created."""
 PODS_CREATED_REASON: Final = "PodsCreated"
 STARTUP_IN_PROGRESS_CONDITION: Final = "StartupPolicyInProgress"
 STARTUP_COMPLETED_CONDITION: Final = "StartupPolicyCompleted"

@@ -130,6 +130,7 @@ def add_jobset_controllers(
     from jobsetpy.reconcilers.placement import reconciler as placement_reconciler
     from jobsetpy.reconcilers.restart_in_place import (
         leaving_pods,
+        successor_pods,
     )
     from jobsetpy.reconcilers.restart_in_place import (
         reconciler as restart_in_place_reconciler,
@@ -176,6 +177,7 @@ def add_jobset_controllers(
             manager, make(restart_in_place_reconciler.RestartInPlaceSettings, backoff=backoff)
         )
         leaving_pods.setup(manager)
+        successor_pods.setup(manager, make(successor_pods.SuccessorSettings))
     lost_nodes_reconciler.setup(manager, lost)
     refused_pods_reconciler.setup(manager)
     # Only where the pod webhook is served is a misplaced pod an accident.

@@ -5,8 +5,10 @@ The manager is a process of its own with its own rights; kubelets and agents are
 
 import asyncio
 import contextlib
+import json
 import re
 import signal
+import time
 from datetime import datetime
 
 import pytest
@@ -15,6 +17,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
 from support import patience
 from support.cluster.account import manager_kubeconfig
 from support.cluster.manager_process import ManagerProcess
@@ -152,11 +155,140 @@ async def test_pod_failure_policy_still_decides_about_pods_that_leave(
         assert await patience.eventually(failed, 30)
 
 
+async def test_failed_pod_is_replaced_immediately_each_time(cluster, client, namespace, tmp_path):
+    """The manager creates the successor; the back-off of the Job controller doubles each time."""
+    async with group(cluster, client, namespace, tmp_path) as (one, _):
+        seconds = []
+        for epoch in range(2, 7):
+            known = set(one.ready_at)
+            at = await one.fail(one.there(epoch - 1)[0])
+            seconds.append(round(await one.replacement(known, at, 200), 2))
+            await one.at(epoch, 4)
+
+        async def counted():
+            return (await one.job()).status.failed == 5
+
+        print(f"failure to a running replacement: {seconds}")
+        assert max(seconds) < patience.scaled(4), seconds
+        assert await patience.eventually(counted, 20)
+        assert max(one.most.values()) == 1
+
+
+async def test_successor_is_the_pod_that_the_job_controller_creates(
+    cluster, client, namespace, tmp_path
+):
+    """Field by field, but for its name and time; with the failures of its index."""
+    job = {"backoffLimitPerIndex": keys.INT32_MAX}
+    async with group(cluster, client, namespace, tmp_path, job=job) as (one, _):
+
+        async def of(name):
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+            found = json.loads((await client.raw(HttpRequest(method="GET", path=path))).body)
+            for field in ("name", "generateName", "uid", "creationTimestamp"):
+                found["metadata"].pop(field, None)
+            for field in ("resourceVersion", "managedFields", "generation"):
+                found["metadata"].pop(field, None)
+            found["spec"]["volumes"] = None  # the token's volume has a random name
+            for container in found["spec"]["containers"]:
+                container["volumeMounts"] = None
+            notes = found["metadata"]["annotations"]
+            del notes[keys.EPOCH_ANNOTATION]
+            return found["metadata"], found["spec"], notes.pop(keys.INDEX_FAILURES_ANNOTATION)
+
+        first = one.there(1)[0]
+        *expected, none = await of(first)
+        known = set(one.ready_at)
+        at = await one.fail(first)
+        await one.replacement(known, at)
+        await one.at(2, 4)
+        (name,) = one.ready_at.keys() - known
+        *made, failures = await of(name)
+
+        assert made == expected
+        assert (none, failures) == ("0", "1")
+
+
+async def test_refused_successor_is_reported_and_created_when_the_quota_allows_it(
+    cluster, client, namespace, tmp_path
+):
+    """The condition ``PodsRefused`` has the API server's reason."""
+    async with group(cluster, client, namespace, tmp_path) as (one, _):
+        quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "3"}}}
+        path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+        body = json.dumps({"apiVersion": "v1", "kind": "ResourceQuota", **quota}).encode()
+        await client.raw(HttpRequest(method="POST", path=path, body=body))
+
+        async def known():
+            answer = await client.raw(HttpRequest(method="GET", path=f"{path}/few"))
+            return json.loads(answer.body)["status"].get("used", {}).get("pods") == "4"
+
+        assert await patience.eventually(known, 30)
+        await one.fail(one.there(1)[0])
+
+        async def refused():
+            conditions = (await one.jobset()).status.conditions
+            return any(
+                c.type == "PodsRefused" and c.status == "True" and "exceeded quota" in c.message
+                for c in conditions
+            )
+
+        assert await patience.eventually(refused, 60)
+        await client.raw(HttpRequest(method="DELETE", path=f"{path}/few"))
+        await one.at(2, 4, timeout_s=90)
+        assert max(one.most.values()) == 1
+
+
+async def test_restarted_manager_replaces_pods_that_have_failed_meanwhile(
+    cluster, client, namespace, tmp_path
+):
+    """Failed pods and gone ones, while the Job controller waits for both."""
+    async with group(cluster, client, namespace, tmp_path) as (one, manager):
+        await manager.kill()
+        known = set(one.ready_at)
+        first, second, third, _ = one.there(1)
+        for name in (first, second, third):
+            await one.fail(name)
+
+        async def counted():
+            return (await one.job()).status.failed == 3
+
+        assert await patience.eventually(counted, 30)
+        await one.delete(second)  # nothing of it is left: the Job waits for 40 s
+        await manager.start()
+        seconds = await one.replacement(known, time.monotonic())
+        await one.at(2, 4, timeout_s=30)
+
+        print(f"start of the manager to a running replacement: {seconds:.2f} s")
+        assert max(one.most.values()) == 1
+
+
+async def test_two_pods_of_one_index_never_work_together(cluster, client, namespace, tmp_path):
+    """If both create one, the Job controller deletes one of them, and no barrier lifts before."""
+    async with group(cluster, client, namespace, tmp_path) as (one, _):
+        first = one.there(1)[0]
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        answer = await client.raw(HttpRequest(method="GET", path=f"{path}/{first}"))
+        double = json.loads(answer.body)
+        meta = double["metadata"]
+        kept = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
+        double["metadata"] = {field: meta[field] for field in kept}
+        del double["metadata"]["annotations"][keys.EPOCH_ANNOTATION]
+        del double["status"]
+        for _ in range(3):
+            await one.fail(one.there(one.epoch)[0])  # so that the manager creates one as well
+            await client.raw(
+                HttpRequest(method="POST", path=path, body=json.dumps(double).encode())
+            )
+            await one.complete(4, 60)
+
+        assert one.together == []
+
+
 async def test_delay_of_the_job_controller_is_reported_with_its_end(
     cluster, client, namespace, tmp_path
 ):
     """A pod that fails without being told to leave is counted; the next one comes when it says."""
-    flags = ("--in-place-restart-stalled-after", "2s")
+    flags = ("--in-place-restart-stalled-after", "2s", "--in-place-restart-replace-pods=false")
     async with group(cluster, client, namespace, tmp_path, *flags) as (one, _):
         for failures, delay in ((1, 10), (2, 20)):
             known = set(one.ready_at)

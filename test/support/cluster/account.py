@@ -18,6 +18,7 @@ MANAGER = "jobset-controller-manager"
 ROLES = (
     "rbac/service_account",
     "rbac/manager_role",
+    "rbac/successor_role",
     "rbac/leader_election_role",
     "rbac/metrics_roles",
     "webhook/role",

@@ -84,6 +84,7 @@ class Pod:
         self.failed = False
         self.worker = Worker(Rules())
         self.reports_attempts = False
+        self.double = False
 
     @property
     def alive(self) -> bool:
@@ -334,7 +335,10 @@ class World:
 
     def _pod_moves(self, pod: Pod) -> Iterator[Move]:
         name = pod.name
-        if pod.barrier is None and pod.runs == 0 and not pod.deleting and not pod.probed:
+        # Containers of a double take longer to start than the managers to hear of it.
+        known = not pod.double or all(manager.knows(pod) for manager in self.managers)
+        free = pod.barrier is None and pod.runs == 0 and not pod.deleting and not pod.probed
+        if free and known:
             yield f"{name} agent starts", lambda: self._agent_starts(pod)
         if pod.barrier is not None and pod.seen < len(self.history):
             yield f"{name} sees {self.history[pod.seen]}", lambda: self._agent_sees(pod)
@@ -383,12 +387,17 @@ class World:
         if idle:
             return None
         finished = self.done.get(job["metadata"]["uid"], set())
+        for double in _doubles(pods, finished):
+            return (
+                f"{name} ends {double.name}, one too many",
+                lambda double=double: self._uncounted(double),
+            )
         # Of those that have ended, the ones that it counts keep their index.
         gone = {pod for pod in pods if pod.phase == "Failed" or (not pod.alive and pod.uncounted)}
         taken = {pod.index for pod in pods if pod not in gone} | finished
         missing = [index for index in range(size) if index not in taken]
         if missing:
-            return f"{name} makes a pod", lambda: self._make(job, missing[0])
+            return f"{name} makes a pod", lambda: self._make(job, missing[0]) and None
         done = sum(index < size for index in finished)
         if done != status.get("succeeded", 0):
             return f"{name} counts", lambda: self._count(name, done, size)
@@ -425,6 +434,9 @@ class World:
             if not pod.deleting:
                 out.append((f"{name} IS DELETED", lambda pod=pod: self._lose(pod)))
             out.append((f"{name} FAILS", lambda pod=pod: self._pod_fails(pod)))
+            job = self.jobs.get(pod.job)
+            if job is not None and job["metadata"]["uid"] == pod.job_uid:
+                out.append((f"{name} HAS A DOUBLE", lambda pod=pod: self._double(pod)))
         out += [(f"{name} FAILS", lambda name=name: self._job_fails(name)) for name in self.jobs]
         if len(self.pods) > 1:
             out.append(("NODE LOST", self._node_lost))
@@ -494,12 +506,26 @@ class World:
         self.done.setdefault(pod.job_uid, set()).add(pod.index)
         self.store_pod(pod)
 
-    def _make(self, job: Mapping[str, Any], index: int) -> None:
+    def _make(self, job: Mapping[str, Any], index: int) -> Pod:
         self.made += 1
         pod = Pod(f"{job['metadata']['name']}-{index}-{self.made}", job, index)
         pod.reports_attempts = self.attempts
         self.pods[pod.name] = pod
         self.store_pod(pod)
+        return pod
+
+    def _double(self, pod: Pod) -> None:
+        """The manager and the Job controller create a pod of one index at the same time.
+
+        It may join the next epoch before it is deleted, and a manager that has been replaced may
+        take its deletion for a failure of that one.
+        """
+        self.failures += 2
+        self._make(self.jobs[pod.job], pod.index).double = True
+
+    def _uncounted(self, pod: Pod) -> None:
+        pod.uncounted = True
+        self._delete(pod)
 
     def _agent_starts(self, pod: Pod) -> None:
         pod.restarts, pod.starts, pod.cause = pod.starts, pod.starts + 1, pod.code
@@ -581,6 +607,8 @@ class World:
             if not other.alive or not current or other.index >= job["spec"]["parallelism"]:  # type: ignore[index]
                 continue  # not of the group (any more)
             assert not 0 < other.runs < epoch, f"{other.name} still runs {other.runs}"
+            double = other is not pod and other.runs and other.slot == pod.slot
+            assert not double, f"{pod.name} and {other.name} both run"
             assert not 0 < other.epoch < epoch, f"{other.name} is only at {other.epoch}"
         if self.resizing:
             return  # who belongs to the group is being changed
@@ -867,6 +895,10 @@ class Manager:
         if self.asked_jobs and caught_up:
             yield "jobs pass", self.pass_jobs
 
+    def knows(self, pod: Pod) -> bool:
+        """Whether it has seen that a pod was created."""
+        return self.pods.store.get(ObjectKey(KEY.namespace, pod.name)) is not None
+
     def catch_up(self) -> None:
         """See everything that has happened."""
         while self.jobset_events:
@@ -943,6 +975,18 @@ class Manager:
             self.asked_jobs = True
         else:
             self.wrote_jobset = world.number
+
+
+def _doubles(pods: list[Pod], finished: set[int]) -> list[Pod]:
+    """Pods of indexes that have another pod, or need none; the Job does not count them."""
+    first: dict[int, Pod] = {}
+    return [
+        pod
+        for pod in pods
+        if pod.alive
+        and not pod.deleting
+        and (pod.index in finished or first.setdefault(pod.index, pod) is not pod)
+    ]
 
 
 def _take(store: Any, handler: Any, name: str, new: Any) -> bool:

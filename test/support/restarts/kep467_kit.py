@@ -55,7 +55,7 @@ async def manager_with_webhooks(cluster, client, folder: Path) -> AsyncIterator[
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
     await create_namespace(client, "jobset-system")
-    for name in ("service_account", "manager_role"):
+    for name in ("service_account", "manager_role", "successor_role"):
         await apply_manifest(client, CONFIG / f"rbac/{name}.yaml")
     with (folder / "manager.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(

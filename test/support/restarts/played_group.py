@@ -41,6 +41,7 @@ class PlayedGroup:
         may_end: no worker that leaves ends before this event is set.
         pods: latest state of each pod that exists, by name.
         most: highest number of pods of one index that ran at the same time.
+        together: epochs whose barrier lifted while an index had two pods at that epoch.
         ready_at: monotonic time at which each pod began to run, by name.
     """
 
@@ -55,6 +56,7 @@ class PlayedGroup:
         self.may_end.set()
         self.pods: dict[str, ChildPod] = {}
         self.most: Counter[tuple[str, str]] = Counter()
+        self.together: list[int] = []
         self.ready_at: dict[str, float] = {}
         self._running: dict[str, tuple[str, str]] = {}
         self._status = JobSetStatus()
@@ -122,6 +124,11 @@ class PlayedGroup:
             assert time.monotonic() < deadline, f"epochs {epoch}, {old}: {self.states()}"
             await asyncio.sleep(0.02)
 
+    @property
+    def epoch(self) -> int:
+        """The synced epoch, as last observed."""
+        return self._status.synced_epoch
+
     def there(self, epoch: int) -> list[str]:
         """Return pods that have reported an epoch and stay."""
         return sorted(
@@ -167,7 +174,11 @@ class PlayedGroup:
     def _see(self, jobset: JobSet, gone: bool) -> None:
         if jobset.metadata.name != self.name or gone:
             return
-        self._status = jobset.status
+        before, self._status = self._status.synced_epoch, jobset.status
+        if self.epoch > before:
+            there = [self.pods[name].metadata for name in self.there(self.epoch)]
+            at = Counter((one.labels.job_index, one.annotations.completion_index) for one in there)
+            self.together += [self.epoch for count in at.values() if count > 1]
         for pod in self.pods.values():
             self._join(pod)
 

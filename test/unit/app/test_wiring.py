@@ -32,7 +32,7 @@ async def test_gates_decide_which_controllers_run():
     _, everything = made(world, None)
     _, less = made(world, OFF)
     assert {"jobset", "pod-epochs"} <= everything
-    assert everything - less == {"pod-epochs", "leaving-pods", "coscheduling"}
+    assert everything - less == {"pod-epochs", "leaving-pods", "successor-pods", "coscheduling"}
 
 
 @pytest.mark.looptime

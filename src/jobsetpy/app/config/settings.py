@@ -52,6 +52,7 @@ _CLASSES: Final = {
     "Limits": "jobsetpy.coscheduler.gang_scheduler.state",
     "LostNodesSettings": "jobsetpy.reconcilers.lost_nodes.reconciler",
     "ManagerSettings": "jobsetpy.manager",
+    "SuccessorSettings": "jobsetpy.reconcilers.restart_in_place.successor_pods",
     "SchedulerFields": "jobsetpy.reconcilers.coscheduling.backends",
     "RestartInPlaceSettings": "jobsetpy.reconcilers.restart_in_place.reconciler",
     "RestartBackoff": "jobsetpy.reconcilers.rules.backoff",
@@ -237,6 +238,10 @@ SETTINGS: Final = (
             "--in-place-restart-stalled-after",
             "time after which a closed barrier reports the pods that block it; default {}",
             check=_SOME_TIME),
+    Setting("inPlaceRestart.replacePods", BOOLEAN, "SuccessorSettings.enabled",
+            "--in-place-restart-replace-pods",
+            "create the successor of a failed pod without the Job controller's back-off; default "
+            "{}"),
     Setting("inPlaceRestart.agentEventsPerSecond", NUMBER, "JobsSettings.agent_events_per_s",
             "--in-place-restart-agent-events-per-second",
             "maximum rate of watch events that status updates with only new counters cause, over "

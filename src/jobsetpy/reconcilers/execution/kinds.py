@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
+import msgspec
+
 from jobsetpy.api._wire import field, wire
+from jobsetpy.api.batch import Job, JobSpec, JobStatus
 from jobsetpy.api.child_pod import ChildPodMeta, ChildPodSpec
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
@@ -52,6 +55,23 @@ class TemplatedJob:
 
 @resource("batch", "v1", "Job", "jobs")
 @wire
+class WholeJob:
+    """A Job read from the API server, with its spec as JSON."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Mapping[str, Any] = field(factory=dict)
+    status: JobStatus = JobStatus()
+
+    @property
+    def cached(self) -> Job:
+        """The Job as it is cached."""
+        spec = msgspec.convert(self.spec, JobSpec)
+        return Job(metadata=self.metadata, spec=spec, status=self.status)
+
+
+@resource("batch", "v1", "Job", "jobs")
+@wire
 class CreatedJob:
     """A created Job: nothing is decoded from the answer, which is faster with many Jobs."""
 
@@ -75,3 +95,11 @@ class ListedPod:
     metadata: ChildPodMeta = ChildPodMeta()
     spec: ChildPodSpec = ChildPodSpec()
     status: ListedPodStatus = ListedPodStatus()
+
+
+@resource("", "v1", "Pod", "pods")
+@wire
+class CreatedPod:
+    """A created pod: nothing is decoded from the answer."""
+
+    RESOURCE: ClassVar[ResourceInfo]

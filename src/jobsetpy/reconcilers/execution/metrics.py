@@ -179,6 +179,13 @@ _lost_pods = REGISTRY.counter(
     "Pods deleted by force because their node was unreachable for longer than the deadline",
 )
 
+_successors = REGISTRY.counter(
+    "jobset_successor_pods_total",
+    "Pods that the manager creates in place of failed ones, by result: created, or refused by the "
+    "API server",
+    "result",
+)
+
 
 class _Activities(Collector):
     """Collector of JobSets' activities, computed when scraped: time continues without changes."""
@@ -403,6 +410,16 @@ def followers_placed(*, released: int = 0, evicted: int = 0) -> None:
 def lost_pods_deleted(count: int) -> None:
     """Count force-deleted pods of an unreachable node."""
     _lost_pods.inc(count)
+
+
+def successor_created() -> None:
+    """Count a pod that was created in place of a failed one."""
+    _successors.labels("created").inc()
+
+
+def successor_refused() -> None:
+    """Count a refusal of the API server to create such a pod."""
+    _successors.labels("refused").inc()
 
 
 def group_released(seconds: float) -> None:

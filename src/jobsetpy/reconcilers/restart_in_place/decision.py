@@ -130,6 +130,8 @@ class Histogram:
         restarts: number of live pods for each restart count of a container above 0, for any cause.
         lost: number of pods lost with failed Jobs, without those that succeeded.
         leaving: number of pods at an epoch that are being deleted.
+        doubles: number of live pods whose completion index another live pod has as well; including
+            those that have not reported an epoch yet, and may join any that is not synced.
         crashes: the worst crash since the barrier closed, by ReplicatedJob and container; including
             containers that the JobSet does not name.
         attempts: number of live pods with an agent of the Go project, which reports attempts.
@@ -146,6 +148,7 @@ class Histogram:
     restarts: Mapping[int, int] = attrs.field(factory=dict)
     lost: int = 0
     leaving: int = 0
+    doubles: int = 0
     crashes: Mapping[tuple[str, str], Crash] = attrs.field(factory=dict)
     attempts: int = 0
     progress: tuple[int, int] = (0, -1)
@@ -514,8 +517,10 @@ def _move(
         newest = max(pods.epochs)
         if len(pods.epochs) == 1 and pods.epochs[newest] == expected - pods.succeeded:
             # A pod that is being deleted may still arrive; but its worker would end immediately,
-            # and its replacement would cause another restart.
-            if newest > status.synced_epoch and not pods.leaving:
+            # and its replacement would cause another restart. Of two pods of one index, which the
+            # Job controller and the manager may create at the same time, one is about to be
+            # deleted, and another index may have none.
+            if newest > status.synced_epoch and not pods.leaving and not pods.doubles:
                 return newest, None
         else:
             over = max(over, newest - 1)

@@ -43,6 +43,10 @@ _ENDING: Final = frozenset({"FailureTarget", "SuccessCriteriaMet"})
 """Job conditions after which the Job controller removes the remaining pods."""
 
 
+ENDING_ACTIONS: Final = frozenset({"FailJob", "FailIndex"})
+"""Actions of a Job's pod failure policy that end the Job or a completion index of it."""
+
+
 class FailureSignal(enum.Enum):
     """Possible failure of a pod."""
 
@@ -295,20 +299,28 @@ def is_over(job: Job) -> bool:
 
 def template_of(jobset: JobSet, job: Job, pod: ChildPod) -> Json | None:
     """Return the spec of the Job's template if the JobSet still needs this Job and this pod."""
+    spec = job_template(jobset, job)
+    index = parse_count(pod.metadata.annotations.completion_index)
+    if spec is None or (index is not None and index >= pods_wanted(spec)):
+        return None
+    return spec
+
+
+def job_template(jobset: JobSet, job: Job) -> Json | None:
+    """Return the spec of the Job's template if the JobSet still needs this Job."""
     name = replicated_job_of(job)
     job_index = parse_count(job.metadata.labels.get(keys.JOB_INDEX))
     for item in jobset.spec.replicated_jobs:
-        if item.name != name:
-            continue
-        spec = child(item.template, "spec")
-        wanted = spec.get("parallelism", 1)
-        index = parse_count(pod.metadata.annotations.completion_index)
-        if job_index is not None and job_index >= item.replicas:
-            return None
-        if index is not None and isinstance(wanted, int) and index >= wanted:
-            return None
-        return spec
+        if item.name == name:
+            gone = job_index is not None and job_index >= item.replicas
+            return None if gone else child(item.template, "spec")
     return None
+
+
+def pods_wanted(template: Json) -> int:
+    """Return the parallelism of a Job's template; the API server's default is 1."""
+    parallelism = template.get("parallelism")
+    return parallelism if isinstance(parallelism, int) else 1
 
 
 def _ends_the_epoch(pod: Json, failed: FailedContainer) -> bool:
@@ -346,14 +358,14 @@ def fails_the_job(template: Json, failed: tuple[FailedContainer, ...]) -> bool:
         codes = child(rule, "onExitCodes")
         only = codes.get("containerName")
         if any(only in {None, "", one.name} and has_code(codes, one.exit_code) for one in failed):
-            return rule.get("action") in {"FailJob", "FailIndex"}
+            return rule.get("action") in ENDING_ACTIONS
     return False
 
 
 def may_fail_by_condition(template: Json) -> bool:
     """Return True if a rule fails the Job for a condition of the pod; conditions are not cached."""
     return any(
-        rule.get("action") in {"FailJob", "FailIndex"} and items(rule, "onPodConditions")
+        rule.get("action") in ENDING_ACTIONS and items(rule, "onPodConditions")
         for _, rule in _failure_rules(template)
     )
 

@@ -36,7 +36,7 @@ from jobsetpy.reconcilers.restart_in_place.failures import (
     SyncedMark,
     sign_of,
 )
-from jobsetpy.reconcilers.restart_in_place.pod_backoff import failures_of
+from jobsetpy.reconcilers.restart_in_place.pod_backoff import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.reports import (
     FirstProgress,
     ReportedEnd,
@@ -104,9 +104,11 @@ class Observations:
 _Place: TypeAlias = tuple[int, str, str]
 
 # Counted fields of a pod: its agent's report (parsed only after a change) and if that is an
-# attempt, restarts, if it is being deleted, name and UID, its progress, and its place among spares;
-# of one that has succeeded, only what it completes.
-_LivePod: TypeAlias = tuple[str | None, bool, int, bool, str, str, str | None, _Place | None]
+# attempt, restarts, if it is being deleted, name and UID, its progress, its place among spares, and
+# its completion index; of one that has succeeded, only what it completes.
+_LivePod: TypeAlias = tuple[
+    str | None, bool, int, bool, str, str, str | None, _Place | None, str | None
+]
 _Pod: TypeAlias = _LivePod | tuple[str]
 
 
@@ -130,8 +132,8 @@ class _Counts:
     """Pods of one Job, or of all Jobs of an attempt."""
 
     __slots__ = (
-        *("attempts", "completions", "digest", "epochs", "first", "invalid", "leaving"),
-        *("progress", "restarts"),
+        *("attempts", "completions", "digest", "doubles", "epochs", "first", "invalid"),
+        *("leaving", "progress", "restarts"),
     )
 
     def __init__(self) -> None:
@@ -140,6 +142,7 @@ class _Counts:
         self.restarts: dict[int, int] = {}
         self.completions: dict[str, int] = {}
         self.leaving = 0
+        self.doubles = 0
         self.attempts = 0
         self.digest = 0
         self.progress: tuple[int, int] = (0, -1)
@@ -150,7 +153,7 @@ class _Counts:
         if len(pod) == 1:
             _add(self.completions, pod[0], number)
             return
-        text, is_attempt, restarts, leaving, name, uid, progress, _ = pod
+        text, is_attempt, restarts, leaving, name, uid, progress, *_ = pod
         epoch = parse_report(text, is_attempt)
         if epoch > 0:
             self.add(epoch, number, name)
@@ -171,6 +174,7 @@ class _Counts:
         for restarts, count in other.restarts.items():
             _add(self.restarts, restarts, sign * count)
         self.leaving += sign * other.leaving
+        self.doubles += sign * other.doubles
         self.attempts += sign * other.attempts
         self.digest ^= other.digest
         self.note(other.invalid, sign)
@@ -207,14 +211,24 @@ class _Counts:
 class _JobCounts(_Counts):
     """Pods of one Job; those of a Job with spares are kept, as they have seats or not."""
 
-    __slots__ = ("placed",)
+    __slots__ = ("members", "placed")
 
     def __init__(self) -> None:
         super().__init__()
+        self.members: dict[str, int] = {}  # pods that have not ended, by completion index
         self.placed: dict[str, _LivePod] = {}
+
+    def doubled(self, pod: _LivePod, number: int) -> int:
+        """Return the change of ``doubles`` by a pod that was just counted ``number`` times."""
+        index = pod[8]
+        others = 0 if index is None else self.members.get(index, 0) - (1 if number > 0 else 0)
+        return number if others else 0
 
     def count(self, pod: _Pod, number: int) -> None:
         """Count one more pod, or one less; how one with a place counts depends on its Job."""
+        if len(pod) > 1 and pod[8] is not None:
+            _add(self.members, pod[8], number)
+            self.doubles += self.doubled(pod, number)
         if len(pod) == 1 or pod[7] is None:
             super().count(pod, number)
         elif number > 0:
@@ -225,7 +239,7 @@ class _JobCounts(_Counts):
     @property
     def empty(self) -> bool:
         """Return True if nothing is counted."""
-        return not self.placed and super().empty
+        return not self.members and not self.placed and super().empty
 
 
 class _Seats:
@@ -389,11 +403,13 @@ class _Attempt(_Counts):
             where = (pod.metadata.name, pod.spec.node_name)
             self.reported = ReportedEnd(newest, *where, end, -1 if last is None else last)
 
-    def pod_counted(self, job: _Job, counts: _Counts, pod: _Pod, number: int) -> bool:
+    def pod_counted(self, job: _Job, counts: _JobCounts, pod: _Pod, number: int) -> bool:
         """Count a pod for the attempt as for its Job."""
         if len(pod) > 1:
             self.place(self.seats.get(job.name), pod, number)
-            return True
+            doubled = counts.doubled(pod, number)
+            self.doubles += doubled
+            return bool(doubled or pod[0] is not None or pod[2])
         # Only the first pod of an index counts, and only until the Job counts it.
         if counts.completions.get(pod[0], 0) != max(number, 0) or is_counted(job.status, pod[0]):
             return False
@@ -478,16 +494,16 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _JobCounts, _Attempt]):
         newest_version: highest observed resourceVersion of a pod.
     """
 
-    __slots__ = ("_failed_at", "newest_version")
+    __slots__ = ("_failure_times", "newest_version")
 
     def __init__(self) -> None:
         super().__init__(_read_pod, _read_job, _JobCounts, _Attempt)
         self.newest_version = 0
-        self._failed_at: dict[str, float] = {}  # by UID of the Job
+        self._failure_times = FailureTimes()
 
     def failed_at(self, job: Job) -> float | None:
         """Return the monotonic time at which the latest failure of a Job's pod was observed."""
-        return self._failed_at.get(job.metadata.uid)
+        return self._failure_times.of(job)
 
     def pod_changed(
         self,
@@ -585,10 +601,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _JobCounts, _Attempt]):
             The attempt with a changed count or a new observation (the one joined, if one is left
             for another), or ``None``.
         """
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._failed_at.pop(old.metadata.uid, None)
-        elif old is not None and new is not None and failures_of(new) > failures_of(old):
-            self._failed_at[new.metadata.uid] = now
+        self._failure_times.job_changed(old, new, now)
         remade = None
         if old is not None and _goes_to_be_remade(old, new) and old.metadata.uid in self._jobs:
             remade = self._jobs[old.metadata.uid][0]
@@ -671,6 +684,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _JobCounts, _Attempt]):
             counts.restarts,
             counts.lost,
             counts.leaving,
+            counts.doubles,
             counts.crashes,
             counts.attempts,
             counts.progress,
@@ -725,7 +739,7 @@ def _add(numbers: dict[K, int], value: K, number: int) -> int:
 
 
 def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
-    """Return the counted fields of a pod; ``None`` if it failed or has neither epoch nor restarts.
+    """Return the counted fields of a pod; ``None`` if it failed or has nothing to count.
 
     Succeeded pods are counted until their Job counts them.
     """
@@ -739,11 +753,12 @@ def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
     annotations = meta.annotations
     text = annotations.report
     restarts = max([one.times for one in status.restarts]) if status.restarts else 0
-    if text is None and not restarts:
+    if text is None and not restarts and annotations.completion_index is None:
         return None
     leaving = meta.deletion_timestamp is not None
-    who = (meta.name, meta.uid, annotations.progress, _place_of(pod))
-    return owner, (text, annotations.is_attempt, restarts, leaving, *who)
+    who = (meta.name, meta.uid, annotations.progress)
+    where = (_place_of(pod), annotations.completion_index)
+    return owner, (text, annotations.is_attempt, restarts, leaving, *who, *where)
 
 
 def _place_of(pod: ChildPod) -> _Place | None:

@@ -37,6 +37,31 @@ def failures_of(job: Job) -> int:
     return job.status.failed + len(job.status.uncounted_terminated_pods.failed)
 
 
+class FailureTimes:
+    """Times at which this manager has observed the latest failure of each Job's pods."""
+
+    __slots__ = ("_times",)
+
+    def __init__(self) -> None:
+        self._times: dict[str, float] = {}  # by UID of the Job
+
+    def job_changed(self, old: Job | None, new: Job | None, now: float) -> bool:
+        """Process a Job's change at a monotonic time; return True if it counts more failures."""
+        if old is None:
+            return False
+        if new is None or new.metadata.uid != old.metadata.uid:
+            self._times.pop(old.metadata.uid, None)
+            return False
+        if failures_of(new) <= failures_of(old):
+            return False
+        self._times[new.metadata.uid] = now
+        return True
+
+    def of(self, job: Job) -> float | None:
+        """Return the monotonic time of a Job's latest failure; ``None`` if it was not observed."""
+        return self._times.get(job.metadata.uid)
+
+
 def explain(job: Job, failed_at: float | None, now: Now) -> str:
     """Return why the Job controller delays the replacement of a pod; "" if it does not.
 

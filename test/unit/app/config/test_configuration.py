@@ -71,6 +71,7 @@ def test_a_file_without_fields_has_all_defaults():
         "inPlaceRestart": {
             "agentImage": "",
             "stalledAfter": 60.0,
+            "replacePods": True,
             "agentEventsPerSecond": 5000.0,
         },
         "restarts": {"backoff": 1.0, "maxBackoff": 300.0, "backoffResetAfter": 300.0},

@@ -26,6 +26,7 @@ from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
 from jobsetpy.reconcilers.lost_nodes.reconciler import LostNodesSettings
 from jobsetpy.reconcilers.restart_in_place.reconciler import RestartInPlaceSettings
+from jobsetpy.reconcilers.restart_in_place.successor_pods import SuccessorSettings
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
 from jobsetpy.reconcilers.rules.features import gate_names
 
@@ -59,6 +60,7 @@ VALUES = {
     "clientConnection.burst": "9",
     "inPlaceRestart.agentImage": "a",
     "inPlaceRestart.stalledAfter": "2m",
+    "inPlaceRestart.replacePods": "false",
     "inPlaceRestart.agentEventsPerSecond": "9000",
     "restarts.backoff": "2s",
     "restarts.maxBackoff": "3m",
@@ -127,6 +129,7 @@ def reached(tmp_path, values):
         "jobs": made.make(JobsSettings, features=made.features),
         "epochs": made.make(RestartInPlaceSettings),
         "lost nodes": made.make(LostNodesSettings),
+        "successors": made.make(SuccessorSettings),
         "webhooks": wiring.webhook_settings(made),
         "metrics TLS": (
             tls.policy.new_context().minimum_version,

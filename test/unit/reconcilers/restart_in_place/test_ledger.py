@@ -598,3 +598,24 @@ def annotated(of, *, deleting=False):
     if deleting:
         changes["deletion_timestamp"] = datetime(2026, 1, 1, tzinfo=UTC)
     return evolve(of, metadata=evolve(of.metadata, **changes))
+
+
+def test_two_pods_of_one_index_are_doubles_until_one_is_gone():
+    """The barrier waits for that: another index may have no pod."""
+    book = ledger(job(), job("job2"))
+    first, second = pod("a", 1, index=0), pod("b", index=0)  # the second has not reported yet
+    book.pod_changed(None, first)
+    book.pod_changed(None, pod("c", 1, index=0, owner="job2"))
+    before = book.histogram(GROUP).doubles
+    book.pod_changed(None, second)
+    both = book.histogram(GROUP).doubles
+    book.pod_changed(first, pod("a", 2, index=0))
+    moved = book.histogram(GROUP).doubles
+    book.job_changed(job(), None)
+    without = book.histogram(GROUP).doubles
+    book.job_changed(None, job())
+    again = book.histogram(GROUP).doubles
+    book.pod_changed(second, pod("b", index=0, phase="Failed"))
+
+    assert (before, both, moved, without, again) == (0, 1, 1, 0, 1)
+    assert book.histogram(GROUP).doubles == 0

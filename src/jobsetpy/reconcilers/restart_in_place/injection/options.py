@@ -15,6 +15,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.hang_sections import SECTIONS_FORM, hang_sections
+from jobsetpy.reconcilers.restart_in_place.failures import ENDING_ACTIONS
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     WORKER_SETTINGS,
     Ranks,
@@ -46,8 +47,6 @@ AUTO_HANG = "auto"
 
 MAX_END_CODES = 64
 DEFAULT_BARRIER_PORT = 8080
-ENDING_ACTIONS = frozenset({"FailJob", "FailIndex"})
-"""Actions of a Job's pod failure policy that need a pod that really fails."""
 
 HANG_SETTINGS = (
     keys.IN_PLACE_HANG_ANNOTATION,

@@ -1,0 +1,226 @@
+"""Reconciler that creates the successors of failed pods (controller ``successor-pods``).
+
+The request's key is that of the Job. A pod event costs O(1): only a pod that fails or is gone, and
+a Job that counts more failures, request a reconcile. ``reconcilers.restart_in_place.successors``
+decides. Before a pod is created, the Job is read from the API server and the plan made again: a
+cache that lags behind must not create pods for a Job that is suspended, deleted or over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.meta import controller_of
+from jobsetpy.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    InvalidError,
+    JobSetPyError,
+    NotFoundError,
+)
+from jobsetpy.reconcilers.execution import metrics as execution_metrics
+from jobsetpy.reconcilers.execution.caches import SharedCaches, jobset_of, pods_labelled
+from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
+from jobsetpy.reconcilers.execution.memory import Memories
+from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
+from jobsetpy.reconcilers.execution.status_writer import moment
+from jobsetpy.reconcilers.restart_in_place.pod_backoff import FailureTimes
+from jobsetpy.reconcilers.restart_in_place.successor_body import failures_after, successor_body
+from jobsetpy.reconcilers.restart_in_place.successors import (
+    MissingMembers,
+    ObservedMembers,
+    Successor,
+    SuccessorPlan,
+    may_be_missing_pods,
+    may_need_successor,
+    plan_successors,
+)
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.json_tree import child, number
+
+WORKERS: Final = 4
+PARALLEL_WRITES: Final = 16
+"""Maximum number of concurrent requests for one Job."""
+
+
+@attrs.frozen(kw_only=True)
+class SuccessorSettings:
+    """Settings of the successor pods reconciler.
+
+    Args:
+        enabled: True if the manager creates pods at all.
+    """
+
+    enabled: bool = True
+
+
+class SuccessorPodsReconciler:
+    """Reconciler that creates the successors of the failed pods of a Job, the request's key.
+
+    Args:
+        caches: informers to read from.
+        settings: settings of the reconciler.
+    """
+
+    def __init__(self, caches: SharedCaches, settings: SuccessorSettings) -> None:
+        self._client = caches.manager.client
+        self._clock = caches.manager.clock
+        self._jobsets = caches.jobsets.store
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
+        self._events = caches.events
+        self._settings = settings
+        self._failures = FailureTimes()
+        self._memories = Memories(MissingMembers)
+
+    def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
+        """Request a reconcile if a pod has failed or is gone; O(1)."""
+        if not may_need_successor(event.old, event.new):
+            return ()
+        owner = controller_of(event.obj.metadata.owner_references)
+        if owner is None or owner.kind != "Job":
+            return ()
+        return (rt.Request(rt.ObjectKey(event.obj.metadata.namespace, owner.name)),)
+
+    def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
+        """Request a reconcile if a Job counts more failures, so that its back-off begins; O(1).
+
+        A manager that starts also checks Jobs that are missing pods already.
+        """
+        old, new = event.old, event.new
+        more = self._failures.job_changed(old, new, self._clock.monotonic())
+        if not more and (not event.initial or new is None or not may_be_missing_pods(new)):
+            return ()
+        return (rt.Request(event.obj.metadata.key),)
+
+    async def reconcile(self, request: rt.Request) -> rt.Result:
+        """Create the missing pods of one Job that the Job controller delays.
+
+        Raises:
+            ExceptionGroup: some requests failed; the others were made.
+        """
+        key = request.key
+        observed = self._observe(key)
+        memory = self._memories.of(key)
+        plan = plan_successors(observed, memory, moment(self._clock))
+        whole = None
+        if plan.confirm:
+            whole = await self._read(key)
+            job = None if whole is None else whole.cached
+            observed = attrs.evolve(self._observe(key), job=job, confirmed=True)
+            plan = plan_successors(observed, memory, moment(self._clock))
+        self._memories.keep(key, plan.memory)
+        if whole is not None and plan.create:
+            return await self._execute(whole, plan)
+        return plan.result
+
+    def _observe(self, key: rt.ObjectKey) -> ObservedMembers:
+        job = self._jobs.get(key)
+        jobset = None if job is None else jobset_of(self._jobsets, job)
+        if job is None or jobset is None:
+            return ObservedMembers(job=job)
+        uid = job.metadata.uid
+        pods = pods_labelled(self._pods, jobset.metadata.key)
+        return ObservedMembers(
+            job=job,
+            jobset=jobset,
+            pods=[pod for pod in pods if pod.metadata.controller_uid == uid],
+            failed_at=self._failures.of(job),
+        )
+
+    async def _read(self, key: rt.ObjectKey) -> WholeJob | None:
+        try:
+            return await self._client.get(WholeJob, key.namespace, key.name)
+        except NotFoundError:
+            return None
+
+    async def _execute(self, job: WholeJob, plan: SuccessorPlan) -> rt.Result:
+        """Create pods, the first one alone: what refuses it would refuse all of them."""
+        refused: list[JobSetPyError] = []
+
+        async def create(one: Successor) -> None:
+            if refused:
+                return
+            try:
+                await self._create(job, one)
+            except (ForbiddenError, InvalidError) as error:
+                refused.append(error)
+
+        failures = await in_parallel(1, plan.create[:1], create)
+        if not failures:
+            failures = await in_parallel(PARALLEL_WRITES, plan.create[1:], create)
+        if refused:
+            return self._refused(job, plan, refused[0])
+        raise_failures(failures, "successors of failed pods could not be created")
+        return plan.result
+
+    async def _create(self, job: WholeJob, one: Successor) -> None:
+        meta = job.metadata
+        failures, limit = None, number(job.spec, "backoffLimitPerIndex")
+        if limit is not None:
+            failures = await self._index_failures(one)
+            if failures > limit:
+                return  # the Job controller fails the index
+        template = child(job.spec, "template")
+        body = successor_body(meta.name, meta.uid, template, one, index_failures=failures)
+        try:
+            await self._client.create(CreatedPod, meta.namespace, body)
+        except AlreadyExistsError:
+            return  # by this manager or another: the cache lags behind
+        execution_metrics.successor_created()
+        self._events.event(
+            job, cond.NORMAL, keys.POD_CREATED_REASON, f"Created pod: {one.name}", series=one.name
+        )
+
+    async def _index_failures(self, one: Successor) -> int:
+        """Return the failures of an index; 0 if its pods were not counted."""
+        if one.predecessor is None:
+            return 0
+        meta = one.predecessor.metadata
+        try:
+            pod = await self._client.get(Pod, meta.namespace, meta.name)
+        except NotFoundError:
+            return 0
+        return failures_after(pod.metadata.annotations)
+
+    def _refused(self, job: WholeJob, plan: SuccessorPlan, error: JobSetPyError) -> rt.Result:
+        """Report a refusal as the Job controller does; ``PodsRefused`` repeats it."""
+        execution_metrics.successor_refused()
+        message = f"Error creating: {error}"
+        self._events.event(job, cond.WARNING, keys.PODS_REFUSED_REASON, message)
+        now = self._clock.monotonic()
+        memory = (plan.memory or MissingMembers(uid=job.metadata.uid)).refused(now)
+        self._memories.keep(job.metadata.key, memory)
+        return rt.Result.requeue_after(memory.not_before - now, summary=message)
+
+
+def setup(manager: rt.Manager, settings: SuccessorSettings | None = None) -> rt.Controller | None:
+    """Wire the successor pods reconciler: its caches, watches and controller.
+
+    Args:
+        manager: manager that is not started yet.
+        settings: settings of the reconciler.
+
+    Returns:
+        The controller; ``None`` if it is switched off.
+    """
+    settings = settings or SuccessorSettings()
+    if not settings.enabled:
+        return None
+    caches = SharedCaches(manager)
+    reconciler = SuccessorPodsReconciler(caches, settings)
+    return caches.controller(
+        "successor-pods",
+        reconciler,
+        WORKERS,
+        rt.Watch(caches.jobs, reconciler.on_job),
+        rt.Watch(caches.pods, reconciler.on_pod),
+    )

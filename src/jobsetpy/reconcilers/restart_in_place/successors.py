@@ -1,0 +1,331 @@
+"""Pods that the manager creates in place of pods that have failed (restart in place).
+
+The Job controller waits before it replaces a failed pod: 10 s after the first failure of the Job,
+up to 10 minutes after the seventh (``pod_backoff``). The other workers wait with it, although the
+restarts of the group have a budget and a back-off of their own. So the manager creates the
+*successor* of such a pod, as the Job controller would, as soon as the pod has ended. The Job counts
+the failure as ever; it finds the successor and creates none.
+
+The Job controller stays in charge of everything else. It replaces the pods of a Job that counts no
+failure immediately, and the manager leaves them to it. A pod whose end the Job does not count, such
+as a deleted one (``leaving``), has a successor here only while the Job waits because of an earlier
+failure: immediately if that was observed to be recent, else if the Job controller creates no pod
+for ``PATIENCE_S``. Pods that keep ending before they have run are left to the Job controller's
+back-off after ``MAX_EARLY`` successors.
+
+Safety: a name is derived from the predecessor's UID, so another manager, or another try, creates
+the same pod. If the Job controller creates one at the same time, it deletes one of the two, and no
+barrier lifts while an index has two (``decision``).
+
+No pod is created for Jobs that end, are suspended, deleted or to be recreated, whose
+``podFailurePolicy`` could fail them or the index for the pod's end, or whose ``backoffLimit`` is
+reached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.child_pod import ENDED
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import version_number
+from jobsetpy.api.reconcile import Result
+from jobsetpy.reconcilers.restart_in_place import pod_backoff
+from jobsetpy.reconcilers.restart_in_place.decision import parse_report, takes_part
+from jobsetpy.reconcilers.restart_in_place.failures import (
+    ENDING_ACTIONS,
+    fails_the_job,
+    is_ending,
+    job_template,
+    may_fail_by_condition,
+    pods_wanted,
+)
+from jobsetpy.reconcilers.restart_in_place.leaving import is_leaving
+from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, text
+from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, parse_count
+from jobsetpy.reconcilers.rules.plan import Plan
+from jobsetpy.reconcilers.rules.times import Now
+
+PATIENCE_S: Final = 5.0
+"""Seconds that the Job controller has to replace a pod while its back-off is not known to last."""
+MARGIN_S: Final = 3.0
+"""Minimum rest of a back-off, in seconds, to create a pod within it. The Job controller counts it
+from the pod's end, which is observed up to two seconds later."""
+MAX_EARLY: Final = 2
+"""Maximum number of successors in a row of pods of an index that ended before they had run."""
+
+REFUSED_FIRST_S: Final = 10.0
+REFUSED_MAX_S: Final = 300.0
+"""Pause after the API server has refused a pod, doubled each time up to the second."""
+
+_JOB_CONTROLLER: Final = frozenset({"", "kubernetes.io/job-controller"})
+_NAME_MAX: Final = 63
+_SUFFIX: Final = 5
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Characters of generated names in Kubernetes: no vowels, hence no words."""
+
+
+@attrs.frozen(kw_only=True)
+class ObservedMembers:
+    """Observed state of one Job and its pods.
+
+    Args:
+        job: the Job; ``None`` if it is deleted.
+        jobset: JobSet that owns it, by UIDs; ``None`` if there is none.
+        pods: its pods, by UID of their controller, including those that have ended.
+        failed_at: monotonic time at which its latest failure was observed; ``None`` if it was not.
+        confirmed: the Job was just read from the API server.
+    """
+
+    job: Job | None
+    jobset: JobSet | None = None
+    pods: Sequence[ChildPod] = ()
+    failed_at: float | None = None
+    confirmed: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class MissingMembers:
+    """State remembered of a Job that is missing pods; all of it may be lost.
+
+    Args:
+        uid: UID of the Job.
+        waiting: number of missing pods that the Job controller was last observed to have left; 0
+            if nothing waits for it.
+        since: monotonic time at which it had this number first.
+        refusals: number of refusals by the API server in a row.
+        not_before: monotonic time of the next try after a refusal.
+    """
+
+    uid: str = ""
+    waiting: int = 0
+    since: float = 0.0
+    refusals: int = 0
+    not_before: float = 0.0
+
+    def refused(self, now: float) -> MissingMembers:
+        """Return the state after a refusal at a monotonic time."""
+        pause = min(REFUSED_FIRST_S * 2.0**self.refusals, REFUSED_MAX_S)
+        return attrs.evolve(self, refusals=min(self.refusals + 1, 10), not_before=now + pause)
+
+
+@attrs.frozen(kw_only=True)
+class Successor:
+    """A pod to create.
+
+    Args:
+        index: its completion index.
+        name: its name.
+        predecessor: failed pod of the index that it follows; ``None`` if there is none left.
+        early: number of its predecessors in a row that had not run.
+    """
+
+    index: int
+    name: str
+    predecessor: ChildPod | None = None
+    early: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class SuccessorPlan(Plan[MissingMembers]):
+    """Actions for a Job.
+
+    Args:
+        create: pods to create, by ascending index.
+        confirm: the Job has to be read from the API server and the plan made again, before any
+            action.
+    """
+
+    create: tuple[Successor, ...] = ()
+    confirm: bool = False
+
+
+def may_need_successor(old: ChildPod | None, new: ChildPod | None) -> bool:
+    """Return True if a change of a pod may leave its index without a pod; O(1)."""
+    if new is None or (old is not None and old.metadata.uid != new.metadata.uid):
+        return old is not None
+    failed = new.status.phase == "Failed"
+    return failed and (old is None or old.status.phase != "Failed")
+
+
+def may_be_missing_pods(job: Job) -> bool:
+    """Return True if a Job that counts failures has fewer pods than it needs; O(1)."""
+    spec, status = job.spec, job.status
+    wanted = 1 if spec.parallelism is None else spec.parallelism
+    return pod_backoff.failures_of(job) > 0 and status.active + status.succeeded < wanted
+
+
+def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now) -> SuccessorPlan:
+    """Plan one reconcile of a Job; O(completions + its pods)."""
+    job, jobset = observed.job, observed.jobset
+    if job is None or jobset is None:
+        return SuccessorPlan()
+    template = _template(jobset, job)
+    if template is None:
+        return SuccessorPlan()
+    if memory.uid != job.metadata.uid:
+        memory = MissingMembers(uid=job.metadata.uid)
+    pods = _by_index(observed.pods)
+    names = {pod.metadata.name for pod in observed.pods}
+    missing = [
+        index
+        for index in range(min(job.spec.completions or 0, pods_wanted(template)))
+        if not _is_taken(job, index, pods.get(index, ()))
+    ]
+    if not missing or _exceeds_limit(job, observed.pods):
+        return SuccessorPlan()
+    since = memory.since if memory.waiting == len(missing) else now.monotonic
+    create: list[Successor] = []
+    waits: list[float] = []
+    for index in missing:
+        last = _predecessor(job, index, pods.get(index, ()), names)
+        one = _successor(job, index, last, jobset.status.synced_epoch)
+        if one is None or (last is not None and _may_fail_the_job(template, last)):
+            continue
+        wait_s = _wait_s(job, last, since, observed.failed_at, now)
+        if wait_s is None:
+            continue
+        if wait_s > 0:
+            waits.append(wait_s)
+        else:
+            create.append(one)
+    memory = attrs.evolve(memory, waiting=len(missing) if waits else 0, since=since)
+    if create and now.monotonic < memory.not_before:
+        waits.append(memory.not_before - now.monotonic)
+        create = []
+    result = Result.requeue_after(min(waits)) if waits else Result.done()
+    if create:
+        result = attrs.evolve(result, summary=f"creates {len(create)} pods")
+    return SuccessorPlan(
+        create=tuple(create) if observed.confirmed else (),
+        confirm=bool(create) and not observed.confirmed,
+        memory=memory,
+        result=result,
+    )
+
+
+def successor_name(job: str, index: int, seed: str) -> str:
+    """Return a pod name of the Job controller's pattern; the same one for the same seed."""
+    middle = f"-{index}-"
+    number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8])
+    suffix = ""
+    for _ in range(_SUFFIX):
+        number, at = divmod(number, len(_LETTERS))
+        suffix += _LETTERS[at]
+    return job[: _NAME_MAX - _SUFFIX - len(middle)] + middle + suffix
+
+
+def _template(jobset: JobSet, job: Job) -> Json | None:
+    """Return the spec of a Job's template if the manager may create pods for the Job."""
+    if not takes_part(jobset) or is_ending(job) or attempt_of(job) != AttemptKey.of(jobset):
+        return None
+    if job.spec.completion_mode != "Indexed" or keys.RESTART_ANNOTATION in job.metadata.annotations:
+        return None
+    template = job_template(jobset, job)
+    if template is None or text(template, "managedBy") not in _JOB_CONTROLLER:
+        return None
+    return None if may_fail_by_condition(template) else template
+
+
+def _by_index(pods: Sequence[ChildPod]) -> Mapping[int, list[ChildPod]]:
+    found: dict[int, list[ChildPod]] = defaultdict(list)
+    for pod in pods:
+        index = parse_count(pod.metadata.annotations.completion_index)
+        if index is not None:
+            found[index].append(pod)
+    return found
+
+
+def _is_taken(job: Job, index: int, pods: Sequence[ChildPod]) -> bool:
+    """Return True if an index needs no further pod: it is over, or a pod has it still."""
+    status = job.status
+    if status.has_completed(index) or status.has_failed(index):
+        return True
+    return any(_occupies(pod) for pod in pods)
+
+
+def _occupies(pod: ChildPod) -> bool:
+    """Return True if a pod's containers may run, or the Job may count it as succeeded."""
+    if pod.status.phase not in ENDED:
+        return True
+    meta = pod.metadata
+    uncounted = meta.deletion_timestamp is not None and not meta.tracked
+    return pod.status.phase == "Succeeded" and not uncounted
+
+
+def _exceeds_limit(job: Job, pods: Sequence[ChildPod]) -> bool:
+    """Return True if the Job is about to fail for its ``backoffLimit``."""
+    limit = job.spec.backoff_limit
+    if limit is None:
+        return False
+    uncounted = set(job.status.uncounted_terminated_pods.failed)
+    more = [
+        pod
+        for pod in pods
+        if pod.status.phase == "Failed"
+        and pod.metadata.tracked
+        and pod.metadata.uid not in uncounted
+    ]
+    return pod_backoff.failures_of(job) + len(more) > limit
+
+
+def _predecessor(
+    job: Job, index: int, pods: Sequence[ChildPod], names: set[str]
+) -> ChildPod | None:
+    """Return the latest failed pod of an index whose successor does not exist."""
+    failed = [pod for pod in pods if pod.status.phase == "Failed"]
+    failed.sort(key=lambda pod: version_number(pod.metadata.resource_version))
+    for pod in reversed(failed):
+        if successor_name(job.metadata.name, index, pod.metadata.uid) not in names:
+            return pod
+    return None
+
+
+def _successor(job: Job, index: int, last: ChildPod | None, synced: int) -> Successor | None:
+    """Return the next pod of an index; ``None`` to leave it to the Job controller."""
+    if last is None:
+        seed = f"{job.metadata.uid}/{index}/{pod_backoff.failures_of(job)}"
+        return Successor(index=index, name=successor_name(job.metadata.name, index, seed))
+    notes = last.metadata.annotations
+    epoch = parse_report(notes.report, notes.is_attempt)
+    early = 0
+    if not 0 < epoch <= synced:
+        early = (parse_count(notes.replaced_early) or 0) + 1
+        if epoch <= 0 or early > MAX_EARLY:
+            return None
+    name = successor_name(job.metadata.name, index, last.metadata.uid)
+    return Successor(index=index, name=name, predecessor=last, early=early)
+
+
+def _may_fail_the_job(template: Json, last: ChildPod) -> bool:
+    """Return True if ``podFailurePolicy`` fails, or may fail, the Job or index for a pod's end.
+
+    Exit codes of init containers are not cached.
+    """
+    if last.status.failed:
+        return fails_the_job(template, last.status.failed)
+    rules = objects(child(template, "podFailurePolicy"), "rules")
+    return any(rule.get("action") in ENDING_ACTIONS for _, rule in rules)
+
+
+def _wait_s(
+    job: Job, last: ChildPod | None, since: float, failed_at: float | None, now: Now
+) -> float | None:
+    """Return the seconds until a pod is created here; ``None`` if the Job controller does it."""
+    if last is not None and last.metadata.tracked and not is_leaving(last):
+        return 0.0  # it counts, so the back-off of at least 10 s begins with its end
+    failures = pod_backoff.failures_of(job)
+    if not failures:
+        return None
+    if failed_at is not None and not job.status.succeeded:
+        left_s = failed_at + pod_backoff.delay_s(failures) - now.monotonic
+        if left_s > MARGIN_S:
+            return 0.0
+    return max(0.0, since + PATIENCE_S - now.monotonic)
