@@ -135,6 +135,7 @@ def add_jobset_controllers(
     from jobsetpy.reconcilers.restart_in_place import (
         reconciler as restart_in_place_reconciler,
     )
+    from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
     from jobsetpy.reconcilers.rules.backoff import RestartBackoff
     from jobsetpy.reconcilers.startup_groups import (
         reconciler as startup_groups_reconciler,
@@ -145,6 +146,7 @@ def add_jobset_controllers(
     features, make = configuration.features, configuration.make
     manager.add_metrics(execution_metrics.REGISTRY)
     backoff = make(RestartBackoff)
+    nodes = make(NodeMemory)
     lost = make(lost_nodes_reconciler.LostNodesSettings)
     job_settings = make(
         jobs_reconciler.JobsSettings,
@@ -174,10 +176,11 @@ def add_jobset_controllers(
         )
     if features.in_place_restart:
         restart_in_place_reconciler.setup(
-            manager, make(restart_in_place_reconciler.RestartInPlaceSettings, backoff=backoff)
+            manager,
+            make(restart_in_place_reconciler.RestartInPlaceSettings, backoff=backoff, nodes=nodes),
         )
         leaving_pods.setup(manager)
-        successor_pods.setup(manager, make(successor_pods.SuccessorSettings))
+        successor_pods.setup(manager, make(successor_pods.SuccessorSettings, nodes=nodes))
     lost_nodes_reconciler.setup(manager, lost)
     refused_pods_reconciler.setup(manager)
     # Only where the pod webhook is served is a misplaced pod an accident.

@@ -114,11 +114,12 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     if word == "Running" and not sentences:
         return Answer(
             word,
-            [_running(found), *_last_restart(jobset, now)],
+            [_running(found), *_last_restart(jobset, now), *_suspect_nodes(jobset, now)],
             f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix",
         )
     if not sentences:
         sentences = ["its Jobs are not ready yet; no reason is reported."]
+    sentences += _suspect_nodes(jobset, now)
     return Answer(word, [f"{name} is {word.lower()}:", *sentences], more)
 
 
@@ -288,6 +289,35 @@ def _last_restart(jobset: Json, now: datetime) -> list[str]:
         return []
     began = output.ago(history[-1].get("beganAt"), now)
     return [_sentence(f"Its last restart began {began} ago: {timeline.cause_of(history[-1])}")]
+
+
+def _suspect_nodes(jobset: Json, now: datetime) -> list[str]:
+    """Return a sentence for each node whose pods have begun restarts repeatedly.
+
+    The limits are the manager's defaults: its configuration is not known here.
+    """
+    nodes = [(each.get("cause") or {}).get("node") for each in _history(jobset)]
+    if len(nodes) - len(set(nodes)) < 2:
+        return []  # the imports below take time
+    import msgspec
+
+    from jobsetpy.api.jobset import RestartRecord
+    from jobsetpy.reconcilers.restart_in_place import node_memory
+
+    settings = node_memory.NodeMemory()
+    known = tuple(msgspec.convert(each, RestartRecord) for each in _history(jobset))
+    return [
+        _sentence(_capital(node_memory.explain(node, count, settings)))
+        for node, count in node_memory.suspects(known, now, settings).items()
+    ]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _history(jobset: Json) -> Sequence[Json]:
+    return jobset.get("status", {}).get("restartHistory") or ()
 
 
 def _listed(shown: Sequence[str], everything: Sequence[Any]) -> str:

@@ -275,11 +275,19 @@ async def test_two_pods_of_one_index_never_work_together(cluster, client, namesp
         del double["metadata"]["annotations"][keys.EPOCH_ANNOTATION]
         del double["status"]
         for _ in range(3):
-            await one.fail(one.there(one.epoch)[0])  # so that the manager creates one as well
+            known = set(one.ready_at)
+            at = await one.fail(first)
+            await one.replacement(known, at)
             await client.raw(
                 HttpRequest(method="POST", path=path, body=json.dumps(double).encode())
             )
             await one.complete(4, 60)
+            first = next(
+                name
+                for name in one.there(one.epoch)
+                if one.pods[name].metadata.annotations.completion_index
+                == meta["annotations"][keys.COMPLETION_INDEX_ANNOTATION]
+            )
 
         assert one.together == []
 

@@ -111,7 +111,9 @@ class PlayedGroup:
         return status
 
     async def complete(self, count: int, timeout_s: float = 60.0) -> int:
-        """Wait until ``count`` pods are at one epoch, no other pod is there and workers may run.
+        """Wait until ``count`` pods are at one epoch, no other one is left and workers may run.
+
+        Pods that have ended may be there.
 
         Returns:
             The epoch.
@@ -119,7 +121,8 @@ class PlayedGroup:
         deadline = time.monotonic() + patience.scaled(timeout_s)
         while True:
             epoch, old = self._status.synced_epoch, self._status.deprecated_epoch
-            if epoch > old and len(self.pods) == count == len(self.there(epoch)):
+            left = [pod for pod in self.pods.values() if pod.status.phase not in ENDED]
+            if epoch > old and len(left) == count == len(self.there(epoch)):
                 return epoch
             assert time.monotonic() < deadline, f"epochs {epoch}, {old}: {self.states()}"
             await asyncio.sleep(0.02)

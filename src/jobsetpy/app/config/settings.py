@@ -52,6 +52,7 @@ _CLASSES: Final = {
     "Limits": "jobsetpy.coscheduler.gang_scheduler.state",
     "LostNodesSettings": "jobsetpy.reconcilers.lost_nodes.reconciler",
     "ManagerSettings": "jobsetpy.manager",
+    "NodeMemory": "jobsetpy.reconcilers.restart_in_place.node_memory",
     "SuccessorSettings": "jobsetpy.reconcilers.restart_in_place.successor_pods",
     "SchedulerFields": "jobsetpy.reconcilers.coscheduling.backends",
     "RestartInPlaceSettings": "jobsetpy.reconcilers.restart_in_place.reconciler",
@@ -110,6 +111,18 @@ def _named_by(rule: Callable[[str], Sequence[str]]) -> Check:
 def _backend_check(name: str) -> Sequence[str]:
     names = keys.COSCHEDULING_BACKENDS
     return () if name in names else (f"{name!r}: must be one of {', '.join(names)}",)
+
+
+def _avoidance_check(name: str) -> Sequence[str]:
+    from jobsetpy.reconcilers.restart_in_place.node_memory import AVOIDANCE
+
+    return () if name in AVOIDANCE else (f"{name!r}: must be one of {', '.join(AVOIDANCE)}",)
+
+
+def _node_failures_check(count: int) -> Sequence[str]:
+    from jobsetpy.reconcilers.restart_in_place.node_memory import MAX_FAILURES
+
+    return () if 0 <= count <= MAX_FAILURES else (f"must be from 0 to {MAX_FAILURES}",)
 
 
 def _lost_node_deadline_check(seconds: float) -> Sequence[str]:
@@ -242,6 +255,18 @@ SETTINGS: Final = (
             "--in-place-restart-replace-pods",
             "create the successor of a failed pod without the Job controller's back-off; default "
             "{}"),
+    Setting("inPlaceRestart.nodeFailures", INTEGER, "NodeMemory.failures",
+            "--in-place-restart-node-failures",
+            "report a node whose pods have begun this number of restarts of a JobSet within the "
+            "window, up to 10; 0 for never; default {}", check=_node_failures_check),
+    Setting("inPlaceRestart.nodeFailureWindow", DURATION, "NodeMemory.window_s",
+            "--in-place-restart-node-failure-window",
+            "window in which these restarts are counted; default {}", check=_SOME_TIME),
+    Setting("inPlaceRestart.avoidNodes", TEXT, "NodeMemory.avoid",
+            "--in-place-restart-avoid-nodes",
+            "nodes that were reported, or that a pod has called unfit: Prefer others for the "
+            "successors of failed pods, Require others, or Off; default {}",
+            check=_avoidance_check),
     Setting("inPlaceRestart.agentEventsPerSecond", NUMBER, "JobsSettings.agent_events_per_s",
             "--in-place-restart-agent-events-per-second",
             "maximum rate of watch events that status updates with only new counters cause, over "

@@ -186,6 +186,12 @@ _successors = REGISTRY.counter(
     "result",
 )
 
+_suspicions = REGISTRY.counter(
+    "jobset_in_place_suspect_node_restarts_total",
+    "In-place restarts begun by a pod on a node whose pods have begun several of the same JobSet "
+    "within the window",
+)
+
 
 class _Activities(Collector):
     """Collector of JobSets' activities, computed when scraped: time continues without changes."""
@@ -410,6 +416,11 @@ def followers_placed(*, released: int = 0, evicted: int = 0) -> None:
 def lost_pods_deleted(count: int) -> None:
     """Count force-deleted pods of an unreachable node."""
     _lost_pods.inc(count)
+
+
+def node_suspected() -> None:
+    """Count a restart by which a node became, or stays, suspect."""
+    _suspicions.inc()
 
 
 def successor_created() -> None:

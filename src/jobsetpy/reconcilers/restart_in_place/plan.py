@@ -62,6 +62,7 @@ from jobsetpy.reconcilers.restart_in_place.failures import (
     reported_cause,
 )
 from jobsetpy.reconcilers.restart_in_place.ledger import Observations
+from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory, suspicion
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.backoff import OFF, Pace, RestartBackoff
@@ -107,6 +108,7 @@ class ObservedEpochs:
         stalled_after_s: time after which a closed barrier is reported as stalled.
         missing_after_s: time after which a missing pod of a running group counts as failed.
         backoff: back-off of restarts in quick succession, unless the JobSet sets its own.
+        nodes: settings for suspect nodes.
     """
 
     jobset: JobSet | None
@@ -121,6 +123,7 @@ class ObservedEpochs:
     stalled_after_s: float = 60.0
     missing_after_s: float = 10.0
     backoff: RestartBackoff = OFF
+    nodes: NodeMemory = attrs.field(factory=NodeMemory)
 
 
 @attrs.frozen(kw_only=True)
@@ -485,6 +488,10 @@ def _status(
     if reports_attempts(jobset.status, observed.pods):
         draft.status = with_attempts(draft.status)
     draft.tell(*decision.events)
+    known = jobset.status.restart_history
+    warning = suspicion(known, draft.status.restart_history, now.wall, observed.nodes)
+    if warning is not None:
+        draft.tell(warning)
     return draft.change()
 
 

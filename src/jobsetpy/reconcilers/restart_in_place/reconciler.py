@@ -33,6 +33,7 @@ from jobsetpy.reconcilers.execution.status_writer import (
     decide_again_on_conflict,
 )
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.plan import (
     EpochPlan,
     EpochState,
@@ -59,6 +60,7 @@ class RestartInPlaceSettings:
         missing_after_s: time in seconds after which a missing pod of a running group counts as
             failed; it must exceed the lag between caches.
         backoff: back-off of starts after restarts in quick succession.
+        nodes: settings for suspect nodes.
         own_writes_ttl_s: maximum seconds to wait for the cache to show own writes.
     """
 
@@ -66,6 +68,7 @@ class RestartInPlaceSettings:
     stalled_after_s: float = 60.0
     missing_after_s: float = 10.0
     backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
+    nodes: NodeMemory = attrs.field(factory=NodeMemory)
     own_writes_ttl_s: float = 30.0
 
 
@@ -162,6 +165,7 @@ class RestartInPlaceReconciler:
             stalled_after_s=self._settings.stalled_after_s,
             missing_after_s=self._settings.missing_after_s,
             backoff=self._settings.backoff,
+            nodes=self._settings.nodes,
         )
 
     async def _execute(self, key: rt.ObjectKey, observed: ObservedEpochs, plan: EpochPlan) -> None:
@@ -177,6 +181,8 @@ class RestartInPlaceReconciler:
             self._note_status(group, jobset, plan.status.status, version)
             done = self._clock.monotonic()
             _count(plan.measures, done)
+            if any(event.reason == keys.NODE_SUSPECT_REASON for event in plan.status.events):
+                execution_metrics.node_suspected()
             plan = plan.stored(done)
         self._status.tell(jobset, plan.notices)
         if plan.judged:

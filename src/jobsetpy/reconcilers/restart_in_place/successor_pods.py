@@ -8,7 +8,7 @@ cache that lags behind must not create pods for a Job that is suspended, deleted
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -32,6 +32,7 @@ from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import moment
+from jobsetpy.reconcilers.restart_in_place.node_memory import REQUIRE, NodeMemory
 from jobsetpy.reconcilers.restart_in_place.pod_backoff import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.successor_body import failures_after, successor_body
 from jobsetpy.reconcilers.restart_in_place.successors import (
@@ -57,9 +58,11 @@ class SuccessorSettings:
 
     Args:
         enabled: True if the manager creates pods at all.
+        nodes: settings for nodes that these pods avoid.
     """
 
     enabled: bool = True
+    nodes: NodeMemory = attrs.field(factory=NodeMemory)
 
 
 class SuccessorPodsReconciler:
@@ -134,6 +137,7 @@ class SuccessorPodsReconciler:
             jobset=jobset,
             pods=[pod for pod in pods if pod.metadata.controller_uid == uid],
             failed_at=self._failures.of(job),
+            nodes=self._settings.nodes,
         )
 
     async def _read(self, key: rt.ObjectKey) -> WholeJob | None:
@@ -150,7 +154,7 @@ class SuccessorPodsReconciler:
             if refused:
                 return
             try:
-                await self._create(job, one)
+                await self._create(job, one, plan.avoid)
             except (ForbiddenError, InvalidError) as error:
                 refused.append(error)
 
@@ -162,7 +166,7 @@ class SuccessorPodsReconciler:
         raise_failures(failures, "successors of failed pods could not be created")
         return plan.result
 
-    async def _create(self, job: WholeJob, one: Successor) -> None:
+    async def _create(self, job: WholeJob, one: Successor, avoid: Sequence[str]) -> None:
         meta = job.metadata
         failures, limit = None, number(job.spec, "backoffLimitPerIndex")
         if limit is not None:
@@ -170,7 +174,15 @@ class SuccessorPodsReconciler:
             if failures > limit:
                 return  # the Job controller fails the index
         template = child(job.spec, "template")
-        body = successor_body(meta.name, meta.uid, template, one, index_failures=failures)
+        body = successor_body(
+            meta.name,
+            meta.uid,
+            template,
+            one,
+            index_failures=failures,
+            avoid=avoid,
+            required=self._settings.nodes.avoid == REQUIRE,
+        )
         try:
             await self._client.create(CreatedPod, meta.namespace, body)
         except AlreadyExistsError:

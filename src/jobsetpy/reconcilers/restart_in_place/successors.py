@@ -11,7 +11,8 @@ failure immediately, and the manager leaves them to it. A pod whose end the Job 
 as a deleted one (``leaving``), has a successor here only while the Job waits because of an earlier
 failure: immediately if that was observed to be recent, else if the Job controller creates no pod
 for ``PATIENCE_S``. Pods that keep ending before they have run are left to the Job controller's
-back-off after ``MAX_EARLY`` successors.
+back-off after ``MAX_EARLY`` successors; of those that never reported, only pods on an unfit node
+(``node_memory``) have one.
 
 Safety: a name is derived from the predecessor's UID, so another manager, or another try, creates
 the same pod. If the Job controller creates one at the same time, it deletes one of the two, and no
@@ -48,6 +49,12 @@ from jobsetpy.reconcilers.restart_in_place.failures import (
     pods_wanted,
 )
 from jobsetpy.reconcilers.restart_in_place.leaving import is_leaving
+from jobsetpy.reconcilers.restart_in_place.node_memory import (
+    NodeMemory,
+    avoided,
+    is_unfit,
+    unfit_codes,
+)
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, text
 from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, parse_count
 from jobsetpy.reconcilers.rules.plan import Plan
@@ -81,12 +88,14 @@ class ObservedMembers:
         jobset: JobSet that owns it, by UIDs; ``None`` if there is none.
         pods: its pods, by UID of their controller, including those that have ended.
         failed_at: monotonic time at which its latest failure was observed; ``None`` if it was not.
+        nodes: settings for nodes to avoid.
         confirmed: the Job was just read from the API server.
     """
 
     job: Job | None
     jobset: JobSet | None = None
     pods: Sequence[ChildPod] = ()
+    nodes: NodeMemory = attrs.field(factory=NodeMemory)
     failed_at: float | None = None
     confirmed: bool = False
 
@@ -139,11 +148,13 @@ class SuccessorPlan(Plan[MissingMembers]):
 
     Args:
         create: pods to create, by ascending index.
+        avoid: names of nodes that they avoid.
         confirm: the Job has to be read from the API server and the plan made again, before any
             action.
     """
 
     create: tuple[Successor, ...] = ()
+    avoid: Sequence[str] = ()
     confirm: bool = False
 
 
@@ -181,12 +192,14 @@ def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now)
     ]
     if not missing or _exceeds_limit(job, observed.pods):
         return SuccessorPlan()
+    codes = unfit_codes(jobset, template)
     since = memory.since if memory.waiting == len(missing) else now.monotonic
     create: list[Successor] = []
     waits: list[float] = []
     for index in missing:
         last = _predecessor(job, index, pods.get(index, ()), names)
-        one = _successor(job, index, last, jobset.status.synced_epoch)
+        unfit = last is not None and is_unfit(last, codes)
+        one = _successor(job, index, last, jobset.status.synced_epoch, unfit=unfit)
         if one is None or (last is not None and _may_fail_the_job(template, last)):
             continue
         wait_s = _wait_s(job, last, since, observed.failed_at, now)
@@ -205,6 +218,7 @@ def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now)
         result = attrs.evolve(result, summary=f"creates {len(create)} pods")
     return SuccessorPlan(
         create=tuple(create) if observed.confirmed else (),
+        avoid=avoided(jobset, template, observed.pods, now.wall, observed.nodes) if create else (),
         confirm=bool(create) and not observed.confirmed,
         memory=memory,
         result=result,
@@ -288,7 +302,9 @@ def _predecessor(
     return None
 
 
-def _successor(job: Job, index: int, last: ChildPod | None, synced: int) -> Successor | None:
+def _successor(
+    job: Job, index: int, last: ChildPod | None, synced: int, *, unfit: bool
+) -> Successor | None:
     """Return the next pod of an index; ``None`` to leave it to the Job controller."""
     if last is None:
         seed = f"{job.metadata.uid}/{index}/{pod_backoff.failures_of(job)}"
@@ -298,7 +314,7 @@ def _successor(job: Job, index: int, last: ChildPod | None, synced: int) -> Succ
     early = 0
     if not 0 < epoch <= synced:
         early = (parse_count(notes.replaced_early) or 0) + 1
-        if epoch <= 0 or early > MAX_EARLY:
+        if (epoch <= 0 and not unfit) or early > MAX_EARLY:
             return None
     name = successor_name(job.metadata.name, index, last.metadata.uid)
     return Successor(index=index, name=name, predecessor=last, early=early)

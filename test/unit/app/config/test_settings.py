@@ -25,6 +25,7 @@ from jobsetpy.manager import ManagerSettings
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
 from jobsetpy.reconcilers.lost_nodes.reconciler import LostNodesSettings
+from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.reconciler import RestartInPlaceSettings
 from jobsetpy.reconcilers.restart_in_place.successor_pods import SuccessorSettings
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
@@ -61,6 +62,9 @@ VALUES = {
     "inPlaceRestart.agentImage": "a",
     "inPlaceRestart.stalledAfter": "2m",
     "inPlaceRestart.replacePods": "false",
+    "inPlaceRestart.nodeFailures": "5",
+    "inPlaceRestart.nodeFailureWindow": "2h",
+    "inPlaceRestart.avoidNodes": "Require",
     "inPlaceRestart.agentEventsPerSecond": "9000",
     "restarts.backoff": "2s",
     "restarts.maxBackoff": "3m",
@@ -130,6 +134,7 @@ def reached(tmp_path, values):
         "epochs": made.make(RestartInPlaceSettings),
         "lost nodes": made.make(LostNodesSettings),
         "successors": made.make(SuccessorSettings),
+        "nodes": made.make(NodeMemory),
         "webhooks": wiring.webhook_settings(made),
         "metrics TLS": (
             tls.policy.new_context().minimum_version,

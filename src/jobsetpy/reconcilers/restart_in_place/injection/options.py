@@ -58,6 +58,7 @@ SETTINGS = (
     keys.IN_PLACE_CONTAINER_ANNOTATION,
     keys.IN_PLACE_GRACE_ANNOTATION,
     keys.IN_PLACE_END_CODES_ANNOTATION,
+    keys.IN_PLACE_UNFIT_CODES_ANNOTATION,
     keys.IN_PLACE_BARRIER_PORT_ANNOTATION,
     *keys.INJECTED_ANNOTATIONS,
     *HANG_SETTINGS,
@@ -128,6 +129,9 @@ def read_options(
     given = note(keys.IN_PLACE_END_CODES_ANNOTATION)
     codes, more = _codes(given)
     problems += more
+    unfit = note(keys.IN_PLACE_UNFIT_CODES_ANNOTATION)
+    unfit_codes, more = _codes(unfit)
+    problems += more
     hang, more = _hang({name: note(name) for name in HANG_SETTINGS}, supervised)
     problems += more
     processes, more = _processes(note, template, path, ranks) if supervised else ({}, [])
@@ -141,8 +145,8 @@ def read_options(
         supervised=supervised,
         workers=workers,
         grace=grace,
-        end_codes=tuple(sorted(codes | _codes_of_policy(template, names))),
-        end_codes_given=given.value is not None,
+        end_codes=tuple(sorted(codes | unfit_codes | _codes_of_policy(template, names))),
+        end_codes_given=given.value is not None or unfit.value is not None,
         hang=hang,
         processes=processes,
         barrier_port=port,
