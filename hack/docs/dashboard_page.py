@@ -149,6 +149,11 @@ def scale(greatest: float, unit: str) -> tuple[float, float]:
         return 0.25, 1.0
     if greatest <= 0:
         return 1.0, 2.0
+    if unit == "s":  # round numbers of minutes, hours and days as well
+        size = next((size for size in (86400.0, 3600.0, 60.0) if greatest >= 2 * size), 0.0)
+        if size:
+            step, end = scale(greatest / size, "short")
+            return step * size, end * size
     if unit == "bytes":
         factors: tuple[float, ...] = (0.25, 0.5, 1.0)
         base = 2.0 ** math.floor(math.log2(greatest))
@@ -176,12 +181,9 @@ def in_unit(value: float, unit: str, step: float) -> str:
                 return f"{value / size:g} {name}"
         return f"{value:g} B"
     if unit == "s":
-        if step >= 86400:
-            return f"{value / 86400:.3g} d"
-        if step >= 3600:
-            return f"{value / 3600:.3g} h"
-        if step >= 60:
-            return f"{value / 60:.3g} min"
+        for name, size in (("d", 86400), ("h", 3600), ("min", 60)):
+            if step >= size / 2:
+                return f"{value / size:.3g} {name}"
         return f"{value:.3g} s" if step >= 0.1 else f"{value * 1000:.3g} ms"
     suffix = {"ops": "/s", "reqps": "/s"}.get(unit, "")
     for name, size in (("M", 1e6), ("k", 1e3)):
