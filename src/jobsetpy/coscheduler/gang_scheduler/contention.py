@@ -188,6 +188,7 @@ class Contention:
         waiting = (gang for gang in self._in_flight if gang not in late)
         turn = next(waiting, None) or next(iter(self._in_flight))
         self.turn, turn.not_before = turn, now
+        self._ungating.recheck(turn)
         self._turn_ends = now + self._limits.round_s(turn.size)
         for gang in [each for each in self._timed_out if self.has_to_wait(each)]:
             self._reject(gang, Cause.YIELDED, f"it is the turn of {turn.key}", now)

@@ -39,13 +39,13 @@ class Reservations:
     Args:
         fit: capacity check.
         limits: times and limits.
-        on_end: called when gangs need not leave capacity any longer.
+        on_change: called when a reservation has begun or ended.
     """
 
-    def __init__(self, fit: Fit, limits: Limits, on_end: Callable[[], None]) -> None:
+    def __init__(self, fit: Fit, limits: Limits, on_change: Callable[[], None]) -> None:
         self._fit = fit
         self._limits = limits
-        self._on_end = on_end
+        self._on_change = on_change
         self._starving: Timers[TrackedGang] = Timers()
         self._due: Ranking[TrackedGang] = Ranking()
         self._longest_due: Ranking[TrackedGang] = Ranking()
@@ -82,7 +82,7 @@ class Reservations:
         self._longest_due.drop(gang)
         if self.gang is gang:
             self.gang = None
-            self._on_end()
+            self._on_change()
 
     def update(self, now: float) -> None:
         """End the reservation if it is over, and reserve for the next gang that needs it."""
@@ -107,6 +107,7 @@ class Reservations:
                 gang.reservations += 1
                 self.gang, self._offered = gang, False
                 self._until = now + self._duration_s(gang)
+                self._on_change()
                 return
 
     def next_wake(self) -> float | None:
@@ -149,7 +150,7 @@ class Reservations:
         patience_s = self._limits.reserve_after_s * 2 ** min(gang.in_vain, _IN_VAIN)
         self._wait(gang, now + max(patience_s, self._duration_s(gang)))
         self.gang = None
-        self._on_end()
+        self._on_change()
 
     def _duration_s(self, gang: TrackedGang) -> float:
         doubled = 0 if gang.in_vain >= self._limits.stuck_after else gang.reservations - 1

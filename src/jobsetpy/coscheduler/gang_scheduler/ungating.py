@@ -213,11 +213,15 @@ class Ungating:
     def end_backoffs(self, now: float) -> None:
         """Check gangs again whose back-off has ended, and lanes whose gang has had its time."""
         while (gang := self._retries.pop(now)) is not None:
-            lane = self._entries[gang].lane
-            lane.recheck(gang)
-            self._wake(lane)
+            self.recheck(gang)
         while (lane_ := self._settling.pop(now)) is not None:
             self._wake(lane_)
+
+    def recheck(self, gang: TrackedGang) -> None:
+        """Check a gang again, whose back-off has ended."""
+        lane = self._entries[gang].lane
+        lane.recheck(gang)
+        self._wake(lane)
 
     def next_wake(self, now: float) -> float | None:
         """Return the time of the next timer; ``None`` without any."""

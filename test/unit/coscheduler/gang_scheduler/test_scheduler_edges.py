@@ -98,6 +98,21 @@ def test_groups_are_lifted_when_there_may_be_room_for_them():
     assert short(shown(planner, "a3")) == [("Ungate", "a3")]  # with its group, whatever the room
 
 
+def test_reserved_gang_is_ungated_at_once_when_all_places_are_taken():
+    """It was outrun before; when its reservation begins there is capacity."""
+    room = Room(b=1)
+    planner = GangScheduler(Limits(in_flight=1, reserve_after_s=20.0), capacity=room)
+    assert short(shown(planner, "a1", "b1", minimum=1)) == [("Ungate", "b1")]
+    planner.unschedulable("b1", 1.0)
+    room.pods["a"] = 1
+    assert planner.capacity_grew(2.0) == []  # the other gang has the only place
+    now, actions = 2.0, []
+    while not actions and now < 60.0:
+        now = planner.next_wake(now)
+        actions = planner.tick(now)
+    assert (now, short(actions)) == (20.0, [("Ungate", "a1")])
+
+
 def failed_group(room):
     """A group that was lifted, held one bind, and backs off since the time 1."""
     planner = GangScheduler(Limits(permit_s=1, permit_per_pod_s=0), capacity=room)
