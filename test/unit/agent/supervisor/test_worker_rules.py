@@ -24,6 +24,7 @@ RULES = Rules(grace_s=7.0, end_codes=frozenset({3, 137}))
 LIFT = ("lifted", 1)
 OVER = ("deprecated",)
 UNKILLABLE = ("unkillable",)
+UNFIT = ("unfit",)
 EMPTY = ("emptied",)
 GRACE = ("grace_over",)
 TERM = ("signalled", 15)
@@ -254,6 +255,7 @@ EVENTS = st.one_of(
     st.just(EMPTY),
     st.just(GRACE),
     st.just(UNKILLABLE),
+    st.just(UNFIT),
     st.sampled_from([0, 1, 3, 143]).map(exited),
     st.sampled_from([2, 10, 15]).map(lambda number: ("signalled", number)),
 )
@@ -289,6 +291,8 @@ def test_laws_hold_for_every_order(events: list[tuple[str, int]]) -> None:
                 case End(code):
                     ended = True
                     assert 0 <= code <= 255
+                    # A machine that is unfit ends no worker that runs.
+                    assert name != "unfit" or not (alive or left)
                     # No 0 after a signal that the worker could have obeyed by exiting 0.
                     assert code or not told
                 case Signal(number):
