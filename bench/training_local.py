@@ -152,11 +152,13 @@ class Group:
                 await asyncio.sleep(0.05)
 
     async def fail(self, rank: int) -> float:
-        """Kill a rank; the seconds until all step again."""
+        """Kill a rank; return the seconds until all step again."""
         pid = self.training.runs()[rank]["pid"]
         began = time.time()
         os.kill(pid, signal.SIGKILL)
         found = await self.training.stepping(began, LIMIT_S)
+        run = found[0]
+        say(f"first step {run['step']}, the last one before was {run['before']}")
         return max(run["at"] for run in found.values()) - began
 
 

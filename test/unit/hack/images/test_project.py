@@ -141,7 +141,7 @@ def test_the_agents_image_has_what_the_agent_imports_and_no_more(files):
         cached = f"{path.stem}.{sys.implementation.cache_tag}.opt-2.pyc"
         assert (path.parent / "__pycache__" / cached).exists(), path
     code = "import jobsetpy.agent.main, jobsetpy.agent.supervisor.supervisor, jobsetpy.agent.startup_group.wait"
-    code += ", jobsetpy.agent.supervisor.standby.process"
+    code += ", jobsetpy.agent.supervisor.standby.process, jobsetpy.agent.supervisor.health"
     subprocess.run(
         [sys.executable, "-s", "-S", "-OO", "-W", "error", "-c", code],
         env={"PYTHONPATH": str(app), "PYTHONDONTWRITEBYTECODE": "1"},
