@@ -73,6 +73,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/reference/glossary",
         "docs/reference/jobset",
         "docs/reference/metrics",
+        "docs/reference/dashboard",
         "docs/reference/clients",
         "docs/reference/versions",
         "charts/jobsetpy/README",

@@ -188,7 +188,7 @@ def seen(page: Page, place: str, output: str) -> str:
         output: what ``run`` returned for them.
     """
     lines = page.path.read_text().splitlines()
-    printed = re.split(r"^=== line (\d+)\n", output, flags=re.MULTILINE)
+    printed = re.split(r"=== line (\d+)\n", output)  # what a command printed may end anywhere
     by_line = dict(zip(map(int, printed[1::2]), printed[2::2], strict=True))
     parts, heading = [], ""
     for block in page.at(place):

@@ -13,7 +13,7 @@ echo hidden
 <!-- run: node -->
 ```sh
 echo a
-echo b
+printf b
 ```
 
 ## Two
@@ -32,6 +32,6 @@ def test_a_transcript_has_each_block_with_what_it_printed(tmp_path):
     page = docs_kit.Page(path, tuple(docs_kit._blocks(path, PAGE.splitlines())), False)
     output = docs_kit.run(page.at("node"), tmp_path, docs_kit.environment(None))
     assert docs_kit.seen(page, "node", output) == (
-        "### One\n\n```text\n$ echo a\n$ echo b\na\nb\n```\n\n"
+        "### One\n\n```text\n$ echo a\n$ printf b\na\nb\n```\n\n"
         "### Two\n\n```text\n$ printf '\\033[32mgreen\\033[0m\\n'\ngreen\n```\n"
     )
