@@ -13,8 +13,10 @@ import io
 import json
 import os
 import platform
+import shutil
 import stat
 import tarfile
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -89,20 +91,18 @@ class Layer:
 
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(len(_read(entry)) for entry in self.entries.values())
+        return sum(_size(entry.content) for entry in self.entries.values())
 
-    def tar(self) -> bytes:
-        """The layer as a tar file; folders that were not named are added."""
+    def write(self, out: Path) -> None:
+        """Write the layer as a tar file; folders that were not named are added."""
         entries = dict(self.entries)
         for path in self.entries:
             for parent in PurePosixPath(path).parents:
                 entries.setdefault(str(parent), Entry(0o755))
         entries.pop(".", None)
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        with tarfile.open(out, "w", format=tarfile.GNU_FORMAT) as tar:
             for path in sorted(entries):
                 _add(tar, path, entries[path])
-        return buffer.getvalue()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,14 +130,20 @@ class Image:
     compress: bool = False  # for what is sent around; images of tests are made faster without
 
     def write(self, out: Path) -> Written:
-        """Write the archive to `out`, all at once."""
-        tars = [layer.tar() for layer in self.layers]
-        config = self._config([_sha256(tar) for tar in tars])
-        kind = f"{OCI}.layer.v1.tar"
-        if self.compress:
-            kind += "+gzip"
-            # Neither time nor name in the header: the same bytes every time.
-            tars = [gzip.compress(tar, GZIP_LEVEL, mtime=0) for tar in tars]
+        """Write the archive to `out`, all at once; layers are never in memory as a whole."""
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as folder:
+            tars = [Path(folder) / f"{number}.tar" for number in range(len(self.layers))]
+            for layer, tar in zip(self.layers, tars, strict=True):
+                layer.write(tar)
+            config = self._config([_sha256(tar) for tar in tars])
+            kind = f"{OCI}.layer.v1.tar"
+            if self.compress:
+                kind += "+gzip"
+                tars = [_compressed(tar) for tar in tars]
+            return self._write(out, kind, tars, config)
+
+    def _write(self, out: Path, kind: str, tars: Sequence[Path], config: bytes) -> Written:
         layers = [_descriptor(kind, tar) for tar in tars]
         manifest = {
             "schemaVersion": 2,
@@ -147,7 +153,11 @@ class Image:
         }
         described = _json(manifest)
         digest = _sha256(described)
-        files = {_blob(_sha256(data)): data for data in (*tars, config, described)}
+        blobs = [each["digest"].replace(":", "/") for each in layers]
+        files: dict[str, bytes | Path] = {
+            f"blobs/{blob}": tar for blob, tar in zip(blobs, tars, strict=True)
+        }
+        files |= {_blob(_sha256(data)): data for data in (config, described)}
         if _names_its_registry(self.reference):
             files["oci-layout"] = _json({"imageLayoutVersion": "1.0.0"})
             files["index.json"] = _json(self._index(described))
@@ -156,11 +166,10 @@ class Image:
                 {
                     "Config": _blob(_sha256(config)),
                     "RepoTags": [self.reference],
-                    "Layers": [_blob(_sha256(tar)) for tar in tars],
+                    "Layers": [f"blobs/{blob}" for blob in blobs],
                 }
             ]
         )
-        out.parent.mkdir(parents=True, exist_ok=True)
         new = out.with_name(f"{out.name}.{os.getpid()}.new")
         with tarfile.open(new, "w", format=tarfile.GNU_FORMAT) as archive:
             for path in sorted(files):
@@ -246,26 +255,39 @@ def _names(reference: str) -> dict[str, str]:
     }
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _sha256(content: bytes | Path) -> str:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    with content.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _compressed(tar: Path) -> Path:
+    """Neither time nor name is in the header: the same bytes every time."""
+    out = tar.with_name(f"{tar.name}.gz")
+    with (
+        tar.open("rb") as source,
+        out.open("wb") as file,
+        gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as target,
+    ):
+        shutil.copyfileobj(source, target, 1 << 20)
+    return out
 
 
 def _blob(digest: str) -> str:
     return f"blobs/sha256/{digest}"
 
 
-def _descriptor(kind: str, data: bytes) -> dict[str, Any]:
-    return {"mediaType": kind, "digest": f"sha256:{_sha256(data)}", "size": len(data)}
+def _descriptor(kind: str, content: bytes | Path) -> dict[str, Any]:
+    return {"mediaType": kind, "digest": f"sha256:{_sha256(content)}", "size": _size(content)}
 
 
 def _json(value: object) -> bytes:
     return json.dumps(value, sort_keys=True).encode()
 
 
-def _read(entry: Entry) -> bytes:
-    if isinstance(entry.content, Path):
-        return entry.content.read_bytes()
-    return entry.content or b""
+def _size(content: bytes | Path | None) -> int:
+    return content.stat().st_size if isinstance(content, Path) else len(content or b"")
 
 
 def _add(tar: tarfile.TarFile, path: str, entry: Entry) -> None:
@@ -278,6 +300,7 @@ def _add(tar: tarfile.TarFile, path: str, entry: Entry) -> None:
         info.type = tarfile.DIRTYPE
         tar.addfile(info)
     else:
-        data = _read(entry)
-        info.size = len(data)
-        tar.addfile(info, io.BytesIO(data))
+        info.size = _size(entry.content)
+        content = entry.content
+        with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as file:
+            tar.addfile(info, file)

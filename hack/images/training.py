@@ -1,8 +1,12 @@
-"""Images of real frameworks: PyTorch from Debian's packages, JAX from PyPI, both for CPUs.
+"""Images of real frameworks: PyTorch and JAX from PyPI, and PyTorch 1.13 from Debian's packages.
 
-What they are made of is downloaded once and unpacked into the cache folder, where the images are
-kept as well; this machine stays as it is. An image has the system's Python, the framework and the
-shared libraries that it loads, and nothing that only its tests need.
+Their packages are downloaded once and unpacked into the cache folder, where the images are kept as
+well; this machine stays as it is. An image has the system's Python, the framework and the shared
+libraries that it loads, and nothing that only its tests need.
+
+PyPI's PyTorch is the one that most people install. It loads the libraries of CUDA at its import
+even where there is no GPU, so its download has 2.8 GB and its image 3.5 GB. Debian's is for CPUs
+only: 300 MB, which the tests can afford.
 """
 
 from __future__ import annotations
@@ -32,20 +36,38 @@ from hack.images.python_root import (
 )
 from hack.images.trim import elf_files
 
-TORCH_PACKAGE = "python3-torch"
+DEBIAN_TORCH = "python3-torch"
+TORCH_PACKAGES = ("torch==2.15.0", "numpy==2.4.6", "sympy==1.14.0", "networkx==3.6.1")
+LAUNCHER_PACKAGES = (
+    *("nvidia-resiliency-ext==0.4.1", "nvidia-ml-py==13.615.71", "defusedxml==0.7.1"),
+    *("packaging==26.3", "psutil==7.2.2", "pyyaml==6.0.3"),
+)
+"""``ft_launcher``, which the benchmark compares with, and what it requires next to PyTorch."""
+
 JAX_PACKAGES = (
     *("jax==0.10.2", "jaxlib==0.10.2", "ml_dtypes==0.6.0", "numpy==2.4.6"),
     *("opt_einsum==3.4.0", "scipy==1.17.1"),
 )
-PACKAGES = "packages"
+PACKAGES = "packages/dist-packages"
 """Folder of an image with what Python imports."""
 
-_TORCH_NEEDS = frozenset(
-    {"torch", "torchgen", "numpy", "typing_extensions.py", "functorch", "astunparse", "yaml"}
+LAUNCHER = "launcher"
+"""Folder in it with ``ft_launcher``, which is not on Python's path."""
+
+_DEBIAN_KEPT = re.compile(
+    r"(torch|torchgen|numpy|typing_extensions\.py|functorch|astunparse|yaml)($|/)"
 )
 _NOT_NEEDED = re.compile(
     r"(^|/)(__pycache__|tests|torch/bin/.*[tT]est.*|torch/bin/tutorial.*|torch/include"
-    r"|torch/lib/(?!libtorch_global_deps).*|.*\.(h|hpp|pyi|a|pxd))$"
+    r"|.*\.(h|hpp|pyi|a|pxd))$"
+)
+_DEBIAN_NOT_NEEDED = re.compile(r"torch/lib/(?!libtorch_global_deps).*$")
+_TORCH_NOT_NEEDED = re.compile(  # loaded only by work on a GPU
+    r"nvidia/.*/(include|bin|share|libcudnn_.*|libcusolverMg.*|libcufftw.*|libnvblas.*"
+    r"|lib(nvperf|pcsampling|checkpoint).*|libnvrtc.*\.alt\..*|libcufile_rdma.*"
+    r"|nvshmem_.*|libnvshmem_device.*)$"
+    r"|triton/(plugins|backends/[a-z]+/(bin|lib|include))$"
+    r"|torch/lib/libcaffe2_nvrtc.*|launcher/nvrx_cupti_module.*|torch/testing/_internal/py312.*$"
 )
 
 
@@ -54,15 +76,21 @@ class Framework:
     """A framework that an image can be made of.
 
     Args:
-        name: of the image, and what users call it.
+        name: of the image, and what the benchmark calls it.
+        title: name and version for readers.
         fetch: puts Python packages, and the libraries they load that this machine does not have,
             into an empty folder.
-        part: where in it the Python packages are.
+        part: subfolder with the Python packages.
+        kept: pattern of paths below that; other paths are left out.
+        dropped: pattern of paths that are left out as well.
     """
 
     name: str
+    title: str
     fetch: Callable[[Path], None]
-    part: str
+    part: str = ""
+    kept: re.Pattern[str] = re.compile("")
+    dropped: re.Pattern[str] = re.compile("(?!)")
 
     @property
     def reference(self) -> str:
@@ -70,21 +98,30 @@ class Framework:
         return f"localhost/{self.name}:1"
 
 
-def _fetch_torch(target: Path) -> None:
+def _fetch_debian_torch(target: Path) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise FileNotFoundError(f"{TORCH_PACKAGE} comes from Debian: there is no apt-get here")
+        raise FileNotFoundError(f"{DEBIAN_TORCH} comes from Debian: there is no apt-get here")
     archives = target.with_name("archives")
     (archives / "partial").mkdir(parents=True, exist_ok=True)
-    words = ("install", "--download-only", "--no-install-recommends", "-y", TORCH_PACKAGE)
+    words = ("install", "--download-only", "--no-install-recommends", "-y", DEBIAN_TORCH)
     for command in (["update", "-qq"], [*words, "-o", f"Dir::Cache::archives={archives}"]):
         _run(["apt-get", *command], {**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
     for package in sorted(archives.glob("*.deb")):
         _run(["dpkg-deb", "-x", str(package), str(target)])
 
 
+def _fetch_torch(target: Path) -> None:
+    _install(target, *TORCH_PACKAGES)
+    _install(target / LAUNCHER, "--no-deps", *LAUNCHER_PACKAGES)
+
+
 def _fetch_jax(target: Path) -> None:
-    words = ("install", "--quiet", "--no-compile", "--no-deps", "--target", str(target))
-    _run([sys.executable, "-m", "pip", *words, *JAX_PACKAGES])
+    _install(target, "--no-deps", *JAX_PACKAGES)
+
+
+def _install(target: Path, *words: str) -> None:
+    options = ("--quiet", "--no-compile", "--no-cache-dir", "--target", str(target))
+    _run([sys.executable, "-m", "pip", "install", *options, *words])
 
 
 def _run(command: list[str], environ: Mapping[str, str] | None = None) -> None:
@@ -98,8 +135,16 @@ def _run(command: list[str], environ: Mapping[str, str] | None = None) -> None:
 FRAMEWORKS: Mapping[str, Framework] = {
     each.name: each
     for each in (
-        Framework("torch", _fetch_torch, "usr/lib/python3/dist-packages"),
-        Framework("jax", _fetch_jax, ""),
+        Framework("torch", "PyTorch 2.15", _fetch_torch, dropped=_TORCH_NOT_NEEDED),
+        Framework(
+            "torch1",
+            "PyTorch 1.13",
+            _fetch_debian_torch,
+            part="usr/lib/python3/dist-packages",
+            kept=_DEBIAN_KEPT,
+            dropped=_DEBIAN_NOT_NEEDED,
+        ),
+        Framework("jax", "JAX 0.10", _fetch_jax),
     )
 }
 
@@ -162,12 +207,14 @@ def _write_image(framework: Framework, packages: Path, archive: Path) -> None:
 
 
 def _ignored(framework: Framework, source: Path) -> Callable[[str, list[str]], set[str]]:
+    def is_needed(path: str) -> bool:
+        if _NOT_NEEDED.search(path) or framework.dropped.match(path):
+            return False
+        return bool(framework.kept.match(path))
+
     def ignore(folder: str, names: list[str]) -> set[str]:
         below = PurePosixPath(Path(folder).relative_to(source).as_posix())
-        dropped = {name for name in names if _NOT_NEEDED.search(str(below / name))}
-        if framework.name == "torch" and str(below) == ".":
-            dropped |= set(names) - _TORCH_NEEDS
-        return dropped
+        return {name for name in names if not is_needed(str(below / name))}
 
     return ignore
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.agents.training_kit import RANKS_HAVE, Training, manifest
-from support.restarts.scenario import process_in, run_gang
+from support.restarts.scenario import pod_log_folders, process_in, run_gang
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -20,22 +21,35 @@ CHECKPOINT = 20
 """The step after which the first one is written."""
 
 
-async def test_a_training_goes_on_in_its_standbys(node_cluster, node_client, tmp_path):
-    """Ranks and addresses come from the annotations; a killed rank costs no import and no pod."""
+async def test_a_training_continues_in_its_standbys(node_cluster, node_client, tmp_path):
+    """The standbys have what the program imports, without a list; no pod and no import is lost."""
     node_cluster.load_images([framework_image("jax")])
-    jobset = manifest("training", "jax", "standby", PODS, tmp_path)
+    jobset = manifest("training", "jax", "auto", PODS, tmp_path)
     training = Training(tmp_path, PODS)
     async with run_gang(node_client, jobset, PODS) as timeline:
         before = await training.stepping(0, 60)
         pods = {story.uid for story in timeline.pods.values()}
-        standbys = {each["host"]: each["pid"] for each in await training.standbys()}
+        standbys = await training.standbys()
+        loaded = [Path(f"/proc/{pid}/maps").read_text() for pid in standbys.values()]
         await patience.eventually(lambda: training.step() > CHECKPOINT, 60)
         victim, moment = before[1], time.time()
         os.kill(process_in(victim["host"], victim["pid"], RANKS_HAVE), signal.SIGKILL)
         after = await training.stepping(moment, 60)
+        workers = {
+            run["host"]: process_in(run["host"], run["pid"], RANKS_HAVE) for run in after.values()
+        }
         status = (await node_client.get(JobSet, "default", "training")).status
+        said = [
+            line
+            for folder in pod_log_folders(node_cluster)
+            for path in folder.glob("default_training-w-*/worker/*.log")
+            for line in path.read_text().splitlines()
+            if "cannot preload" in line
+        ]
 
-    assert {run["host"]: run["pid"] for run in after.values()} == standbys
+    assert workers == standbys
+    assert all("libjax_common.so" in maps for maps in loaded)
+    assert said == []
     assert {story.uid for story in timeline.pods.values()} <= pods
     assert all(run["step"] > CHECKPOINT for run in after.values())
     (record,) = status.restart_history

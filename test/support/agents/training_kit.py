@@ -14,24 +14,44 @@ from typing import Any
 
 import attrs
 
-from hack.images.training import FRAMEWORKS
+from hack.images.training import FRAMEWORKS, LAUNCHER, PACKAGES
 from jobsetpy.api import keys
 from support import patience
 from support.cluster.install import ROOT
 
 NAMESPACE = "default"
 PROGRAMS = ROOT / "bench"
-MODES = ("recreate", "torchrun", "sidecar", "supervisor", "standby")
-SUPERVISED = ("supervisor", "standby")
-PRELOADED = {
-    "torch": "torch,torch.distributed,torch.nn.parallel,training_prepared",
-    "jax": "jax,jax.numpy,numpy,training_prepared",
+MODES = (
+    *("recreate", "torchrun", "ft_launcher", "sidecar", "supervisor"),
+    *("list", "auto", "kept"),
+)
+"""Ways to restart; the last three are supervisors with standbys."""
+
+STANDBYS = ("list", "auto", "kept")
+SUPERVISED = ("supervisor", *STANDBYS)
+ELASTIC = {
+    "torchrun": "torch.distributed.run",
+    "ft_launcher": "nvidia_resiliency_ext.fault_tolerance.launcher",
+}
+FRAMEWORKS_OF = {
+    "torchrun": ("torch", "torch1"),
+    "ft_launcher": ("torch",),
+    "kept": ("jax",),
+}
+"""Frameworks of ways that not all have."""
+
+LISTED = {
+    "torch": "torch,torch.distributed,torch.nn.parallel",
+    "torch1": "torch,torch.distributed,torch.nn.parallel",
+    "jax": "jax,jax.numpy,numpy",
 }
 HANG_S = 5
 PORT = "29500"
 RANKS_HAVE = "SHARED=/shared"
 """A variable of all ranks, and of nothing else in their pods."""
 START_LIMIT_S = 180.0
+IDLE_S = 6.0
+"""Time without use of CPU after which a standby process has done what it can."""
 
 
 def manifest(
@@ -39,7 +59,7 @@ def manifest(
 ) -> dict[str, Any]:
     """The training as a JobSet; spares are pods in addition to ``pods``."""
     host = f"{name}-w-0-0.{name}"
-    program = f"/training/training_{framework}.py"
+    program = f"/training/training_{framework.rstrip('1')}.py"
     command = ["python3", program]
     index = "metadata.labels['batch.kubernetes.io/job-completion-index']"
     name_of, _, value = RANKS_HAVE.partition("=")
@@ -58,15 +78,18 @@ def manifest(
             {"name": "MASTER_ADDR", "value": host},
             {"name": "MASTER_PORT", "value": PORT},
         ]
-    if mode == "standby":
-        notes[keys.IN_PLACE_PRELOAD_ANNOTATION] = PRELOADED[framework]
+    if mode in STANDBYS:
+        preload = LISTED[framework] if mode == "list" else "auto"
+        notes[keys.IN_PLACE_PRELOAD_ANNOTATION] = preload
         notes[keys.IN_PLACE_STANDBY_DELAY_ANNOTATION] = "1"
     if spares:
         notes[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
+    if mode == "kept":
+        env.append({"name": "KEEP_EXECUTABLE", "value": "1"})
     if mode in {"sidecar", *SUPERVISED}:
         notes[keys.IN_PLACE_AGENT_ANNOTATION] = "sidecar" if mode == "sidecar" else "supervisor"
-    if mode == "torchrun":
-        command = ["sh", "-c", torchrun(pods, host, program)]
+    if mode in ELASTIC:
+        command = ["sh", "-c", elastic(mode, framework, pods, host, program)]
     container = {
         "name": "worker",
         "image": FRAMEWORKS[framework].reference,
@@ -94,7 +117,7 @@ def manifest(
         "template": {"spec": pod},
     }
     policy: dict[str, Any] = {"maxRestarts": 1000}
-    if mode in {"recreate", "torchrun"}:
+    if mode == "recreate" or mode in ELASTIC:
         # Elastic agents are to be replaced pod by pod; otherwise the first one fails its Job.
         job["backoffLimit"] = 0 if mode == "recreate" else 1000
     else:
@@ -110,15 +133,25 @@ def manifest(
     }
 
 
-def torchrun(pods: int, host: str, program: str) -> str:
-    """The shell's line for torchrun; Debian's fails at its start without some of these flags."""
+def elastic(mode: str, framework: str, pods: int, host: str, program: str) -> str:
+    """Return the shell command of an elastic launcher, as its documentation has it for c10d.
+
+    Without a store of their own, torchrun's workers read addresses of processes that have ended,
+    and do not start again within minutes.
+    """
     words = [
-        *("exec python3 -m torch.distributed.run", f"--nnodes={pods}", "--nproc_per_node=1"),
+        *(f"exec python3 -m {ELASTIC[mode]}", f"--nnodes={pods}", "--nproc_per_node=1"),
         *("--rdzv_backend=c10d", f"--rdzv_endpoint={host}:29400", "--rdzv_id=training"),
         *("--rdzv_conf=is_host=$IS_HOST", "--max_restarts=1000", "--monitor_interval=0.2"),
-        *("--redirects=0:1", "--tee=0:2", "--log_dir=/tmp/log", program),
     ]
-    return f'IS_HOST=false; [ "$RANK" = 0 ] && IS_HOST=true; {" ".join(words)}'
+    environ = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+    if framework == "torch1":  # fails at its start without
+        words += ["--redirects=0:1", "--tee=0:2", "--log_dir=/tmp/log"]
+    if mode == "ft_launcher":
+        environ = f"PYTHONPATH=/{PACKAGES}:/{PACKAGES}/{LAUNCHER}"
+        words.append("--ignore-missing-fault-tol-cfg")
+    is_host = 'IS_HOST=false; [ "$RANK" = 0 ] && IS_HOST=true'
+    return f"{is_host}; export {environ}; {' '.join(words)} {program}"
 
 
 @attrs.define
@@ -148,18 +181,42 @@ class Training:
                 await asyncio.sleep(0.05)
         return found
 
-    async def standbys(self) -> list[dict[str, Any]]:
-        """Those that are ready, once each rank that runs has one."""
+    async def standbys(self) -> dict[str, int]:
+        """Standby processes by the host name of their pod, once each rank has one that waits.
+
+        A process that is ready still imports what is added to its list, so a process counts once it
+        has used no CPU for a while. Numbers are those on this machine.
+        """
         async with patience.timeout(START_LIMIT_S):
+            before: dict[str, tuple[int, int]] = {}
             while True:
-                found = []
-                for run in self.runs().values():
-                    lines = _lines(self.folder / f"standbys-{run['host']}")
-                    if lines and lines[-1]["pid"] != run["pid"]:
-                        found.append(lines[-1] | {"host": run["host"]})
-                if len(found) == self.pods:
-                    return found
-                await asyncio.sleep(0.1)
+                found = {host: (pid, cpu_time(pid)) for host, pid in self._unreleased().items()}
+                if len(found) == self.pods and found == before:
+                    return {host: pid for host, (pid, _) in found.items()}
+                before = found
+                await asyncio.sleep(IDLE_S)
+
+    def _unreleased(self) -> dict[str, int]:
+        workers = {run["host"]: run["pid"] for run in self.runs().values()}
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                environ = (folder / "environ").read_bytes().split(b"\0")
+                if not any(each.startswith(b"JOBSET_STANDBY_FD=") for each in environ):
+                    continue
+                host = next((h for h in workers if f"HOSTNAME={h}".encode() in environ), "")
+                inner = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0]
+                if host and inner.split()[-1] != str(workers[host]):
+                    found[host] = int(folder.name)
+        return found
+
+
+def cpu_time(process: int) -> int:
+    """CPU time of a process, in clock ticks; -1 if it has ended."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    return -1
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

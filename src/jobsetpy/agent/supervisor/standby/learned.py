@@ -70,11 +70,31 @@ def own_path(path: str) -> str:
 
 
 def _is_installed(origin: str | None) -> bool:
+    """Return True if a module is the standard library's or a package's.
+
+    Packages are in one of the usual folders, or in one where an installer left metadata, as ``pip
+    install --target`` does. The first entry of ``sys.path`` is the program's own folder.
+    """
     if not origin:
         return False
     if "/site-packages/" in origin or "/dist-packages/" in origin:
         return True
-    return origin.startswith(os.path.dirname(os.__file__) + "/")
+    if origin.startswith(os.path.dirname(os.__file__) + "/"):
+        return True
+    return any(origin.startswith(f"{folder}/") and _has_metadata(folder) for folder in sys.path[1:])
+
+
+_metadata: dict[str, bool] = {}
+
+
+def _has_metadata(folder: str) -> bool:
+    if folder not in _metadata:
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            names = []
+        _metadata[folder] = any(name.endswith(".dist-info") for name in names)
+    return _metadata[folder]
 
 
 def _is_under(name: str, names: frozenset[str] | set[str]) -> bool:

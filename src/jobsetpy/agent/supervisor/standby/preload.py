@@ -30,6 +30,9 @@ MASTER_WAIT_S = 0.5
 _PREPARE_S = 60.0
 """Seconds for learned imports before the process reports that it is ready; the rest follow."""
 
+_FOLLOW_S = 5.0
+"""Maximum seconds between looks at the list: a program that imports for minutes may fail soon."""
+
 PREFIX = b"jobset standby: "
 _HERE = __file__
 _LAUNCHER = sys.modules[__name__]
@@ -120,7 +123,7 @@ def _follow(channel: int, replay: Any) -> None:
         if replay.read():
             replay.run(is_released)
             pause = 1.0
-        pause = min(pause * 1.5, 30.0)
+        pause = min(pause * 1.5, _FOLLOW_S)
 
 
 def _wait(channel: int, replay: Any = None) -> dict[str, str]:

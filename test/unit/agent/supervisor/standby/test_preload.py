@@ -306,6 +306,23 @@ def test_a_standby_imports_what_the_program_was_seen_to_import(installed: Path) 
     assert (out, err) == ("['heavy', 'heavy.lazy'] fast None yes\n", "")
 
 
+@pytest.mark.parametrize(
+    ("metadata", "expected"), [(True, "['heavy', 'heavy.lazy']"), (False, "[]")]
+)
+def test_packages_that_pip_put_into_another_folder_are_imported(
+    installed: Path, metadata: bool, expected: str
+) -> None:
+    """``pip install --target`` leaves metadata there; a folder of sources has none."""
+    packages = installed.rename(installed.parent / "dependencies")
+    if metadata:
+        (packages / "heavy-1.0.dist-info").mkdir()
+    launch(packages, "train.py")
+    process, channel = stand_by_learned(packages, "train.py")
+    out, err = release(process, channel)
+
+    assert (out, err) == (f"{expected} fast None yes\n", "")
+
+
 def test_a_second_run_adds_nothing_to_the_list(installed: Path) -> None:
     """Neither modules that it has nor the environment of imports that need no noting."""
     launch(installed, "train.py")
