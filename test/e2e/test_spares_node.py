@@ -61,7 +61,7 @@ async def running(client, name, folder, spares):
     """A training with spares whose ranks step and whose spares are ready; deleted in the end."""
     await install_agents(client)
     training = Training(folder, SEATS)
-    body = manifest(name, "jax", "standby", SEATS, folder, spares)
+    body = manifest(name, "jax", "list", SEATS, folder, spares)
     await client.create(JobSet, NAMESPACE, body)
     try:
         await training.stepping(0, 120)

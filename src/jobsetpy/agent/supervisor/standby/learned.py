@@ -7,7 +7,8 @@ standard library. The list is a file in the pod's memory, one for each process o
     =OMP_NUM_THREADS<TAB>1
 
 that is, modules in the order of their import, each with its file, and the changes that the program
-made to its environment in between: many modules read it once, when they are imported.
+made to its environment in between: many modules read it once, when they are imported. A line
+``-NAME`` withdraws a module whose import failed in the program.
 
 Only installed modules are imported, none of the program's own. An import that fails, or that leaves
 behind a device, a port, a Python thread, a file open for writing or a child process, is recorded in
@@ -148,6 +149,7 @@ class Recorder:
         self._lock = allocate_lock()
         self._environ = _environ()
         self._searched: list[tuple[str, list[str]]] = []
+        self._loading: list[str] = []
         self._known = {line.partition("\t")[0] for line in _read(path).splitlines()}
         self._full = False
 
@@ -166,7 +168,9 @@ class Recorder:
 
     def _flush(self) -> None:
         """Record the modules that were searched for and are loaded, and the environment of each."""
-        lines: list[str] = []
+        lines = [f"-{name}\n" for name in self._loading if name not in sys.modules]
+        self._known.difference_update(line[1:-1] for line in lines)
+        self._loading = [name for name in self._loading if _is_loading(name)]
         changes: list[str] = []
         waiting: list[tuple[str, list[str]]] = []
         for name, own in self._searched:
@@ -179,6 +183,8 @@ class Recorder:
             if _is_installed(origin) and name != self._program:
                 lines += [*changes, f"{name}\t{_escaped(str(origin))}\n"]
                 changes = []
+                if _is_loading(name):
+                    self._loading.append(name)
         if waiting:
             waiting[-1][1].extend(changes)
         self._searched = waiting
@@ -195,6 +201,11 @@ class Recorder:
         changed = [name for name in new if new[name] != old.get(name)]
         lines = [f"={_text(name)}\t{_escaped(_text(new[name]))}\n" for name in changed]
         return [*lines, *(f"={_text(name)}\n" for name in old if name not in new)]
+
+
+def _is_loading(name: str) -> bool:
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
 
 
 def record(path: str, program: Sequence[str]) -> None:
@@ -273,6 +284,9 @@ class Replay:
         self._offset += len(text.encode("utf-8", "surrogateescape"))
         for line in text.splitlines():
             name, tab, value = line.partition("\t")
+            if name.startswith("-"):
+                self._entries = [each for each in self._entries if each[0] != name[1:]]
+                continue
             self._entries.append((name, _plain(value) if tab else None))
         return bool(self._entries) and not self._stopped
 

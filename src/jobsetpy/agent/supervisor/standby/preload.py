@@ -30,6 +30,9 @@ MASTER_WAIT_S = 0.5
 _PREPARE_S = 60.0
 """Seconds for learned imports before the process reports that it is ready; the rest follow."""
 
+_STARTED_OVER = b"JOBSET_STANDBY_STARTED_OVER"
+"""Variable of a process that has started over after it reported that it is ready."""
+
 _FOLLOW_S = 5.0
 """Maximum seconds between looks at the list: a program that imports for minutes may fail soon."""
 
@@ -111,29 +114,38 @@ def _learned() -> Any:
     return sys.modules[name]
 
 
-def _follow(channel: int, replay: Any) -> None:
-    """Import modules that are added to the list, until there is something to read."""
+def _is_released(channel: int, seconds: float = 0.0) -> bool:
+    """Return True if there is something to read, at the latest after a time."""
     import select
 
-    def is_released() -> bool:
-        return bool(select.select([channel], [], [], 0)[0])
+    return bool(select.select([channel], [], [], seconds)[0])
 
+
+def _follow(channel: int, replay: Any) -> None:
+    """Import modules that are added to the list, until there is something to read."""
     pause = 1.0
-    while not select.select([channel], [], [], pause)[0]:
+    while not _is_released(channel, pause):
         if replay.read():
-            replay.run(is_released)
+            replay.run(lambda: _is_released(channel))
             pause = 1.0
         pause = min(pause * 1.5, _FOLLOW_S)
 
 
-def _wait(channel: int, replay: Any = None) -> dict[str, str]:
+def _wait(channel: int, replay: Any, environ: dict[bytes, bytes]) -> dict[str, str]:
     """Report readiness, wait and return the variables that come with the release.
 
     The process ends if the supervisor has ended.
+
+    Args:
+        channel: descriptor to the supervisor.
+        replay: importer of what is added to the list, if there is one.
+        environ: environment of a process that replaces this one, which reports nothing again.
     """
     line = b""
     try:
-        os.write(channel, b"ready\n")
+        if _STARTED_OVER not in environ:
+            os.write(channel, b"ready\n")
+            environ[_STARTED_OVER] = b"1"
         if replay is not None:
             _follow(channel, replay)
         while not line.endswith(b"\n"):
@@ -204,6 +216,7 @@ def _await_first_rank() -> None:
 def _prepare(modules: str, learned: str, program: list[str], words: list[bytes]) -> int:
     """Run as standby process until released; return the descriptor to the supervisor."""
     environ = dict(os.environb)
+    is_ready = os.environb.pop(_STARTED_OVER, None) is not None
     channel = int(os.environ.pop("JOBSET_STANDBY_FD"))
     held = _HeldOutput()
 
@@ -219,8 +232,8 @@ def _prepare(modules: str, learned: str, program: list[str], words: list[bytes])
         if learned:
             replay = _learned().Replay(learned, program, held.say, start_over)
             if replay.read():
-                replay.run(lambda: time.monotonic() > limit)
-        released = _wait(channel, replay)
+                replay.run(lambda: time.monotonic() > limit or (is_ready and _is_released(channel)))
+        released = _wait(channel, replay, environ)
     finally:
         held.let_go()
     os.environ.update(released)

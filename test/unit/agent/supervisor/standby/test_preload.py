@@ -400,6 +400,36 @@ def test_a_standby_follows_the_list(installed: Path) -> None:
     assert "heavy" in out.partition("]")[0]
 
 
+def test_a_process_that_starts_over_reports_that_it_is_ready_once(installed: Path) -> None:
+    """A second report would not be in the contract, and no standby process would be started."""
+    (installed / "bad.py").write_text("import os; S = os.environ.get('NOBODY') or 1 / 0")
+    (installed.parent / "train.py").write_text(f"try: import bad\nexcept Exception: pass\n{TRAIN}")
+    process, channel = stand_by_learned(installed, "train.py")
+    (installed.parent / "list").write_text(f"bad\t{installed}/bad.py\n")
+    unfit = installed.parent / "list.unfit"
+    patience.wait_for(unfit.exists, seconds=30)
+    channel.send(b"run epoch=2\n")
+    out, err = process.communicate(timeout=patience.scaled(60))
+    with channel:
+        rest = channel.recv(64)
+
+    assert (process.returncode, rest) == (0, b"")
+    assert out.endswith("fast None yes\n")
+    assert "cannot preload 'bad': ZeroDivisionError" in err
+
+
+def test_a_module_that_the_program_could_not_import_is_not_preloaded(installed: Path) -> None:
+    """Programs try packages that may be missing."""
+    (installed / "optional.py").write_text("import searched, absent")
+    text = "try: import optional\nexcept ImportError: pass\n"
+    (installed.parent / "train.py").write_text(text + TRAIN)
+    launch(installed, "train.py")
+    process, channel = stand_by_learned(installed, "train.py")
+    out, err = release(process, channel)
+
+    assert (out, err) == ("['heavy', 'heavy.lazy', 'searched'] fast None yes\n", "")
+
+
 def test_another_users_list_is_not_read(installed: Path) -> None:
     """Nor one that is a link: the folder may be shared."""
     launch(installed, "train.py")
