@@ -440,7 +440,7 @@ LABELS = {
     "auto": "standbys, auto",
     "kept": "standbys, auto, step kept",
 }
-LINES = {"kept": 7}
+LINES = {"kept": 9}
 """Lines that a user changes in the program."""
 
 

@@ -17,6 +17,8 @@ from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 from training_worker import SHARED, Run  # noqa: E402
 
 IMPORTED = time.time()
+KEEP = "KEEP_EXECUTABLE" in os.environ
+"""The program as the how-to for restarts in place has it; otherwise a plain one."""
 
 
 def loss_of(params: dict[str, jax.Array], batch: jax.Array) -> jax.Array:
@@ -34,7 +36,7 @@ def train_step(params: dict[str, jax.Array], batch: jax.Array) -> tuple[dict, ja
 def kept_step(path: Path, state: dict[str, jax.Array], batch: jax.Array) -> jax.stages.Compiled:
     """The compiled step, from a file if an earlier process of this rank has left one.
 
-    These are the lines of the how-to for restarts in place.
+    Not together with JAX's own cache: what rank 0 has read from that cannot be kept.
     """
     if path.exists():
         return serialize_executable.deserialize_and_load(*pickle.loads(path.read_bytes()))
@@ -49,10 +51,11 @@ def main() -> None:
     """Train for ever."""
     run = Run(START, IMPORTED)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # What was compiled once is there for all later runs, however short that took.
-    jax.config.update("jax_compilation_cache_dir", str(SHARED / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if not KEEP:
+        # What was compiled once is there for all later runs, however short that took.
+        jax.config.update("jax_compilation_cache_dir", str(SHARED / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     # Otherwise SIGTERM does not end the process, and a failed peer is waited for at the end.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
@@ -77,8 +80,14 @@ def main() -> None:
         with np.load(run.checkpoint) as saved:
             step = int(saved["step"])
             params = {name: saved[name] for name in params}
-    state = jax.device_put(params, everywhere)
-    compiled = None if "KEEP_EXECUTABLE" in os.environ else jax.jit(train_step)
+    if KEEP:
+        state = {
+            name: jax.make_array_from_process_local_data(everywhere, value)
+            for name, value in params.items()
+        }
+    else:
+        state = jax.device_put(params, everywhere)
+    compiled = None if KEEP else jax.jit(train_step)
     while True:
         batch = jax.make_array_from_process_local_data(
             shares, random.normal(size=(32, 64)).astype("float32")
