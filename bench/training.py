@@ -317,7 +317,7 @@ def later(rounds: Iterable[Round]) -> float:
 
 
 def aim_of(key: Key, mode: str) -> str:
-    """What is aimed at, as text."""
+    """Return the aim as text; empty if there is none."""
     framework, pods, failure = key
     median, most = AIMS.get((framework, failure, mode), (None, None)) if pods == 4 else (None, None)
     bound = f"; after the second start <= {most} s" if most else ""
