@@ -15,6 +15,7 @@ from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, NotFoundError
 from support import patience
 from support.cluster.install import CONFIG, apply_object, create_namespace
+from support.examples.examples_kit import documents
 from support.others.trainer_install import RUNTIMES
 from support.others.trainer_kit import (
     container,
@@ -247,6 +248,61 @@ async def test_a_restart_in_place(project):
     status = (await project.jobset("t")).status
     assert (status.restarts, status.in_place_restart.restarts) == (0, 1)
     assert not {"Complete", "Failed"} & set(await project.conditions("t"))
+
+
+async def test_the_example_runtime_keeps_its_promise(project):
+    """Its TrainJobs restart in place; Trainer's applies leave the agent where it is."""
+    for name in ("service_account", "role"):
+        for document in yaml.safe_load_all((CONFIG / f"agent/account/{name}.yaml").read_text()):
+            document["metadata"]["namespace"] = project.namespace
+            await apply_object(project.client, document)
+    own_runtime, body = documents("trainer/torch-restart-in-place.yaml")
+    (job,) = own_runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    (node,) = job["template"]["spec"]["template"]["spec"]["containers"]
+    node |= {"image": SHELL_IMAGE, "imagePullPolicy": "IfNotPresent"}
+    script = f"{WORKER_SCRIPT} # {project.namespace}"
+    body["spec"]["trainer"]["command"] = ["sh", "-c", script]
+    path = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
+    request = HttpRequest(method="POST", path=path, body=json.dumps(own_runtime).encode())
+    await project.client.raw(request)
+    await project.train(body)
+    name = body["metadata"]["name"]
+
+    async def synced(epoch):
+        return (await project.jobset(name)).status.synced_epoch == epoch
+
+    async def restarts_in_place(epoch):
+        pods = await project.running(name, 2)
+        await patience.eventually(lambda: synced(epoch), LIMIT_S, poll_s=0.1)
+        await kill_worker(next(iter(pods.values())), script, supervised=True)
+        await patience.eventually(lambda: synced(epoch + 1), LIMIT_S, poll_s=0.1)
+        assert uids(await project.running(name, 2)) == uids(pods)
+        return pods
+
+    before = await restarts_in_place(1)
+    await project.patch(name, suspend=True)
+
+    async def none():
+        return not await project.pods(name)
+
+    await patience.eventually(none, LIMIT_S, poll_s=0.1)
+    await project.patch(name, suspend=False)
+
+    async def all_new():
+        pods = uids(await project.pods(name))
+        return len(pods) == 2 and not pods & uids(before)
+
+    await patience.eventually(all_new, LIMIT_S, poll_s=0.1)
+    await project.running(name, 2)
+    epoch = (await project.jobset(name)).status.synced_epoch
+
+    async def at_rest():
+        status = (await project.jobset(name)).status
+        return status.synced_epoch > status.deprecated_epoch and status.synced_epoch >= epoch
+
+    await patience.eventually(at_rest, LIMIT_S, poll_s=0.1)
+    await restarts_in_place((await project.jobset(name)).status.synced_epoch)
+    assert not {"Complete", "Failed"} & set(await project.conditions(name))
 
 
 def uids(pods):
