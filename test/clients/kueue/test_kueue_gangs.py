@@ -6,7 +6,8 @@ import pytest
 import pytest_asyncio
 
 from jobsetpy.api import keys
-from jobsetpy.api.core import Pod
+from jobsetpy.api.core import Node, Pod
+from support import patience
 from support.cluster.install import CONFIG
 from support.coscheduling.coscheduler_process import (
     CoschedulerProcess,
@@ -26,13 +27,20 @@ pytestmark = [
 ]
 
 SMALL = {"cpu": "10m"}
-SHELL = ("sh", "-c", WORKER_SCRIPT)
+STUBBORN = "echo worker started; trap '' TERM; sleep 1000000 & wait $!"
+"""A worker that does not stop when it is told to: only the kill at the end of its grace period."""
 REAL_NODE = {"kubernetes.io/hostname": "node-1"}
 
 
-def real_job(name="w", pods=2, **more):
+def real_job(tenant, name="w", pods=2, *, script=WORKER_SCRIPT, **more):
     """A ReplicatedJob for the real node."""
-    return replicated_job(name, pods=pods, requests=SMALL, command=SHELL, **more)
+    command = ("sh", "-c", own(tenant, script))
+    return replicated_job(name, pods=pods, requests=SMALL, command=command, **more)
+
+
+def own(tenant, script=WORKER_SCRIPT):
+    """A script that no other test's workers run: those of a test before may still be ending."""
+    return f"{script} # {tenant.namespace}"
 
 
 class Workers:
@@ -42,24 +50,31 @@ class Workers:
         tenant: whose it is.
         name: of the JobSet.
         supervised: whether the agent is their parent.
+        script: what they run.
     """
 
-    def __init__(self, tenant, name, *, supervised):
+    def __init__(self, tenant, name, *, supervised, script=WORKER_SCRIPT):
         self.tenant = tenant
         self.name = name
         self.supervised = supervised
+        self.script = own(tenant, script)
         self.seen = set()
 
     async def _pods(self):
         items = (await self.tenant.client.list_page(Pod, self.tenant.namespace)).items
-        return [pod for pod in items if pod.metadata.deletion_timestamp is None]
+        return [
+            pod
+            for pod in items
+            if pod.metadata.deletion_timestamp is None
+            and pod.metadata.labels.get(keys.JOBSET_NAME) == self.name
+        ]
 
     async def run(self, count):
         """Wait until so many run, none of which was seen before; UIDs of their pods."""
 
         async def look():
             pods = await self._pods()
-            found = [worker_of(pod, WORKER_SCRIPT, supervised=self.supervised) for pod in pods]
+            found = [worker_of(pod, self.script, supervised=self.supervised) for pod in pods]
             processes = {process for process in found if process} - self.seen
             if len(pods) != count or len(processes) != count:
                 return None
@@ -71,7 +86,7 @@ class Workers:
 
     async def kill_one(self):
         """End one of them."""
-        await kill_worker((await self._pods())[0], supervised=self.supervised)
+        await kill_worker((await self._pods())[0], self.script, supervised=self.supervised)
 
 
 @pytest.mark.parametrize("mode", ["supervisor", "sidecar"])
@@ -82,7 +97,7 @@ async def test_a_group_restarts_in_place_before_and_after_it_is_admitted_again(
     kubectl("apply", "-n", tenant.namespace, "-k", str(CONFIG / "agent/account"))
     flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
     await tenant.queue((flavor, {"cpu": 1}))
-    job = real_job()
+    job = real_job(tenant)
     del job["template"]["spec"]["backoffLimit"]
     body = jobset("js", job, failurePolicy={"restartStrategy": "InPlaceRestart", "maxRestarts": 4})
     body["metadata"]["annotations"] = {keys.IN_PLACE_AGENT_ANNOTATION: mode}
@@ -107,11 +122,73 @@ async def test_a_group_restarts_in_place_before_and_after_it_is_admitted_again(
     assert not condition({"status": status}, "Failed")
 
 
+@pytest.mark.parametrize("mode", ["supervisor", "sidecar"])
+async def test_a_group_gives_way_when_it_is_preempted_during_a_restart_in_place(
+    tenant, kubectl, mode
+):
+    """Its pods end while a worker still stops; admitted again, it runs and restarts in place."""
+    kubectl("apply", "-n", tenant.namespace, "-k", str(CONFIG / "agent/account"))
+    flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
+    low, high = await tenant.priority("low", 1), await tenant.priority("high", 2)
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    # Enough for either: a sidecar adds its request to the worker's.
+    quota = {"cpu": "50m" if mode == "sidecar" else "30m"}
+    await tenant.queue((flavor, quota), preemption=preemption)
+    job = real_job(tenant, script=STUBBORN, terminationGracePeriodSeconds=20)
+    del job["template"]["spec"]["backoffLimit"]
+    policy = {"restartStrategy": "InPlaceRestart", "maxRestarts": 4}
+    body = jobset("low", job, priority=low, failurePolicy=policy)
+    body["metadata"]["annotations"] = {
+        keys.IN_PLACE_AGENT_ANNOTATION: mode,
+        keys.RESTART_BACKOFF_ANNOTATION: "0",
+    }
+    supervised = mode == "supervisor"
+    workers = Workers(tenant, "low", supervised=supervised, script=STUBBORN)
+    await tenant.create(body)
+    first = await workers.run(2)
+
+    await workers.kill_one()
+    await tenant.until_condition("low", "RestartingInPlace")
+    await tenant.create(jobset("high", real_job(tenant, pods=2), priority=high))
+    await tenant.until_suspended("low")
+    await Workers(tenant, "high", supervised=False).run(2)
+
+    await tenant.delete("high")
+    second = await workers.run(2)
+    assert not second & first
+    await tenant.until_condition("low", "RestartingInPlace", "False")
+    await workers.kill_one()
+    assert await workers.run(2) == second
+    assert not condition(await tenant.jobset("low"), "Failed")
+
+
+async def test_a_group_that_does_not_gather_restarts_when_its_time_is_over(tenant, client):
+    """Under a queue as without one: its Jobs are recreated, and gather when there is a node."""
+    late = tenant.label("late")
+    flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
+    await tenant.queue((flavor, {"cpu": 1}))
+    jobs = [real_job(tenant, "a", 1), real_job(tenant, "b", 1, nodeSelector={late: "yes"})]
+    config = {"timeoutAfterSeconds": round(min(patience.scaled(15), 60))}
+    policy = {"maxRestarts": 100}
+    await tenant.create(jobset("js", *jobs, groupSchedulingConfig=config, failurePolicy=policy))
+
+    async def restarted():
+        return (await tenant.jobset("js")).get("status", {}).get("restarts", 0) >= 1
+
+    await tenant.until(restarted, "a restart", 120)
+    await client.merge_patch(Node, "", "node-1", {"metadata": {"labels": {late: "yes"}}})
+    await Workers(tenant, "js", supervised=False).run(2)
+    await tenant.until_condition("js", keys.GROUP_COMPLETED_CONDITION)
+    await tenant.until_used(cpu="20m")
+
+
 async def test_a_group_starts_together_each_time_it_is_admitted(tenant):
     """No worker runs before all pods have started, at the first and at the second admission."""
     flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
     await tenant.queue((flavor, {"cpu": 1}))
-    await tenant.create(jobset("js", real_job("a"), real_job("b", 1), groupSchedulingConfig={}))
+    await tenant.create(
+        jobset("js", real_job(tenant, "a"), real_job(tenant, "b", 1), groupSchedulingConfig={})
+    )
     workers = Workers(tenant, "js", supervised=False)
     await workers.run(3)
     await tenant.until_condition("js", keys.GROUP_COMPLETED_CONDITION)
