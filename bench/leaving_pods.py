@@ -1,9 +1,10 @@
-"""Pods that are deleted at random, on a real API server and Job controller; nodes are played.
+"""Pods deleted or failed at random, on a real API server and Job controller; nodes are played.
 
 ``--deletions`` pods in ``--groups`` JobSets that restart in place are deleted, one to three at a
-time. Their workers end with 0, 1, 137 or 143, after 0.2 to 1.5 s. With ``--faults`` JobSets are
-suspended and resumed now and then, and the manager is killed and started again; workers that leave
-meanwhile end after that. After each round all pods have to be there again, each index once.
+time; with ``--failures`` that share of them fails without being deleted (137). Workers that are
+deleted end with 0, 1, 137 or 143, after 0.2 to 1.5 s. With ``--faults`` JobSets are suspended and
+resumed now and then, and the manager is killed and started again; workers that leave meanwhile end
+after that. After each round all pods have to be there again, each index once.
 
 It prints the time from a deletion to a running replacement, and what the Jobs have counted. It
 fails if two pods of one index ever ran at the same time, or if a group does not come together
@@ -41,7 +42,7 @@ class Run:
         self.options = options
         self.random = random.Random(options.seed)
         self.seconds: list[float] = []
-        self.done = self.suspensions = self.kills = 0
+        self.done = self.failed = self.suspensions = self.kills = 0
         self.may_end = asyncio.Event()
         self.may_end.set()
 
@@ -64,9 +65,14 @@ class Run:
 
     async def _delete(self, one: PlayedGroup) -> None:
         known, at = set(one.ready_at), time.monotonic()
-        chosen = self.random.sample(sorted(one.pods), min(self.random.randint(1, 3), len(one.pods)))
+        there = sorted(name for name, pod in one.pods.items() if pod.live)
+        chosen = self.random.sample(there, min(self.random.randint(1, 3), len(there)))
         for name in chosen:
-            await one.delete(name)
+            if self.random.random() < self.options.failures:
+                await one.fail(name)
+                self.failed += 1
+            else:
+                await one.delete(name)
             self.done += 1
         self.seconds.append(await one.replacement(known, at, 120))
 
@@ -113,10 +119,11 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
         await client.aclose()
     worst = max(max(each.most.values()) for each in played)
     ordered = sorted(one.seconds)
-    print(f"{one.done} deletions, {one.suspensions} suspensions, ", end="")
+    print(f"{one.done - one.failed} deletions, {one.failed} failures, ", end="")
+    print(f"{one.suspensions} suspensions, ", end="")
     print(f"{one.kills} managers killed, seed {options.seed}")
     print(
-        f"deletion to a running replacement: median {statistics.median(ordered):.2f} s, "
+        f"loss to a running replacement: median {statistics.median(ordered):.2f} s, "
         f"90 % {ordered[len(ordered) * 9 // 10]:.2f} s, most {ordered[-1]:.2f} s"
     )
     print(f"most pods of one index at the same time: {worst}")
@@ -124,13 +131,16 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
         f"counted by the Jobs: {sum(job.status.succeeded for job in jobs)} as succeeded, "
         f"{sum(job.status.failed for job in jobs)} as failed"
     )
-    return int(worst > 1)
+    together = [epoch for each in played for epoch in each.together]
+    print(f"barriers that lifted with two pods of one index: {len(together)}")
+    return int(bool(together) or (worst > 1 and not options.failures))
 
 
 def main() -> int:
     """Run the benchmark; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--deletions", type=int, default=200)
+    parser.add_argument("--failures", type=float, default=0.0, help="share of them, see above")
     parser.add_argument("--groups", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--pods", type=int, default=4, help="of each Job")

@@ -105,7 +105,7 @@ def test_a_manager_that_counts_wrongly_is_found(monkeypatch):
 def test_a_manager_that_ignores_doubles_is_found(monkeypatch):
     """So is a manager that takes two pods of one index for two of the group."""
     monkeypatch.setattr(
-        "jobsetpy.reconcilers.restart_in_place.ledger._Counts.doubled", lambda *_: 0
+        "jobsetpy.reconcilers.restart_in_place.ledger._JobCounts.doubled", lambda *_: 0
     )
 
     with pytest.raises(AssertionError, match=r"both run|never came to"):
