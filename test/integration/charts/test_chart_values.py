@@ -260,12 +260,13 @@ def test_disruption_budget(offline, values, expected):
 
 
 def test_what_can_be_left_out(offline):
-    """Neither webhooks, nor elections, nor the policy, nor the account have to be there."""
+    """Webhooks, elections, the policy, the account, and the right to create pods."""
     rendered = offline.render(
         {
             "webhook": {"enable": False},
             "controller": {"leaderElection": {"enable": False}},
             "agent": {"policy": {"enable": False}},
+            "inPlaceRestart": {"replacePods": False},
             "serviceAccount": {"create": False, "name": "own"},
         }
     )
