@@ -30,6 +30,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "Tutorial": (
         "docs/tutorial/first-jobset",
         "docs/tutorial/walk-user",
+        "docs/tutorial/walk-operator",
         "docs/tutorial/custom-controller",
         "docs/tutorial/coming-from",
         "docs/tutorial/side-by-side",

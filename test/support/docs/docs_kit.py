@@ -28,10 +28,13 @@ PAGES = (*sorted((ROOT / "docs/how-to").glob("*.md")), ROOT / "docs/tutorial/fir
 PLACES = ("shell", "cluster", "node")
 COPIED = ("config", "examples", "charts", "docs", "pyproject.toml", "README.md")
 PAGE_TIMEOUT_S = 240.0
+SEEN_LINES = 40
+"""Maximum number of lines of one block's output in a transcript."""
 
 _MARK = re.compile(r"<!-- run: (\w+)(?:: (.+?))? -->")
 _SETUP = re.compile(r"<!-- setup: (\w+)")
 _FENCE = re.compile(r"( *)```(\w*)")
+_HERE_DOCUMENT = re.compile(r"<<-?'?(\w+)'?")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _COMMAND = re.compile(r" {4,}\$?\s*(kubectl|helm|jobsetpy|curl|make|docker|podman|promtool)\b")
 
@@ -198,9 +201,24 @@ def seen(page: Page, place: str, output: str) -> str:
         if above and above[-1] != heading:
             heading = above[-1]
             parts += [f"### {heading.lstrip('# ')}", ""]
-        shown = _COLOR.sub("", by_line[block.line]).rstrip()
-        parts += ["```text", *(f"$ {line}" for line in block.text.splitlines()), shown, "```", ""]
+        shown = _COLOR.sub("", by_line[block.line]).rstrip().splitlines()
+        if len(shown) > SEEN_LINES:
+            left_out = f"... {len(shown) - SEEN_LINES} lines more ..."
+            shown = [*shown[: SEEN_LINES - 5], left_out, *shown[-5:]]
+        parts += ["```text", *_typed(block.text), *shown, "```", ""]
     return "\n".join(parts)
+
+
+def _typed(text: str) -> Iterator[str]:
+    """Commands after a prompt; lines that belong to the one before have the shell's other prompt."""
+    end, goes_on = "", False
+    for line in text.splitlines():
+        yield f"{'>' if end or goes_on else '$'} {line}"
+        if end:
+            end = "" if line == end else end
+        elif here := _HERE_DOCUMENT.search(line):
+            end = here[1]
+        goes_on = line.endswith("\\")
 
 
 def _headings(lines: list[str]) -> list[str]:

@@ -21,6 +21,10 @@ printf b
 <!-- run: node -->
 ```sh
 printf '\\033[32mgreen\\033[0m\\n'
+cat <<'END' | head \\
+  -n 1
+text
+END
 ```
 """
 
@@ -33,5 +37,6 @@ def test_a_transcript_has_each_block_with_what_it_printed(tmp_path):
     output = docs_kit.run(page.at("node"), tmp_path, docs_kit.environment(None))
     assert docs_kit.seen(page, "node", output) == (
         "### One\n\n```text\n$ echo a\n$ printf b\na\nb\n```\n\n"
-        "### Two\n\n```text\n$ printf '\\033[32mgreen\\033[0m\\n'\ngreen\n```\n"
+        "### Two\n\n```text\n$ printf '\\033[32mgreen\\033[0m\\n'\n$ cat <<'END' | head \\\n>   -n 1\n"
+        "> text\n> END\ngreen\ntext\n```\n"
     )
