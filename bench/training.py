@@ -4,11 +4,12 @@ PyTorch (DDP over gloo; 2.15 from PyPI as ``torch``, 1.13 from Debian as ``torch
 from PyPI) in pods of one real node, with a checkpoint on a shared folder.
 
 Failures: ``kill`` (SIGKILL of one rank), ``raise`` (one rank raises an exception), ``hang``
-(SIGSTOP of one rank; only supervisors notice), ``pod`` (one pod is deleted at once).
+(SIGSTOP of one rank; only supervisors notice), ``pod`` (one pod is deleted at once), ``whole``
+(SIGKILL of a pod's agent, and with it of all processes of its container).
 
 Ways to restart: Recreate, sidecar, supervisor, supervisor with standbys that import a ``list`` of
 modules or what the program imports (``auto``), the same with a program that keeps its compiled step
-(``kept``), and the elastic launchers ``torchrun`` and ``ft_launcher`` in the same pods.
+(``kept``), or that have one or two spare pods (``spare-1``, ``spare-2``), and the elastic launchers ``torchrun`` and ``ft_launcher`` in the same pods.
 
 Results are lines of a file (``--results``), to which several runs may add; ``--report`` makes the
 tables and the picture from it.
@@ -46,6 +47,7 @@ from support.agents.training_kit import (
     MODES,
     NAMESPACE,
     RANKS_HAVE,
+    SPARES,
     STANDBYS,
     START_LIMIT_S,
     SUPERVISED,
@@ -61,8 +63,13 @@ from support.restarts.scenario import (
 )
 from support.restarts.timeline import log_time
 
-FAILURES = ("kill", "raise", "hang", "pod")
-SIGNALS = {"kill": signal.SIGKILL, "raise": signal.SIGUSR2, "hang": signal.SIGSTOP}
+FAILURES = ("kill", "raise", "hang", "pod", "whole")
+SIGNALS = {
+    "kill": signal.SIGKILL,
+    "raise": signal.SIGUSR2,
+    "hang": signal.SIGSTOP,
+    "whole": signal.SIGKILL,
+}
 SETTLE_S = 3.0
 AIMS = {
     ("torch", "kill", "auto"): (0.6, 1.0),
@@ -143,7 +150,7 @@ class Bench:
         self, framework: str, mode: str, pods: int, failures: Sequence[str], rounds: int
     ) -> None:
         """Failures of one training, one after the other."""
-        wanted = [each for each in failures if each != "hang" or mode in SUPERVISED]
+        wanted = [f for f in failures if f not in {"hang", "whole"} or mode in SUPERVISED]
         if not wanted:
             return
         restarts = 0
@@ -194,6 +201,8 @@ class Bench:
         """The runs of a training that has been left in peace for a while."""
         while True:
             standbys = await training.standbys() if mode in STANDBYS else {}
+            if mode in SPARES:
+                await self._spares(f"{framework}-{mode}", SPARES[mode])
             before = training.runs()
             await asyncio.sleep(SETTLE_S)
             runs = training.runs()
@@ -206,6 +215,16 @@ class Bench:
                     self._weigh(framework, process, f"worker, {mode}")
                 return runs
 
+    async def _spares(self, name: str, count: int) -> None:
+        """Wait until all spares are ready."""
+        async with patience.timeout(START_LIMIT_S):
+            while True:
+                jobset = await self._client.get(JobSet, NAMESPACE, name)
+                record = jobset.status.in_place_restart
+                if record is not None and record.ready_spares == count:
+                    return
+                await asyncio.sleep(0.1)
+
     def _weigh(self, framework: str, process: int, what: str) -> None:
         with suppress(OSError):
             self.note(Memory(framework, what, *memory_of(process)))
@@ -216,7 +235,7 @@ class Bench:
         runs = await self._settled(training, framework, mode)
         # Each rank in turn. The pod is always the last one: with the first one torchrun loses its
         # rendezvous as well.
-        nth = 0 if failure == "pod" else number % training.pods
+        nth = 0 if failure in {"pod", "whole"} else number % training.pods
         victim = runs[training.pods - 1 - nth]
         if failure == "pod":
             pod = await self._pod(victim["host"])
@@ -225,7 +244,8 @@ class Bench:
             moment = time.time()
             await self._client.raw(HttpRequest(method="DELETE", path=path, body=body))
         else:
-            process = process_in(victim["host"], victim["pid"], RANKS_HAVE)
+            inner = 1 if failure == "whole" else victim["pid"]
+            process = process_in(victim["host"], inner, RANKS_HAVE)
             moment = time.time()
             os.kill(process, SIGNALS[failure])
         runs = await training.stepping(moment, LIMIT_S)
@@ -370,6 +390,7 @@ SAID = {
     "raise": "raises",
     "hang": f"hangs (`hang-seconds` {HANG_S})",
     "pod": "pod deleted",
+    "whole": "pod killed with its agent",
 }
 
 
@@ -439,6 +460,8 @@ LABELS = {
     "list": "standbys, list by hand",
     "auto": "standbys, auto",
     "kept": "standbys, auto, step kept",
+    "spare-1": "standbys, one spare pod",
+    "spare-2": "standbys, two spare pods",
 }
 LINES = {"kept": 9}
 """Lines that a user changes in the program."""

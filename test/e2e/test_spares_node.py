@@ -57,11 +57,11 @@ class Group:
 
 
 @asynccontextmanager
-async def running(client, name, folder, spares):
+async def running(client, name, framework, folder, spares):
     """A training with spares whose ranks step and whose spares are ready; deleted in the end."""
     await install_agents(client)
     training = Training(folder, SEATS)
-    body = manifest(name, "jax", "list", SEATS, folder, spares)
+    body = manifest(name, framework, f"spare-{spares}", SEATS, folder)
     await client.create(JobSet, NAMESPACE, body)
     try:
         await training.stepping(0, 120)
@@ -87,7 +87,7 @@ async def gone(client, name):
 async def test_a_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, tmp_path):
     """Deleted, then killed whole: a spare has the rank each time, and the next pod is a spare."""
     node_cluster.load_images([framework_image("jax")])
-    async with running(node_client, "spares", tmp_path, 1) as group:
+    async with running(node_client, "spares", "jax", tmp_path, 1) as group:
         before = group.training.runs()
         victim = before[1]
         name = await group.pod_of(victim["host"])

@@ -25,12 +25,14 @@ from jobsetpy.kubectl import manifests, output, timeline
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import typed
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
+from jobsetpy.reconcilers.restart_in_place.barrier_report import parked_uids
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.plan import (
     EpochState,
     ObservedEpochs,
     plan_epochs,
 )
+from jobsetpy.reconcilers.restart_in_place.seats import READY
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.agent_containers import (
@@ -455,7 +457,10 @@ class Simulation:
                     "namespace": job["metadata"]["namespace"],
                     "uid": f"pod-{self._count}",
                     "resourceVersion": str(self._count),
-                    "annotations": {keys.COMPLETION_INDEX_ANNOTATION: str(index)},
+                    "annotations": {
+                        keys.COMPLETION_INDEX_ANNOTATION: str(index),
+                        **self._spares(job),
+                    },
                     "ownerReferences": [owner],
                 },
                 "spec": {"nodeName": f"node-of-{pod_name}"},
@@ -466,6 +471,11 @@ class Simulation:
             uid = pod["metadata"]["uid"]
             self._at(self._now + self._start_s, partial(self._started, pod_name, uid))
         self._recount(name)
+
+    def _spares(self, job: Json) -> dict[str, str]:
+        name = keys.IN_PLACE_SPARES_ANNOTATION
+        given = text(child(job, "metadata", "annotations"), name)
+        return {name: given} if given else {}
 
     def _started(self, name: str, uid: str) -> None:
         pod = self._pods.get(name)
@@ -479,35 +489,52 @@ class Simulation:
             self._change(name, container=self._running(self._pods[name]["job"]))
             self._report(name)
 
-    def _report(self, name: str) -> None:
+    def _report(self, name: str, *, parked: bool = False) -> None:
         """An agent starts, or its worker ends: it comes to the next epoch."""
         status = self._model.status
         epoch = max(status.synced_epoch, status.deprecated_epoch) + 1
         if _epoch(self._pods[name]) < epoch:
-            self._change(name, epoch=epoch)
+            self._change(name, epoch=epoch, agent_state=READY if parked else "")
 
     def _follow(self) -> None:
         """Agents at a deprecated epoch restart their workers."""
         over = self._model.status.deprecated_epoch
+        self._park()
         for name, pod in self._pods.items():
             if _runs(pod) and 0 < _epoch(pod) <= over:
                 spec = child(self._template(pod["job"]), "template", "spec")
                 after = 0.2 if supervised(spec) else self._start_s
                 self._at(self._now + after, partial(self._come, name))
 
+    def _park(self) -> None:
+        """Agents of pods without a seat come to the next epoch, with standby processes."""
+        jobs = [typed(Job, job) for job in self._jobs.values()]
+        pods = [typed(ChildPod, pod) for pod in self._pods.values()]
+        parked = parked_uids(self._model, jobs, pods)
+        for name, pod in list(self._pods.items()):
+            if pod["metadata"]["uid"] in parked and _runs(pod) and _epoch(pod):
+                self._report(name, parked=True)
+
     def _come(self, name: str) -> None:
         if name in self._pods and _runs(self._pods[name]):
             self._report(name)
 
     def _change(
-        self, name: str, *, phase: str = "", container: Json | None = None, epoch: int = 0
+        self,
+        name: str,
+        *,
+        phase: str = "",
+        container: Json | None = None,
+        epoch: int = 0,
+        agent_state: str = "",
     ) -> None:
         old = self._pods[name]
         self._count += 1
         meta = {**old["metadata"], "resourceVersion": str(self._count)}
         status = dict(old["status"])
         if epoch:
-            meta["annotations"] = {**meta["annotations"], keys.EPOCH_ANNOTATION: str(epoch)}
+            reported = {keys.EPOCH_ANNOTATION: str(epoch), keys.AGENT_STATE_ANNOTATION: agent_state}
+            meta["annotations"] = {**meta["annotations"], **reported}
         if phase:
             status["phase"] = phase
         if container is not None:

@@ -88,7 +88,9 @@ def cause_of(record: Record) -> str:
     text = " ".join(filter(None, parts))
     message = cause.get("message")
     # "Error" is the kubelet's reason for any exit code but 0.
-    return f"{text}: {message}" if message and message != "Error" else text
+    text = f"{text}: {message}" if message and message != "Error" else text
+    seats = record.get("seatsTaken")
+    return f"{text}; spares took {seats} {'seat' if seats == 1 else 'seats'}" if seats else text
 
 
 def last_of(record: Record) -> str:

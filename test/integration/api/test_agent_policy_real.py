@@ -14,6 +14,7 @@ EPOCH = "jobset.sigs.k8s.io/epoch"
 PROGRESS = "jobset.sigs.k8s.io/progress"
 FIRST = "jobset.sigs.k8s.io/first-progress"
 CAUSE = "jobset.sigs.k8s.io/in-place-restart-cause"
+STATE = "jobset.sigs.k8s.io/in-place-restart-state"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles/{}",
@@ -157,6 +158,10 @@ REFUSED = {
         f"progress {value!r}": (annotations(**{PROGRESS: value}), "must be a step")
         for value in ("", "-1", "1 MB", "9" * 20)
     },
+    **{
+        f"state {value!r}": (annotations(**{STATE: value}), "must be parked, ready or saving")
+        for value in ("", "holder", "saving=", "saving=-1", "saving=123456", "ready ")
+    },
     "first progress": (annotations(**{FIRST: "41 soon"}), "must be a step and seconds"),
     **{
         f"cause {value!r}": (annotations(**{CAUSE: value}), "must be exit-code=N")
@@ -199,6 +204,15 @@ def test_what_is_told_of_the_worker(pods, token, cause, progress):
 
     kept = {key: text for key, text in told.items() if text is not None}
     assert answer.accepted()["metadata"]["annotations"] == {"kept": "1", **kept}
+
+
+@pytest.mark.parametrize("state", ["parked", "ready", "saving=30", None])
+def test_a_state_is_stored_with_the_epoch(pods, token, state):
+    """A pod without a seat says if it is prepared, one with a seat if its worker saves its work."""
+    answer = pods.patch("own", annotations(**{EPOCH: "1", STATE: state}), token=token, dryRun="All")
+
+    kept = {} if state is None else {STATE: state}
+    assert answer.accepted()["metadata"]["annotations"] == {"kept": "1", EPOCH: "1", **kept}
 
 
 def test_what_others_have_written_is_no_obstacle(pods):

@@ -21,13 +21,13 @@ from support.cluster.install import ROOT
 
 NAMESPACE = "default"
 PROGRAMS = ROOT / "bench"
-MODES = (
-    *("recreate", "torchrun", "ft_launcher", "sidecar", "supervisor"),
-    *("list", "auto", "kept"),
-)
-"""Ways to restart; the last three are supervisors with standbys."""
+SPARES = {"spare-1": 1, "spare-2": 2}
+"""Ways with standbys (``list``) and that number of spare pods."""
 
-STANDBYS = ("list", "auto", "kept")
+STANDBYS = ("list", "auto", "kept", *SPARES)
+MODES = ("recreate", "torchrun", "ft_launcher", "sidecar", "supervisor", *STANDBYS)
+"""Ways to restart; those with standbys are supervisors."""
+
 SUPERVISED = ("supervisor", *STANDBYS)
 ELASTIC = {
     "torchrun": "torch.distributed.run",
@@ -54,10 +54,9 @@ IDLE_S = 6.0
 """Time without use of CPU after which a standby process has done what it can."""
 
 
-def manifest(
-    name: str, framework: str, mode: str, pods: int, shared: Path, spares: int = 0
-) -> dict[str, Any]:
+def manifest(name: str, framework: str, mode: str, pods: int, shared: Path) -> dict[str, Any]:
     """The training as a JobSet; spares are pods in addition to ``pods``."""
+    spares = SPARES.get(mode, 0)
     host = f"{name}-w-0-0.{name}"
     program = f"/training/training_{framework.rstrip('1')}.py"
     command = ["python3", program]
@@ -79,7 +78,7 @@ def manifest(
             {"name": "MASTER_PORT", "value": PORT},
         ]
     if mode in STANDBYS:
-        preload = LISTED[framework] if mode == "list" else "auto"
+        preload = LISTED[framework] if mode in {"list", *SPARES} else "auto"
         notes[keys.IN_PLACE_PRELOAD_ANNOTATION] = preload
         notes[keys.IN_PLACE_STANDBY_DELAY_ANNOTATION] = "1"
     if spares:

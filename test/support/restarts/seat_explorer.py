@@ -98,7 +98,8 @@ class Explorer:
     Args:
         faults: maximum number of faults on one way.
         kinds: kinds of faults.
-        spares_only: True if only pods without a seat have faults.
+        spares_only: True if only pods without a seat have faults, once the barrier has lifted:
+            before that a manager may just be about to give them one.
     """
 
     def __init__(self, faults: int, kinds: tuple[str, ...], *, spares_only: bool = False) -> None:
@@ -192,7 +193,8 @@ class Explorer:
     def _faults(self, state: State) -> Iterator[tuple[str, bool, State]]:
         for pod in filter(None, state.pods):
             agent = next(each for each in state.agents if each.uid == pod.uid)
-            if self.spares_only and holds(state.versions[-1], pod) is not None:
+            newest = state.versions[-1]
+            if self.spares_only and (holds(newest, pod) is not None or not newest.synced):
                 continue
             if pod.leaving:
                 continue

@@ -114,6 +114,31 @@ class TestInPlace:
         assert 92.0 == told(found, "at epoch 2")
 
 
+def test_a_spare_takes_the_seat_of_a_pod_that_fails(capsys, tmp_path):
+    """The restart does not wait for the pod's replacement."""
+    notes = {
+        "in-place-restart-agent": "supervisor",
+        "in-place-restart-processes": "1",
+        "in-place-restart-spares": "1",
+        "in-place-restart-end-pod-exit-codes": "3",
+    }
+    container = {"name": "worker", "image": "w:1", "command": ["python3", "train.py"]}
+    item = replicated_job("w", parallelism=3, pod_spec={"containers": [container]})
+    item["template"]["spec"]["completions"] = 3
+    policy = {"maxRestarts": 2, "restartStrategy": "InPlaceRestart"}
+    data = jobset_json(item, name="js", failurePolicy=policy)
+    data.update(apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet")
+    data["metadata"]["annotations"] = {f"jobset.sigs.k8s.io/{k}": v for k, v in notes.items()}
+    path = tmp_path / "js.yaml"
+    path.write_text(yaml.safe_dump(data))
+    found = simulate(capsys, path, "--fail", "w-0-1@30s:exit=3")
+
+    (restart,) = found["restarts"]
+    assert (restart["outcome"], restart["seatsTaken"]) == ("Completed", 1)
+    lifted = told(found, "SeatTaken: pod 'js-w-0-2' takes seat 1 of job 'js-w-0'")
+    assert lifted < 32
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

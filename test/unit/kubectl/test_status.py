@@ -54,6 +54,28 @@ async def test_for_programs(training, capsys):
     assert "syncedEpoch" not in capsys.readouterr().out
 
 
+async def test_seats_and_spares_are_shown(training, capsys):
+    """Who has which seat, which pods are spares, and how many of these are ready."""
+    world = training.world
+    note = "jobset.sigs.k8s.io/in-place-restart-"
+    for job in world.list("jobs"):
+        meta = {"metadata": {"annotations": {f"{note}spares": "1"}}}
+        world.patch("jobs", job["metadata"]["name"], meta)
+    pods = {pod["metadata"]["name"]: pod for pod in world.list("pods")}
+    holder, job = pods["test-js-w-0-1"]["metadata"], "test-js-w-0"
+    meta = {"metadata": {"annotations": {f"{note}state": "ready"}}}
+    world.patch("pods", "test-js-w-0-0", meta)
+    entry = {"job": job, "seat": 0, "pod": holder["name"], "podUID": holder["uid"]}
+    status = {"inPlaceRestart": {"readySpares": 1, "takenSeats": [entry]}}
+    world.patch("jobsets", "test-js", {"status": status}, subresource="status")
+    await training.run("status", "test-js")
+    text = capsys.readouterr().out
+
+    assert "spares: 1 of 1 ready" in text
+    assert "test-js-w-0-0 Running not ready epoch 3 spare, ready node-1" in text
+    assert "seat 0" in text
+
+
 async def test_pods_of_others_are_not_shown(training, capsys):
     """A label alone makes no pod one of the JobSet's."""
     stranger = training.world.list("pods")[0]

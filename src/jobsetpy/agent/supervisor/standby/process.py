@@ -522,6 +522,7 @@ class StandbyProcess:
         if phase is StandbyPhase.OFF:
             why = "it does not keep the contract"
             self._log("no standby any more", level="warning", process=self._number, why=why)
+            self._on_ready()
         else:
             self._log(
                 "the standby has ended", level="warning", process=self._number, exit_code=code
