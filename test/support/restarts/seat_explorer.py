@@ -343,6 +343,8 @@ def _passes(state: State) -> Iterator[tuple[str, bool, State]]:
             continue
         if found.synced < newest.synced or found.deprecated < newest.deprecated:
             raise Violation(f"the status goes back: {found}")
+        if found.deprecated and not state.faults:
+            raise Violation(f"a restart without a fault: {found}")
         if found.synced > newest.synced:
             holders = [
                 holds(found, pod) for pod in state.cached if pod and pod.epoch == found.synced

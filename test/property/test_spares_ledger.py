@@ -1,0 +1,118 @@
+"""The ledger of pods with and without seats: after any events it is that of a new manager."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, TakenSeat
+from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.seats import READY
+from jobsetpy.reconcilers.rules.membership import AttemptKey
+from jobsetpy.testing.jobsets import decoded
+
+GROUP = AttemptKey("ns", "js", "js", 0)
+JOBS, INDEXES = ("a", "b"), range(3)
+
+
+def make_job(name: str, spares: int) -> Job:
+    """A Job of three pods."""
+    owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js", "name": "js",
+             "controller": True}  # fmt: skip
+    meta = {"name": name, "namespace": "ns", "uid": name, "ownerReferences": [owner],
+            "labels": {keys.RESTART_ATTEMPT: "0"},
+            "annotations": {keys.IN_PLACE_SPARES_ANNOTATION: str(spares)}}  # fmt: skip
+    return decoded(Job, {"metadata": meta, "spec": {"parallelism": 3, "completions": 3}})
+
+
+def make_pod(job: str, index: int, epoch: int, ready: bool, leaving: bool) -> ChildPod:
+    """A pod of it."""
+    notes = {keys.COMPLETION_INDEX_ANNOTATION: str(index), keys.IN_PLACE_SPARES_ANNOTATION: "1"}
+    if epoch:
+        notes[keys.EPOCH_ANNOTATION] = str(epoch)
+    if ready:
+        notes[keys.AGENT_STATE_ANNOTATION] = READY
+    meta = {"name": f"{job}-{index}", "namespace": "ns", "uid": f"{job}{index}",
+            "annotations": notes,
+            "ownerReferences": [{"kind": "Job", "uid": job, "controller": True}]}  # fmt: skip
+    if leaving:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return decoded(ChildPod, {"metadata": meta, "status": {"phase": "Running"}})
+
+
+def status(taken: list[tuple[str, int, int]]) -> JobSetStatus:
+    """A status in which pods with an index hold seats of a Job."""
+    entries = {
+        (job, seat): TakenSeat(job=job, seat=seat, pod_uid=f"{job}{index}", pod_index=index)
+        for job, seat, index in taken
+    }
+    return JobSetStatus(in_place_restart=InPlaceRestartStatus(taken_seats=tuple(entries.values())))
+
+
+def counted(ledger: EpochLedger) -> object:
+    """All counts of the group."""
+    found = ledger.histogram(GROUP)
+    spares = found.spares
+    if spares is None:
+        return dict(found.epochs), found.leaving
+    return (
+        dict(found.epochs), found.leaving, dict(spares.parked), spares.ready, spares.exhausted,
+        sorted((job.name, job.seats, sorted(pod.uid for pod in job.pods)) for job in spares.jobs()),
+    )  # fmt: skip
+
+
+pods = st.tuples(st.sampled_from(JOBS), st.sampled_from(INDEXES))
+steps = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("pod"), pods, st.none() | st.tuples(st.integers(0, 2), st.booleans(), st.booleans())
+        ),
+        st.tuples(st.just("job"), st.sampled_from(JOBS), st.none() | st.integers(0, 2)),
+        st.tuples(
+            st.just("status"),
+            st.lists(
+                st.tuples(st.sampled_from(JOBS), st.integers(0, 1), st.sampled_from(INDEXES)),
+                max_size=2,
+                unique_by=lambda entry: (entry[0], entry[2]),
+            ),
+            st.none(),
+        ),
+    ),
+    max_size=25,
+)  # fmt: skip
+
+
+@given(steps)
+def test_counts_depend_on_the_state_and_not_on_its_history(history):
+    """Pods, Jobs and assignments change in any order; a manager that starts counts the same."""
+    ledger = EpochLedger()
+    held: dict[str, dict] = {"pod": {}, "job": {}}
+    latest = status([])
+    for kind, what, state in history:
+        if kind == "status":
+            latest = status(what)
+            ledger.note_status(GROUP, latest, 0, 0.0)
+            continue
+        old, new = held[kind].pop(what, None), None
+        if state is not None:
+            new = make_job(what, state) if kind == "job" else make_pod(*what, *state)
+            held[kind][what] = new
+        (ledger.job_changed if kind == "job" else ledger.pod_changed)(old, new)
+    ledger.note_status(GROUP, latest, 0, 0.0)
+    fresh = EpochLedger()
+    for pod in held["pod"].values():
+        fresh.pod_changed(None, pod)
+    for job in held["job"].values():
+        fresh.job_changed(None, job)
+    fresh.note_status(GROUP, latest, 0, 0.0)
+
+    assert counted(ledger) == counted(fresh)
+    for what, pod in held["pod"].items():
+        ledger.pod_changed(pod, None)
+        assert what
+    for job in held["job"].values():
+        ledger.job_changed(job, None)
+    assert len(ledger) == 0
