@@ -9,8 +9,8 @@ Failures: ``kill`` (SIGKILL of one rank), ``raise`` (one rank raises an exceptio
 
 Ways to restart: Recreate, sidecar, supervisor, supervisor with standbys that import a ``list`` of
 modules or what the program imports (``auto``), the same with a program that keeps its compiled step
-(``kept``), ``list`` with one or two spare pods (``spare-1``, ``spare-2``), and the elastic launchers
-``torchrun`` and ``ft_launcher`` in the same pods.
+(``kept``), ``list`` with one or two spare pods (``spare-1``, ``spare-2``), and the elastic
+launchers ``torchrun`` and ``ft_launcher`` in the same pods.
 
 Results are lines of a file (``--results``), to which several runs may add; ``--report`` makes the
 tables and the picture from it.
