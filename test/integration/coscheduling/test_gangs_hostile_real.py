@@ -9,6 +9,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.core import Node
+from jobsetpy.coscheduler._pods import QUEUED_CONDITION, GroupPod
 from support import patience
 from support.coscheduling.gangs import create_all, pod_body
 from support.coscheduling.gangs_kit import FOREIGN, LIMIT_S
@@ -103,3 +104,25 @@ async def test_held_binds_are_given_up_when_their_node_is_lost(gangs, lose):
         await rig.let_go("a")
         await rig.bound("a", limit_s=LIMIT_S)
         assert set(rig.binds.nodes.values()) == {"new"}
+
+
+async def test_time_of_a_gang_is_kept_when_its_oldest_pod_is_replaced(gangs):
+    """The next leader sees only the pods that are left; the status of one shows the gang's age."""
+    async with gangs() as rig:
+        await rig.node("n", 1)
+        bodies = [pod_body(f"a-{at}", group="a", minimum=1, cpu="4") for at in range(2)]
+        await create_all(rig.client, bodies[:1])
+        await asyncio.sleep(2.0)  # creation times are whole seconds
+        await create_all(rig.client, bodies[1:])
+        oldest = await rig.client.get(GroupPod, "default", "a-0")
+        await rig.client.delete(GroupPod, "default", "a-0")
+
+        async def kept():
+            pod = await rig.client.get(GroupPod, "default", "a-1")
+            return [
+                each.last_transition_time
+                for each in pod.status.conditions
+                if each.type == QUEUED_CONDITION
+            ]
+
+        assert await patience.eventually(kept, 15) == [oldest.metadata.creation_timestamp]
