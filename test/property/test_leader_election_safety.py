@@ -9,6 +9,7 @@ Where processes share the work, nobody has another's shard, and two numbers neve
 """
 
 import asyncio
+import itertools
 import random
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ import pytest
 from jobsetpy import aio
 from jobsetpy.client import Client
 from jobsetpy.errors import LeadershipLostError, StreamBrokenError
-from jobsetpy.manager import LeaderElectionSettings
+from jobsetpy.manager import LeaderElectionSettings, _leader, _shards
 from jobsetpy.manager._leader import LeaderElector
 from jobsetpy.manager._shards import ShardElector, lease_of
 from jobsetpy.testing import World
@@ -27,6 +28,14 @@ pytestmark = pytest.mark.looptime
 
 LEASES = "leases.coordination.k8s.io"
 TIMES = {"lease_duration_s": 15.0, "renew_deadline_s": 10.0, "retry_period_s": 2.0}
+
+
+@pytest.fixture(autouse=True)
+def same_names(monkeypatch):
+    """Identities that are the same in each run of a seed; real ones are random."""
+    numbers = itertools.count()
+    for module in (_leader, _shards):
+        monkeypatch.setattr(module, "unique", lambda name: f"{name}_{next(numbers)}", raising=False)
 
 
 class Network:
@@ -89,7 +98,7 @@ class Contender:
             settings = LeaderElectionSettings(
                 namespace="default", name="x", identity="manager", **TIMES
             )
-            client = Client(self.network).unpooled()
+            client = Client(self.network, rand=self.chance.random).unpooled()
             how = {"clock": self.clock, "now": self.now, "rand": self.chance.random}
             if self.count == 1:
                 self.elector = LeaderElector(client, settings, **how)
@@ -113,6 +122,15 @@ class Contender:
         return self.count, self.elector.assignment.index if self.count > 1 else 0
 
 
+def chance_of(seed, number):
+    """The chances of one contender.
+
+    Each has its own: those of tasks that end at the same time come in any order, since asyncio keeps
+    them in sets, and a seed would give another run each time.
+    """
+    return random.Random(f"{seed} {number}")
+
+
 async def trouble(world, contenders, chance):
     """Cut one off now and then, mostly the one that leads, or delete a Lease."""
     names = ["x", *(lease_of("x", 0, one.count) for one in contenders if one.count > 1)]
@@ -133,7 +151,9 @@ async def test_never_two_and_in_the_end_one(seed):
     """At no moment are two fences open; once the network is well, somebody leads and goes on."""
     chance = random.Random(seed)
     world = World()
-    contenders = [Contender(world, chance, number) for number in range(chance.choice([2, 3]))]
+    contenders = [
+        Contender(world, chance_of(seed, number), number) for number in range(chance.choice([2, 3]))
+    ]
     led = 0
     async with aio.supervise() as tasks:
         for one in contenders:
@@ -164,7 +184,10 @@ async def test_each_shard_once_and_one_number_at_a_time(seed):
     chance = random.Random(seed)
     world = World()
     counts = [2, 2, 2, 3, 3, 3, 1]
-    contenders = [Contender(world, chance, number, each) for number, each in enumerate(counts)]
+    contenders = [
+        Contender(world, chance_of(seed, number), number, each)
+        for number, each in enumerate(counts)
+    ]
     seen = set()
     async with aio.supervise() as tasks:
         for one in contenders:

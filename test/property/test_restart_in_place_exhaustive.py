@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobsetpy.reconcilers.rules.backoff import Pace
 from support.restarts import epoch_steps
 from support.restarts.epoch_explorer import BUDGET, Explorer, Violation
 
@@ -49,6 +50,27 @@ CASES = {
         1,
         1,
     ),
+    "supervisor, one pod, failures, clocks that are set and a takeover": (
+        "supervisor",
+        1,
+        4,
+        ("fail", "clock", "takeover"),
+        1,
+    ),
+    "supervisor, two pods, failures and clocks that are set": (
+        "supervisor",
+        2,
+        3,
+        ("fail", "clock"),
+        1,
+    ),
+    "sidecar, one pod, a suspension, drains and clocks that are set": (
+        "sidecar",
+        1,
+        2,
+        ("suspend", "drain", "clock"),
+        1,
+    ),
     "supervisor, one pod, suspensions and drains": ("supervisor", 1, 2, ("suspend", "drain"), 1),
     "sidecar, two pods, a member is missed": ("sidecar", 2, 1, MISSED, 2),
     "sidecar, one pod, failures and probes": ("sidecar", 1, 2, ("quit", "fail", "takeover"), 1, 1),
@@ -66,6 +88,20 @@ LARGE_CASES = {
     "sidecar, asked for, no budget": ("sidecar", 2, 1, ("ask", "takeover"), 1, 0),
     "supervisor, two pods, asked for, and any": ("supervisor", 2, 2, ("ask", *ALL), 2),
     "supervisor, two strangers": ("supervisor", 2, 2, HARMLESS, 1, 0),
+    "supervisor, two pods, drains and clocks that are set": (
+        "supervisor",
+        2,
+        2,
+        ("drain", "clock", "takeover"),
+        1,
+    ),
+    "supervisor, one pod, suspensions, failures and clocks that are set": (
+        "supervisor",
+        1,
+        3,
+        ("suspend", "fail", "clock"),
+        1,
+    ),
     "supervisor, two pods, suspensions": ("supervisor", 2, 1, ("suspend",), 1),
     "sidecar, two pods, suspensions": ("sidecar", 2, 1, ("suspend",), 1),
     "supervisor, one pod, suspensions, drains and a takeover": (
@@ -189,6 +225,17 @@ def test_a_standby_that_outlives_its_epoch_is_found(monkeypatch):
 def _forgets_a_process(pod):
     first = pod.processes[0]._replace(runs=0, line=0)
     return pod._replace(processes=(first, *pod.processes[1:]))
+
+
+def test_a_manager_that_waits_by_its_wall_clock_is_found(monkeypatch):
+    """The exploration sees a pause that is not over when it should be, as the clock was set back."""
+    monkeypatch.setattr(Pace, "wait_s", epoch_steps.by_the_wall_clock)
+    epoch_steps.reconcile.cache_clear()
+    explorer = Explorer("supervisor", pods=1, faults=3, kinds=frozenset({"fail", "clock"}), lag=1)
+
+    with pytest.raises(AssertionError, match="a pause is"):
+        explorer.run()
+    epoch_steps.reconcile.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["fail", "hang", "ask"])

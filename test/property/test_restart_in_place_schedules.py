@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jobsetpy.agent.protocol.barrier import Barrier
 from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.conditions import finished
+from support.restarts.epoch_steps import by_the_wall_clock
 from support.restarts.epoch_world import World
 
 SCHEDULES = int(os.environ.get("JOBSETPY_SCHEDULES", "1200"))
@@ -172,14 +173,6 @@ def test_a_manager_that_charges_everybody_is_found(monkeypatch, moves):
     with pytest.raises(AssertionError, match="failed after 0 failures"):
         for seed in range(40):
             play(World("sidecar", jobs=1, pods=3, max_restarts=0), seed, 150, 0.5, moves)
-
-
-def by_the_wall_clock(pace, pacing):
-    """A pause as long as the stored time lies ahead, and no longer than the longest one."""
-    if pacing is None or pacing.not_before is None:
-        return 0.0
-    left_s = (pacing.not_before - pace.now).total_seconds()
-    return max(0.0, min(left_s, pace.backoff.longest_s))
 
 
 def test_a_manager_that_waits_by_its_wall_clock_is_found(monkeypatch):

@@ -39,6 +39,7 @@ _REPORTS: Final = (
     ("progress", 64),
     ("first_progress", 64),
     ("agent_state", 16),
+    ("slow_patch", 64),
 )
 """Reports of agents, and the number of characters kept, plus one that marks a truncated report."""
 
@@ -92,6 +93,7 @@ class ChildPodAnnotations:
     first_progress: str | None = field(default=None, name=keys.FIRST_PROGRESS_ANNOTATION)
     spares: str = field(default="", name=keys.IN_PLACE_SPARES_ANNOTATION)
     agent_state: str = field(default="", name=keys.AGENT_STATE_ANNOTATION)
+    slow_patch: str | None = field(default=None, name=keys.SLOW_PATCH_ANNOTATION)
     completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
     jobset_uid: str = field(default="", name=keys.JOBSET_UID)
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)

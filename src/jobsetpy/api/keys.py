@@ -41,6 +41,9 @@ FIRST_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/first-progress"
 """Reports of supervisors about their worker's last run, with the epoch: its failure (format in
 ``reconcilers.restart_in_place.reports``), the last step that it reported, and the first step with
 the seconds from the start of the run."""
+SLOW_PATCH_ANNOTATION: Final = "jobset.sigs.k8s.io/slow-patch"
+"""Report of an agent that waits for a slow API server before it starts its worker: the epoch, and
+the seconds that the last patch took. It is removed once the worker may start."""
 ATTEMPT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-attempt"
 """Report of agents of the Go project on their pods: an epoch, counted from 0."""
 DISABLE_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/disable-in-place-restart"
@@ -249,6 +252,7 @@ POD_LEAVING_REASON: Final = "PodLeaving"
 NODE_SUSPECT_REASON: Final = "NodeSuspect"
 PODS_LEAVE_OFTEN_REASON: Final = "PodsLeaveOften"
 JOB_HELD_REASON: Final = "JobHeldByFinalizers"
+API_SERVER_SLOW_REASON: Final = "APIServerSlow"
 NO_PROGRESS_REASON: Final = "NoProgress"
 JOB_REMADE_REASON: Final = "JobRemade"
 BARRIER_LIFTED_REASON: Final = "BarrierLifted"

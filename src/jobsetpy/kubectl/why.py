@@ -109,7 +109,7 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     sentences += _dependencies(spec, mine)
     lacking, command = _jobs(mine, of_jobs, flag, now)
     late, where = _pods(reasons, flag)
-    sentences += lacking + late
+    sentences += lacking + late + _complete_without_pod(spec, mine, of_jobs, flag)
     more = where or command or more
     if word == "Running" and not sentences:
         return Answer(
@@ -189,6 +189,46 @@ def _jobs(
         return [], ""
     text = f"{_listed(short[:MAX_NAMED], short)} {_have(short)} fewer pods than wanted."
     return [text, *delays[:MAX_NAMED]], f"kubectl describe job {short[0]} {flag}"
+
+
+def _complete_without_pod(
+    spec: Json, jobs: Sequence[Json], pods: Sequence[Json], flag: str
+) -> list[str]:
+    """Completed indexes of a group that restarts in place without a pod that shows it.
+
+    A pod that was deleted while no manager ran, and whose program saved its work and exited with 0,
+    leaves nothing but this.
+    """
+    if (spec.get("failurePolicy") or {}).get("restartStrategy") != keys.IN_PLACE_RESTART:
+        return []
+    out = []
+    for job in jobs:
+        name = job["metadata"]["name"]
+        known = {
+            (pod["metadata"].get("annotations") or {}).get(keys.COMPLETION_INDEX_ANNOTATION)
+            for pod in owned(pods, {job["metadata"]["uid"]})
+        }
+        indexes = _indexes(job.get("status", {}).get("completedIndexes") or "")
+        lost = [index for index in indexes if index not in known]
+        if lost:
+            out.append(
+                f"{name} counts index {_listed(lost[:MAX_NAMED], lost)} as complete without a pod "
+                "that shows it: if that pod was deleted while no manager ran, its work is not "
+                f"done, and kubectl annotate job {name} {flag} {keys.RESTART_ANNOTATION}=now has "
+                "it done again."
+            )
+    return out[:MAX_NAMED]
+
+
+def _indexes(text: str) -> list[str]:
+    """The indexes of a text such as ``0,3-5``, at most as many as a Job has pods in a list."""
+    found: list[str] = []
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            continue
+        found += map(str, range(int(first), min(int(last or first), int(first) + 10_000) + 1))
+    return found
 
 
 def _delay(job: Json, pods: Sequence[Json], now: datetime) -> list[str]:

@@ -18,8 +18,9 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from support.agents.agent_account import agent_environ
-from support.cluster.account import token_of
+from support.cluster.account import manager_kubeconfig, token_of
 from support.cluster.bare_pods import POD_SPEC
+from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import in_place_jobset
 from support.faults.tcp_proxy import TcpProxy
 from support.patience import eventually, timeout
@@ -107,7 +108,7 @@ async def synced(client, namespace, epoch):
 
 
 async def test_a_worker_starts_when_each_patch_takes_longer_than_5_s(client, namespace, pod):
-    """3 s in each direction: two patches for the start, none after it, and a line in the log."""
+    """3 s in each direction: two patches for the start, one that says so, and a line in the log."""
     proxy, environ = pod
     proxy.delay_s = 3.0  # a connection takes 6 s then, and each request on it as long
     async with supervised(environ) as agent:
@@ -116,8 +117,51 @@ async def test_a_worker_starts_when_each_patch_takes_longer_than_5_s(client, nam
         await asyncio.sleep(15)  # a closed loop would patch twice
         proxy.delay_s = 0.0
 
-        assert len(agent.events("epoch patched")) == 2
+        assert len(agent.events("epoch patched")) in {2, 3}
         assert len(agent.events("the API server is slow to patch the pod")) >= 1
+
+
+async def test_condition_says_that_workers_wait_when_the_api_server_is_slow(
+    cluster, client, namespace, tmp_path
+):
+    """The manager sees it on the pod, and sees there that it is over."""
+    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
+    manager = ManagerProcess(own, tmp_path / "manager.log")
+    environ = await agent_environ(client, cluster.kubeconfig, tmp_path, namespace, "gang")
+    body = in_place_jobset("gang", jobs=1, pods=1)
+    body["metadata"]["annotations"][keys.LOST_NODE_DEADLINE_ANNOTATION] = "30s"
+    target = environ["KUBERNETES_SERVICE_HOST"], int(environ["KUBERNETES_SERVICE_PORT"])
+    await manager.start()
+    try:
+        created = await client.create(JobSet, namespace, body)
+
+        async def pods():
+            return (await client.list_page(Pod, namespace)).items
+
+        await eventually(pods, 60)
+        (pod,) = await pods()
+
+        async def says(status):
+            found = (await client.get(JobSet, namespace, "gang")).status.conditions
+            return any(
+                (each.type, each.status) == (keys.BARRIER_STALLED_CONDITION, status)
+                and (status == "False" or each.reason == keys.API_SERVER_SLOW_REASON)
+                for each in found
+            )
+
+        async with TcpProxy(*target).serving() as proxy:
+            environ |= {
+                "POD_NAME": pod.metadata.name, "JOBSET_UID": created.metadata.uid,
+                "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(proxy.port),
+                "JOBSET_PROGRESS_FILE": str(tmp_path / "progress"), "PYTHONPATH": os.pathsep.join(sys.path),
+            }  # fmt: skip
+            proxy.delay_s = 3.0
+            async with supervised(environ) as agent:
+                await eventually(lambda: says("True"), 90)
+                await eventually(lambda: "started" in agent.out, 60)
+                await eventually(lambda: says("False"), 90)
+    finally:
+        await manager.stop()
 
 
 async def test_a_worker_runs_on_when_its_token_is_refused_for_half_a_minute(client, namespace, pod):

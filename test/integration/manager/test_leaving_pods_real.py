@@ -22,6 +22,7 @@ from support import patience
 from support.cluster.account import manager_kubeconfig
 from support.cluster.manager_process import ManagerProcess
 from support.restarts.played_group import PlayedGroup
+from support.soak.soak_managers import CONFIGURATION
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -97,6 +98,33 @@ async def test_restarted_manager_takes_care_of_pods_that_leave_already(
         await one.at(2, 4, timeout_s=90)
 
         assert counts(await one.job()) == (0, "", 0)
+
+
+async def test_rank_is_kept_when_its_pod_leaves_and_ends_between_two_leaders(
+    cluster, client, namespace, tmp_path
+):
+    """The manager that is elected has seen the pod leave, of which nothing else is left."""
+    configuration = tmp_path / "configuration.yaml"
+    configuration.write_text(CONFIGURATION.format(namespace="jobset-system", lease_s=6, renew_s=4))
+    arguments = ("--config", str(configuration))
+    async with group(cluster, client, namespace, tmp_path, *arguments) as (one, leader):
+        second = ManagerProcess(leader.kubeconfig, tmp_path / "second.log", *arguments)
+        await second.start()
+        try:
+            await leader.kill()
+            name = one.there(1)[0]
+            await one.delete(name)
+
+            async def counted():
+                return (await one.job()).status.completed_indexes == "0" and name not in one.pods
+
+            assert await patience.eventually(counted, 20)
+            await one.complete(4, 90)
+
+            assert counts(await one.job()) == (0, "", 0)
+            assert max(one.most.values()) == 1
+        finally:
+            await second.stop()
 
 
 async def test_job_is_recreated_when_it_has_counted_a_pod_that_was_told_to_leave(

@@ -113,7 +113,8 @@ class Manager(NamedTuple):
 class State(NamedTuple):
     """Everything. ``versions`` begins with the oldest that somebody has not seen yet.
 
-    ``idle`` says that the JobSet's Job is suspended.
+    ``idle`` says that the JobSet's Job is suspended, ``skew_h`` by how many hours the wall clock of
+    the manager is ahead.
     """
 
     versions: tuple[Version, ...]
@@ -124,6 +125,7 @@ class State(NamedTuple):
     failures: int = 0
     left: int = 0
     idle: bool = False
+    skew_h: int = 0
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is, not that it is an error
@@ -141,6 +143,8 @@ class Explorer:
             fault, "quit" (a probe ends a sidecar), "stranger" (one crashes), "succeed" (a worker does).
             With "suspend", the JobSet is suspended, and resumed any time later: its Job follows,
             and the programs of its pods save their work and end with 0. It costs nothing.
+            With "clock", the manager's wall clock is set, hours back or ahead, and back-offs are
+            stored.
             With "ask", a user asks for a restart, with "leave" a pod is asked to leave its node; both
             cost nothing. With
             "late", a manager may look for missing members, once its caches are up to date.
@@ -588,7 +592,7 @@ class Explorer:
         did = reconcile(
             manager.view, cached, stored, self.budget,
             behind=manager.seen < len(state.versions), waiting=manager.wrote > manager.seen,
-            late=late,
+            late=late, skew_h=state.skew_h if "clock" in self.kinds else None,
         )  # fmt: skip
         manager = manager._replace(view=did.view, asked=False)
         if did.written is None:
@@ -661,6 +665,9 @@ class Explorer:
             resumed_once = one._replace(left=state.left + 1)
             versions = (*one.versions, asleep)
             yield "SUSPENDED", True, resumed_once._replace(versions=versions)
+        if "clock" in kinds:
+            for hours in (-2, 2):
+                yield f"CLOCK SET BY {hours} h", True, one._replace(skew_h=state.skew_h + hours)
         if "write" in kinds:
             yield "OTHER WRITE", True, one._replace(versions=(*one.versions, one.versions[-1]))
         if "takeover" in kinds and not state.old:

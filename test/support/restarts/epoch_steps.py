@@ -12,7 +12,9 @@ and those of a container that the JobSet does not name, which always are.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -55,6 +57,8 @@ RULES = [
     {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}},
 ]
 UNCOUNTED = {FailureSignal.REQUESTED, FailureSignal.POD_LEAVING}
+HOLDS = "waits for the back-off"
+LONGEST_PAUSE_S = 600.0
 OLD, MARK, NEW = 10, 15, 20
 """ResourceVersions of pods: before and after the synced epoch was seen, and in between."""
 
@@ -64,7 +68,7 @@ class Version(NamedTuple):
 
     ``asked`` is how often a restart in place has been asked for by its annotation. ``turns`` is how
     often the condition Suspended was written: it is true where that is odd. ``pacing`` is the stored
-    back-off, by the wall clock of the manager that wrote it.
+    back-off as JSON, by the wall clock of the manager that wrote it.
     """
 
     synced: int = 0
@@ -74,7 +78,7 @@ class Version(NamedTuple):
     asked: int = 0
     suspended: bool = False
     turns: int = 0
-    pacing: tuple[tuple[str, Any], ...] = ()
+    pacing: str = ""
 
 
 class View(NamedTuple):
@@ -117,7 +121,7 @@ def jobset_of(version: Version, size: int, number: int, max_restarts: int) -> Jo
     if version.record:
         status["inPlaceRestart"] = dict(version.record)
     if version.pacing:
-        status["restartPacing"] = dict(version.pacing)
+        status["restartPacing"] = json.loads(version.pacing)
     conditions = [{"type": "Failed", "status": "True"}] if version.failed else []
     if version.turns:
         at = f"2026-01-01T00:{version.turns:02}:00Z"
@@ -260,24 +264,33 @@ class _Server:
             old.asked,
             old.suspended,
             old.turns,
-            _merged(old.pacing, status.get("restartPacing")) if self.paced else (),
+            _merged(old.pacing, status.get("restartPacing")) if self.paced else "",
         )
         self.number += 1
         return self.jobset
 
 
-def _merged(old: tuple[tuple[str, Any], ...], change: Any) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(merge(dict(old), change).items())) if change else old
+def _merged(old: str, change: Any) -> str:
+    if not change:
+        return old
+    return json.dumps(merge(json.loads(old or "{}"), change), sort_keys=True)
 
 
 class _Manager:
     """The real parts of a manager, in the state that a :class:`View` describes."""
 
     def __init__(
-        self, view: View, cached: Version, number: int, *, server: Any, max_restarts: int
+        self,
+        view: View,
+        cached: Version,
+        number: int,
+        *,
+        server: Any,
+        max_restarts: int,
+        skew_h: int = 0,
     ) -> None:
         size = len(view.pods)
-        self.clock = ManualClock()
+        self.clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=skew_h))
         self.versions = [NEW if fresh else OLD for fresh in view.fresh]
         self.pods = [pod_of(slot, pod, self.versions[slot]) for slot, pod in enumerate(view.pods)]
         self.jobset = jobset_of(cached, size, number, max_restarts)
@@ -369,6 +382,7 @@ def reconcile(
     behind: bool,
     waiting: bool,
     late: bool = False,
+    skew_h: int | None = None,
 ) -> Pass:
     """One pass of the reconciler.
 
@@ -380,16 +394,27 @@ def reconcile(
         behind: whether the two are different versions, equal or not.
         waiting: whether the cache does not show the manager's own last write yet.
         late: whether the group has lacked a pod for a while, if it lacks one.
+        skew_h: by how many hours the manager's wall clock is ahead, where back-offs are stored; a
+            pass then lasts until the back-off is over, which has to be soon.
     """
     size = len(view.pods)
     server = _Server(stored, size, 7 if behind else 5, max_restarts)
-    manager = _Manager(view, cached, 5, server=server, max_restarts=max_restarts)
+    server.paced = skew_h is not None
+    manager = _Manager(
+        view, cached, 5, server=server, max_restarts=max_restarts, skew_h=skew_h or 0
+    )
     if late:
         memories = manager.reconciler._memories
         memories.keep(KEY, evolve(memories.of(KEY), lacking_since=-20.0, look_at=-10.0))
     if waiting:
         manager.reconciler.expectations.expect_version(KEY, "js-uid", "6", cached="5")
-    run(manager.reconciler.reconcile(Request(KEY)))
+    result = run(manager.reconciler.reconcile(Request(KEY)))
+    if server.paced and result.summary == HOLDS:
+        assert result.delay is not None
+        assert result.delay.total_seconds() <= LONGEST_PAUSE_S, "a pause is longer than any"
+        manager.clock.advance(result.delay.total_seconds())
+        result = run(manager.reconciler.reconcile(Request(KEY)))
+        assert result.summary != HOLDS, "a pause is not over when it should be"
     return Pass(manager.view(view.pods, manager.versions), server.written, server.gets > 0)
 
 
@@ -401,6 +426,14 @@ def run(coro: Coroutine[Any, Any, Any]) -> Any:
         return end.value
     coro.close()
     raise AssertionError("it waits")
+
+
+def by_the_wall_clock(pace, pacing):
+    """A pause that lasts as long as the stored time lies ahead of the manager's wall clock."""
+    if pacing is None or pacing.not_before is None:
+        return 0.0
+    left_s = (pacing.not_before - pace.now).total_seconds()
+    return max(0.0, min(left_s, pace.backoff.longest_s))
 
 
 # ---- agents --------------------------------------------------------------------------------------

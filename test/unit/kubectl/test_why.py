@@ -54,7 +54,15 @@ def pod(spec=None, **status):
     }
 
 
+IN_PLACE = {"restartStrategy": "InPlaceRestart"}
 CASES = {
+    "an index is complete without a pod": (
+        jobset(failurePolicy=IN_PLACE),
+        [job(completedIndexes="0,2-3")],
+        [pod(phase="Running")],
+        "j counts index 0, 2, 3 as complete without a pod",
+        "kubectl jobset status",
+    ),
     "failed": (
         jobset(status={"conditions": [condition("Failed", "jobset failed due to x")]}),
         [],

@@ -97,6 +97,8 @@ class EpochReporter:
         self._stored = 0
         self._asked_at = -inf
         self._took_s = 0.0
+        self._slow = False
+        self._may_report_slowness = True
         self._leaving = False
         self._deadline = ""
         self._lift: Callable[[], None] | None = None
@@ -132,6 +134,7 @@ class EpochReporter:
                 )
             self._wanted = epoch
             self._about = about
+            self._slow = False  # what was said of an earlier epoch no longer counts
             self._lift = None
             self._wake.set()
 
@@ -179,16 +182,16 @@ class EpochReporter:
         """Retry until the reported epoch is stored."""
         soon = Backoff(base=0.1, cap=30.0, rand=self._rand)
         late = Backoff(base=2.0, cap=60.0, rand=self._rand)
-        while (
-            self._stored < self._wanted
-            or self._untold
-            or (self._lift is not None and not self._leaving)
-        ):
+        while self._stored < self._wanted or self._untold or self._is_waiting or self._slow:
             if self._stored >= self._wanted and not self._untold:
                 # A confirmation. If the server is slow, the whole group must not ask
                 # simultaneously.
                 wait = self._took_s * self._rand()
-                self._log("confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3))
+                self._report_slowness()
+                if self._is_waiting:
+                    self._log(
+                        "confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3)
+                    )
                 await self._sleep(wait)
             epoch, asked_at = self._wanted, asyncio.get_running_loop().time()
             untold, self._untold = self._untold, False
@@ -199,6 +202,8 @@ class EpochReporter:
                 retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
                 if isinstance(error, (ForbiddenError, InvalidError)) and any(self._about.values()):
                     # An admission policy may be older than this agent and not allow them.
+                    if keys.SLOW_PATCH_ANNOTATION in self._about:
+                        self._may_report_slowness = self._slow = False
                     self._about = _briefer(self._about)
                     self._log_failure(epoch, error, 0.0)
                     continue
@@ -207,6 +212,7 @@ class EpochReporter:
                 await self._sleep(wait)
             else:
                 self._stored = max(self._stored, epoch)
+                self._slow = bool(self._about.get(keys.SLOW_PATCH_ANNOTATION))
                 self._asked_at = asked_at
                 self._took_s = asyncio.get_running_loop().time() - asked_at
                 self._deadline = pod.metadata.annotations.deadline
@@ -222,6 +228,19 @@ class EpochReporter:
                     self._leaving = True
                     self._log("the pod is being deleted: no worker starts in it", level="warning")
                 self._try_lift()
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Return True if the worker waits for a confirmation."""
+        return self._lift is not None and not self._leaving
+
+    def _report_slowness(self) -> None:
+        """Have the next patch say that the worker waits for a slow server, or no longer does."""
+        note = None
+        if self._is_waiting and self._took_s > SLOW_S and self._may_report_slowness:
+            note = f"{self._wanted} {self._took_s:.0f}"
+        if note is not None or self._slow:
+            self._about = {**self._about, keys.SLOW_PATCH_ANNOTATION: note}
 
     async def _patch(self, epoch: int) -> Pod:
         return await self._client.merge_patch(

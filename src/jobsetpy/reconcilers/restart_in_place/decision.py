@@ -138,6 +138,7 @@ class Histogram:
         progress: the newest epoch with which a pod has reported earlier progress, and the highest
             step; -1 without a number.
         ended: the newest epoch with which a pod has reported the end of its worker.
+        slow: number of pods whose worker waits for a slow API server at its epoch.
         digest: digest of the UIDs of pods with an epoch, in any order.
         spares: parked pods, which are counted nowhere else; ``None`` without Jobs with spares.
     """
@@ -154,6 +155,7 @@ class Histogram:
     progress: tuple[int, int] = (0, -1)
     ended: int = 0
     digest: int = 0
+    slow: int = 0
     spares: Spares | None = None
 
 

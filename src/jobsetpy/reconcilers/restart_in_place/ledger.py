@@ -104,10 +104,11 @@ class Observations:
 _Place: TypeAlias = tuple[int, str, str]
 
 # Counted fields of a pod: its agent's report (parsed only after a change) and if that is an
-# attempt, restarts, if it is being deleted, name and UID, its progress, its place among spares, and
-# its completion index; of one that has succeeded, only what it completes.
+# attempt, restarts, if it is being deleted, name and UID, its progress, its place among spares, its
+# completion index, and if it waits for a slow API server; of one that has succeeded, only what it
+# completes.
 _LivePod: TypeAlias = tuple[
-    str | None, bool, int, bool, str, str, str | None, _Place | None, str | None
+    str | None, bool, int, bool, str, str, str | None, _Place | None, str | None, bool
 ]
 _Pod: TypeAlias = _LivePod | tuple[str]
 
@@ -133,7 +134,7 @@ class _Counts:
 
     __slots__ = (
         *("attempts", "completions", "digest", "doubles", "epochs", "first", "invalid"),
-        *("leaving", "progress", "restarts"),
+        *("leaving", "progress", "restarts", "slow"),
     )
 
     def __init__(self) -> None:
@@ -145,6 +146,7 @@ class _Counts:
         self.doubles = 0
         self.attempts = 0
         self.digest = 0
+        self.slow = 0
         self.progress: tuple[int, int] = (0, -1)
         self.invalid: dict[str, InvalidEpoch] = {}
 
@@ -153,12 +155,13 @@ class _Counts:
         if len(pod) == 1:
             _add(self.completions, pod[0], number)
             return
-        text, is_attempt, restarts, leaving, name, uid, progress, *_ = pod
+        text, is_attempt, restarts, leaving, name, uid, progress, _, _, slow = pod
         epoch = parse_report(text, is_attempt)
         if epoch > 0:
             self.add(epoch, number, name)
             self.leaving += number * leaving
             self.attempts += number * is_attempt
+            self.slow += number * slow
             self.digest ^= crc32(uid.encode()) & keys.INT32_MAX  # the same in and out
             if number > 0:
                 self.reach(epoch, parse_progress(progress))
@@ -177,6 +180,7 @@ class _Counts:
         self.doubles += sign * other.doubles
         self.attempts += sign * other.attempts
         self.digest ^= other.digest
+        self.slow += sign * other.slow
         self.note(other.invalid, sign)
         if sign > 0:
             self.reach(*other.progress)
@@ -690,6 +694,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _JobCounts, _Attempt]):
             counts.progress,
             0 if counts.reported is None else counts.reported.epoch,
             counts.digest,
+            counts.slow,
             Spares(
                 counts.parked,
                 counts.ready,
@@ -757,7 +762,9 @@ def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
         return None
     leaving = meta.deletion_timestamp is not None
     who = (meta.name, meta.uid, annotations.progress)
-    where = (_place_of(pod), annotations.completion_index)
+    # What was said of an earlier epoch is over.
+    slow = annotations.slow_patch is not None and annotations.slow_patch.split()[:1] == [text]
+    where = (_place_of(pod), annotations.completion_index, slow)
     return owner, (text, annotations.is_attempt, restarts, leaving, *who, *where)
 
 

@@ -242,12 +242,22 @@ def needs_plan(jobset: JobSet, pods: Histogram, notes: Observations, memory: Epo
         notes.remade or (notes.failures and notes.failures[0].epoch == status.synced_epoch)
     ):
         return True
-    if notes.invalid != memory.invalid:
+    if notes.invalid != memory.invalid or bool(pods.slow) is not _reports_slowness(jobset):
         return True
     lacking = has_missing_pods(jobset, pods)
     if lacking is not (memory.lacking_since is not None):
         return True
     return needs_decision(jobset, pods, memory.cause)
+
+
+def _reports_slowness(jobset: JobSet) -> bool:
+    """Return True if the condition says that workers wait for a slow API server."""
+    return any(
+        each.type == keys.BARRIER_STALLED_CONDITION
+        and each.status == "True"
+        and each.reason == keys.API_SERVER_SLOW_REASON
+        for each in jobset.status.conditions
+    )
 
 
 def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
@@ -711,7 +721,7 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now)
     """Plan for running workers without a decision: check for missing pods."""
     at, grace = now.monotonic, observed.missing_after_s
     if not has_missing_pods(jobset, observed.pods):
-        return _complete(jobset, memory, now)
+        return _complete(jobset, observed.pods, memory, now)
     if memory.lacking_since is None:
         memory = attrs.evolve(_at_rest(memory), lacking_since=at, look_at=at + grace)
     if at < memory.look_at:
@@ -756,8 +766,20 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now)
     return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait))
 
 
-def _complete(jobset: JobSet, memory: EpochState, now: Now) -> EpochPlan:
-    """Plan for a running group that is complete, or will be: nothing is stalled."""
+def _complete(jobset: JobSet, pods: Histogram, memory: EpochState, now: Now) -> EpochPlan:
+    """Plan for a running group that is complete, or will be: at most the API server is slow."""
+    if pods.slow:
+        # No number: each pod that is confirmed would cost a write to a server that is slow.
+        epoch = jobset.status.synced_epoch
+        message = (
+            f"workers of epoch {epoch} are not started yet, since the API server takes more than "
+            "5 s to patch a pod: a pod with a lost-node deadline starts its worker only after the "
+            "API server has confirmed that the pod exists; check the load of the API server"
+        )
+        told, change = _tell_stalled(
+            jobset, memory, epoch, now, reason=keys.API_SERVER_SLOW_REASON, message=message
+        )
+        return EpochPlan(memory=told, status=change)
     change = _not_stalled(jobset, keys.BARRIER_LIFTED_REASON, now)
     return EpochPlan(memory=_at_rest(memory), status=change)
 

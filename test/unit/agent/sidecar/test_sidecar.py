@@ -116,8 +116,12 @@ class ScriptedClient:
         return Page(items, "100", "")
 
     @property
-    def epochs(self) -> list[str]:
-        return [body["metadata"]["annotations"][EPOCH] for _, body in self.patches]
+    def annotations(self) -> list[dict[str, str | None]]:
+        return [body["metadata"]["annotations"] for _, body in self.patches]
+
+    @property
+    def epochs(self) -> list[str | None]:
+        return [each[EPOCH] for each in self.annotations]
 
 
 def jobset(
@@ -492,9 +496,29 @@ async def test_a_worker_starts_though_each_patch_of_its_pod_is_slow(
         assert rig.lifted
         await asyncio.sleep(600)
 
-    assert rig.client.epochs == ["1", "1"]
+    # The one that confirms says that the worker waits, and one more that it no longer does.
+    assert rig.client.epochs == ["1", "1", "1"]
+    notes = [each.get(keys.SLOW_PATCH_ANNOTATION, "none") for each in rig.client.annotations]
+    assert notes == ["none", f"1 {takes_s:.0f}", None]
     assert rig.log.fields("the API server is slow to patch the pod")["seconds"] == takes_s
     assert rig.log.events.count("confirming that the pod exists") == 1
+
+
+@pytest.mark.looptime
+async def test_worker_starts_when_a_policy_does_not_allow_to_report_a_slow_server(rig: Rig) -> None:
+    """The policy of an earlier release refuses the annotation: the pod is confirmed without it."""
+    rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
+    rig.client.patch_takes = 6.0
+    rig.client.patch_results = [None, ForbiddenError(403, "Forbidden", "no such annotation")]
+    async with rig.running():
+        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+        await asyncio.sleep(60)
+        await rig.sees(frame("MODIFIED", jobset(7, 1, 0)))
+        await asyncio.sleep(600)
+        assert rig.lifted
+
+    notes = [each.get(keys.SLOW_PATCH_ANNOTATION) for each in rig.client.annotations]
+    assert notes == [None, "1 6", None]
 
 
 @pytest.mark.looptime

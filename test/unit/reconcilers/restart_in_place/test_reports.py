@@ -22,6 +22,7 @@ from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger, Observatio
 from jobsetpy.reconcilers.restart_in_place.plan import (
     EpochState,
     ObservedEpochs,
+    needs_plan,
     plan_epochs,
 )
 from jobsetpy.reconcilers.restart_in_place.reports import (
@@ -81,6 +82,7 @@ def pod(
     cause=None,
     progress=None,
     first=None,
+    slow=None,
     conditions=(),
     phase="Running",
     **meta,
@@ -90,6 +92,7 @@ def pod(
     text = None if epoch is None else str(epoch)
     annotations = {keys.EPOCH_ANNOTATION: text, CAUSE: cause, PROGRESS: progress}
     annotations[keys.FIRST_PROGRESS_ANNOTATION] = first
+    annotations[keys.SLOW_PATCH_ANNOTATION] = slow
     metadata = {
         "name": name,
         "namespace": "ns",
@@ -420,6 +423,35 @@ def test_run_counts_as_one_without_progress_unless_a_pod_was_replaced(new, witho
 
     assert done.status.synced_epoch == 2
     assert done.status.in_place_restart.restarts_without_progress == without
+
+
+@pytest.mark.parametrize(("epoch", "waits"), [(1, True), (2, False)])
+def test_pod_waits_for_a_slow_server_only_at_the_epoch_that_it_says(epoch, waits):
+    """What was said of an earlier epoch needs no write to be over."""
+    book = ledger((None, pod("a", epoch, slow="1 6")))
+    assert book.histogram(GROUP).slow == waits
+    book.pod_changed(pod("a", epoch, slow="1 6"), pod("a", epoch), 6.0)
+
+    assert book.histogram(GROUP).slow == 0
+
+
+def test_condition_says_that_workers_wait_for_a_slow_server_until_none_does():
+    """By the pods alone, with one write for all of them; a new manager sees the same."""
+    of = jobset(1, 0, inPlaceRestart={"pods": 4})
+    slow, well = Histogram({1: 4}, slow=4), Histogram({1: 4})
+    assert needs_plan(of, slow, Observations(), EpochState())
+    told = stored(of, plan(of, {1: 4}, slow=4))
+    (found,) = [c for c in told.status.conditions if c.type == keys.BARRIER_STALLED_CONDITION]
+    assert (found.status, found.reason) == ("True", keys.API_SERVER_SLOW_REASON)
+    assert "lost-node deadline" in found.message
+    assert not needs_plan(told, Histogram({1: 4}, slow=1), Observations(), EpochState())
+    assert plan(told, {1: 4}, slow=1).status is None
+    assert needs_plan(told, well, Observations(), EpochState())
+    over = stored(told, plan(told, {1: 4}))
+    (found,) = [c for c in over.status.conditions if c.type == keys.BARRIER_STALLED_CONDITION]
+
+    assert found.status == "False"
+    assert not needs_plan(over, well, Observations(), EpochState())
 
 
 def test_another_manager_goes_on_counting():
