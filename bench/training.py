@@ -175,7 +175,7 @@ class Bench:
 
     @asynccontextmanager
     async def _running(self, framework: str, mode: str, pods: int) -> AsyncIterator[Training]:
-        name = f"{framework}-{mode}"
+        name = f"{framework}-{mode}".replace("_", "-")
         with tempfile.TemporaryDirectory(prefix="training-") as place:
             training = Training(Path(place), pods)
             document = manifest(name, framework, mode, pods, training.folder)
