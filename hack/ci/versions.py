@@ -73,7 +73,7 @@ REFUSED = (
     "test/integration/admission/test_old_release_real.py"
     "::test_a_sidecar_is_refused_where_its_rule_would_be_dropped"
 )
-TOLD_OF = f"{OF_RELEASES}::test_a_sidecar_that_no_kubelet_knows_is_told_of"
+TOLD_OF = f"{OF_RELEASES}::test_a_sidecar_that_no_kubelet_knows_is_reported"
 """Tests of what is said of sidecars where a release has no rule for them."""
 
 

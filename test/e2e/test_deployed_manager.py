@@ -207,7 +207,7 @@ async def test_restart_in_place_under_the_restricted_profile(node_client, raw, s
     assert "forbidden" not in log.lower()
 
 
-async def test_what_goes_on_without_the_manager(node_client, raw, strict):
+async def test_what_continues_without_the_manager(node_client, raw, strict):
     """No JobSet is made unseen; those that are there run on, and can be deleted."""
     jobsets = f"{GROUP}/namespaces/{strict}/jobsets"
     await raw.post(jobsets, sleepers("orphan", 1))

@@ -22,7 +22,7 @@ SCRIPT = "echo worker started; trap 'exit 143' TERM; trap 'exit 7' HUP; sleep 10
 ROUNDS = 2
 
 
-async def test_the_group_restarts_beside_the_failed_pod(node_cluster, node_client):
+async def test_the_group_restarts_next_to_the_failed_pod(node_cluster, node_client):
     """The epoch is deprecated before any agent is back, and each container restarts once.
 
     People are told the worker's own exit code, which the kubelet overwrites a moment later.

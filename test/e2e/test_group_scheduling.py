@@ -257,7 +257,7 @@ async def test_a_group_that_is_held_from_within(stage, node_cluster):
 
     pods = await stage.runs("within", *names)
     assert {"supervisor"} == {p["metadata"]["annotations"][keys.GROUP_HELD] for p in pods.values()}
-    await eventually(lambda: ["started"] * 3 == printed(), WATCHED_S)
+    await eventually(lambda: printed() == ["started"] * 3, WATCHED_S)
 
 
 async def test_pods_without_a_token_wait_for_the_mount(stage):

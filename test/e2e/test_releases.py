@@ -81,7 +81,7 @@ async def test_a_control_plane_moves_on_under_running_workers():
         await client.aclose()
 
 
-async def test_a_sidecar_that_no_kubelet_knows_is_told_of(node_client):
+async def test_a_sidecar_that_no_kubelet_knows_is_reported(node_client):
     """By a warning to whoever makes the JobSet, and by its condition while its pods wait."""
     await install_agents(node_client)
     warned = await create(node_client, "waits")

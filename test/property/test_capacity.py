@@ -89,7 +89,7 @@ events = st.lists(
 
 @settings(max_examples=100)
 @given(events, st.integers(1, 3))
-def test_the_account_is_what_counting_anew_gives(happened, wanted):
+def test_the_account_is_what_counting_again_gives(happened, wanted):
     """Whatever happens in which order."""
     capacity = Capacity()
     pods, reserved, rooms = {}, {}, {}

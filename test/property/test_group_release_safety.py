@@ -272,7 +272,7 @@ IN_THE_END = [("step", 0), ("collect", 0), ("step", 0)]
 @example(history=[*ADDED_LATE, *ALL, ("start_all",), *ALL, *IN_THE_END], grouped=False)
 @settings(max_examples=150)
 @given(history=st.lists(moves, max_size=60), grouped=st.booleans())
-def test_nobody_goes_on_too_early_and_everybody_in_the_end(history, grouped):
+def test_none_continues_too_early_and_all_in_the_end(history, grouped):
     """Safe at every view, and live once the views have caught up."""
     truth = Truth(grouped=grouped)
     view = View(truth)

@@ -149,7 +149,7 @@ def test_a_finished_jobset_has_no_running_job(data, steps):
     cluster.reconcile(limit=30)
     cluster.collect()
 
-    assert [] == [name for name in cluster.jobs if cluster.job(name).status.finished is None]
+    assert [name for name in cluster.jobs if cluster.job(name).status.finished is None] == []
 
 
 @settings(max_examples=150)

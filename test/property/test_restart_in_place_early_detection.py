@@ -379,5 +379,5 @@ def test_a_failure_is_seen_at_once(number, code):
     machine.manager_sees_pod(NAMES[number])
     machine.manager_decides()
 
-    assert (1, 1) == (machine.jobset.status.synced_epoch, machine.jobset.status.deprecated_epoch)
+    assert (machine.jobset.status.synced_epoch, machine.jobset.status.deprecated_epoch) == (1, 1)
     assert code == machine.manager.memory.cause.container.exit_code

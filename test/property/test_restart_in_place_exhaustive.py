@@ -153,7 +153,7 @@ def explore(mode, pods, faults, kinds, lag, budget=BUDGET, processes=1, first=""
 
 @pytest.mark.timeout(3600 if LARGE else 180)  # for what hangs: a slice takes seconds
 @pytest.mark.parametrize(("case", "first"), SLICES)
-def test_every_order_is_safe_and_can_go_on(case, first, record_property):
+def test_every_order_is_safe_and_can_continue(case, first, record_property):
     """No worker runs ahead, the status never goes back, and every state leads to a running group."""
     explorer = explore(*BOUNDS[case], first=first)
     explorer.check_liveness()

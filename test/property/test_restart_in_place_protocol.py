@@ -165,7 +165,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for uid in tuple(self.jobs):
             self.drop_job(uid)
 
-        assert 0 == len(self.ledger)
+        assert len(self.ledger) == 0
 
 
 TestLedger = LedgerMachine.TestCase
@@ -188,7 +188,7 @@ def test_a_pod_that_is_being_deleted_holds_the_next_epoch():
     """The group waits for the pod in its place, and nothing more is deprecated meanwhile."""
     assert decide_epochs(group(3, 1, 1), Histogram({2: 3}, leaving=1)).empty
     assert decide_epochs(group(3, 1, 0), Histogram({1: 3}, leaving=1)).empty
-    assert 2 == decide_epochs(group(3, 1, 1), Histogram({2: 3})).synced
+    assert decide_epochs(group(3, 1, 1), Histogram({2: 3})).synced == 2
 
 
 @given(

@@ -124,7 +124,7 @@ def _starts_pod_1(name):
     mode=st.sampled_from(["sidecar", "supervisor"]),
     max_restarts=st.integers(0, 2),
 )
-def test_strangers_end_nobody(seed, mode, max_restarts):
+def test_strangers_end_no_connection(seed, mode, max_restarts):
     """A group in which nobody but strangers crashed is never failed, nor does it restart."""
     world = World(mode, jobs=1, pods=3, max_restarts=max_restarts)
     play(world, seed, 150, 0.3, faults=World.harmless)

@@ -46,7 +46,7 @@ def test_each_seat_has_one_worker_and_every_state_leads_to_a_running_group(case,
     assert any(state.versions[-1].synced == 2 for state in explorer.states)
 
 
-def test_a_lost_spare_restarts_nobody():
+def test_a_lost_spare_restarts_none():
     """Whenever it is lost, returns or is deleted: no epoch is opened."""
     explorer = Explorer(1, ("lost", "delete", "takeover"), spares_only=True)
     explorer.run()

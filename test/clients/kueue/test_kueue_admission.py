@@ -77,7 +77,7 @@ async def test_a_jobset_that_waits_is_deleted(tenant):
     await tenant.until(gone, "Jobs and workload to go")
 
 
-async def test_a_jobset_that_is_resized_is_admitted_anew(tenant):
+async def test_a_jobset_that_is_resized_is_admitted_again(tenant):
     """Kueue suspends it, counts again, and it runs at its new size; too large a one waits."""
     flavor = await tenant.pool("pool")
     await tenant.queue((flavor, {"cpu": 4}))

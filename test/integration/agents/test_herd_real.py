@@ -39,7 +39,7 @@ async def herd(environ, names):
                 )
             )  # fmt: skip
         for process in processes:
-            assert b"ready\n" == await process.stdout.readline()
+            assert await process.stdout.readline() == b"ready\n"
         for process in processes:
             process.stdin.write(b"go\n")
         figures = []
@@ -83,8 +83,8 @@ async def test_a_thousand_agents_at_once(tmp_path, record_property):
         f"{sum(refused)} refused"
     )
     record_property("requests_mean", statistics.mean(requests))
-    assert JOBS * PODS == len(figures)
-    assert (1, 0) == (status.synced_epoch, status.deprecated_epoch)
+    assert len(figures) == JOBS * PODS
+    assert (status.synced_epoch, status.deprecated_epoch) == (1, 0)
     # Two requests do it where nothing is refused. How long the API server refuses depends on the
     # machine, so what is bounded is how often an agent asks again in that time.
     assert statistics.mean(requests) <= 3 + max(seconds) / 4

@@ -197,7 +197,7 @@ def test_refused(pods, token, patch, text):
         (None, None),
     ],
 )
-def test_what_is_told_of_the_worker(pods, token, cause, progress):
+def test_report_of_the_worker(pods, token, cause, progress):
     """How it ended, and how far it came, go with the epoch in one patch."""
     told = {EPOCH: "1", CAUSE: cause, PROGRESS: progress, FIRST: progress and "41 3.250"}
     answer = pods.patch("own", annotations(**told), token=token, dryRun="All")

@@ -42,7 +42,7 @@ async def test_two_groups_that_do_not_fit_together(gangs, check):
         assert max(rig.binds.counts("c", "d")) < SIZE
 
 
-async def test_ten_groups_beside_regular_pods(gangs):
+async def test_ten_groups_next_to_regular_pods(gangs):
     """As room gets free all get on, each as a whole, one after the other; regular pods pass."""
     groups = [f"g{at}" for at in range(10)]
     async with gangs() as rig:

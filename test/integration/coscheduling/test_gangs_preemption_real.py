@@ -48,7 +48,7 @@ async def test_room_that_is_only_reserved_is_taken_without_deleting(gangs):
 
 
 @pytest.mark.parametrize("gated", [True, False], ids=["behind gates", "lifted by somebody else"])
-async def test_a_gang_that_cannot_fit_evicts_nobody(gangs, gated):
+async def test_a_gang_that_cannot_fit_evicts_no_pod(gangs, gated):
     """Not even pods of lower priority; one that does fit takes their room."""
     async with gangs() as rig:
         await rig.priority(HIGH, 1000)

@@ -69,7 +69,7 @@ async def test_what_is_made_for_a_group(place, account_client):
         await account_client.list_page(ConfigMap, place.namespace)
 
 
-async def test_the_group_goes_on_when_its_last_pod_has_started(place, manager):
+async def test_the_group_continues_when_its_last_pod_has_started(place, manager):
     """By one write, however many pods; the condition tells."""
     await place.create(replicated_job("w", 2, 3), replicated_job("x"))
     names = [f"w-{job}-{pod}" for job in range(2) for pod in range(3)]

@@ -114,7 +114,7 @@ async def test_status_is_drawn_through_a_restart(cluster, client, namespace, tmp
             terminal.close()
         await client.delete(JobSet, namespace, "seen")
     text = terminal.seen.decode()
-    assert (130, True, False) == (code, LEAVES in text, "Traceback" in text)
+    assert (code, LEAVES in text, "Traceback" in text) == (130, True, False)
 
 
 async def test_the_doctor_has_an_answer_to_everything(cluster, namespace, client):
@@ -126,8 +126,8 @@ async def test_the_doctor_has_an_answer_to_everything(cluster, namespace, client
     verdicts = {name: each["verdict"] for name, each in found.items()}
     assert (b"", int("error" in verdicts.values())) == (err, doctor.returncode)
     assert "ok" == verdicts["API server"] == verdicts["definition"]
-    assert "ok" == verdicts[f"your rights in {namespace}"]
-    assert "warning" == verdicts["agents' account"]
-    assert "warning" == verdicts["kubelets"]
+    assert verdicts[f"your rights in {namespace}"] == "ok"
+    assert verdicts["agents' account"] == "warning"
+    assert verdicts["kubelets"] == "warning"
     wrong = [each for each in found.values() if each["verdict"] in {"warning", "error"}]
-    assert [] == [each for each in wrong if not each["fix"]]
+    assert [each for each in wrong if not each["fix"]] == []

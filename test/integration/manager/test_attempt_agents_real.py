@@ -93,15 +93,15 @@ async def test_an_upgrade_ends_no_worker(cluster, client, namespace, tmp_path):
 
         await patience.eventually(taken_over, 20, poll_s=0.05)
         await group.until_all_run(2)
-        assert [] == group.restarted
+        assert group.restarted == []
 
         group.restart(next(iter(pods)))
         await group.until_all_run(3)
         assert sorted(pods) == sorted(group.restarted)
         assert pods == await group.pods()
         status = (await group.jobset()).status
-        assert (4, 3) == (status.synced_epoch, status.deprecated_epoch)
-        assert 3 == status.in_place_restart.restarts
+        assert (status.synced_epoch, status.deprecated_epoch) == (4, 3)
+        assert status.in_place_restart.restarts == 3
         assert not status.terminal_state
     finally:
         await manager.stop()

@@ -155,27 +155,27 @@ async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
         await one.epochs(1, 1)
         assert time.monotonic() - began < patience.scaled(2.0)
         status, reason, message = (await conditions(one))["RestartingInPlace"]
-        assert ("True", keys.CONTAINER_FAILED_REASON) == (status, reason)
+        assert (status, reason) == ("True", keys.CONTAINER_FAILED_REASON)
         assert f"pod {names[0]!r}, container 'worker' exited with 7 (Error)" in message
         for name in names:
             await one.show(name, ended(137), restarts=1)
         await one.come(names, 2)
         assert (await conditions(one))["RestartingInPlace"][0] == "False"
-        assert (0, 4) == await one.uncounted()
+        assert await one.uncounted() == (0, 4)
 
         # A pod is deleted: the others do not wait for its replacement.
         await client.delete(Pod, namespace, names[1])
         await one.epochs(2, 2)
         assert (await conditions(one))["RestartingInPlace"][1] == keys.POD_DELETED_REASON
         await one.come(await one.pods(4), 3)
-        assert (0, 4) == await one.uncounted()
+        assert await one.uncounted() == (0, 4)
 
         # Suspended and resumed.
         await one.change(suspend=True)
         await one.pods(0)
         await one.change(suspend=False)
         await one.come(await one.pods(4), 4)
-        assert (1, 4) == await one.uncounted()
+        assert await one.uncounted() == (1, 4)
 
         # Grown, and shrunk again.
         for pods, epoch, expected in ((3, 5, (2, 6)), (2, 5, (2, 4))):
@@ -205,7 +205,7 @@ async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
 
         await patience.eventually(recreated, 10, poll_s=0.1)
         await one.come(await one.pods(4), 6)
-        assert (3, 4) == await one.uncounted()
+        assert await one.uncounted() == (3, 4)
 
         # Two restarts in place and one of all Jobs: the budget is spent.
         assert "Failed" not in await conditions(one)
@@ -241,7 +241,7 @@ async def test_a_failover_in_the_middle_of_a_restart(cluster, client, namespace,
         for name in names:
             await one.show(name, RUNNING, restarts=2)
 
-        assert (0, 4) == await one.uncounted()
+        assert await one.uncounted() == (0, 4)
         assert (await conditions(one))["RestartingInPlace"][0] == "False"
         text = manager.log.read_text()
         # It says so after the answer to its write, which may be lost, or may come after it was killed.
@@ -264,7 +264,7 @@ async def test_a_failover_in_the_middle_of_a_restart(cluster, client, namespace,
         assert (await conditions(one))["BarrierStalled"][0] == "False"
 
 
-async def test_a_wait_goes_on_under_the_next_manager(cluster, client, namespace, tmp_path):
+async def test_a_wait_continues_under_the_next_manager(cluster, client, namespace, tmp_path):
     """The second restart in quick succession waits, says so, and lifts when it is time."""
     async with group(cluster, client, namespace, tmp_path, backoff="4s") as (one, manager):
         names = await one.pods(4)

@@ -80,7 +80,7 @@ async def test_the_cases_of_the_kep(group):
 
     # All pods just became in sync: update syncedEpoch.
     await group.report(1, *group.pods)
-    assert [(0, 0), (1, 0)] == await group.status(1, 0)
+    assert await group.status(1, 0) == [(0, 0), (1, 0)]
 
     # All pods in sync: do not update the status, whatever else changes of them.
     for pod in group.pods:
@@ -89,7 +89,7 @@ async def test_the_cases_of_the_kep(group):
 
     # All pods were in sync but one restarted into a new epoch: update deprecatedEpoch.
     await group.report(2, first)
-    assert [(0, 0), (1, 0), (1, 1)] == await group.status(1, 1)
+    assert await group.status(1, 1) == [(0, 0), (1, 0), (1, 1)]
 
     # A second pod restarted into the new epoch but not all yet: do not update the status.
     await group.report(2, second)
@@ -97,4 +97,4 @@ async def test_the_cases_of_the_kep(group):
 
     # The last one comes: in sync again.
     await group.report(2, others[-1])
-    assert [(0, 0), (1, 0), (1, 1), (2, 1)] == await group.status(2, 1)
+    assert await group.status(2, 1) == [(0, 0), (1, 0), (1, 1), (2, 1)]

@@ -127,7 +127,7 @@ async def test_rank_is_kept_when_its_pod_leaves_and_ends_between_two_leaders(
             await second.stop()
 
 
-async def test_job_is_recreated_when_it_has_counted_a_pod_that_was_told_to_leave(
+async def test_job_is_recreated_when_it_has_counted_a_pod_that_was_asked_to_leave(
     cluster, client, namespace, tmp_path
 ):
     """A manager that was too slow to prevent that sees it, and no rank is lost."""

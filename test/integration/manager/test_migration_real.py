@@ -271,7 +271,7 @@ PHASES = (
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
-async def test_a_jobset_goes_on_when_it_is_taken_over_and_handed_back(life, phase):
+async def test_a_jobset_continues_when_it_is_taken_over_and_handed_back(life, phase):
     """No Job that may stay is replaced, no restart is counted twice, in both directions."""
     wanted, restarts = await phase(life)
     before = await life.jobs()

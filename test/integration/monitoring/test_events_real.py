@@ -83,7 +83,7 @@ async def test_repeats_raise_a_count_and_floods_are_cut(client, namespace):
     assert len(await stored(client, namespace)) == 26
 
 
-async def test_a_slow_api_server_holds_nobody_up(client, namespace):
+async def test_a_slow_api_server_delays_no_other(client, namespace):
     """Recording returns at once; what came meanwhile is one object with its count."""
     jobset = await made(client, namespace, "slow")
     slow = Slow(client)

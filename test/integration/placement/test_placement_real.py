@@ -65,7 +65,7 @@ async def _is(awaitable, value) -> bool:
     return await awaitable == value
 
 
-async def test_a_restart_places_anew(place):
+async def test_a_restart_places_again(place):
     """All Jobs of a JobSet that restarts are alone again, and no creation is refused."""
     refused = await place.site.rejections()
     await place.racks(*"abc")

@@ -53,7 +53,7 @@ async def test_pods_of_groups_are_gated(marks, gates):
     assert json_patch(asked.object, answer.patch)["spec"].get("schedulingGates") == gates
 
 
-async def test_the_barrier_of_group_scheduling_comes_beside_the_gate():
+async def test_the_barrier_of_group_scheduling_comes_next_to_the_gate():
     """Pods may be of both kinds of group."""
     asked = request(
         {NAME: "g", MIN: "2", keys.JOBSET_NAME: "js"},

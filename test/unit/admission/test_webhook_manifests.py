@@ -81,7 +81,7 @@ def test_names_are_the_defaults():
 
 
 @pytest.mark.parametrize(("folder", "served"), [("default", True), ("without-webhooks", False)])
-def test_the_installation_serves_them_unless_told_otherwise(folder, served):
+def test_the_installation_serves_them_unless_configured_otherwise(folder, served):
     """With the webhooks, the manager serves them and everything they need is there."""
     built = {f"{item['kind']}/{item['metadata']['name']}": item for item in render(CONFIG / folder)}
     deployment = built["Deployment/jobset-controller-manager"]

@@ -82,7 +82,7 @@ def test_backoff_grows_resets_and_obeys_the_server():
     told = backoff.next(retry_after=7)
     backoff.reset()
 
-    assert [1, 2, 4, 5] == grown
+    assert grown == [1, 2, 4, 5]
     assert told == 12
     assert backoff.next() == 1
 

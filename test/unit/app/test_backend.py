@@ -126,7 +126,7 @@ async def test_the_backend_is_what_the_cluster_has(kinds, wanted, chosen):
     assert ("does not serve it" in backend.not_served) == (chosen != wanted)
 
 
-async def test_a_refused_question_is_told():
+async def test_a_refused_question_is_reported():
     """A manager without the right to ask labels pods, and says what was answered."""
     world = World()
     world.faults.status(403)

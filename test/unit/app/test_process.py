@@ -30,7 +30,7 @@ def configured(tmp_path, text, *flags):
     return with_lease_of_shard(with_lease_named_after(options.target, configuration, made))
 
 
-def test_nobody_is_elected_unless_asked(tmp_path):
+def test_none_is_elected_unless_asked(tmp_path):
     """A controller that is tried out works at once."""
     assert configured(tmp_path, "").leader_election is None
 

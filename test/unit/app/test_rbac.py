@@ -146,7 +146,7 @@ def test_rules_are_read_out_of_the_code(printed, body, expected):
         "kinds = (rt.Job, rt.Pod)\n    for cls in PAIR:\n        manager.informer(cls)",
     ],
 )
-def test_classes_of_a_table_are_told_when_a_loop_goes_through_it(printed, setup):
+def test_classes_of_a_table_are_reported_when_a_loop_goes_through_it(printed, setup):
     """Each class of the table is listed and watched, next to other informers of the function."""
     setup = f"""
 PAIR = (rt.Job, rt.Pod)
@@ -167,7 +167,7 @@ def test_every_method_of_the_client_is_known():
     assert public - own <= set(METHODS)
 
 
-def test_a_class_that_cannot_be_told_is_named(printed):
+def test_a_class_that_cannot_be_inferred_is_named(printed):
     """Nothing is left out in silence: the message says where, and what helps."""
     told = printed("await rt.patch_status(self.client, anything(), Status())")
     assert "of which kind is 'anything()'? Annotate it" in told

@@ -178,7 +178,7 @@ async def restarting(cluster, *managers):
     assert not [each for each in cluster.world.requests.writes if each.resource == "jobs"]
 
 
-async def test_a_restart_goes_on_where_a_manager_is_killed():
+async def test_a_restart_continues_where_a_manager_is_killed():
     """A standby fills its caches and ends the restart, while the other shard goes on by itself."""
     cluster = Cluster()
     for name in NAMES:

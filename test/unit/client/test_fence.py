@@ -135,7 +135,7 @@ async def test_a_request_that_carries_a_closed_fence_is_refused_by_every_transpo
         assert server.requests.count() == 0
 
 
-async def test_an_unpooled_client_waits_for_nobody():
+async def test_an_unpooled_client_waits_for_none():
     """With all connections hanging and the limit used up, it is answered at once."""
     async with FakeApiServer() as server:
         server.create("pods", make_pod("p").build())

@@ -86,7 +86,7 @@ async def deliver_late(make_transport, size: int) -> tuple[str, bool, bool]:
         return error, stored, again.metadata.name == "late"
 
 
-async def test_what_nobody_confirms_is_discarded_by_the_kernel():
+async def test_unconfirmed_data_is_discarded_by_the_kernel():
     """Also in a process that is stopped: the time is the one for which nobody else writes."""
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with server:

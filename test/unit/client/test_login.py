@@ -272,7 +272,7 @@ async def test_a_service_account(http_server, certificates, tmp_path):
         await client.aclose()
 
 
-async def test_a_failing_login_is_told(http_server, tmp_path):
+async def test_a_failing_login_is_reported(http_server, tmp_path):
     """A plugin that fails stops the start; later, the token in hand is used until it is refused."""
     script = tmp_path / "plugin.sh"
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script)}}

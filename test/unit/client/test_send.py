@@ -125,7 +125,7 @@ async def test_the_backoff_grows(scripted, looptime):
     assert [round(wait, 3) for wait in waits] == [0.1, 0.2, 0.4, 0.8, 1.6]
 
 
-def test_told_retries_are_bounded_too():
+def test_reported_retries_are_bounded_too():
     """A server that says "later" for ever is believed so often and no more."""
     retry = Retry(Safety.READ, rand=lambda: 0.0)
     waits = [retry.wait_after(error(429, 1.0), 1e9) for _ in range(MAX_RETRY_AFTER_RETRIES + 1)]
@@ -163,7 +163,7 @@ async def test_the_clients_default_deadline_is_used(scripted, looptime):
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_refused_credentials_are_read_anew_once(call, scripted, looptime):
+async def test_refused_credentials_are_read_again_once(call, scripted, looptime):
     """A rotated token costs one more round trip, for writes as well."""
     transport = scripted(failed(401), OK)
     await CALLS[call](Client(transport))

@@ -142,7 +142,7 @@ async def test_old_idle_connections_are_not_used(http_server, monkeypatch):
     assert http_server.connections == 2
 
 
-async def test_an_answer_that_nobody_asked_for_spoils_the_connection(http_server):
+async def test_an_answer_that_was_not_requested_spoils_the_connection(http_server):
     """Bytes on an idle connection (a 408 of a load balancer) are never taken for an answer."""
     go = asyncio.Event()
 

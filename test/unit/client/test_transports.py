@@ -325,7 +325,7 @@ async def test_cancellation_closes_the_connection(http_server, transport_to):
         await transport.aclose()
 
 
-async def test_nobody_listens(transport_to):
+async def test_none_listens(transport_to):
     """A refused connection is known not to have carried anything."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

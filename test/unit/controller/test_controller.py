@@ -203,8 +203,8 @@ class TestOutcomes:
 
         assert len(script.calls) == 3
         assert subject.queue.num_requeues(request("a")) == 0
-        assert ["warning"] == [
-            line["log_level"] for line in logs if line.get("outcome") == "terminal"
+        assert [line["log_level"] for line in logs if line.get("outcome") == "terminal"] == [
+            "warning"
         ]
         assert sample("controller_runtime_terminal_reconcile_errors_total", "terminal") == 1
 

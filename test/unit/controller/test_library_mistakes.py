@@ -90,7 +90,7 @@ def test_requeue_after_needs_a_delay():
         Result.requeue_after(None)
 
 
-async def test_a_reconcile_comes_again_after_so_many_seconds():
+async def test_a_reconcile_comes_again_after_some_seconds():
     """A number reaches the queue as seconds."""
     reconciler = Done(lambda: Result.requeue_after(5))
     await run(Controller(name="seconds", reconciler=reconciler, watches=[]), seconds=4)

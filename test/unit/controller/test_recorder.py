@@ -211,7 +211,7 @@ class TestEvents:
             await asyncio.sleep(1)
 
         notes = [event["note"] for event in client.events.values()]
-        assert ["restart 1", "restart 2", "restart 3"] == sorted(notes)
+        assert sorted(notes) == ["restart 1", "restart 2", "restart 3"]
 
     async def test_occasions_leave_room_for_other_events(self):
         """Too many of them are repeats of each other; none is lost, nor is another Event."""
@@ -225,7 +225,7 @@ class TestEvents:
         told = list(client.events.values())
         assert "at the end" in {event["note"] for event in told}
         counts = [event.get("series", {}).get("count", 1) for event in told]
-        assert 101 == sum(counts)
+        assert sum(counts) == 101
         assert len(told) <= 25
 
     async def test_series_ends_after_silence(self):

@@ -205,7 +205,7 @@ async def test_one_connection_holds_many_binds(site):
         await eventually(lambda: extender.held == 0, 30.0)
 
 
-async def test_what_is_held_goes_on_while_certificates_change(site):
+async def test_what_is_held_continues_while_certificates_change(site):
     """The connection gets no new requests, and ends with the last answer."""
     async with (
         holding(site) as (extender, server),
@@ -306,7 +306,7 @@ async def test_files_that_cannot_be_used_change_nothing(site):
         assert list(keeper.problems()) == []
 
 
-async def test_a_file_without_authorities_lets_nobody_in(site):
+async def test_a_file_without_authorities_admits_no_client(site):
     """It is refused as a whole: a server without authorities would not ask for certificates."""
     site.trust()
     material = await files(site.folder).current()
@@ -315,7 +315,7 @@ async def test_a_file_without_authorities_lets_nobody_in(site):
         POLICY.new_context(material)
 
 
-async def test_a_certificate_that_has_ended_is_told(site):
+async def test_a_certificate_that_has_ended_is_reported(site):
     """By readiness: no scheduler would accept it."""
     clock = ManualClock(site.now)
 

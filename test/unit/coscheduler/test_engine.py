@@ -219,7 +219,7 @@ async def test_the_schedulers_message_is_marked_so_that_it_is_written_again():
         assert engine.held <= 1
 
 
-async def test_a_refused_bind_is_told_and_tried_again():
+async def test_a_refused_bind_is_reported_and_tried_again():
     """The API server says no to one of the group."""
     rig = Rig()
     async with rig.engine():
@@ -440,7 +440,7 @@ class Hears:
         self.told.append(-obj)
 
 
-async def test_what_is_there_at_the_beginning_is_told_some_at_a_time():
+async def test_what_is_there_at_the_beginning_is_reported_some_at_a_time():
     """Others have their turn in between, and what comes meanwhile waits behind it."""
     backlog, hears, counts = Backlog(), Hears(), []
     handler = backlog.before(hears)

@@ -189,7 +189,7 @@ def test_long_headers_end_the_connection():
         pair.exchange()
 
 
-def test_a_client_that_is_to_connect_anew():
+def test_a_client_that_is_to_connect_again():
     """What is open goes on; what was sent meanwhile is turned away, and may be sent elsewhere."""
     pair = Pair()
     held, _ = pair.ask("/bind", b"{}")

@@ -85,7 +85,7 @@ async def test_lease_is_renewed_when_nothing_changes():
         assert len(world.requests.matching("patch", "leases")) < 20
 
 
-async def test_that_a_group_waits_is_told_at_once():
+async def test_that_a_group_waits_is_reported_immediately():
     """And that none does any more."""
     world = new_world(4)
     async with leading(world):
@@ -98,7 +98,7 @@ async def test_that_a_group_waits_is_told_at_once():
         assert told(world).empty
 
 
-async def test_the_next_leader_goes_on():
+async def test_the_next_leader_continues():
     """With what it sees; a Lease that is taken away while one leads is not made anew by it."""
     world = new_world(4)
     async with leading(world):

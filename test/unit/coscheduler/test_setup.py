@@ -196,7 +196,7 @@ def metric(name, **labels):
 
 
 @pytest.mark.looptime
-async def test_what_is_told_of_a_group():
+async def test_report_of_a_group():
     """A log line and a count for each decision; an event that is about the JobSet if there is one."""
     world = new_world()
     labels = {keys.JOBSET_NAME: "train", keys.JOBSET_UID: "u-1", keys.POD_GROUP_NAME: "j",
@@ -243,7 +243,7 @@ async def test_what_is_told_of_a_group():
 
 
 @pytest.mark.looptime
-async def test_groups_that_cannot_be_right_are_told_of():
+async def test_groups_that_cannot_be_right_are_reported():
     """Too few pods for a while, once; and pods that do not agree, when they are lifted."""
     world = new_world()
     make_group(world, "few", 3, gated=True, members=2)
@@ -274,7 +274,7 @@ async def test_groups_that_cannot_be_right_are_told_of():
 
 
 @pytest.mark.looptime
-async def test_groups_that_wait_for_room_are_told_of():
+async def test_groups_that_wait_for_room_are_reported():
     """Once, after a while: an autoscaler sees none of them. Others are tried for its sake."""
     world = new_world()
     world.delete("nodes", "n")

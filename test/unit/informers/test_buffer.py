@@ -83,7 +83,7 @@ def test_coalescing(put, got):
     assert got == drain(buffer)
 
 
-def test_list_that_began_anew_is_announced_again():
+def test_list_that_began_again_is_announced_again():
     """A reader in the middle of a list is told when it begins anew."""
     buffer = CoalescingBuffer()
     buffer.put([ListStarted(), Listed(A1), Listed(B1)])
@@ -106,7 +106,7 @@ async def test_iterating_waits_for_events():
     async with supervise() as tasks:
         tasks.start(read(), name="read")
         await asyncio.sleep(0)
-        assert [] == seen
+        assert seen == []
         buffer.put([Applied(A1), Applied(B1)])
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -34,7 +34,7 @@ def test_one_informer_for_a_scope(server):
     assert cache.informer(Pod, namespace="x") is not first
     assert cache.informer(Pod, label_selector="a=b") is not first
     assert cache.informer(Pod, field_selector="a=b") is not first
-    assert 4 == len(cache)
+    assert len(cache) == 4
 
 
 def test_transforms_must_agree(server):
@@ -56,15 +56,15 @@ async def test_informers_live_as_long_as_the_block(server):
     server.put("a")
     async with cache.running():
         assert not cache.has_synced
-        assert ["Pod"] == cache.healthy()
+        assert cache.healthy() == ["Pod"]
         await cache.wait_for_sync()
         assert cache.has_synced
         await asyncio.sleep(1)
-        assert [] == cache.healthy()
-        assert ["Pod"] == cache.healthy(now=asyncio.get_running_loop().time() + 100)
-        assert 1 == len(store.list())
+        assert cache.healthy() == []
+        assert cache.healthy(now=asyncio.get_running_loop().time() + 100) == ["Pod"]
+        assert len(store.list()) == 1
 
-    assert [] == server.open_streams
+    assert server.open_streams == []
 
 
 @pytest.mark.looptime

@@ -119,7 +119,7 @@ async def test_faults_of_all_kinds(world, informer):
             disturb(world, 1 + number)
             await asyncio.sleep(5)
             check(world, informer)
-        assert 1 == informer.log.lists
+        assert informer.log.lists == 1
 
         faults.status(503, verb="watch", count=2)
         faults.end_watches()
@@ -128,7 +128,7 @@ async def test_faults_of_all_kinds(world, informer):
         await asyncio.sleep(10)
         check(world, informer)
 
-        assert 2 == informer.log.lists
+        assert informer.log.lists == 2
         assert informer.healthy()
 
 
@@ -148,7 +148,7 @@ async def test_silence_is_noticed_and_costs_no_list(world, informer):
         await asyncio.sleep(1)
         check(world, informer)
 
-    assert 1 == informer.log.lists
+    assert informer.log.lists == 1
     assert informer.log.ends.count("silence") <= 3
 
 
@@ -164,7 +164,7 @@ async def test_expiry_while_silent(world, informer):
         await asyncio.sleep(46)
         check(world, informer)
 
-    assert 2 == informer.log.lists
+    assert informer.log.lists == 2
 
 
 @pytest.mark.looptime
@@ -178,4 +178,4 @@ async def test_server_without_bookmarks(world, informer):
         await asyncio.sleep(1)
         check(world, informer)
 
-    assert 1 == informer.log.lists
+    assert informer.log.lists == 1

@@ -92,7 +92,7 @@ def test_whose_an_object_is(cls, body, name):
     assert jobset_name_of(cls)(decoded(cls, body).metadata) == name
 
 
-def test_what_is_nobodys_is_in_every_share():
+def test_what_is_unowned_is_in_every_share():
     """It must not be lost."""
     shards = [KeyedShard(Assignment(3, index), lambda _: "") for index in range(3)]
     metadata = decoded(ConfigMap, {"metadata": {"name": "x"}}).metadata

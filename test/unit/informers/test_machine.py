@@ -171,7 +171,7 @@ class TestLists:
         made.on_waited()
 
         assert RequestPage("more", 500) == made.command
-        assert [0.05] == log.failures
+        assert log.failures == [0.05]
 
     def test_retry_after_is_obeyed(self):
         """A server that names its own waiting time is not asked sooner."""
@@ -204,10 +204,10 @@ class TestLists:
         made.on_page([], "1", "more")
         made.on_error(ConnectFailedError("no"), 0.0)
 
-        assert [0.05, 0.1, 0.2, 0.05] == log.failures
+        assert log.failures == [0.05, 0.1, 0.2, 0.05]
 
     @pytest.mark.parametrize("fault", [ExpiredError(410), InvalidError(400)])
-    def test_expired_token_begins_anew(self, fault):
+    def test_expired_token_begins_again(self, fault):
         """A continue token that is no longer good makes a new list, at once the first time."""
         made, log = machine()
         made.on_page([thing("a", 1)], "10", "more")
@@ -216,7 +216,7 @@ class TestLists:
 
         assert RequestPage("", 500) == made.command
         assert [ListStarted(), ListCompleted("20")] == made.on_page([], "20", "")
-        assert ["the continue token expired"] == log.relists
+        assert log.relists == ["the continue token expired"]
 
     def test_token_that_keeps_expiring_ends_in_one_piece(self):
         """If tokens expire twice in a row, the list is asked for without pages."""
@@ -277,7 +277,7 @@ class TestEvents:
         )
 
         assert [Deleted(thing("a", 12))] == events
-        assert ["ADDED", "BOOKMARK"] == log.stale
+        assert log.stale == ["ADDED", "BOOKMARK"]
         assert made.resource_version == "12"
 
     def test_opaque_versions_are_taken_as_they_come(self):
@@ -298,7 +298,7 @@ class TestEvents:
         events = made.on_frames([frame("MODIFIED", bad)] * 2 + [added("b", 13)], 1.0)
 
         assert [Applied(thing("b", 13))] == events
-        assert [("ns", "a")] == log.bad
+        assert log.bad == [("ns", "a")]
         assert made.resource_version == "13"
 
     def test_reports_are_bounded(self, monkeypatch):
@@ -309,7 +309,7 @@ class TestEvents:
             bad = {"metadata": {"name": name}, "size": "big"}
             made.on_frames([frame("ADDED", bad)], 1.0)
 
-        assert ["a", "b", "c", "a"] == [name for _, name in log.bad]
+        assert [name for _, name in log.bad] == ["a", "b", "c", "a"]
 
     def test_undecodable_deletion_keeps_the_identity(self):
         """A deletion is never missed: the object is made of its identity alone."""
@@ -328,8 +328,8 @@ class TestEvents:
         made, log = reading(cls=Strict)
         bad = {"metadata": {"name": "a", "resourceVersion": "12"}}
 
-        assert [] == made.on_frames([frame("DELETED", bad)], 1.0)
-        assert [("", "a")] == log.bad
+        assert made.on_frames([frame("DELETED", bad)], 1.0) == []
+        assert log.bad == [("", "a")]
 
     @pytest.mark.parametrize(
         "line",
@@ -347,7 +347,7 @@ class TestEvents:
         """Lines that mean nothing change nothing."""
         made, _ = reading()
 
-        assert [] == made.on_frames([line], 1.0)
+        assert made.on_frames([line], 1.0) == []
         assert made.resource_version == "10"
         assert isinstance(made.command, ReadFrames)
 
@@ -361,7 +361,7 @@ class TestEnds:
         made.on_eof(300.0)
 
         assert OpenWatch("11", 450) == made.command
-        assert ["eof"] == log.ends
+        assert log.ends == ["eof"]
 
     def test_first_quick_end_is_free_too(self):
         """Even a stream that ended at once is resumed at once, the first time."""
@@ -383,7 +383,7 @@ class TestEnds:
                 made.on_waited()
             assert isinstance(made.command, OpenWatch)
 
-        assert [0.05, 0.1, 0.2, 0.4] == waits
+        assert waits == [0.05, 0.1, 0.2, 0.4]
 
     def test_long_life_ends_the_row(self):
         """A stream that lived makes the next end free again."""
@@ -423,8 +423,8 @@ class TestEnds:
         made.on_waited()
 
         assert OpenWatch("10", 450) == made.command
-        assert ["broken"] == log.ends
-        assert [] == log.relists
+        assert log.ends == ["broken"]
+        assert log.relists == []
 
     @pytest.mark.parametrize("code", [429, 500, 503, 504])
     def test_error_event_resumes(self, code):
@@ -437,7 +437,7 @@ class TestEnds:
 
         assert [Applied(thing("a", 11))] == events
         assert OpenWatch("11", 450) == made.command
-        assert ["error"] == log.ends
+        assert log.ends == ["error"]
 
     def test_error_event_that_is_no_status(self):
         """Even an ERROR event without a Status ends the stream."""
@@ -457,7 +457,7 @@ class TestExpiry:
 
         assert RequestPage("", 500) == made.command
         assert not made.listed
-        assert ["expired"] == log.ends
+        assert log.ends == ["expired"]
 
     def test_status_410_lists_again(self):
         """A watch that is refused with 410 makes a new list, which may go back in versions."""
@@ -504,7 +504,7 @@ class TestExpiry:
         made.on_waited()
 
         assert RequestPage("", 500) == made.command
-        assert ["the server refuses the watch"] == log.relists
+        assert log.relists == ["the server refuses the watch"]
 
     @pytest.mark.parametrize("fault", [DecodeError("x", "", ""), RetryableApiError(500)])
     def test_version_that_keeps_failing_is_given_up(self, fault):
@@ -528,7 +528,7 @@ class TestExpiry:
             made.on_waited()
 
         assert isinstance(made.command, OpenWatch)
-        assert [] == log.relists
+        assert log.relists == []
 
 
 class TestSilence:
@@ -547,8 +547,8 @@ class TestSilence:
 
         assert isinstance(made.command, OpenWatch)
         assert made.command.resource_version == "10"
-        assert ["silence"] == log.ends
-        assert [] == log.relists
+        assert log.ends == ["silence"]
+        assert log.relists == []
 
     def test_watch_after_silence_probes(self):
         """After silence the server is asked to end the watch before the idle deadline."""
@@ -639,7 +639,7 @@ class TestStreamingLists:
 
         assert RequestPage("", 500) == made.command
 
-    def test_broken_streaming_list_begins_anew(self):
+    def test_broken_streaming_list_begins_again(self):
         """A streaming list that breaks is tried again, and in the end replaced by pages."""
         made, _ = machine(streaming=True)
         for _ in range(STREAMING_TRIES - 1):
@@ -688,4 +688,4 @@ def test_api_errors_without_class_are_patient():
     made.on_waited()
 
     assert isinstance(made.command, OpenWatch)
-    assert [] == log.relists
+    assert log.relists == []

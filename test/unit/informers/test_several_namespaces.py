@@ -96,7 +96,7 @@ async def test_a_new_list_of_one_leaves_the_others(world, informer):
 
 
 @pytest.mark.looptime
-async def test_nobody_hears_of_one_before_all_are_listed(world, informer):
+async def test_none_hears_of_one_before_all_are_listed(world, informer):
     """The store is synced, and handlers are told, when the last namespace is there."""
     refused = world.faults.status(403, verb="list", namespace="b")
     async with supervise() as tasks:

@@ -152,7 +152,7 @@ class TestMachine:
         unreadable = [each for each in events if isinstance(each, Unreadable)]
         assert [each.uid for each in unreadable] == [mine[0].metadata.uid]
 
-    def test_watch_leaves_out_other_shards_but_goes_on(self):
+    def test_watch_leaves_out_other_shards_but_continues(self):
         """Changes and deletions of others' objects are dropped; their version counts as seen."""
         machine = self.machine()
         machine.on_page([], "10", "")

@@ -36,7 +36,7 @@ def test_mutators_are_synchronous():
     """No writer method is a coroutine function: each change is whole before anyone else runs."""
     methods = inspect.getmembers(StoreWriter, inspect.isfunction)
 
-    assert [] == [name for name, method in methods if inspect.iscoroutinefunction(method)]
+    assert [name for name, method in methods if inspect.iscoroutinefunction(method)] == []
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_what_needs_no_sync():
     store = writer.store
     store.require(OWNER_UID)
 
-    assert 0 == len(store)
+    assert len(store) == 0
     assert store
     assert not store.has_synced
-    assert "" == store.resource_version
-    assert "<Store of Pod: 0 objects, not synced>" == repr(store)
+    assert store.resource_version == ""
+    assert repr(store) == "<Store of Pod: 0 objects, not synced>"
     writer.mark_synced("7")
     assert store.has_synced
-    assert "7" == store.resource_version
-    assert "Pod" == store.name
+    assert store.resource_version == "7"
+    assert store.name == "Pod"
 
 
 async def test_wait_for_sync():
@@ -153,10 +153,10 @@ def test_functions_that_raise_leave_other_indexes_alone():
     for version in ("bad", "a"):
         writer.apply(pod("bad", version=version))
 
-    assert 2 == len(writer.store.list())
-    assert 2 == writer.store.index_count(BY_NAMESPACE, "ns")
-    assert 1 == writer.store.index_count("bad", "x")
-    assert {"": 2} == dict(writer.store.tally(PHASES, "ns"))
+    assert len(writer.store.list()) == 2
+    assert writer.store.index_count(BY_NAMESPACE, "ns") == 2
+    assert writer.store.index_count("bad", "x") == 1
+    assert dict(writer.store.tally(PHASES, "ns")) == {"": 2}
 
 
 def test_unhashable_tally_keys_are_not_counted():
@@ -165,8 +165,8 @@ def test_unhashable_tally_keys_are_not_counted():
     writer.mark_synced()
 
     writer.apply(pod())
-    assert 1 == len(writer.store)
-    assert [] == writer.store.tally_keys(Tally("bad", lambda pod: None))
+    assert len(writer.store) == 1
+    assert writer.store.tally_keys(Tally("bad", lambda pod: None)) == []
 
 
 def test_owner_index_takes_the_controller_of_any_class():
@@ -180,8 +180,8 @@ def test_owner_index_takes_the_controller_of_any_class():
     writer.replace([one, ChildPod(metadata=ChildPodMeta(name="b"))], "1")
 
     assert [one] == writer.store.by_index(OWNER_UID, "mine")
-    assert [] == writer.store.by_index(OWNER_UID, "other")
-    assert ["mine"] == writer.store.index_values(OWNER_UID)
+    assert writer.store.by_index(OWNER_UID, "other") == []
+    assert writer.store.index_values(OWNER_UID) == ["mine"]
 
 
 def test_unchanged_objects_survive_a_new_list():
@@ -193,8 +193,8 @@ def test_unchanged_objects_survive_a_new_list():
     diff = writer.replace([pod()], "2")
 
     assert writer.store.get(KEY) is first
-    assert ((), (), ()) == (diff.added, diff.updated, diff.deleted)
-    assert "2" == writer.store.resource_version
+    assert (diff.added, diff.updated, diff.deleted) == ((), (), ())
+    assert writer.store.resource_version == "2"
 
 
 def test_unknown_versions_always_count_as_changed():
@@ -202,7 +202,7 @@ def test_unknown_versions_always_count_as_changed():
     writer = StoreWriter(Pod)
     writer.replace([pod(version="")], "1")
 
-    assert 1 == len(writer.replace([pod(version="")], "2").updated)
+    assert len(writer.replace([pod(version="")], "2").updated) == 1
 
 
 def test_views_of_a_tally_live():
@@ -210,18 +210,18 @@ def test_views_of_a_tally_live():
     writer = StoreWriter(Pod, tallies=[PHASES])
     writer.mark_synced()
     view = writer.store.tally(PHASES, "ns")
-    assert {} == dict(view)
+    assert dict(view) == {}
 
     writer.apply(pod("a"))
     writer.apply(pod("b"))
-    assert 2 == view[""]
+    assert view[""] == 2
     assert "" in view
-    assert "TallyView('ns': {'': 2})" == repr(view)
+    assert repr(view) == "TallyView('ns': {'': 2})"
     writer.delete(KEY)
     writer.delete(ObjectKey("ns", "b"))
 
-    assert 0 == len(view)
-    assert [] == writer.store.tally_keys(PHASES)
+    assert len(view) == 0
+    assert writer.store.tally_keys(PHASES) == []
     assert not hasattr(view, "__setitem__")
 
 
@@ -237,12 +237,12 @@ def test_staging_is_invisible_until_committed():
     writer.unstage(ObjectKey("ns", "d"))
     writer.unstage(ObjectKey("ns", "nobody"))
     assert writer.staging
-    assert ["a"] == [one.metadata.name for one in writer.store.list()]
+    assert [one.metadata.name for one in writer.store.list()] == ["a"]
 
     writer.commit("2")
 
     assert not writer.staging
-    assert ["c"] == [one.metadata.name for one in writer.store.list()]
+    assert [one.metadata.name for one in writer.store.list()] == ["c"]
 
 
 @pytest.mark.parametrize("indexes", [[], [BY_NAMESPACE]])
@@ -254,7 +254,7 @@ def test_listing_one_namespace(indexes):
 
     assert [here] == writer.store.list("ns")
     assert [here, there] == writer.store.list()
-    assert [] == writer.store.list("nowhere")
+    assert writer.store.list("nowhere") == []
     assert writer.current(here.metadata) is writer.store.get(KEY) is here
 
 
@@ -274,7 +274,7 @@ def test_first_list_goes_to_its_place_page_by_page():
     assert writer.store.by_index(index, "p1")
 
 
-def test_first_list_that_began_anew_leaves_nothing_of_the_one_before():
+def test_first_list_that_began_again_leaves_nothing_of_the_one_before():
     """What only an unfinished list had is nowhere, and nobody is told of it."""
     writer = StoreWriter(Pod, indexes=[BY_NAMESPACE])
     writer.begin()

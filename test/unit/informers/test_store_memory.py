@@ -75,6 +75,6 @@ def test_a_cached_pod_takes_less_than_two_kilobytes():
     finally:
         tracemalloc.stop()
 
-    assert PODS == len(writer.store)
+    assert len(writer.store) == PODS
     assert (after - before) / PODS < 2000
     assert (after - decoded) / PODS < 200

@@ -113,15 +113,15 @@ async def test_lists_in_pages_then_watches(server):
     async with supervise() as tasks:
         tasks.start(watcher.run(view), name="watch")
         await settle()
-        assert ["", "2", "4"] == [options["continue_token"] for options in server.lists]
-        assert "5" == server.stream.request["resource_version"]
+        assert [options["continue_token"] for options in server.lists] == ["", "2", "4"]
+        assert server.stream.request["resource_version"] == "5"
         server.put("a", phase="Failed")
         server.delete("b")
         await settle()
 
     assert server.objects.keys() == view.objects.keys()
-    assert [5] == log.lists
-    assert "7" == watcher.resource_version
+    assert log.lists == [5]
+    assert watcher.resource_version == "7"
 
 
 @pytest.mark.looptime
@@ -151,9 +151,9 @@ async def test_clean_end_resumes_at_once(server):
 
         assert ended == server.opened_at[-1]
 
-    assert 1 == len(server.lists)
-    assert ["eof"] == log.ends
-    assert 1 == len(view.of(Applied))
+    assert len(server.lists) == 1
+    assert log.ends == ["eof"]
+    assert len(view.of(Applied)) == 1
 
 
 @pytest.mark.looptime
@@ -174,8 +174,8 @@ async def test_events_between_two_watches_are_not_lost(server):
         await asyncio.sleep(5)
 
     versions = [event.obj.metadata.resource_version for event in view.of(Applied)]
-    assert ["1", "2", "3"] == versions
-    assert 1 == len(server.lists)
+    assert versions == ["1", "2", "3"]
+    assert len(server.lists) == 1
 
 
 @pytest.mark.looptime
@@ -197,7 +197,7 @@ async def test_silent_watch_is_noticed_within_45_seconds(server, chance):
 
         assert now() - died <= 45.5
 
-    assert 1 == len(server.lists)
+    assert len(server.lists) == 1
     assert log.silences
     assert all(30 <= seconds <= 45 for seconds in log.silences)
 
@@ -230,12 +230,12 @@ async def test_quiet_watch_costs_one_request_in_half_a_minute(server):
         await asyncio.sleep(600)
         assert not watcher.silent_too_long()
 
-    assert 1 == log.ends.count("silence")
+    assert log.ends.count("silence") == 1
     assert 17 <= log.ends.count("eof") <= 18
     assert {450, 32} == {stream.request["timeout_seconds"] for stream in server.streams}
     # The version did not grow old: it follows the bookmarks.
     assert int(server.stream.request["resource_version"]) >= server.version - 1
-    assert 1 == len(server.lists)
+    assert len(server.lists) == 1
 
 
 @pytest.mark.looptime
@@ -267,11 +267,11 @@ async def test_watch_that_never_opens_is_tried_again(server):
     async with supervise() as tasks:
         tasks.start(watcher.run(View()), name="watch")
         await asyncio.sleep(7.5)
-        assert 1 == len(log.waits)
+        assert len(log.waits) == 1
         server.never_opens = False
         await asyncio.sleep(7.5)
 
-        assert 1 == len(server.streams)
+        assert len(server.streams) == 1
 
 
 @pytest.mark.looptime
@@ -298,9 +298,9 @@ async def test_expiry_lists_again(server, how):
         server.put("d")
         await settle()
 
-    assert 2 == len(server.lists)
+    assert len(server.lists) == 2
     assert server.objects.keys() == view.objects.keys()
-    assert ["c", "b"] != [pod.metadata.name for pod in view.objects.values()]
+    assert [pod.metadata.name for pod in view.objects.values()] != ["c", "b"]
 
 
 @pytest.mark.looptime
@@ -319,8 +319,8 @@ async def test_outage_backs_off_with_jitter(server):
 
     assert log.waits[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8], rel=0.01)
     assert max(log.waits) == pytest.approx(30.0, rel=0.01)
-    assert 1 == len(server.lists)
-    assert 1 == len(view.objects)
+    assert len(server.lists) == 1
+    assert len(view.objects) == 1
 
 
 @pytest.mark.looptime
@@ -333,8 +333,8 @@ async def test_failing_lists_back_off(server):
         tasks.start(watcher.run(view), name="watch")
         await asyncio.sleep(2)
 
-    assert [0.05, 0.1, 0.2] == log.waits
-    assert 1 == len(view.of(ListCompleted))
+    assert log.waits == [0.05, 0.1, 0.2]
+    assert len(view.of(ListCompleted)) == 1
 
 
 @pytest.mark.looptime
@@ -348,8 +348,8 @@ async def test_bad_objects_of_a_list_are_reported(server):
         tasks.start(watcher.run(view), name="watch")
         await settle()
 
-    assert 1 == len(log.bad)
-    assert 1 == len(view.objects)
+    assert len(log.bad) == 1
+    assert len(view.objects) == 1
 
 
 @pytest.mark.looptime
@@ -362,8 +362,8 @@ async def test_too_deep_json_is_a_fault_of_the_data(server):
         server.stream.send(RecursionError())
         await asyncio.sleep(1)
 
-    assert ["broken"] == log.ends
-    assert 2 == len(server.streams)
+    assert log.ends == ["broken"]
+    assert len(server.streams) == 2
 
 
 @pytest.mark.looptime
@@ -424,7 +424,7 @@ async def test_fault_while_closing_is_forgiven(server):
         await settle()
         assert task.cancelled()
 
-    assert 1 == len(view.objects)
+    assert len(view.objects) == 1
 
 
 @pytest.mark.looptime
@@ -448,7 +448,7 @@ async def test_stream_whose_own_task_fails_is_broken(server):
         tasks.start(watcher.run(View()), name="watch")
         await asyncio.sleep(10)
 
-    assert ["broken"] * 3 == log.ends
+    assert log.ends == ["broken"] * 3
     assert all(wait <= 0.1 for wait in log.waits)
 
 
@@ -470,7 +470,7 @@ async def test_asynchronous_sink_is_awaited(server):
         server.put("b")
         await asyncio.sleep(3)
 
-    assert [(1.0, 2), (2.5, 1), (3.5, 1)] == [(round(at, 3), count) for at, count in times]
+    assert [(round(at, 3), count) for at, count in times] == [(1.0, 2), (2.5, 1), (3.5, 1)]
 
 
 @pytest.mark.looptime
@@ -522,7 +522,7 @@ async def test_slow_consumer_does_not_block_reading(server):
             if isinstance(event, Deleted):
                 break
 
-    assert ["502", "503"] == [event.obj.metadata.resource_version for event in got]
+    assert [event.obj.metadata.resource_version for event in got] == ["502", "503"]
     assert server.stream.closed
 
 
@@ -565,5 +565,5 @@ async def test_own_decoder_is_used(server):
         server.stream.send(WatchFrame("ADDED", msgspec.Raw(b'{"size":1}')))
         await settle()
 
-    assert ["made"] == [pod.metadata.name for pod in view.objects.values()]
-    assert "Pod" == watcher.kind
+    assert [pod.metadata.name for pod in view.objects.values()] == ["made"]
+    assert watcher.kind == "Pod"

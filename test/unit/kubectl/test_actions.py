@@ -59,7 +59,7 @@ async def test_restart_in_place(training):
         notes = training.world.get("jobsets", "test-js")["metadata"]["annotations"]
         values.append(notes["jobset.sigs.k8s.io/restart-in-place"])
 
-    assert [] == marked(training)
+    assert marked(training) == []
     assert values[0] != values[1]
 
 
@@ -75,7 +75,7 @@ async def test_what_cannot_be_restarted(two, arguments, message):
     """A sentence says why, and nothing is changed."""
     with pytest.raises(CommandError, match=message):
         await two.run(*arguments)
-    assert [] == marked(two)
+    assert marked(two) == []
 
 
 async def test_suspend_and_resume(two, capsys):
@@ -87,11 +87,11 @@ async def test_suspend_and_resume(two, capsys):
     await two.run("resume", "test-js")
     await two.run("resume", "test-js")
 
-    assert [
+    assert capsys.readouterr().out.splitlines() == [
         "jobset.jobset.x-k8s.io/test-js suspended",
         "jobset.jobset.x-k8s.io/test-js resumed",
         "jobset.jobset.x-k8s.io/test-js resumed (no change)",
-    ] == capsys.readouterr().out.splitlines()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_completion_without_a_cluster(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
-    assert 0 == completion.main(["status", ""])
-    assert ":4" == capsys.readouterr().out.strip()
+    assert completion.main(["status", ""]) == 0
+    assert capsys.readouterr().out.strip() == ":4"
 
 
 def test_bash_understands_the_function(tmp_path):
@@ -173,4 +173,4 @@ def test_bash_understands_the_function(tmp_path):
         text=True,
         check=False,
     )
-    assert (0, "", ["--watch"]) == (done.returncode, done.stderr, done.stdout.split())
+    assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["--watch"])

@@ -85,13 +85,13 @@ def refusal(code, reason, message):
 class TestCommandsAboutAJobSet:
     def test_it_does_not_exist(self, kubectl, command):
         """What kubectl says."""
-        assert (1, "", NOT_FOUND) == kubectl(command, "gone")
+        assert kubectl(command, "gone") == (1, "", NOT_FOUND)
 
     def test_no_name(self, kubectl, command, capsys):
         """The usage, with the exit code of a wrong call."""
         with pytest.raises(SystemExit) as ended:
             kubectl(command)
-        assert 2 == ended.value.code
+        assert ended.value.code == 2
         assert "NAME" in capsys.readouterr().err
 
     def test_no_rights(self, kubectl, command):
@@ -122,9 +122,9 @@ class TestCommandsAboutAJobSet:
         known = command in {"restarts", "suspend", "resume"} and transport.status == 200
         if known and code == 0:
             return  # these need no field that is missing
-        assert (1, "") == (code, out)
+        assert (code, out) == (1, "")
         assert text in err
-        assert 1 == len(err.splitlines())
+        assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("resource", ["jobs", "pods"])
@@ -135,7 +135,7 @@ def test_rights_to_some_of_it_only(kubectl, world, command, resource):
     world.faults.status(403, resource=resource)
     code, out, err = kubectl(command, "test-js")
 
-    assert (1, "") == (code, out)
+    assert (code, out) == (1, "")
     assert err.startswith("Error from server (Forbidden): ")
 
 
@@ -147,9 +147,9 @@ def test_a_definition_without_the_new_fields(kubectl, world, command, status):
     code, out, err = kubectl(command, "test-js")
 
     if command == "restart":
-        assert (1, 'error: jobset "test-js" has no jobs to restart') == (code, err)
+        assert (code, err) == (1, 'error: jobset "test-js" has no jobs to restart')
     else:
-        assert (0, "") == (code, err)
+        assert (code, err) == (0, "")
         assert out
 
 
@@ -160,7 +160,7 @@ def test_nothing_to_tell_is_still_an_object(kubectl, world, command, form):
     stored(world)
     code, out, _ = kubectl(command, "test-js", "-o", form)
 
-    assert 0 == code
+    assert code == 0
     assert yaml.safe_load(out) is not None
 
 
@@ -168,7 +168,7 @@ class TestDoctor:
     def test_no_rights_at_all(self, kubectl):
         """Each check says that it could not look; that alone is no fault of the cluster's."""
         code, out, err = kubectl("doctor", transport=refusal(403, "Forbidden", "no"))
-        assert (0, "") == (code, err)
+        assert (code, err) == (0, "")
         assert "no right to read it" in out
 
     @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ class TestDoctor:
     def test_no_server(self, kubectl, transport, text):
         """A sentence."""
         code, out, err = kubectl("doctor", transport=transport)
-        assert (1, "") == (code, out)
+        assert (code, out) == (1, "")
         assert text in err
 
 
@@ -216,7 +216,7 @@ class TestFiles:
         code, out, err = kubectl("lint", str(file))
 
         lines = out.splitlines()
-        assert (1, "") == (code, err)
+        assert (code, err) == (1, "")
         assert any("document 1: jobset/one: ok" in line for line in lines), out
         assert any("document 3: jobset/three: ok" in line for line in lines), out
         assert any("document 2" in line and text in line for line in lines), out
@@ -238,7 +238,7 @@ class TestFiles:
         (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
         code, out, err = kubectl(command, str(tmp_path / name))
 
-        assert 1 == code
+        assert code == 1
         assert text in out + err
 
     @pytest.mark.parametrize("words", ["", "x@", "x@-1s", "x@1s:exit=a"])
@@ -248,5 +248,5 @@ class TestFiles:
         file.write_text(GOOD.replace("NAME", "one"))
         code, _, err = kubectl("simulate", str(file), "--fail", words)
 
-        assert 1 == code
+        assert code == 1
         assert err.startswith("error: ")

@@ -79,7 +79,7 @@ async def test_a_fit_cluster(capsys):
     """Nothing to mend, exit code 0."""
     code, found = await examined(capsys)
 
-    assert 0 == code
+    assert code == 0
     assert {"ok"} == {each["verdict"] for each in found}
 
 

@@ -47,13 +47,13 @@ class TestTarget:
         """Server, namespace and user are its."""
         found = target(Options(kubeconfig=write(config())), {})
 
-        assert ("https://a:6443", "team") == (found.server, found.namespace)
+        assert (found.server, found.namespace) == ("https://a:6443", "team")
 
     async def test_flags_win(self, write):
         """Over what the context says."""
         found = target(Options(kubeconfig=write(config()), namespace="n", server="http://b"), {})
 
-        assert ("http://b", "n") == (found.server, found.namespace)
+        assert (found.server, found.namespace) == ("http://b", "n")
 
     async def test_the_first_file_wins(self, write):
         """Of several in $KUBECONFIG; those that are not there are passed over."""
@@ -62,8 +62,8 @@ class TestTarget:
         paths = [write(config("https://first"), "1"), "/nowhere", write(second, "2")]
         environ = {"KUBECONFIG": os.pathsep.join(paths)}
 
-        assert "https://first" == target(Options(), environ).server
-        assert "https://d" == target(Options(cluster="d"), environ).server
+        assert target(Options(), environ).server == "https://first"
+        assert target(Options(cluster="d"), environ).server == "https://d"
 
     @pytest.mark.parametrize(
         ("data", "options", "message"),
@@ -107,12 +107,12 @@ async def test_the_plugin_as_a_process(write):
         gone = await _run("status", "gone", "--kubeconfig", path)
     refused = await _run("status", "test-js", "--kubeconfig", path, "-s", "http://127.0.0.1:9")
 
-    assert "test-js" == json.loads(out[1])["name"]
-    assert (1, 'Error from server (NotFound): jobsets.jobset.x-k8s.io "gone" not found\n') == (
+    assert json.loads(out[1])["name"] == "test-js"
+    assert (
         gone[0],
         gone[2],
-    )
-    assert 1 == refused[0]
+    ) == (1, 'Error from server (NotFound): jobsets.jobset.x-k8s.io "gone" not found\n')
+    assert refused[0] == 1
     assert refused[2].startswith("The connection to the server http://127.0.0.1:9 was refused")
 
 

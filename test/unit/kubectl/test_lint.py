@@ -121,7 +121,7 @@ def test_examples_are_accepted(path):
     """Each JobSet of the repository's own examples."""
     for document in manifests.read([str(path)]):
         if document.is_jobset:
-            assert [] == judged(document.data)
+            assert judged(document.data) == []
 
 
 def test_a_broken_document_hides_no_other(tmp_path, capsys):
@@ -132,9 +132,11 @@ def test_a_broken_document_hides_no_other(tmp_path, capsys):
     code = plugin.main(["lint", str(file)])
     lines = capsys.readouterr().out.splitlines()
 
-    assert 1 == code
-    assert ["ok", "error parsing", "ok"] == [
-        next(word for word in ("error parsing", "ok") if word in line) for line in lines
+    assert code == 1
+    assert [next(word for word in ("error parsing", "ok") if word in line) for line in lines] == [
+        "ok",
+        "error parsing",
+        "ok",
     ]
     assert "three.yaml, document 2: error: error parsing" in lines[1]
 
@@ -144,9 +146,9 @@ def test_for_programs(tmp_path, capsys):
     file = tmp_path / "one.json"
     file.write_text(json.dumps(manifest()))
 
-    assert 0 == plugin.main(["lint", str(file), "-o", "json"])
+    assert plugin.main(["lint", str(file), "-o", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
-    assert ("test-js", []) == (found["name"], found["errors"])
+    assert (found["name"], found["errors"]) == ("test-js", [])
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_for_programs(tmp_path, capsys):
 )
 def test_bad_input(capsys, arguments, message):
     """A sentence and exit code 1."""
-    assert 1 == plugin.main(["lint", *arguments])
+    assert plugin.main(["lint", *arguments]) == 1
     assert message in capsys.readouterr().err
 
 
@@ -173,7 +175,7 @@ async def test_the_api_server_is_asked_without_storing(kubectl):
     await cluster.dry_run(manifest(), "default")
     (request,) = kubectl.world.requests.writes
 
-    assert ("All", "Strict") == (request.query["dryRun"], request.query["fieldValidation"])
+    assert (request.query["dryRun"], request.query["fieldValidation"]) == ("All", "Strict")
 
 
 def test_gates_that_are_off():

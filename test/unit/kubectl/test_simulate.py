@@ -18,7 +18,7 @@ def simulate(capsys, file, *flags):
     """What came of it."""
     code = plugin.main(["simulate", str(file), *flags, "-o", "json"])
     captured = capsys.readouterr()
-    assert 0 == code, captured.err
+    assert code == 0, captured.err
     return json.loads(captured.out)
 
 
@@ -51,14 +51,14 @@ class TestJobs:
         once = simulate(capsys, file, "--fail", "w-0-1@30s")
         twice = simulate(capsys, file, "--fail", "w-0-1@30s", "--fail", "w-0-0@40s:exit=3")
 
-        assert ([], "Running") == (once["restarts"], once["state"])
+        assert (once["restarts"], once["state"]) == ([], "Running")
         (restart,) = twice["restarts"]
-        assert ("Recreate", "js-w-0", "Completed") == (
+        assert (
             restart["kind"],
             restart["cause"]["job"],
             restart["outcome"],
-        )
-        assert 1 == twice["spent"]
+        ) == ("Recreate", "js-w-0", "Completed")
+        assert twice["spent"] == 1
 
     def test_pod_failure_policies(self, manifest, capsys):
         """An exit code that fails the Job at once meets the JobSet's rule for that."""
@@ -69,8 +69,8 @@ class TestJobs:
         )
         found = simulate(capsys, file, "--fail", "w-1-0@1m:exit=42")
 
-        assert "Failed" == found["state"]
-        assert 60.0 == told(found, "FailJobSet")
+        assert found["state"] == "Failed"
+        assert told(found, "FailJobSet") == 60.0
 
     def test_the_budget(self, manifest, capsys):
         """One failure more than restarts ends the JobSet, at that moment."""
@@ -79,14 +79,14 @@ class TestJobs:
         ]
         found = simulate(capsys, manifest(), *flags)
 
-        assert ("Failed", 2) == (found["state"], found["spent"])
-        assert 2000.0 == told(found, "ReachedMaxRestarts")
+        assert (found["state"], found["spent"]) == ("Failed", 2)
+        assert told(found, "ReachedMaxRestarts") == 2000.0
 
     def test_a_pod_that_does_not_run(self, manifest, capsys):
         """It is said, and nothing happens."""
         found = simulate(capsys, manifest(), "--fail", "w-7-7@30s", "--lose-node", "x@31s")
 
-        assert ([], "Running") == (found["restarts"], found["state"])
+        assert (found["restarts"], found["state"]) == ([], "Running")
         assert told(found, "js-w-7-7 does not run")
         assert told(found, "no pod js-x")
 
@@ -99,10 +99,10 @@ class TestInPlace:
         found = simulate(capsys, file, *flags, "--lose-node", "workers-0-2@10m")
 
         kinds = [(each["number"], each["cause"]["reason"]) for each in found["restarts"]]
-        assert [(2, "PodRestarted"), (3, "PodRestarted"), (4, "PodDeleted")] == kinds
+        assert kinds == [(2, "PodRestarted"), (3, "PodRestarted"), (4, "PodDeleted")]
         assert pytest.approx(90.2) == told(found, "at epoch 2")
         assert told(found, "waits 1 s") == 91.0
-        assert 3 == found["spent"]
+        assert found["spent"] == 3
 
     def test_sidecar(self, capsys):
         """The exit code is seen, and the pods restart by their kubelets."""
@@ -110,8 +110,8 @@ class TestInPlace:
         found = simulate(capsys, file, "--fail", "workers-0-3@90s:exit=137", "--start", "2")
         (restart,) = found["restarts"]
 
-        assert 137 == restart["cause"]["exitCode"]
-        assert 92.0 == told(found, "at epoch 2")
+        assert restart["cause"]["exitCode"] == 137
+        assert told(found, "at epoch 2") == 92.0
 
 
 def test_a_spare_takes_the_seat_of_a_pod_that_fails(capsys, tmp_path):
@@ -150,7 +150,7 @@ def test_a_spare_takes_the_seat_of_a_pod_that_fails(capsys, tmp_path):
 )
 def test_bad_faults(manifest, capsys, flags, message):
     """A sentence says how they are written."""
-    assert 1 == plugin.main(["simulate", str(manifest()), *flags])
+    assert plugin.main(["simulate", str(manifest()), *flags]) == 1
     assert message in capsys.readouterr().err
 
 
@@ -158,13 +158,13 @@ def test_a_refused_manifest(manifest, capsys):
     """It is told why, as by lint."""
     file = manifest(restartStrategy="InPlaceRestart")
 
-    assert 1 == plugin.main(["simulate", str(file)])
+    assert plugin.main(["simulate", str(file)]) == 1
     assert "error: " in capsys.readouterr().err
 
 
 def test_for_people(manifest, capsys):
     """Times, decisions, and the end."""
-    assert 0 == plugin.main(["simulate", str(manifest()), "--fail-job", "w-1@2m"])
+    assert plugin.main(["simulate", str(manifest()), "--fail-job", "w-1@2m"]) == 0
     lines = capsys.readouterr().out.splitlines()
 
     assert lines[0].split() == ["2m00.0s", "!", "job", "js-w-1", "fails:", "BackoffLimitExceeded"]

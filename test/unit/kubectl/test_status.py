@@ -15,7 +15,7 @@ from jobsetpy.kubectl.errors import CommandError, explain
 from support.patience import eventually
 
 
-async def test_the_barrier_is_told(training, capsys):
+async def test_the_barrier_is_reported(training, capsys):
     """Who holds it, where and why; the budget; every pod with its epoch and node."""
     await training.run("status", "test-js")
     text = capsys.readouterr().out
@@ -32,7 +32,7 @@ async def test_the_barrier_is_told(training, capsys):
         assert part in text, text
 
 
-async def test_restarts_that_cost_nothing_are_told(training, capsys):
+async def test_restarts_that_cost_nothing_are_reported(training, capsys):
     """A restart that somebody asked for is none of those that count, but no secret."""
     status = {"inPlaceRestart": {"restarts": 0, "uncountedEpochs": 1}, "restarts": 0}
     training.world.patch("jobsets", "test-js", {"status": status}, subresource="status")
@@ -48,8 +48,8 @@ async def test_for_programs(training, capsys):
     await training.run("status", "test-js", "-o", "json")
     found = json.loads(capsys.readouterr().out)
 
-    assert ["test-js-w-0-1"] == [each["pod"] for each in found["barrier"]["waitsFor"]]
-    assert {"max": 3, "spent": 1, "left": 2} == found["budget"]
+    assert [each["pod"] for each in found["barrier"]["waitsFor"]] == ["test-js-w-0-1"]
+    assert found["budget"] == {"max": 3, "spent": 1, "left": 2}
     await training.run("status", "test-js", "-o", "yaml")
     assert "syncedEpoch" not in capsys.readouterr().out
 
@@ -91,8 +91,9 @@ async def test_what_is_not_there(kubectl):
     with pytest.raises(NotFoundError) as raised:
         await kubectl.run("status", "nothing")
 
-    assert 'Error from server (NotFound): jobsets.jobset.x-k8s.io "nothing" not found' == explain(
-        raised.value, "https://test:6443"
+    assert (
+        explain(raised.value, "https://test:6443")
+        == 'Error from server (NotFound): jobsets.jobset.x-k8s.io "nothing" not found'
     )
 
 
@@ -111,12 +112,12 @@ class TestRestarts:
         await training.run("restarts", "test-js", "--svg", str(svg), "--html", str(html))
         bars = ET.parse(svg).findall(".//{*}rect/{*}title")
 
-        assert [
+        assert [bar.text for bar in bars] == [
             "detection: 40 ms",
             "deprecation: 1.5 s",
             "gathering: 2.5 s, last came test-js-w-0-0",
             "lift: 12 ms",
-        ] == [bar.text for bar in bars]
+        ]
         assert "node-&lt;1&gt;" in html.read_text()
         assert "<1>" not in html.read_text()
 
@@ -152,7 +153,7 @@ class TestRestarts:
         """A restart of many minutes is no power of ten."""
         assert output.millis(millis) == text
 
-    async def test_the_title_tells_how_many_pods(self, training, capsys):
+    async def test_the_title_reports_how_many_pods(self, training, capsys):
         """As of the last time that all had come, if that is known."""
         await training.run("restarts", "test-js", "--svg", "-")
         assert "<title>Restarts of default/test-js</title>" in capsys.readouterr().out
@@ -190,7 +191,7 @@ class TestWatch:
             await eventually(lambda: shown("7 of all jobs") == 1)
             watching.cancel()
 
-        assert 2 == "".join(seen).count(title)
+        assert "".join(seen).count(title) == 2
 
     async def test_a_jobset_that_is_deleted(self, training, monkeypatch):
         """It ends as the command would without a watch."""

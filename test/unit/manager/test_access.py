@@ -109,7 +109,7 @@ async def test_verdicts_are_remembered_for_a_while(reviewer, authority, clock, t
     assert len(authority.asked) == 2 * first
 
 
-async def test_an_outage_lets_nobody_new_in_and_is_not_remembered(reviewer, authority):
+async def test_an_outage_admits_no_new_client_and_is_not_remembered(reviewer, authority):
     """Without the API server the answer is 503 but for those who are known."""
     await reviewer.verdict("Bearer good", "get", "/metrics")
     authority.down = True
@@ -199,7 +199,7 @@ async def test_metrics_over_tls(reviewer):
     assert chosen == "http/1.1"
 
 
-async def test_a_self_made_certificate_is_made_anew_before_its_end():
+async def test_a_self_made_certificate_is_recreated_before_its_end():
     """It is kept while it lasts, and replaced 90 days before it ends."""
     clock = aio.ManualClock()
     source = SelfSignedSource(("metrics",), clock)

@@ -64,9 +64,9 @@ async def test_health_answers_from_the_present_state():
         after = await get(port, "/readyz")
         live = await get(port, "/healthz")
 
-    assert (500, "caches: pods\n") == before
-    assert (200, "ok") == after
-    assert (200, "ok") == live
+    assert before == (500, "caches: pods\n")
+    assert after == (200, "ok")
+    assert live == (200, "ok")
 
 
 async def test_metrics_are_served_in_text_format():

@@ -373,7 +373,7 @@ async def test_who_never_saw_a_deleted_lease_waits_as_well():
             assert leader.elector.fence.remaining_s() <= 0
 
 
-async def test_a_mark_that_may_not_be_made_keeps_nobody_from_leading():
+async def test_a_mark_that_may_not_be_made_prevents_no_leader():
     """Roles of before may not allow it."""
     world = World()
     lease = {"metadata": {"name": NAME, "namespace": "default"}, "spec": {"holderIdentity": ""}}
@@ -402,7 +402,7 @@ async def test_a_claim_cut_short_is_given_back():
         assert record(world)["holderIdentity"] == ""
 
 
-async def test_the_same_problem_is_told_once():
+async def test_the_same_problem_is_reported_once():
     """A forbidden Lease is one warning, not one every 2 s."""
     world = World()
     world.faults.status(403, resource="leases")

@@ -134,7 +134,7 @@ async def test_one_that_ends_is_followed_at_once():
             assert holder(world) == "2 shards"
 
 
-async def test_nobody_has_a_shard_twice():
+async def test_none_has_a_shard_twice():
     """More processes than shards, one of which hangs: no moment has two fences open for a shard."""
     world = World()
     async with contenders(world, 2, 2, 2, 2) as processes:

@@ -95,7 +95,7 @@ async def test_events_that_come_before_an_informer_made_by_hand_is_complete_are_
     assert len(reconciler.keys) == 21
 
 
-async def test_a_stop_ends_the_wait_for_an_informer_that_nobody_runs():
+async def test_a_stop_ends_the_wait_for_an_informer_that_does_not_run():
     """SIGTERM is obeyed while a controller waits for a cache that never syncs."""
     world = World()
     client = RecordingClient(world, qps=0)
@@ -108,7 +108,7 @@ async def test_a_stop_ends_the_wait_for_an_informer_that_nobody_runs():
     assert asyncio.get_running_loop().time() - began < 21
 
 
-async def test_the_wait_for_an_informer_that_nobody_runs_has_its_limit():
+async def test_the_wait_for_an_informer_that_does_not_run_has_its_limit():
     """After ``sync_timeout_s`` the manager says which controller waits for what, and ends."""
     client = RecordingClient(World(), qps=0)
     manager = Manager(client, settings=ManagerSettings(sync_timeout_s=30))

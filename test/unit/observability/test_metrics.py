@@ -48,7 +48,7 @@ class TestRegistry:
 
     def test_everything_has_help(self):
         """Each metric says what it is."""
-        assert [] == [family.name for family in REGISTRY.collect() if not family.documentation]
+        assert [family.name for family in REGISTRY.collect() if not family.documentation] == []
 
     def test_none_names_objects(self):
         """No label names an object."""
@@ -65,7 +65,7 @@ class TestRegistry:
         """Who runs a controller of their own sees nothing of JobSet's."""
         names = {family.name for family in REGISTRY.collect()}
 
-        assert [] == [name for name in names if name.startswith("jobset")]
+        assert [name for name in names if name.startswith("jobset")] == []
 
     def test_no_created_series(self):
         """The creation time of each counter is not served."""

@@ -110,7 +110,7 @@ async def test_defaults_are_a_patch_that_keeps_what_the_class_does_not_know():
 
 
 @pytest.mark.looptime
-async def test_every_problem_is_told_with_its_field():
+async def test_every_problem_is_reported_with_its_field():
     """As the API server tells its own: one cause for each, and all in the message."""
     answer = await WEBHOOK.answer_validate(asked(site(replicas=10, host="b"), site(replicas=1)))
     assert answer.status["code"] == 422
@@ -218,7 +218,7 @@ def test_conversions_that_cannot_be(wanted, obj, message):
         ),
     ],
 )
-def test_mistakes_are_told_when_a_webhook_is_made(make, message):
+def test_mistakes_are_reported_when_a_webhook_is_made(make, message):
     """Not by the first user whose object is refused."""
     with pytest.raises((ValueError, TypeError), match=message):
         make()

@@ -286,7 +286,7 @@ async def test_files_are_reloaded(tmp_path, authority, pair):
         (-timedelta(hours=2), "the certificate is not valid before "),
     ],
 )
-async def test_a_certificate_out_of_its_time_is_told(tmp_path, pair, later, problem):
+async def test_a_certificate_out_of_its_time_is_reported(tmp_path, pair, later, problem):
     """Nobody believes it any more, or not yet: readiness says so, until another one is there."""
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
     (tmp_path / "tls.key").write_bytes(pair.key)

@@ -635,7 +635,7 @@ async def test_an_agent_asks_again_after_30_s_when_a_proxy_asks_for_an_hour(rig:
 
 
 @pytest.mark.looptime
-async def test_what_a_human_must_mend_is_not_asked_often() -> None:
+async def test_what_a_human_must_fix_is_not_asked_often() -> None:
     """A forbidden patch names the permission and is repeated after seconds, then minutes."""
     client, log = ScriptedClient(), Lines()
     client.patch_results = [ForbiddenError(403, "Forbidden", "no")] * 6

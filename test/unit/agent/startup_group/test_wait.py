@@ -78,7 +78,7 @@ def settings(tmp_path):
 
 
 @pytest.mark.looptime
-async def test_the_watch_tells(settings):
+async def test_the_watch_reports(settings):
     """The container ends with 0 as soon as the watch shows the value."""
     client, log = ScriptedClient({"started": "u 3\n"}), Lines()
 
@@ -89,7 +89,7 @@ async def test_the_watch_tells(settings):
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("refused", [True, False])
-async def test_the_mount_tells(settings, tmp_path, refused):
+async def test_the_mount_reports(settings, tmp_path, refused):
     """Without the right to watch, and also while the watch is silent; a refusal is told once."""
     client, log = ScriptedClient({"started": "u 2\n"}, refuse=refused), Lines()
     async with supervise() as tasks:
@@ -118,7 +118,7 @@ async def test_patience_ends(settings, tmp_path):
 
 
 @pytest.mark.looptime
-async def test_without_an_api_server_the_mount_tells(settings, tmp_path):
+async def test_without_an_api_server_the_mount_reports(settings, tmp_path):
     """As for pods without a token."""
     (tmp_path / "started").write_text("u 4")
 

@@ -132,13 +132,13 @@ async def test_a_hang_is_noticed_in_time(tmp_path: Path) -> None:
     await asyncio.sleep(20)
     run.write("2")
     await asyncio.sleep(29)
-    assert [] == run.hung
+    assert run.hung == []
     await asyncio.sleep(500)
 
     ((limit, found),) = run.hung
-    assert 30 == limit
+    assert limit == 30
     assert 150 <= found <= 151
-    assert 2 == run.progress.step
+    assert run.progress.step == 2
 
 
 @pytest.mark.looptime
@@ -146,10 +146,10 @@ async def test_the_first_progress_may_take_longer(tmp_path: Path) -> None:
     """Compiling and loading are no hang, for as long as was said."""
     run = Run(tmp_path / "f", after_s=30, first_s=300)
     await asyncio.sleep(299)
-    assert [] == run.hung
+    assert run.hung == []
     await asyncio.sleep(2)
 
-    assert [300] == [limit for limit, _ in run.hung]
+    assert [limit for limit, _ in run.hung] == [300]
     assert None is run.progress.report
 
 
@@ -195,8 +195,8 @@ async def test_a_touch_is_progress(tmp_path: Path) -> None:
         os.utime(run.path, (second, second))
         await asyncio.sleep(1)
 
-    assert [] == run.hung
-    assert "touched" == run.progress.report
+    assert run.hung == []
+    assert run.progress.report == "touched"
 
 
 @pytest.mark.looptime
@@ -208,15 +208,15 @@ async def test_a_file_that_is_removed_or_unusable(tmp_path: Path) -> None:
     run.path.mkdir()
     await asyncio.sleep(100)
     run.path.rmdir()
-    assert ([], [GONE]) == (run.hung, run.log.events)
+    assert (run.hung, run.log.events) == ([], [GONE])
     os.mkfifo(run.path)
     await asyncio.sleep(100)
     run.path.unlink()
-    assert ([], [GONE]) == (run.hung, run.log.events)
+    assert (run.hung, run.log.events) == ([], [GONE])
     run.write("5")
     await asyncio.sleep(100)
 
-    assert ([2], 5) == ([limit for limit, _ in run.hung], run.progress.step)
+    assert ([limit for limit, _ in run.hung], run.progress.step) == ([2], 5)
 
 
 @pytest.mark.looptime
@@ -227,7 +227,7 @@ async def test_a_place_without_a_file(tmp_path: Path) -> None:
     await asyncio.sleep(100)
     run.progress.ended()
 
-    assert ([], 1) == (run.hung, len(run.log.events))
+    assert (run.hung, len(run.log.events)) == ([], 1)
 
 
 @pytest.mark.looptime
@@ -237,10 +237,10 @@ async def test_a_worker_that_stops_is_not_found_hung(tmp_path: Path) -> None:
     run.write("7")
     run.progress.ended()
     await asyncio.sleep(100)
-    assert ([], "7") == (run.hung, run.progress.report)
+    assert (run.hung, run.progress.report) == ([], "7")
 
     run.progress.started()
-    assert ("", None) == (run.path.read_text(), run.progress.report)
+    assert (run.path.read_text(), run.progress.report) == ("", None)
     run.progress.stop()
 
 
@@ -261,10 +261,10 @@ async def test_without_a_limit_only_the_first_step_is_looked_for(
     run.write("8")
     await asyncio.sleep(11)
     step, seconds = run.progress.first.split()  # type: ignore[union-attr]
-    assert ("8", True) == (step, 1000 <= float(seconds) <= 1011)
+    assert (step, 1000 <= float(seconds) <= 1011) == ("8", True)
     run.write("x")
     await asyncio.sleep(1000)
-    assert [] == run.log.events
+    assert run.log.events == []
     run.write("9")
     run.progress.ended()
 
@@ -313,8 +313,8 @@ def test_settings() -> None:
 def test_where_the_file_is() -> None:
     """In memory and the pod's own, unless the container says otherwise."""
     given = {"JOBSET_PROGRESS_FILE": "/x/y"}
-    assert "/x/y" == progress_file(given, namespace="n", pod="p")
-    assert "/dev/shm/jobset-progress.n.p" == progress_file({}, namespace="n", pod="p")
+    assert progress_file(given, namespace="n", pod="p") == "/x/y"
+    assert progress_file({}, namespace="n", pod="p") == "/dev/shm/jobset-progress.n.p"
     assert len(progress_file({}, namespace="n" * 63, pod="p" * 253).rpartition("/")[2]) < 255
     with pytest.raises(ConfigurationError, match="must be an absolute path"):
         progress_file({"JOBSET_PROGRESS_FILE": "y"}, namespace="n", pod="p")

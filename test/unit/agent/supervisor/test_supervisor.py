@@ -402,7 +402,7 @@ def reported(pod: Pod) -> tuple[str | None, str | None]:
     return cause, annotations.get("jobset.sigs.k8s.io/progress")
 
 
-async def test_what_is_told_of_a_run_that_is_over(pod: Pod) -> None:
+async def test_report_of_a_run_that_is_over(pod: Pod) -> None:
     """Exit code and last step go with the epoch's one patch; a restart by others has no cause."""
     script = 'echo 41 >"$JOBSET_PROGRESS_FILE"; echo 42 >"$JOBSET_PROGRESS_FILE"; echo started\n'
     script += "while ! [ -e stop ]; do sleep 0.02; done; rm stop; kill -KILL $$"
@@ -478,7 +478,7 @@ async def test_a_program_that_becomes_another_user_reports_its_steps(pod: Pod) -
         file.unlink(missing_ok=True)
 
 
-async def test_a_worker_that_writes_nonsense_goes_on(pod: Pod) -> None:
+async def test_a_worker_that_writes_nonsense_continues(pod: Pod) -> None:
     """Whatever is in the file, it was written to: the worker is alive, and is told of it once."""
     script = "echo started; for n in 1 2 3 4 5 6 7 8 9; do "
     script += 'echo "loss $n" >"$JOBSET_PROGRESS_FILE"; sleep 0.3; done; exit 0'
@@ -490,7 +490,7 @@ async def test_a_worker_that_writes_nonsense_goes_on(pod: Pod) -> None:
     assert agent.logs("no progress: the worker hangs") == 0
 
 
-async def test_a_hung_worker_is_killed_when_nobody_reads_its_log(pod: Pod) -> None:
+async def test_a_hung_worker_is_killed_when_its_log_is_not_read(pod: Pod) -> None:
     """With a full standard error, as of a container runtime that is down, the agent still acts."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -532,7 +532,7 @@ async def test_a_silent_agent(pod: Pod) -> None:
     assert agent.lines == []
 
 
-async def test_only_problems_are_told(pod: Pod) -> None:
+async def test_only_problems_are_reported(pod: Pod) -> None:
     """With AGENT_LOG=problems, standard error is the worker's until something goes wrong."""
     script = "echo started; trap '' TERM; while :; do sleep 30 & wait $!; done"
     choice = {"AGENT_LOG": "problems", "WORKER_GRACE_SECONDS": "0.1"}
@@ -571,7 +571,7 @@ def test_no_command() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_sidecar_that_is_told_to_stop(pod: Pod, number: signal.Signals) -> None:
+async def test_a_sidecar_that_is_asked_to_stop(pod: Pod, number: signal.Signals) -> None:
     """Once its worker may run it ends with the code for a restart in place, before with 0."""
     environ = {"BARRIER_PORT": "0", "RESTART_POD_IN_PLACE_EXIT_CODE": "77"}
     async with pod.run(**environ) as agent:
@@ -785,7 +785,7 @@ STANDBY = {"WORKER_STANDBY": "on", "WORKER_STANDBY_DELAY_SECONDS": "0"}
 PYTHON = (sys.executable, "-c")
 
 
-async def test_a_standby_goes_on(pod: Pod) -> None:
+async def test_a_standby_continues(pod: Pod) -> None:
     """At the lift the prepared process is told its epoch, and it is the worker from then on."""
     async with pod.run(*PYTHON, WORKER, **STANDBY) as agent:
         await pod.lift(1)
@@ -1149,7 +1149,7 @@ async def test_the_command_of_the_page_on_accelerators(
     assert said in line["said"]
 
 
-async def test_a_pod_that_is_told_to_end_does_not_wait_for_its_health_command(pod: Pod) -> None:
+async def test_a_pod_that_is_asked_to_end_does_not_wait_for_its_health_command(pod: Pod) -> None:
     """The command is killed, and the exit code is that of a pod without a worker."""
     given = {"HEALTH_COMMAND": "exec sleep 296", "HEALTH_SECONDS": "60"}
     async with pod.run("sh", "-c", "exit 1", **given) as agent:

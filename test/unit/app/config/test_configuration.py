@@ -236,7 +236,7 @@ def test_decoding_is_strict(text, problem):
     assert problems_of(HEAD + text) == [problem]
 
 
-def test_all_decoding_problems_are_told_at_once():
+def test_all_decoding_problems_are_reported_together():
     """One error does not hide the others."""
     assert len(problems_of(HEAD + "webhook: {port: a}\nmetrics: {x: 1}\ny: 2")) == 3
 

@@ -242,7 +242,7 @@ def test_shards_that_cannot_be_are_refused(options, flags, named):
     assert all(each in str(refused.value) for each in named)
 
 
-async def test_shards_divide_what_agents_are_told(options, monkeypatch):
+async def test_shards_divide_what_agents_receive(options, monkeypatch):
     """The limit is of the whole cluster; one shard is none."""
     given = []
     monkeypatch.setattr(

@@ -128,7 +128,7 @@ def test_room_grows_when_nodes_come_or_change():
     assert not made.fits(KEY, 1)
 
 
-def test_a_pod_that_changes_is_counted_anew():
+def test_a_pod_that_changes_is_counted_again():
     """Resized on its node, or moved to another group."""
     made = capacity(room(4), waiting=[CPU] * 2)
     made.pod("x", Shape((("cpu", 3000),)), node="n0", group=None)

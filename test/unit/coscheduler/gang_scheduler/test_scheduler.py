@@ -119,7 +119,7 @@ def test_the_youngest_group_gives_way():
     assert short(planner.tick(6.0)) == [("Refuse", "b1")]  # the third has waited for its room
 
 
-def test_a_pod_that_finds_no_node_costs_nobody_what_they_hold():
+def test_a_pod_that_finds_no_node_costs_others_nothing():
     """Its group keeps it until its time is over, and so does another that gets on."""
     planner = lifted("a1", "a2", "b1", "b2")
     planner.bind_asked(1, "a1", 0.0)
@@ -144,7 +144,7 @@ def test_what_is_held_without_getting_on_is_given_up_for_those_that_wait():
     assert short(planner.unschedulable("a2", 8.0)) == [("Refuse", "a1")]
 
 
-def test_a_group_that_can_do_without_a_member_goes_on():
+def test_a_group_that_can_do_without_a_member_continues():
     """One unschedulable pod of three, where two are enough."""
     planner = lifted("a1", "a2", "a3")
     planner.bind_asked(1, "a1", 0.0)
@@ -210,7 +210,7 @@ def test_a_gate_that_stays_is_tried_again():
     assert short(planner.ungate_failed("a", 1.0)) == [("Ungate", "a")]
 
 
-def test_only_so_many_incomplete_groups_are_lifted():
+def test_only_some_incomplete_groups_are_lifted():
     """Lifting cannot be undone."""
     planner = GangScheduler(Limits(in_flight=1))
     for group in "ab":

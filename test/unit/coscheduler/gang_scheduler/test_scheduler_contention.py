@@ -110,7 +110,7 @@ def test_a_group_of_another_pool_takes_nothing_from_others(pool):
     assert rig.finds_none("a1", 2.0) == refused
 
 
-def test_nobody_gives_way_to_a_group_that_does_not_fit_even_so():
+def test_none_gives_way_to_a_group_that_does_not_fit_even_so():
     """It is larger than what all others hold."""
     rig = Rig(a=3)
     rig.group("a", 3, gated=False)
@@ -227,7 +227,7 @@ def test_after_a_restart_of_the_coscheduler_pods_tell_what_a_part_is(created, to
 # -- size ---------------------------------------------------------------------------------------
 
 
-def test_a_group_that_needs_more_held_binds_than_there_can_be_is_told_of_once():
+def test_a_group_that_needs_more_held_binds_than_there_can_be_is_reported_once():
     """It stays gated, its pods without gates are refused, and others get on."""
     rig = Rig(Limits(held=3), a=9)
     assert rig.group("a", 4) == []

@@ -387,7 +387,7 @@ def test_a_complete_group_needs_no_timeouts():
 # -- what is told -------------------------------------------------------------------------------
 
 
-def test_the_observer_is_told_of_each_decision():
+def test_the_observer_sees_each_decision():
     """Lifted, refused with its cause, released, forgotten."""
     told = Told()
     planner = GangScheduler(observer=told)

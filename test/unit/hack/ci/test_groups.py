@@ -82,7 +82,7 @@ def collected(folder, group, *words):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_file_of_another_place_is_nobody_elses(tmp_path):
+def test_a_file_of_another_place_belongs_to_none_else(tmp_path):
     """Though it was asked for by name, which has pytest collect it."""
     folder = files(tmp_path, {"a/test_it.py": "def test_it(): pass"})
     assert collected(folder, Group("b", outside=("a",)), "a/test_it.py")[0] == run_tests.NO_TESTS

@@ -91,7 +91,7 @@ def run(tmp_path, monkeypatch, capfd):
     return run
 
 
-def test_what_passes_at_the_second_try_is_told_and_does_not_fail_the_run(run):
+def test_what_passes_at_the_second_try_is_reported_and_does_not_fail_the_run(run):
     """A failure of the test and one of its fixture; the first failure's report is shown whole."""
     code, end, shown = run("flips", "down", "passes")
     assert code == 0
@@ -155,7 +155,7 @@ def test_no_tests_is_no_failure(codes, expected):
 @pytest.mark.parametrize(
     ("codes", "expected"), [((0, 0), 0), ((0, 2), 2), ((5, 0), 5), ((5, 2), 2)]
 )
-def test_what_is_looked_at_beside_the_tests_fails_the_run(capfd, codes, expected):
+def test_what_is_looked_at_next_to_the_tests_fails_the_run(capfd, codes, expected):
     """By its exit code, and is named at the end; alone it is no run of tests."""
     nothing = run_tests.outcomes.Outcomes(frozenset(), (), complete=True)
     results = [
@@ -167,7 +167,7 @@ def test_what_is_looked_at_beside_the_tests_fails_the_run(capfd, codes, expected
     assert (line in capfd.readouterr().out.splitlines()) == (codes[1] == 2)
 
 
-def test_the_longest_files_are_told_of(capfd):
+def test_the_longest_files_are_reported(capfd):
     """Ten of a group at most, and none that took seconds only."""
     seconds = {f"test_{at}.py": float(at) for at in range(20)}
     took = run_tests.outcomes.Outcomes(frozenset(), (), complete=True, seconds=seconds, cpu_s=60.4)

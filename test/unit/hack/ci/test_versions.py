@@ -44,7 +44,7 @@ def test_older_kubelets_are_tried_where_they_have_a_say():
         ("1.34.4", "1.34.4", versions.REFUSED),
     ],
 )
-def test_what_a_release_cannot_do_is_told_of(kubernetes, kubelet, test):
+def test_what_a_release_cannot_do_is_reported(kubernetes, kubelet, test):
     """Another test is run then, of what the manager says; the page says which it was."""
     run = versions.Run(kubernetes, kubelet)
     assert run.tests(versions.SIDECAR) == (test,)

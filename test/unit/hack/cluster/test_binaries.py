@@ -115,7 +115,7 @@ def test_a_named_folder_has_to_have_all(tmp_path):
         Binaries.in_folder(tmp_path, ["etcd", "kubelet"])
 
 
-def test_the_second_of_two_runs_is_told_that_it_waits(tmp_path):
+def test_the_second_of_two_runs_learns_that_it_waits(tmp_path):
     """The lock is taken by one at a time, and the one that waits can say so."""
     said, released = [], threading.Event()
 

@@ -91,7 +91,7 @@ def test_all_components_by_the_command_line(state):
     assert processes_of(folder) == []
 
 
-def test_api_server_can_be_broken_and_mended(state):
+def test_api_server_can_be_broken_and_fixed(state):
     """It comes back at the same address with the same objects, after an end and after a crash."""
     with Cluster(**BARE) as cluster:
         make_namespace(cluster, "kept")

@@ -98,7 +98,7 @@ def test_public_packages_have_a_page(name):
 
 
 class TestFields:
-    def test_every_field_is_told_of(self):
+    def test_every_field_is_reported(self):
         """Those of the definition, down to where another API's types begin."""
         (version,) = schema.jobset_crd()["spec"]["versions"]
         properties = version["schema"]["openAPIV3Schema"]["properties"]

@@ -62,7 +62,7 @@ def test_every_value_of_the_chart_has_a_row():
     )
 
 
-def test_drift_is_told(monkeypatch, tmp_path, capsys):
+def test_drift_is_reported(monkeypatch, tmp_path, capsys):
     """A file that differs, and one that nothing makes any more, are named, and mended."""
     chart = tmp_path / "chart"
     (chart / "files").mkdir(parents=True)

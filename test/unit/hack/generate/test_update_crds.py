@@ -27,7 +27,7 @@ def test_the_yaml_is_the_definition():
     assert "&id" not in text
 
 
-def test_verify_tells_drift_and_writes_nothing(tmp_path, monkeypatch, capsys):
+def test_verify_reports_drift_and_writes_nothing(tmp_path, monkeypatch, capsys):
     """--verify exits 1, shows what differs, and leaves the file alone."""
     monkeypatch.setattr(update_crds, "REPOSITORY", tmp_path)
     stale = tmp_path / "crd.yaml"

@@ -140,7 +140,7 @@ def blob_of(blobs, descriptor):
     return data
 
 
-def test_tree_keeps_links_and_modes_and_leaves_out_what_it_is_told(tmp_path):
+def test_tree_keeps_links_and_modes_and_leaves_out_what_it_is_asked(tmp_path):
     """A link to a folder is a link, a program stays runnable, a refused folder is not entered."""
     (tmp_path / "no").mkdir()
     (tmp_path / "no" / "file").touch()
@@ -155,7 +155,7 @@ def test_tree_keeps_links_and_modes_and_leaves_out_what_it_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(("kinds", "expected"), [([1, 6], False), ([6, 3, 1], True)])
-def test_static_programs_are_told_from_others(kinds, expected):
+def test_static_programs_are_distinguished_from_others(kinds, expected):
     """A program with an interpreter among its headers needs shared libraries."""
     header = bytearray(64 + 56 * len(kinds))
     struct.pack_into("<Q", header, 0x20, 64)

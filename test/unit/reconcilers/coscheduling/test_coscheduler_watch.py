@@ -71,7 +71,7 @@ def gates(rig, name="a"):
     return [each.get("schedulingGates", []) for each in pod_specs(rig, name)]
 
 
-async def test_pods_have_no_gate_while_nobody_waits(rig):
+async def test_pods_have_no_gate_while_none_waits(rig):
     """They are the coscheduler's all the same, with what it says of its scheduler."""
     async with rig.manager(looks_for=AUTO):
         tell(rig, scheduler_name="gangs", member_resource=True)
@@ -101,7 +101,7 @@ async def test_pods_are_gated_while_some_group_waits(rig):
         assert (gates(rig, "a"), gates(rig, "b")) == ([[GATE], [GATE]], [[], []])
 
 
-async def test_what_is_told_lapses(rig):
+async def test_what_is_reported_lapses(rig):
     """A coscheduler that is gone, or one of which nothing is known yet, opens nothing."""
     tell(rig)
     async with rig.manager(looks_for=AUTO):
@@ -144,7 +144,7 @@ async def test_all_pods_are_gated_where_that_is_asked_for(rig):
         assert gates(rig) == [[GATE], [GATE]]
 
 
-async def test_without_a_coscheduler_jobsets_are_told(rig):
+async def test_without_a_coscheduler_jobsets_say_so(rig):
     """Their pods are labelled; when one is installed that is taken back, and new Jobs are its."""
     async with rig.manager(looks_for=AUTO):
         begin(rig, "a")
@@ -183,7 +183,7 @@ async def test_a_coscheduler_that_is_removed_leaves_no_pod_behind_its_gate(rig):
         assert {"NoCoscheduler"} == {c["reason"] for c in rig.status("a")["conditions"] if c["type"] == NOT_SERVED}  # fmt: skip
 
 
-async def test_a_coscheduler_that_is_silent_is_told_of(rig):
+async def test_a_coscheduler_that_is_silent_is_reported(rig):
     """Groups wait behind their gates for it; nothing is taken off."""
     async with rig.manager(looks_for=SchedulerFields(backend="coscheduler")):
         begin(rig)

@@ -83,7 +83,7 @@ def test_no_groups_without_a_valid_scope(scope):
     assert groups(scope) is None
 
 
-def test_a_jobset_made_anew_has_other_groups():
+def test_a_jobset_recreated_has_other_groups():
     """Same name, same spec, another UID."""
     old, new = groups("JobSet"), groups("JobSet", uid="uid-2")
     assert {g.name for g in old}.isdisjoint({g.name for g in new})

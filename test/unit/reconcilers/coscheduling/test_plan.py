@@ -138,7 +138,7 @@ def labels_of(plan):
 ALL = ("0-0", "0-1", "1-0", "1-1")
 
 
-def test_where_gangs_stand_is_told_after_pauses_that_grow():
+def test_where_gangs_stand_is_reported_after_pauses_that_grow():
     """A second after they were first seen to be incomplete, then rarely, at once when they are."""
     gangs = Gangs()
     for name in ALL:
@@ -296,7 +296,7 @@ def test_objects_come_one_kind_after_the_other():
     assert len(mends) == 1
 
 
-def test_warnings_are_told_once():
+def test_warnings_are_reported_once():
     """That priorities differ, and that a scope means nothing."""
     gangs = Gangs()
     gangs.set_pod("0-0")
@@ -314,7 +314,7 @@ def test_warnings_are_told_once():
     assert gangs.look().memory is None
 
 
-def test_that_nobody_schedules_groups_is_a_condition():
+def test_that_none_schedules_groups_is_a_condition():
     """Told once, with a warning; it goes when somebody does."""
     gangs = Gangs()
     assert not gangs.look().status.patch
@@ -340,7 +340,7 @@ def test_another_backend_has_all_pods_looked_at():
     assert gangs.look(1, backend="labels").mended == list(ALL)
 
 
-def test_another_jobset_of_the_name_begins_anew():
+def test_another_jobset_of_the_name_begins_again():
     """Nothing that is remembered of the old one counts."""
     gangs = Gangs()
     for name in ALL:

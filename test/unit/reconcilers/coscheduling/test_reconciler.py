@@ -183,7 +183,7 @@ async def test_a_partial_restart_keeps_the_group(rig):
         assert {labels(rig, name) for name in names} == {before}
 
 
-async def test_a_jobset_made_anew_has_another_group(rig):
+async def test_a_jobset_recreated_has_another_group(rig):
     """Pods of the old one, which still end, are none of the new group's."""
     async with rig.manager(gangs=True):
         names = []
@@ -199,7 +199,7 @@ async def test_a_jobset_made_anew_has_another_group(rig):
         assert len(groups) == 2
 
 
-async def test_where_groups_stand_is_told(rig):
+async def test_where_groups_stand_is_reported(rig):
     """Members, minimum, waiting, bound, and why; a few writes however long it lasts."""
     async with rig.manager(gangs=True):
         begin(rig, scope="Job")
@@ -226,7 +226,7 @@ async def test_where_groups_stand_is_told(rig):
         assert rig.condition(DONE) == ("True", keys.POD_GROUPS_BOUND_REASON)
 
 
-async def test_missing_members_are_told(rig):
+async def test_missing_members_are_reported(rig):
     """The scheduler is not at fault."""
     async with rig.manager(gangs=True):
         begin(rig)

@@ -264,7 +264,7 @@ async def test_gates_that_others_put_on_labelled_pods_stay(rig):
         assert gates(rig).count([GATE]) == 1
 
 
-async def test_jobsets_are_told_when_groups_are_not_served(rig):
+async def test_jobsets_say_when_groups_are_not_served(rig):
     """Once for each that asks."""
     async with manager(rig, SchedulerFields(), not_served="nobody serves them"):
         begin(rig)

@@ -101,8 +101,8 @@ async def test_a_change_is_one_patch_with_the_version_it_was_decided_on(bench):
         "metadata": {"resourceVersion": jobset.metadata.resource_version},
         "status": {"restarts": 1, "restartsCountTowardsMax": 1, "state": "Waiting"},
     } == request.json
-    assert "jobsets/status" == request.resource
-    assert 1 == stored.status.restarts
+    assert request.resource == "jobsets/status"
+    assert stored.status.restarts == 1
 
 
 async def test_events_and_metrics_come_with_the_write(bench):
@@ -127,7 +127,7 @@ async def test_events_of_two_restarts_are_kept_apart(bench):
 
     first, second, beside = bench.recorder.series
     assert first != second
-    assert "" == beside
+    assert beside == ""
 
 
 async def test_without_a_patch_nothing_is_done(bench):
@@ -136,7 +136,7 @@ async def test_without_a_patch_nothing_is_done(bench):
     change = StatusChange(jobset.status, events=(EmitEvent("Normal", "Again", "once more"),))
 
     assert jobset is await bench.writer.store(jobset, change)
-    assert ([], []) == (bench.client.writes, bench.recorder.told)
+    assert (bench.client.writes, bench.recorder.told) == ([], [])
 
 
 async def test_own_writes_are_known_before_the_cache_shows_them(bench):
@@ -152,7 +152,7 @@ async def test_own_writes_are_known_before_the_cache_shows_them(bench):
     assert bench.cache.store.get(KEY) is bench.writer.latest(KEY)
 
 
-async def test_a_conflict_stores_and_tells_nothing(bench):
+async def test_a_conflict_stores_and_reports_nothing(bench):
     """Nothing is announced that was not stored."""
     jobset = bench.writer.latest(KEY)
     bench.disturb()
@@ -160,8 +160,8 @@ async def test_a_conflict_stores_and_tells_nothing(bench):
     with pytest.raises(ConflictError):
         await bench.writer.store(jobset, bench.counted(jobset))
 
-    assert [] == bench.recorder.told
-    assert 0 == bench.stored().status.restarts
+    assert bench.recorder.told == []
+    assert bench.stored().status.restarts == 0
     assert bench.own_writes.is_satisfied(KEY)
 
 
@@ -236,11 +236,11 @@ async def test_a_conflict_is_decided_again_at_once(bench, disturbances):
 
     result = await reconciler.reconcile(rt.Request(KEY))
 
-    assert "stored" == result.summary
+    assert result.summary == "stored"
     assert disturbances + 1 == len(set(reconciler.decided_on))
     assert disturbances == bench.reads()
-    assert 1 == bench.stored().status.restarts
-    assert 1 == len(bench.recorder.told)
+    assert bench.stored().status.restarts == 1
+    assert len(bench.recorder.told) == 1
 
 
 async def test_a_jobset_that_never_rests_is_left_to_the_queue(bench):
@@ -250,8 +250,8 @@ async def test_a_jobset_that_never_rests_is_left_to_the_queue(bench):
     with pytest.raises(ConflictError):
         await reconciler.reconcile(rt.Request(KEY))
 
-    assert TRIES == len(reconciler.decided_on)
-    assert 0 == bench.stored().status.restarts
+    assert len(reconciler.decided_on) == TRIES
+    assert bench.stored().status.restarts == 0
 
 
 async def test_a_conflict_with_a_deletion_ends_the_tries(bench):
@@ -261,20 +261,20 @@ async def test_a_conflict_with_a_deletion_ends_the_tries(bench):
 
     result = await reconciler.reconcile(rt.Request(KEY))
 
-    assert "gone" == result.summary
-    assert 1 == len(reconciler.decided_on)
+    assert result.summary == "gone"
+    assert len(reconciler.decided_on) == 1
 
 
-def test_memories_keep_what_they_are_told():
+def test_memories_keep_what_they_receive():
     """A value is kept, replaced and forgotten by key; asking alone keeps nothing."""
     memories = Memories(lambda: "new")
 
-    assert "new" == memories.of(KEY)
-    assert 0 == len(memories)
+    assert memories.of(KEY) == "new"
+    assert len(memories) == 0
     memories.keep(KEY, "seen")
-    assert ("seen", True) == (memories.of(KEY), KEY in memories)
+    assert (memories.of(KEY), KEY in memories) == ("seen", True)
     memories.keep(KEY, None)
-    assert ("new", False) == (memories.of(KEY), KEY in memories)
+    assert (memories.of(KEY), KEY in memories) == ("new", False)
     memories.keep(KEY, "seen")
     memories.forget(KEY)
-    assert 0 == len(memories)
+    assert len(memories) == 0

@@ -67,12 +67,12 @@ def test_identity_and_owner():
     """A Job has its name, namespace and the JobSet as controller."""
     body = bodies(jobset_json())["test-js-replicated-job-b-1"]
 
-    assert ("batch/v1", "Job") == (body["apiVersion"], body["kind"])
-    assert ("test-js-replicated-job-b-1", "default") == (
+    assert (body["apiVersion"], body["kind"]) == ("batch/v1", "Job")
+    assert (
         body["metadata"]["name"],
         body["metadata"]["namespace"],
-    )
-    assert [
+    ) == ("test-js-replicated-job-b-1", "default")
+    assert body["metadata"]["ownerReferences"] == [
         {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
@@ -81,7 +81,7 @@ def test_identity_and_owner():
             "controller": True,
             "blockOwnerDeletion": True,
         }
-    ] == body["metadata"]["ownerReferences"]
+    ]
 
 
 def test_user_metadata_is_kept_and_overruled():
@@ -102,16 +102,16 @@ def test_user_metadata_is_kept_and_overruled():
     body = bodies(jobset_json(item))["test-js-a-0"]
     job_labels, job_annotations, pod_labels, pod_annotations = everywhere(body)
 
-    assert ("l", "a", "l", "a") == (
+    assert (
         job_labels["job"],
         job_annotations["job"],
         pod_labels["pod"],
         pod_annotations["pod"],
-    )
-    assert ("0", "test-js") == (job_labels[keys.JOB_INDEX], pod_annotations[keys.JOBSET_NAME])
+    ) == ("l", "a", "l", "a")
+    assert (job_labels[keys.JOB_INDEX], pod_annotations[keys.JOBSET_NAME]) == ("0", "test-js")
     assert "pod" not in job_labels
-    assert ["kept"] == body["spec"]["template"]["metadata"]["finalizers"]
-    assert "test-js-a-0" == body["metadata"]["name"]
+    assert body["spec"]["template"]["metadata"]["finalizers"] == ["kept"]
+    assert body["metadata"]["name"] == "test-js-a-0"
 
 
 def test_unknown_fields_of_the_template_are_passed_on():
@@ -121,17 +121,17 @@ def test_unknown_fields_of_the_template_are_passed_on():
     )
     spec = bodies(jobset_json(item))["test-js-a-0"]["spec"]
 
-    assert {"x": [1]} == spec["newField"]
-    assert {"podGroupName": "g"} == spec["template"]["spec"]["schedulingGroup"]
+    assert spec["newField"] == {"x": [1]}
+    assert spec["template"]["spec"]["schedulingGroup"] == {"podGroupName": "g"}
 
 
 def test_no_environment_is_injected():
     """Workers read what they need from labels and annotations."""
     body = bodies(jobset_json())["test-js-replicated-job-a-0"]
 
-    assert [{"name": "worker", "image": "worker:1"}] == (
-        body["spec"]["template"]["spec"]["containers"]
-    )
+    assert (body["spec"]["template"]["spec"]["containers"]) == [
+        {"name": "worker", "image": "worker:1"}
+    ]
 
 
 @pytest.mark.parametrize("suspend", [None, False, True])
@@ -168,7 +168,7 @@ def test_the_coordinators_address_uses_the_subdomain():
     )
 
     labels = bodies(data)["test-js-replicated-job-b-2"]["metadata"]["labels"]
-    assert "test-js-replicated-job-a-0-0.net" == labels[keys.COORDINATOR]
+    assert labels[keys.COORDINATOR] == "test-js-replicated-job-a-0-0.net"
 
 
 def test_without_the_gate_no_own_attempt():
@@ -187,7 +187,7 @@ def test_own_attempts_follow_the_status():
         for i in range(3)
     ]
 
-    assert ["0", "4", "0"] == attempts
+    assert attempts == ["0", "4", "0"]
 
 
 class TestPlacement:
@@ -211,7 +211,7 @@ class TestPlacement:
 
     def test_none(self):
         """Without annotations nothing is placed."""
-        assert ({}, {}, None, None) == self.placement()
+        assert self.placement() == ({}, {}, None, None)
 
     def test_per_jobset(self):
         """The JobSet's annotation reaches Jobs and pods."""
@@ -234,7 +234,7 @@ class TestPlacement:
 
     def test_node_selector_alone(self):
         """The node-selector annotation means nothing by itself."""
-        assert ({}, {}, None, None) == self.placement(jobset={SELECTOR: "true"})
+        assert self.placement(jobset={SELECTOR: "true"}) == ({}, {}, None, None)
 
     def test_users_selectors_and_tolerations_are_kept(self):
         """What the strategy needs is added to what the template has."""
@@ -257,5 +257,5 @@ def test_bodies_share_what_they_have_in_common():
     """The pod spec of a thousand Jobs exists once."""
     made = list(bodies(jobset_json(replicated_job("a", 3))).values())
 
-    assert 1 == len({id(body["spec"]["template"]["spec"]) for body in made})
-    assert 3 == len({id(body["metadata"]["labels"]) for body in made})
+    assert len({id(body["spec"]["template"]["spec"]) for body in made}) == 1
+    assert len({id(body["metadata"]["labels"]) for body in made}) == 3

@@ -144,7 +144,7 @@ def test_restart_arrays_are_carried_over_only_with_the_gate():
         for features in (Features(), Features(restart_job=False))
     ]
 
-    assert [(1, 0), ()] == kept
+    assert kept == [(1, 0), ()]
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_service(network, name, publish):
 
 def test_names():
     """Names are part of the API."""
-    assert "js-rj-3" == names.job_name("js", "rj", 3)
-    assert "cache-js" == names.claim_name("js", "cache")
-    assert "ns_js-rj-3" == names.namespaced_job("ns", "js-rj-3")
-    assert 40 == len(names.job_key("ns", "js-rj-3"))
+    assert names.job_name("js", "rj", 3) == "js-rj-3"
+    assert names.claim_name("js", "cache") == "cache-js"
+    assert names.namespaced_job("ns", "js-rj-3") == "ns_js-rj-3"
+    assert len(names.job_key("ns", "js-rj-3")) == 40
 
 
 def test_feature_gates_by_name():

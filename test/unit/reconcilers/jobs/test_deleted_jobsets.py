@@ -31,13 +31,13 @@ async def test_garbage_collection_wins(rig):
         rig.world.delete(JobSet, "test-js")
         await rig.settle(20)
 
-        assert 0 == creates(rig)
-        assert [] == rig.world.list("jobs")
+        assert creates(rig) == 0
+        assert rig.world.list("jobs") == []
         assert rig.world.requests.count("get", "jobsets") <= 2
 
         silent.lift()
         await rig.settle()
-        assert 0 == creates(rig)
+        assert creates(rig) == 0
 
 
 async def test_a_jobset_of_the_same_name_begins_when_its_watch_speaks(rig):
@@ -47,7 +47,7 @@ async def test_a_jobset_of_the_same_name_begins_when_its_watch_speaks(rig):
         rig.world.delete(JobSet, "test-js")
         rig.create(replicated_job("w", 3))
         await rig.settle(20)
-        assert 0 == creates(rig)
+        assert creates(rig) == 0
 
         silent.lift()
         await rig.settle()
@@ -68,7 +68,7 @@ async def test_a_jobset_that_is_being_deleted_gets_nothing(rig):
         rig.world.delete("services", "test-js")
         await rig.settle(20)
 
-        assert 0 == creates(rig)
+        assert creates(rig) == 0
 
 
 async def test_a_status_write_that_finds_nothing_ends_it(rig):
@@ -83,8 +83,8 @@ async def test_a_status_write_that_finds_nothing_ends_it(rig):
             rig.world.delete("jobs", name)
         await rig.settle(20)
 
-        assert 0 == creates(rig)
-        assert 1 == rig.world.requests.count("patch", "jobsets/status")
+        assert creates(rig) == 0
+        assert rig.world.requests.count("patch", "jobsets/status") == 1
 
 
 async def test_a_status_write_that_finds_another_jobset_ends_it(rig):
@@ -97,12 +97,12 @@ async def test_a_status_write_that_finds_another_jobset_ends_it(rig):
         rig.world.set_status("jobs", "test-js-w-0", active=1, ready=1)
         await rig.settle(20)
 
-        assert 0 == creates(rig)
-        assert 1 == rig.world.requests.count("patch", "jobsets/status")
-        assert {} == rig.status()
+        assert creates(rig) == 0
+        assert rig.world.requests.count("patch", "jobsets/status") == 1
+        assert rig.status() == {}
 
 
-async def test_deletions_that_nobody_asked_for_are_answered_ever_more_slowly(rig):
+async def test_deletions_that_were_not_requested_are_answered_ever_more_slowly(rig):
     """Whoever deletes a Job again and again does not make the manager a busy loop."""
     async with rig.manager(epochs=False):
         rig.create(replicated_job("w", 2))
@@ -116,7 +116,7 @@ async def test_deletions_that_nobody_asked_for_are_answered_ever_more_slowly(rig
         assert 3 <= creates(rig) <= 8
 
         await rig.settle(120)
-        assert ["test-js-w-0", "test-js-w-1"] == sorted(rig.jobs())
+        assert sorted(rig.jobs()) == ["test-js-w-0", "test-js-w-1"]
 
 
 async def test_one_deletion_is_answered_at_once(rig):
@@ -127,7 +127,7 @@ async def test_one_deletion_is_answered_at_once(rig):
         rig.world.delete("jobs", "test-js-w-0")
         await rig.settle(0.2)
 
-        assert ["test-js-w-0", "test-js-w-1"] == sorted(rig.jobs())
+        assert sorted(rig.jobs()) == ["test-js-w-0", "test-js-w-1"]
 
 
 async def test_a_late_jobset_is_read_and_its_job_made_at_once(rig):
@@ -138,7 +138,7 @@ async def test_a_late_jobset_is_read_and_its_job_made_at_once(rig):
         rig.world.delete("jobs", "test-js-w-0")
         await rig.settle(0.5)
 
-        assert ["test-js-w-0", "test-js-w-1"] == sorted(rig.jobs())
+        assert sorted(rig.jobs()) == ["test-js-w-0", "test-js-w-1"]
 
 
 async def test_creations_that_fail_are_no_deletions(rig):
@@ -148,5 +148,5 @@ async def test_creations_that_fail_are_no_deletions(rig):
         rig.create(replicated_job("w", 2))
         await rig.settle(1)
 
-        assert ["test-js-w-0", "test-js-w-1"] == sorted(rig.jobs())
-        assert 0 == rig.world.requests.count("get", "jobsets")
+        assert sorted(rig.jobs()) == ["test-js-w-0", "test-js-w-1"]
+        assert rig.world.requests.count("get", "jobsets") == 0

@@ -48,8 +48,8 @@ def test_a_restart_and_the_end_in_one_decision():
     cluster.fail("test-js-b-0", after=1)
     cluster.reconcile()
 
-    assert ("True", "FailJobSetFailurePolicyAction") == cluster.condition("Failed")
-    assert [] == running(cluster)
+    assert cluster.condition("Failed") == ("True", "FailJobSetFailurePolicyAction")
+    assert running(cluster) == []
 
 
 def test_a_restart_that_uses_up_the_budget_and_one_beyond_it():
@@ -59,8 +59,8 @@ def test_a_restart_that_uses_up_the_budget_and_one_beyond_it():
     cluster.fail("test-js-b-0", after=1)
     cluster.reconcile()
 
-    assert ("True", "ReachedMaxRestarts") == cluster.condition("Failed")
-    assert [] == running(cluster)
+    assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
+    assert running(cluster) == []
 
 
 def test_a_deletion_that_fails_in_the_reconcile_that_completes_the_jobset():
@@ -76,11 +76,11 @@ def test_a_deletion_that_fails_in_the_reconcile_that_completes_the_jobset():
     stale["metadata"].pop("deletionTimestamp", None)
     cluster.complete("test-js-b-1")
     plan = cluster.plan()
-    assert "Completed" == plan.partial_status.patch["terminalState"]
+    assert plan.partial_status.patch["terminalState"] == "Completed"
 
     cluster.carry_out(attrs.evolve(plan, actions=(), status=plan.partial_status))
 
-    assert [] == running(cluster)
+    assert running(cluster) == []
 
 
 def test_an_end_by_another_writer_while_jobs_are_recreated():
@@ -92,7 +92,7 @@ def test_an_end_by_another_writer_while_jobs_are_recreated():
     draft.fail(keys.REACHED_MAX_RESTARTS_REASON, "all restarts are used up")
     cluster.object["status"] = merge(cluster.object["status"], draft.change().patch)
 
-    assert [] == running(cluster)
+    assert running(cluster) == []
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_job_whose_labels_were_edited(label):
     cluster.jobs["test-js-b-0"]["metadata"]["labels"][label] = "edited"
     cluster.fail("test-js-a-0")
 
-    assert [] == running(cluster)
+    assert running(cluster) == []
 
 
 def test_finished_jobs_stay():
@@ -116,4 +116,4 @@ def test_finished_jobs_stay():
     cluster.reconcile()
     running(cluster)
 
-    assert ["test-js-a-0", "test-js-a-1", "test-js-b-0"] == sorted(cluster.jobs)
+    assert sorted(cluster.jobs) == ["test-js-a-0", "test-js-a-1", "test-js-b-0"]

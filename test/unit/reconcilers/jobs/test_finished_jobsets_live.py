@@ -76,4 +76,4 @@ async def test_nothing_outlives_a_jobset(rig, seed):
         await rig.settle(120)
 
         assert rig.condition("Completed") or rig.condition("Failed")
-        assert [] == running(rig)
+        assert running(rig) == []

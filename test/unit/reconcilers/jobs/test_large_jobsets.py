@@ -40,7 +40,7 @@ def test_the_largest_is_accepted(sizes):
     """The bound itself is allowed."""
     items = [replicated_job("ab"[n], size) for n, size in enumerate(sizes)]
 
-    assert [] == validate_create(jobset_json(*items))
+    assert validate_create(jobset_json(*items)) == []
 
 
 @pytest.mark.parametrize("status", [{}, {"terminalState": "Failed", "restarts": 1}])
@@ -60,17 +60,17 @@ def test_a_stored_jobset_that_is_too_large_is_left_alone(status, suspend):
 
     assert plan.empty
     (notice,) = plan.notices
-    assert keys.TOO_MANY_JOBS_REASON == notice.reason
+    assert notice.reason == keys.TOO_MANY_JOBS_REASON
     assert f"{HUGE} Jobs" in notice.message
-    assert () == plan_jobs(cluster.observe(), plan.memory, cluster.now).notices
+    assert plan_jobs(cluster.observe(), plan.memory, cluster.now).notices == ()
 
 
-def test_a_jobset_of_another_controller_is_not_even_told_of():
+def test_a_jobset_of_another_controller_is_not_reported():
     """Its size is the other one's business."""
     cluster = ModelCluster(jobset_json(replicated_job("w", HUGE), managedBy="example.com/other"))
     plan = cluster.plan()
 
-    assert (True, ()) == (plan.empty, plan.notices)
+    assert (plan.empty, plan.notices) == (True, ())
 
 
 def creations(plan):
@@ -78,7 +78,7 @@ def creations(plan):
     return [action.name for action in plan.actions if isinstance(action, p.CreateJob)]
 
 
-def test_a_plan_creates_so_many_jobs_at_most():
+def test_a_plan_creates_a_limited_number_of_jobs_at_most():
     """The next plans create the others, in the order of the spec and each of them once."""
     sizes = {"a": CREATED_AT_ONCE - 500, "b": CREATED_AT_ONCE + 200, "c": 10}
     cluster = ModelCluster(jobset_json(*[replicated_job(name, n) for name, n in sizes.items()]))
@@ -98,4 +98,4 @@ def test_the_largest_jobset_is_begun_as_any_other():
     cluster = ModelCluster(jobset_json(replicated_job("w", MAX_JOBS), failurePolicy={}))
     made = creations(cluster.plan())
 
-    assert (CREATED_AT_ONCE, "test-js-w-0") == (len(made), made[0])
+    assert (len(made), made[0]) == (CREATED_AT_ONCE, "test-js-w-0")

@@ -69,28 +69,28 @@ def started():
 class TestBasics:
     def test_creates_every_job_and_the_service(self, started):
         """A new JobSet gets all its Jobs and one headless Service."""
-        assert ALL == sorted(started.jobs)
-        assert ["test-js"] == list(started.services)
+        assert sorted(started.jobs) == ALL
+        assert list(started.services) == ["test-js"]
 
     def test_all_jobs_complete(self, started):
         """The JobSet completes when every Job has."""
         started.complete(*ALL)
         started.reconcile()
 
-        assert ("True", "AllJobsCompleted") == started.condition("Completed")
-        assert "Completed" == started.status.terminal_state
-        assert {
+        assert started.condition("Completed") == ("True", "AllJobsCompleted")
+        assert started.status.terminal_state == "Completed"
+        assert started.counters() == {
             "replicated-job-b": {"succeeded": 3},
             "replicated-job-a": {"succeeded": 1},
-        } == started.counters()
-        assert ["AllJobsCompleted"] == started.reasons()
+        }
+        assert started.reasons() == ["AllJobsCompleted"]
 
     def test_counters_are_stored_in_descending_order_of_names(self, started):
         """The order of the stored list is the one users of JobSet know."""
         stored = started.object["status"]["replicatedJobsStatus"]
 
-        assert ["replicated-job-b", "replicated-job-a"] == [item["name"] for item in stored]
-        assert 0 == started.object["status"]["restarts"]
+        assert [item["name"] for item in stored] == ["replicated-job-b", "replicated-job-a"]
+        assert started.object["status"]["restarts"] == 0
 
     def test_one_job_left(self, started):
         """A JobSet with one Job still running stays active and counts it."""
@@ -99,32 +99,32 @@ class TestBasics:
         started.reconcile()
 
         assert active(started)
-        assert {
+        assert started.counters() == {
             "replicated-job-b": {"succeeded": 2, "ready": 1, "active": 1},
             "replicated-job-a": {"succeeded": 1},
-        } == started.counters()
+        }
 
     def test_a_failure_without_a_policy_fails(self, started):
         """Without a failure policy the first failed Job ends the JobSet."""
         started.fail(B[1])
         started.reconcile()
 
-        assert ("True", "FailedJobs") == started.condition("Failed")
-        assert "Failed" == started.status.terminal_state
+        assert started.condition("Failed") == ("True", "FailedJobs")
+        assert started.status.terminal_state == "Failed"
         assert (
             f"jobset failed due to one or more job failures (first failed job: {B[1]})"
             == started.status.conditions[0].message
         )
         failed = p.EmitEvent("Warning", "FailedJobs", started.status.conditions[0].message)
         assert failed == started.events[0]
-        assert ["FailedJobs", "FailurePolicyApplied"] == started.reasons()
+        assert started.reasons() == ["FailedJobs", "FailurePolicyApplied"]
 
     def test_a_deleted_service_comes_back(self, started):
         """The Service is recreated when someone deletes it."""
         started.services.clear()
         started.reconcile()
 
-        assert ["test-js"] == list(started.services)
+        assert list(started.services) == ["test-js"]
 
     def test_an_existing_service_is_accepted(self):
         """A Service of that name is used as it is, whoever made it."""
@@ -132,15 +132,15 @@ class TestBasics:
         cluster.services["test-js"] = {"foreign": True}
         cluster.reconcile()
 
-        assert {"test-js": {"foreign": True}} == cluster.services
+        assert cluster.services == {"test-js": {"foreign": True}}
 
     def test_a_deleted_job_comes_back_uncounted(self, started):
         """A Job that someone deletes is made again at the same attempt."""
         del started.jobs[B[0]]
         started.reconcile()
 
-        assert ALL == sorted(started.jobs)
-        assert (0, 0) == restarts(started)
+        assert sorted(started.jobs) == ALL
+        assert restarts(started) == (0, 0)
 
     def test_a_jobset_without_replicas_never_completes(self):
         """Nothing succeeds, so there is nothing to complete."""
@@ -155,13 +155,13 @@ class TestBasics:
         started.complete(A, *B[:2])
         plan = started.reconcile()
 
-        assert [keys.INVALID_JOB_REASON] == [notice.reason for notice in plan.notices]
+        assert [notice.reason for notice in plan.notices] == [keys.INVALID_JOB_REASON]
         assert B[2] in plan.notices[0].message
         assert B[2] in started.jobs
-        assert {
+        assert started.counters() == {
             "replicated-job-b": {"succeeded": 2},
             "replicated-job-a": {"succeeded": 1},
-        } == started.counters()
+        }
 
     def test_another_manager_is_left_alone(self):
         """A JobSet of another controller gets nothing, and its status stays as it is."""
@@ -176,7 +176,7 @@ class TestBasics:
         cluster = ModelCluster(jobset_json(managedBy=keys.JOBSET_CONTROLLER_NAME))
         cluster.reconcile()
 
-        assert 4 == len(cluster.jobs)
+        assert len(cluster.jobs) == 4
 
     def test_a_jobset_being_deleted_is_left_alone(self, started):
         """Deletion is the garbage collector's business."""
@@ -184,7 +184,7 @@ class TestBasics:
         started.jobs.clear()
 
         plan = started.plan()
-        assert (True, ()) == (plan.empty, plan.notices)
+        assert (plan.empty, plan.notices) == (True, ())
 
     def test_without_optional_policies(self):
         """Fields that admission fills in may be removed later; the rules bear it."""
@@ -196,7 +196,7 @@ class TestBasics:
         cluster.complete(*ALL)
         cluster.reconcile()
 
-        assert ({}, "Completed") == (cluster.services, cluster.status.terminal_state)
+        assert (cluster.services, cluster.status.terminal_state) == ({}, "Completed")
 
 
 class TestSuccessPolicy:
@@ -251,7 +251,7 @@ class TestSuccessPolicy:
         cluster.fail(B[1])
         cluster.reconcile()
 
-        assert ("Failed", None) == (cluster.status.terminal_state, cluster.condition("Completed"))
+        assert (cluster.status.terminal_state, cluster.condition("Completed")) == ("Failed", None)
 
 
 class TestFailurePolicy:
@@ -262,16 +262,16 @@ class TestFailurePolicy:
         cluster.fail(B[0])
         recreate(cluster)
 
-        assert ((1, 1), True) == (restarts(cluster), active(cluster))
-        assert ALL == sorted(cluster.jobs)
+        assert (restarts(cluster), active(cluster)) == ((1, 1), True)
+        assert sorted(cluster.jobs) == ALL
         assert not old.items() & {
             (name, job["metadata"]["uid"]) for name, job in cluster.jobs.items()
         }
-        assert [
+        assert cluster.reasons() == [
             "DefaultFailurePolicy",
             "RestartJobSetFailurePolicyAction",
             "FailurePolicyApplied",
-        ] == cluster.reasons()
+        ]
         assert {"1"} == {
             job["metadata"]["labels"][keys.RESTART_ATTEMPT] for job in cluster.jobs.values()
         }
@@ -279,9 +279,9 @@ class TestFailurePolicy:
         cluster.fail(A)
         cluster.reconcile()
 
-        assert ("True", "ReachedMaxRestarts") == cluster.condition("Failed")
-        assert ("False", "JobSetFailed") == cluster.condition("RestartingJobSet")
-        assert (1, 1) == restarts(cluster)
+        assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
+        assert cluster.condition("RestartingJobSet") == ("False", "JobSetFailed")
+        assert restarts(cluster) == (1, 1)
 
     def test_no_restarts_allowed(self):
         """With maxRestarts 0 the first failure ends the JobSet."""
@@ -289,7 +289,7 @@ class TestFailurePolicy:
         cluster.fail(A)
         cluster.reconcile()
 
-        assert ("True", "ReachedMaxRestarts") == cluster.condition("Failed")
+        assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
 
     FAIL = "FailJobSet"
     RESTART = "RestartJobSet"
@@ -367,7 +367,7 @@ class TestFailurePolicy:
         cluster.fail(A)
         cluster.reconcile()
 
-        assert ("True", "FailJobSetFailurePolicyAction") == cluster.condition("Failed")
+        assert cluster.condition("Failed") == ("True", "FailJobSetFailurePolicyAction")
         assert (
             f"applying FailJobSet failure policy action (first failed job: {A})"
             == cluster.events[0].message
@@ -379,18 +379,18 @@ class TestFailurePolicy:
         cluster.fail(B[0])
         recreate(cluster)
 
-        assert ("True", "FailurePolicy_Rule1") == cluster.condition("RestartingJobSet")
+        assert cluster.condition("RestartingJobSet") == ("True", "FailurePolicy_Rule1")
 
         cluster.ready(*ALL)
         cluster.reconcile()
 
-        assert ("False", "JobsReady") == cluster.condition("RestartingJobSet")
-        assert [
+        assert cluster.condition("RestartingJobSet") == ("False", "JobsReady")
+        assert cluster.reasons() == [
             "FailurePolicy_Rule1",
             "RestartJobSetFailurePolicyAction",
             "FailurePolicyApplied",
             "JobsReady",
-        ] == cluster.reasons()
+        ]
 
     def test_uncounted_restarts_know_no_maximum(self):
         """Restarts that ignore the maximum go on for ever and are counted apart."""
@@ -416,7 +416,7 @@ class TestFailurePolicy:
         cluster.fail(B[0], "")
         cluster.reconcile()
 
-        assert ((3, 0), "Failed") == (restarts(cluster), cluster.status.terminal_state)
+        assert (restarts(cluster), cluster.status.terminal_state) == ((3, 0), "Failed")
 
     def test_complete_and_failed_jobs_start_over_together(self):
         """A restart recreates complete Jobs too; the JobSet can complete afterwards."""
@@ -425,12 +425,12 @@ class TestFailurePolicy:
         cluster.fail(B[0])
         recreate(cluster)
 
-        assert {} == {k: v for k, v in cluster.counters().items() if v}
+        assert {k: v for k, v in cluster.counters().items() if v} == {}
 
         cluster.complete(*ALL)
         cluster.reconcile()
 
-        assert "Completed" == cluster.status.terminal_state
+        assert cluster.status.terminal_state == "Completed"
 
     def test_several_failures_are_one_restart(self):
         """All Jobs that failed in one attempt are covered by one restart."""
@@ -439,7 +439,7 @@ class TestFailurePolicy:
             cluster.fail(name)
         recreate(cluster)
 
-        assert (1, 1) == restarts(cluster)
+        assert restarts(cluster) == (1, 1)
 
     def test_the_first_failure_is_named(self):
         """Among the Jobs a rule applies to, the one that failed first is named."""
@@ -460,7 +460,7 @@ class TestFailurePolicy:
         cluster.fail(A, after=5)
         cluster.reconcile()
 
-        assert ("True", "FailJobSetFailurePolicyAction") == cluster.condition("Failed")
+        assert cluster.condition("Failed") == ("True", "FailJobSetFailurePolicyAction")
         assert cluster.events[0].message.endswith(f"(first failed job: {A})")
 
     def test_a_job_without_its_label_matches_no_rule(self):
@@ -470,7 +470,7 @@ class TestFailurePolicy:
         cluster.fail(A)
         cluster.reconcile()
 
-        assert (1, 1) == restarts(cluster)
+        assert restarts(cluster) == (1, 1)
 
     @pytest.mark.parametrize(
         ("first", "second", "outcome"),
@@ -495,7 +495,7 @@ class TestFailurePolicy:
         assert decided == {f"{outcome}FailurePolicyAction"}
         assert (cluster.status.terminal_state == "Failed") is (outcome == "FailJobSet")
 
-    def test_a_restart_without_budget_beside_one_that_is_free(self):
+    def test_a_restart_without_budget_next_to_one_that_is_free(self):
         """The one that counts ends the JobSet, as it would alone."""
         rules = (
             rule("RestartJobSetAndIgnoreMaxRestarts", "one", reasons=["X"]),
@@ -515,7 +515,7 @@ class TestFailurePolicy:
         cluster.fail(A)
         cluster.reconcile()
 
-        assert ("True", "FailurePolicy_failurePolicyRule1") == cluster.condition("RestartingJobSet")
+        assert cluster.condition("RestartingJobSet") == ("True", "FailurePolicy_failurePolicyRule1")
 
     def test_stored_rules_that_can_never_apply(self):
         """They are told once, by an event that says what would be right."""
@@ -552,7 +552,7 @@ class TestFailurePolicy:
         cluster = with_policy(rule("Dance"))
         cluster.fail(A)
 
-        assert "unknown failure policy action 'Dance'" == cluster.plan().problem
+        assert cluster.plan().problem == "unknown failure policy action 'Dance'"
 
 
 class TestRestartStrategies:
@@ -608,13 +608,13 @@ class TestRestartJob:
         cluster.fail(B[1])
         recreate(cluster)
 
-        assert (0, 0) == restarts(cluster)
-        assert ([0, 1, 0], [0, 1, 0]) == self.arrays(cluster)
+        assert restarts(cluster) == (0, 0)
+        assert self.arrays(cluster) == ([0, 1, 0], [0, 1, 0])
         assert [B[1]] == [
             name for name, job in cluster.jobs.items() if job["metadata"]["uid"] != before[name]
         ]
-        assert "1" == cluster.jobs[B[1]]["metadata"]["labels"][keys.JOB_RESTART_ATTEMPT]
-        assert ["RestartJobFailurePolicyAction", "FailurePolicyApplied"] == cluster.reasons()
+        assert cluster.jobs[B[1]]["metadata"]["labels"][keys.JOB_RESTART_ATTEMPT] == "1"
+        assert cluster.reasons() == ["RestartJobFailurePolicyAction", "FailurePolicyApplied"]
 
     def test_uncounted(self):
         """Ignoring the maximum leaves the counting array out."""
@@ -622,7 +622,7 @@ class TestRestartJob:
         cluster.fail(A)
         recreate(cluster)
 
-        assert ([1], None) == self.arrays(cluster, "replicated-job-a")
+        assert self.arrays(cluster, "replicated-job-a") == ([1], None)
 
     def test_several_failures_are_counted_one_by_one_in_one_write(self):
         """Each failed Job counts one, and all of them cost one status write."""
@@ -634,8 +634,8 @@ class TestRestartJob:
         cluster.carry_out(cluster.plan())
 
         assert writes + 1 == cluster.status_writes
-        assert ([1, 0, 1], [1, 0, 1]) == self.arrays(cluster)
-        assert ([1], [1]) == self.arrays(cluster, "replicated-job-a")
+        assert self.arrays(cluster) == ([1, 0, 1], [1, 0, 1])
+        assert self.arrays(cluster, "replicated-job-a") == ([1], [1])
 
     def test_the_maximum_stops_exactly_where_single_passes_would(self):
         """The failure past the maximum ends the JobSet, after the ones before it were counted."""
@@ -644,8 +644,8 @@ class TestRestartJob:
         cluster.fail(B[2], after=2)
         cluster.reconcile()
 
-        assert ("True", "ReachedMaxRestarts") == cluster.condition("Failed")
-        assert ([1, 0, 0], [1, 0, 0]) == self.arrays(cluster)
+        assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
+        assert self.arrays(cluster) == ([1, 0, 0], [1, 0, 0])
         assert cluster.status.conditions[0].message.endswith(f"(first failed job: {B[2]})")
 
     def test_both_kinds_of_restarts_share_the_maximum(self):
@@ -663,7 +663,7 @@ class TestRestartJob:
         cluster.fail(A)
         cluster.reconcile()
 
-        assert ("True", "ReachedMaxRestarts") == cluster.condition("Failed")
+        assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
 
     def test_restarts_of_jobs_survive_a_restart_of_all(self):
         """The arrays are kept, and new Jobs carry the number of their index."""
@@ -675,9 +675,9 @@ class TestRestartJob:
         cluster.fail(A)
         recreate(cluster)
 
-        assert ([0, 1, 0], [0, 1, 0]) == self.arrays(cluster)
-        assert "1" == cluster.jobs[B[1]]["metadata"]["labels"][keys.JOB_RESTART_ATTEMPT]
-        assert (1, 1) == restarts(cluster)
+        assert self.arrays(cluster) == ([0, 1, 0], [0, 1, 0])
+        assert cluster.jobs[B[1]]["metadata"]["labels"][keys.JOB_RESTART_ATTEMPT] == "1"
+        assert restarts(cluster) == (1, 1)
 
     def test_blocking_recreate_applies(self):
         """A single Job that has to go blocks every creation under BlockingRecreate."""
@@ -724,11 +724,11 @@ class TestSuspension:
         cluster.reconcile()
 
         assert {True} == {job["spec"]["suspend"] for job in cluster.jobs.values()}
-        assert ("True", "SuspendedJobs") == cluster.condition("Suspended")
-        assert {
+        assert cluster.condition("Suspended") == ("True", "SuspendedJobs")
+        assert cluster.counters() == {
             "replicated-job-b": {"suspended": 3},
             "replicated-job-a": {"suspended": 1},
-        } == cluster.counters()
+        }
 
     def test_suspending_a_running_jobset(self, started):
         """Running Jobs are suspended."""
@@ -736,7 +736,7 @@ class TestSuspension:
         started.reconcile()
 
         assert {True} == {job["spec"]["suspend"] for job in started.jobs.values()}
-        assert ("True", "SuspendedJobs") == started.condition("Suspended")
+        assert started.condition("Suspended") == ("True", "SuspendedJobs")
 
     def test_resuming_takes_the_template_over(self):
         """Labels, annotations, node selector and tolerations changed meanwhile reach the Jobs."""
@@ -760,19 +760,19 @@ class TestSuspension:
             pod = job["spec"]["template"]
             assert job["spec"]["suspend"] is False
             assert "startTime" not in job["status"]
-            assert ("1", "test-js") == (
+            assert (
                 pod["metadata"]["labels"]["l"],
                 pod["metadata"]["labels"][keys.JOBSET_NAME],
-            )
-            assert "2" == pod["metadata"]["annotations"]["a"]
-            assert {"zone": "z"} == pod["spec"]["nodeSelector"]
-            assert [{"key": "t", "tolerationSeconds": 5}] == pod["spec"]["tolerations"]
-        assert ("False", "ResumeJobs") == cluster.condition("Suspended")
+            ) == ("1", "test-js")
+            assert pod["metadata"]["annotations"]["a"] == "2"
+            assert pod["spec"]["nodeSelector"] == {"zone": "z"}
+            assert pod["spec"]["tolerations"] == [{"key": "t", "tolerationSeconds": 5}]
+        assert cluster.condition("Suspended") == ("False", "ResumeJobs")
 
         cluster.complete(*ALL)
         cluster.reconcile()
 
-        assert "Completed" == cluster.status.terminal_state
+        assert cluster.status.terminal_state == "Completed"
 
     def test_resuming_again_adds_nothing_twice(self):
         """Tolerations are compared by value, so a second resume leaves the list as it is."""
@@ -783,7 +783,7 @@ class TestSuspension:
             cluster.reconcile()
 
         pod_spec = cluster.jobs["test-js-a-0"]["spec"]["template"]["spec"]
-        assert [{"key": "t"}] == pod_spec["tolerations"]
+        assert pod_spec["tolerations"] == [{"key": "t"}]
 
     def test_a_job_template_with_a_time_to_live(self):
         """The Job stays as long as its JobSet: one that is deleted would run a second time."""
@@ -866,7 +866,7 @@ class TestSuspension:
             job["spec"]["suspend"] = True
         started.reconcile()
         assert {False} == {job["spec"]["suspend"] for job in started.jobs.values()}
-        assert ("False", "ResumeJobs") == started.condition("Suspended")
+        assert started.condition("Suspended") == ("False", "ResumeJobs")
 
     def test_somebody_suspends_one_job(self, started):
         """It is resumed; nobody says that the JobSet was suspended."""
@@ -887,7 +887,7 @@ class TestSuspension:
         cluster.change_spec(suspend=True)
         recreate(cluster)
 
-        assert ("False", "JobSetSuspended") == cluster.condition("RestartingJobSet")
+        assert cluster.condition("RestartingJobSet") == ("False", "JobSetSuspended")
 
     def test_policies_apply_while_suspended(self):
         """A Job that fails while the JobSet is suspended counts."""
@@ -896,7 +896,7 @@ class TestSuspension:
         cluster.fail(A)
         cluster.reconcile()
 
-        assert "Failed" == cluster.status.terminal_state
+        assert cluster.status.terminal_state == "Failed"
 
 
 class TestStartupPolicy:
@@ -915,7 +915,7 @@ class TestStartupPolicy:
         )
         cluster.reconcile()
 
-        assert ALL == sorted(cluster.jobs)
+        assert sorted(cluster.jobs) == ALL
         assert {True} == {job["spec"]["suspend"] for job in cluster.jobs.values()}
         assert cluster.condition("StartupPolicyInProgress") is None
 
@@ -926,7 +926,7 @@ class TestStartupPolicy:
         cluster.change_spec(suspend=False)
         cluster.reconcile()
 
-        assert {"replicated-job-a": {}, "replicated-job-b": {}} == cluster.counters()
+        assert cluster.counters() == {"replicated-job-a": {}, "replicated-job-b": {}}
 
     def test_in_order_resumes_one_after_the_other(self):
         """A resumed JobSet starts in order; Suspended stays True until the end."""
@@ -934,52 +934,53 @@ class TestStartupPolicy:
         cluster.change_spec(suspend=False)
         cluster.reconcile()
 
-        assert {"replicated-job-a": {}, "replicated-job-b": {"suspended": 3}} == cluster.counters()
-        assert "True" == cluster.condition("Suspended")[0]
+        assert cluster.counters() == {"replicated-job-a": {}, "replicated-job-b": {"suspended": 3}}
+        assert cluster.condition("Suspended")[0] == "True"
 
         cluster.ready(A)
         cluster.reconcile()
 
-        assert {
+        assert cluster.counters() == {
             "replicated-job-a": {"ready": 1, "active": 1},
             "replicated-job-b": {},
-        } == cluster.counters()
-        assert "True" == cluster.condition("StartupPolicyInProgress")[0]
+        }
+        assert cluster.condition("StartupPolicyInProgress")[0] == "True"
 
         cluster.ready(*B)
         cluster.reconcile()
 
-        assert "True" == cluster.condition("StartupPolicyCompleted")[0]
-        assert "False" == cluster.condition("StartupPolicyInProgress")[0]
-        assert "False" == cluster.condition("Suspended")[0]
+        assert cluster.condition("StartupPolicyCompleted")[0] == "True"
+        assert cluster.condition("StartupPolicyInProgress")[0] == "False"
+        assert cluster.condition("Suspended")[0] == "False"
 
     def test_in_order_from_scratch(self):
         """Jobs of the next ReplicatedJob exist only when those before are ready."""
         cluster = self.in_order()
 
-        assert [A] == list(cluster.jobs)
-        assert ("True", "InOrderStartupPolicyInProgress") == (
-            cluster.condition("StartupPolicyInProgress")
+        assert list(cluster.jobs) == [A]
+        assert (cluster.condition("StartupPolicyInProgress")) == (
+            "True",
+            "InOrderStartupPolicyInProgress",
         )
 
         cluster.ready(A)
         cluster.reconcile()
 
-        assert ALL == sorted(cluster.jobs)
+        assert sorted(cluster.jobs) == ALL
 
         cluster.set_status(B[0], active=1)
         cluster.reconcile()
 
-        assert "True" == cluster.condition("StartupPolicyInProgress")[0]
+        assert cluster.condition("StartupPolicyInProgress")[0] == "True"
 
         cluster.ready(*B)
         cluster.reconcile()
 
-        assert "True" == cluster.condition("StartupPolicyCompleted")[0]
-        assert {
+        assert cluster.condition("StartupPolicyCompleted")[0] == "True"
+        assert cluster.counters() == {
             "replicated-job-a": {"ready": 1, "active": 1},
             "replicated-job-b": {"ready": 3, "active": 3},
-        } == cluster.counters()
+        }
 
     def test_in_order_again_after_a_restart(self):
         """A restart starts over in order."""
@@ -992,17 +993,17 @@ class TestStartupPolicy:
         cluster.fail(B[0])
         recreate(cluster)
 
-        assert [A] == list(cluster.jobs)
+        assert list(cluster.jobs) == [A]
 
         cluster.ready(A)
         cluster.reconcile()
 
-        assert "True" == cluster.condition("StartupPolicyInProgress")[0]
+        assert cluster.condition("StartupPolicyInProgress")[0] == "True"
 
         cluster.ready(*B)
         cluster.reconcile()
 
-        assert "True" == cluster.condition("StartupPolicyCompleted")[0]
+        assert cluster.condition("StartupPolicyCompleted")[0] == "True"
         assert {"1"} == {
             job["metadata"]["labels"][keys.RESTART_ATTEMPT] for job in cluster.jobs.values()
         }
@@ -1015,7 +1016,7 @@ class TestStartupPolicy:
         )
         cluster.reconcile()
 
-        assert ["test-js-b-0"] == list(cluster.jobs)
+        assert list(cluster.jobs) == ["test-js-b-0"]
 
 
 class TestDependsOn:
@@ -1026,12 +1027,12 @@ class TestDependsOn:
         )
         cluster.reconcile()
 
-        assert ["test-js-a-0"] == list(cluster.jobs)
+        assert list(cluster.jobs) == ["test-js-a-0"]
 
         cluster.ready("test-js-a-0")
         cluster.reconcile()
 
-        assert 4 == len(cluster.jobs)
+        assert len(cluster.jobs) == 4
 
     def test_a_chain(self):
         """Complete waits for the end, Ready for the start."""
@@ -1049,12 +1050,12 @@ class TestDependsOn:
             cluster.reconcile()
             counts.append(len(cluster.jobs))
 
-        assert [1, 1, 2, 5] == counts
+        assert counts == [1, 1, 2, 5]
 
         cluster.each(cluster.complete)
         cluster.reconcile()
 
-        assert "Completed" == cluster.status.terminal_state
+        assert cluster.status.terminal_state == "Completed"
 
     @pytest.mark.parametrize(
         ("first", "second"), [("Complete", "Complete"), ("Ready", "Complete"), ("Ready", "Ready")]
@@ -1070,15 +1071,15 @@ class TestDependsOn:
             )
         )
         cluster.reconcile()
-        assert 2 == len(cluster.jobs)
+        assert len(cluster.jobs) == 2
 
         getattr(cluster, steps[first])("test-js-a-0")
         cluster.reconcile()
-        assert 2 == len(cluster.jobs)
+        assert len(cluster.jobs) == 2
 
         getattr(cluster, steps[second])("test-js-b-0")
         cluster.reconcile()
-        assert 5 == len(cluster.jobs)
+        assert len(cluster.jobs) == 5
 
     def test_suspended(self):
         """Suspended, the dependents are not even created; resumed, they wait as ever."""
@@ -1090,15 +1091,15 @@ class TestDependsOn:
             )
         )
         cluster.reconcile()
-        assert {"test-js-a-0": True} == {n: j["spec"]["suspend"] for n, j in cluster.jobs.items()}
+        assert {n: j["spec"]["suspend"] for n, j in cluster.jobs.items()} == {"test-js-a-0": True}
 
         cluster.change_spec(suspend=False)
         cluster.reconcile()
-        assert {"test-js-a-0": False} == {n: j["spec"]["suspend"] for n, j in cluster.jobs.items()}
+        assert {n: j["spec"]["suspend"] for n, j in cluster.jobs.items()} == {"test-js-a-0": False}
 
         cluster.ready("test-js-a-0")
         cluster.reconcile()
-        assert [False] * 4 == [job["spec"]["suspend"] for job in cluster.jobs.values()]
+        assert [job["spec"]["suspend"] for job in cluster.jobs.values()] == [False] * 4
 
 
 class TestTimeToLive:
@@ -1136,7 +1137,7 @@ class TestTimeToLive:
         cluster = self.ended()
         cluster.clock += timedelta(days=1000)
 
-        assert (True, None) == (cluster.plan().empty, cluster.plan().result.delay)
+        assert (cluster.plan().empty, cluster.plan().result.delay) == (True, None)
 
     def test_not_finished(self, started):
         """A running JobSet has no time to live."""
@@ -1158,15 +1159,15 @@ class TestElastic:
 
     def test_gate_on(self):
         """The running Job gets the template's size."""
-        assert (4, 4) == self.resized(Features())
+        assert self.resized(Features()) == (4, 4)
 
     def test_gate_off(self):
         """Without the gate the running Job keeps its size."""
-        assert (2, 2) == self.resized(GATE_OFF)
+        assert self.resized(GATE_OFF) == (2, 2)
 
     def test_unequal_values_are_not_elastic(self):
         """Parallelism and completions have to be equal."""
-        assert (2, 2) == self.resized(Features(), parallelism=4, completions=8)
+        assert self.resized(Features(), parallelism=4, completions=8) == (2, 2)
 
 
 class TestVolumes:
@@ -1192,14 +1193,14 @@ class TestVolumes:
         cluster = ModelCluster(jobset_json(volumeClaimPolicies=self.POLICIES, suspend=suspend))
         cluster.reconcile()
 
-        assert ["cache-test-js", "data-test-js"] == sorted(cluster.claims)
+        assert sorted(cluster.claims) == ["cache-test-js", "data-test-js"]
         cache = cluster.claims["cache-test-js"]
-        assert {"l": "1", keys.JOBSET_NAME: "test-js"} == cache["metadata"]["labels"]
-        assert ({"a": "2"}, {"accessModes": ["ReadWriteOnce"]}) == (
+        assert cache["metadata"]["labels"] == {"l": "1", keys.JOBSET_NAME: "test-js"}
+        assert (
             cache["metadata"]["annotations"],
             cache["spec"],
-        )
-        assert "js-uid" == cache["metadata"]["ownerReferences"][0]["uid"]
+        ) == ({"a": "2"}, {"accessModes": ["ReadWriteOnce"]})
+        assert cache["metadata"]["ownerReferences"][0]["uid"] == "js-uid"
         assert "ownerReferences" not in cluster.claims["data-test-js"]["metadata"]
 
     def test_volumes_are_mounted_where_they_are_named(self):

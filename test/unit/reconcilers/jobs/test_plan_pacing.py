@@ -67,15 +67,15 @@ def test_counters_wait_for_the_write_before(cluster, at, delay_s):
 
     if delay_s is None:
         assert (None, at) == (paced.result.delay, paced.memory.counters_at)
-        assert "status" == paced.result.summary
+        assert paced.result.summary == "status"
         assert "replicatedJobsStatus" in paced.status.patch
     else:
         assert pytest.approx(delay_s) == paced.result.delay.total_seconds()
-        assert (None, 100.0, "") == (
+        assert (
             paced.status,
             paced.memory.counters_at,
             paced.result.summary,
-        )
+        ) == (None, 100.0, "")
 
 
 class Group:
@@ -140,7 +140,7 @@ class Group:
         (5000, 5000, keys.IN_PLACE_RESTART, 1),
     ],
 )
-def test_agents_are_told_of_counters_at_a_bounded_rate(pods, limit, strategy, writes):
+def test_agents_receive_counters_at_a_bounded_rate(pods, limit, strategy, writes):
     """Ten seconds of churn: so many writes that agents hear of no more than the limit a second."""
     group = Group(pods, CounterPace(every_s=0.2, agent_events_per_s=limit), strategy)
 
@@ -157,12 +157,12 @@ def test_counters_of_a_restart_are_written_at_its_end():
     began = group.at
 
     group.churn(8)
-    assert [] == [at for at in group.told if at > began]
+    assert [at for at in group.told if at > began] == []
 
     group.epochs(2, 1)
     ended = group.at
     group.churn(3.5)
-    assert [1, 2, 3] == [round(at - ended) for at in group.told if at > began]
+    assert [round(at - ended) for at in group.told if at > began] == [1, 2, 3]
 
 
 def test_a_long_restart_does_not_hide_counters():
@@ -174,8 +174,8 @@ def test_a_long_restart_does_not_hide_counters():
 
     group.churn(70)
 
-    assert [30, 60] == [round(at - began) for at in group.told if at > began]
-    assert 30 == group.pace.pause_s(group.cluster.jobset)
+    assert [round(at - began) for at in group.told if at > began] == [30, 60]
+    assert group.pace.pause_s(group.cluster.jobset) == 30
 
 
 def test_a_manager_that_finds_a_restart_waits_from_then_on():
@@ -186,12 +186,12 @@ def test_a_manager_that_finds_a_restart_waits_from_then_on():
     group.memory, group.told = JobsMemory(), []
 
     group.churn(29)
-    assert [] == group.told
+    assert group.told == []
     waits = group.look().result.delay
     assert timedelta(0) < waits <= timedelta(seconds=1.1)
 
     group.churn(1.5)
-    assert 1 == len(group.told)
+    assert len(group.told) == 1
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_only_counters_wait_for_a_restart():
     group.cluster.fail("test-js-w-7")
     restarted = group.look()
 
-    assert 1 == restarted.status.patch["restarts"]
+    assert restarted.status.patch["restarts"] == 1
     assert group.at == group.told[-1]
 
 
@@ -239,11 +239,11 @@ def test_a_decision_does_not_wait(cluster):
 
     decided = plan(cluster, JobsMemory("js-uid", counters_at=100.0))
 
-    assert "Failed" == decided.status.patch["terminalState"]
-    assert 100.0 == decided.memory.counters_at
+    assert decided.status.patch["terminalState"] == "Failed"
+    assert decided.memory.counters_at == 100.0
 
 
-def test_a_notice_is_told_once_while_it_holds(cluster):
+def test_a_notice_is_reported_once_while_it_holds(cluster):
     """It is told again only after it did not hold any more, or to another JobSet of the name."""
     broken = cluster.jobs[A]["metadata"]["labels"]
     attempt = broken.pop(keys.RESTART_ATTEMPT)
@@ -252,11 +252,11 @@ def test_a_notice_is_told_once_while_it_holds(cluster):
     assert A in notice.message
 
     again = plan(cluster, first.memory)
-    assert () == again.notices
+    assert again.notices == ()
 
     broken[keys.RESTART_ATTEMPT] = attempt
     mended = plan(cluster, again.memory)
-    assert () == mended.notices
+    assert mended.notices == ()
     del broken[keys.RESTART_ATTEMPT]
     assert (notice,) == plan(cluster, mended.memory).notices
 
@@ -284,9 +284,9 @@ def test_pauses_between_recreations_grow_and_end():
         cluster.carry_out(made)
         memory = made.memory
 
-    assert [1, 2, 4, 8, 16, 32, 60, 60] == pytest.approx(pauses[:8])
+    assert pytest.approx(pauses[:8]) == [1, 2, 4, 8, 16, 32, 60, 60]
     assert {60.0} == set(pauses[8:])
 
     del cluster.jobs[A]
     assert plan(cluster, memory, at + 601).confirm
-    assert 1 == plan(cluster, memory, at + 601).memory.recreations
+    assert plan(cluster, memory, at + 601).memory.recreations == 1

@@ -224,8 +224,11 @@ def test_the_beginning_and_the_end_of_a_restart_in_place_matter():
         for synced, deprecated in epochs
     ]
 
-    assert [False, True, True, False] == [
-        jobset_matters(Event(old, new)) for old, new in pairwise(states)
+    assert [jobset_matters(Event(old, new)) for old, new in pairwise(states)] == [
+        False,
+        True,
+        True,
+        False,
     ]
 
 

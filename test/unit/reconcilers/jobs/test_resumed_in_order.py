@@ -37,7 +37,7 @@ def preempted(size, succeeded, **spec):
         cluster.set_status(name, active=0, ready=0)
     cluster.set_status(A, succeeded=succeeded)
     cluster.reconcile()
-    assert {A: True, B: True} == suspended(cluster)
+    assert suspended(cluster) == {A: True, B: True}
     cluster.change_spec(suspend=False)
     return cluster
 
@@ -53,16 +53,17 @@ def test_the_first_is_resumed_before_the_second(name):
     size, succeeded = SIZES[name]
     cluster = preempted(size, succeeded, startupPolicy={"startupPolicyOrder": "InOrder"})
     plan = cluster.plan()
-    assert [A] == [action.name for action in plan.actions]
+    assert [action.name for action in plan.actions] == [A]
 
     cluster.carry_out(plan)
-    assert {A: False, B: True} == suspended(cluster)
+    assert suspended(cluster) == {A: False, B: True}
     cluster.reconcile()
     cluster.ready(B)
     cluster.reconcile()
-    assert {A: False, B: False} == suspended(cluster)
-    assert ("True", keys.IN_ORDER_COMPLETED_REASON) == cluster.condition(
-        keys.STARTUP_COMPLETED_CONDITION
+    assert suspended(cluster) == {A: False, B: False}
+    assert cluster.condition(keys.STARTUP_COMPLETED_CONDITION) == (
+        "True",
+        keys.IN_ORDER_COMPLETED_REASON,
     )
 
 
@@ -72,9 +73,9 @@ def test_what_depends_on_it_waits_for_it(name):
     size, succeeded = SIZES[name]
     cluster = preempted(size, succeeded, depends=True)
 
-    assert [A] == [action.name for action in cluster.plan().actions]
+    assert [action.name for action in cluster.plan().actions] == [A]
     cluster.reconcile()
-    assert {A: False, B: False} == suspended(cluster)
+    assert suspended(cluster) == {A: False, B: False}
 
 
 def test_a_restart_is_not_over_before_its_jobs_are_resumed():
@@ -93,7 +94,7 @@ def test_a_restart_is_not_over_before_its_jobs_are_resumed():
     cluster.change_spec(suspend=False)
     cluster.carry_out(cluster.plan())
 
-    assert "True" == cluster.condition(keys.RESTARTING_CONDITION)[0]
+    assert cluster.condition(keys.RESTARTING_CONDITION)[0] == "True"
 
 
 def test_the_counters_stay_as_users_know_them():
@@ -102,4 +103,4 @@ def test_the_counters_stay_as_users_know_them():
     cluster.change_spec(suspend=True)
     cluster.reconcile()
 
-    assert {"ready": 1, "suspended": 1} == cluster.counters()["a"]
+    assert cluster.counters()["a"] == {"ready": 1, "suspended": 1}

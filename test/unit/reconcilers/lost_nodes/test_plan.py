@@ -327,7 +327,7 @@ def test_a_pod_that_was_deleted_by_force(phase, given_up):
     assert names(plan(leaving("p", told_ago=90, grace=0, phase=phase))) == given_up
 
 
-def test_what_is_told():
+def test_what_is_reported():
     """One event for each JobSet, with node, time, deadline and the first pods."""
     pods = [leaving(f"p{number:02}", told_ago=90) for number in range(12)]
     made = plan(*pods, leaving("q", told_ago=90, jobset="other", deadline="10s"))

@@ -137,7 +137,7 @@ async def test_pods_of_a_lost_node_are_given_up(nodes):
     assert after == before + 1
 
 
-async def test_the_clock_goes_on_through_a_failover(nodes):
+async def test_the_clock_continues_through_a_failover(nodes):
     """A new manager counts from when the node was lost, and sees to pods that begin to go later."""
     nodes.pod("a")
     nodes.pod("late")

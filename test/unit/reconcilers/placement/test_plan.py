@@ -125,7 +125,7 @@ def test_only_held_pods_are_touched_without_repair(pods, over, expected):
     assert writes(plan(of(*pods, over=over, listed=pods), repair=False)) == expected
 
 
-def test_incarnations_are_told_apart():
+def test_incarnations_are_distinguished():
     """A leader of the Job before is no leader of this one."""
     old = pod("old", "0", node="a1", job="before")
     made = plan(of(old), of(HELD))
@@ -133,7 +133,7 @@ def test_incarnations_are_told_apart():
     assert [each.of.uid for each in made.placements] == ["before", "job"]
 
 
-def test_an_unknown_topology_is_told_once():
+def test_an_unknown_topology_is_reported_once():
     """Until it is another one; a node that is not known at all will come by itself."""
     lost = of(pod("leader", "0", node="bare"), HELD)
     first = plan(lost)
@@ -156,7 +156,7 @@ def test_an_unknown_topology_is_told_once():
         ((HELD,), "no pod is left that shows where they belong"),
     ],
 )
-def test_what_is_told_of_evictions(pods, text):
+def test_report_of_evictions(pods, text):
     """How many, and where they belong."""
     (placement,) = plan(of(*pods, over=True, listed=pods)).placements
     event = placement.evicted("js-w-0", 7)

@@ -201,7 +201,7 @@ async def test_a_node_that_is_not_known_yet(rack):
         assert rack.events() == [keys.TOPOLOGY_UNKNOWN_REASON]
 
 
-async def test_relabelled_nodes_move_nobody(rack):
+async def test_relabelled_nodes_move_no_pod(rack):
     """A node that changes its domain is no reason to evict what runs."""
     async with rack.manager():
         rack.pod("leader", 0, nodeName="a1")
@@ -255,7 +255,7 @@ async def test_other_incarnations_of_the_job(rack):
         assert rack.where("f1") == [("b", [])]
 
 
-async def test_misplaced_followers_start_anew(rack):
+async def test_misplaced_followers_start_again(rack):
     """All that are loose: first the condition, then the deletion; the held one is released."""
     before = {action: counted(action) for action in ("released", "evicted")}
     async with rack.manager():
@@ -320,7 +320,7 @@ async def test_pods_of_the_node_selector_strategy(rack, strategy):
         assert rack.writes() == []
 
 
-async def test_a_late_cache_evicts_nobody(rack):
+async def test_a_late_cache_evicts_no_pod(rack):
     """Before a deletion the API server is asked, and it knows of the next leader."""
     async with rack.manager():
         rack.pod("leader", 0, nodeName="new")
@@ -338,7 +338,7 @@ async def test_a_late_cache_evicts_nobody(rack):
         assert rack.where("f1") == [("b", [])]
 
 
-async def test_failures_are_retried_and_told_apart(rack):
+async def test_failures_are_retried_and_distinguished(rack):
     """A status that cannot be written keeps its pod; the others go, and later it goes too."""
     async with rack.manager():
         rack.placed("f1", "b")

@@ -82,9 +82,9 @@ async def test_a_life(rig):
         await pods.run()
         assert {(1, True)} == pods.attempts
         assert sorted(pods.agents) == sorted(pods.restarted)
-        assert ((2, 1), (1, 0)) == (rig.epochs(), attempts(rig))
+        assert (rig.epochs(), attempts(rig)) == ((2, 1), (1, 0))
         written = [[key for key in body if "Epoch" in key] for body in rig.status_writes()]
-        assert [["deprecatedEpoch"], ["syncedEpoch"]] == [each for each in written if each]
+        assert [each for each in written if each] == [["deprecatedEpoch"], ["syncedEpoch"]]
 
 
 async def test_the_budget(rig):
@@ -95,7 +95,7 @@ async def test_the_budget(rig):
             assert None is rig.condition(keys.FAILED_CONDITION)
             pods.restart(next(iter(pods.agents)))
             await pods.run()
-        assert ("True", keys.REACHED_MAX_RESTARTS_REASON) == rig.condition(keys.FAILED_CONDITION)
+        assert rig.condition(keys.FAILED_CONDITION) == ("True", keys.REACHED_MAX_RESTARTS_REASON)
 
 
 @pytest.mark.parametrize("restarting", [False, True], ids=["running", "restarting"])
@@ -149,5 +149,5 @@ async def test_bypassed(rig):
         await pods.run()
         await asyncio.sleep(600)
         assert {(None, True)} == pods.attempts
-        assert (0, 0) == rig.epochs()
+        assert rig.epochs() == (0, 0)
         assert None is rig.condition(keys.BARRIER_STALLED_CONDITION)

@@ -118,16 +118,16 @@ class TestReports:
         both = pod("c", epoch="1", attempt="7")
         ledger.pod_changed(None, both)
         found = ledger.histogram(group)
-        assert ({1: 3}, 1) == (found.epochs, found.attempts)
+        assert (found.epochs, found.attempts) == ({1: 3}, 1)
 
         ledger.pod_changed(pod("a", attempt="0"), pod("a", attempt="1"))
         found = ledger.histogram(group)
-        assert ({1: 2, 2: 1}, 1) == (found.epochs, found.attempts)
+        assert (found.epochs, found.attempts) == ({1: 2, 2: 1}, 1)
 
         ledger.pod_changed(pod("a", attempt="1"), None)
-        assert 0 == ledger.histogram(group).attempts
+        assert ledger.histogram(group).attempts == 0
 
-    def test_an_unusable_one_is_told_by_its_name(self):
+    def test_an_unusable_one_is_reported_by_its_name(self):
         """The event names the annotation that the pod has."""
         ledger, group = EpochLedger(), AttemptKey("ns", "js", "js", 0)
         ledger.job_changed(None, job())
@@ -136,7 +136,7 @@ class TestReports:
         (notice,) = plan.notices
         assert f"{keys.ATTEMPT_ANNOTATION} has the unusable value 'x'" in notice.message
 
-    def test_who_holds_the_barrier_is_told_in_their_words(self):
+    def test_who_holds_the_barrier_is_reported_in_plain_words(self):
         """A pod that is late is shown with the attempt that it has."""
         of = jobset(1, 0)
         found = laggards(of, [job()], [pod("a", attempt="1"), pod("b")], 3, 60.0)
@@ -184,7 +184,7 @@ class TestTakingOver:
         status = plan.status.status
         assert epochs == (status.synced_epoch, status.deprecated_epoch)
         assert {"syncedEpoch", "inPlaceRestart"} <= set(plan.status.patch)
-        assert () == plan.status.events
+        assert plan.status.events == ()
         assert None is adopt_go_controller_state(after(of, plan), counts)
 
     def test_nothing_restarts_and_nothing_ends(self):
@@ -192,7 +192,7 @@ class TestTakingOver:
         of = jobset(3, 2, restarts=1, restartsCountTowardsMax=1)
         of = after(of, planned(of, pods({4: 4}, restarts={3: 4})))
         plan = planned(of, pods({4: 4}, restarts={3: 4}))
-        assert (None, ()) == (plan.status, plan.notices)
+        assert (plan.status, plan.notices) == (None, ())
 
     @pytest.mark.parametrize(
         ("status", "spent"),
@@ -216,19 +216,19 @@ class TestTakingOver:
         """Pods that are late still follow, and the restart is charged once."""
         of = jobset(1, 1, max_restarts=2)
         of = after(of, planned(of, pods({2: 2, 3: 2})))
-        assert (2, 2) == (of.status.synced_epoch, of.status.deprecated_epoch)
+        assert (of.status.synced_epoch, of.status.deprecated_epoch) == (2, 2)
         plan = planned(of, pods({3: 4}))
         status = plan.status.status
-        assert (3, 2) == (status.synced_epoch, status.deprecated_epoch)
-        assert 2 == status.current_in_place_restart_attempt
-        assert 2 == restart_budget.spent(status)
+        assert (status.synced_epoch, status.deprecated_epoch) == (3, 2)
+        assert status.current_in_place_restart_attempt == 2
+        assert restart_budget.spent(status) == 2
 
     def test_while_suspended(self):
         """What comes of its resumption is known not to be a restart."""
         stored = {"conditions": [{**SUSPENDED, "status": "True"}]}
         of = jobset(1, 0, max_restarts=1, spec={"suspend": True}, **stored)
         of = after(of, planned(of, Histogram()))
-        assert 2 == of.status.synced_epoch
+        assert of.status.synced_epoch == 2
         at = datetime(2026, 1, 1, 1, tzinfo=UTC)
         resumed = evolve(of.status.conditions[0], status="False", last_transition_time=at)
         of = evolve(
@@ -237,7 +237,7 @@ class TestTakingOver:
             status=evolve(of.status, conditions=(resumed,)),
         )
         decision = decide_epochs(of, pods({3: 4}))
-        assert (3, None) == (decision.synced, decision.failed)
+        assert (decision.synced, decision.failed) == (3, None)
 
     @pytest.mark.parametrize(
         "of",
@@ -259,31 +259,31 @@ class TestOneLife:
         """Two writes a restart, each with the epoch and the attempt."""
         of = jobset()
         first = planned(of, pods({1: 4}))
-        assert {"syncedEpoch": 1, "currentInPlaceRestartAttempt": 0} == numbers(first)
+        assert numbers(first) == {"syncedEpoch": 1, "currentInPlaceRestartAttempt": 0}
         of = after(of, first)
         begun = planned(of, pods({1: 3, 2: 1}))
-        assert {"deprecatedEpoch": 1, "previousInPlaceRestartAttempt": 0} == numbers(begun)
+        assert numbers(begun) == {"deprecatedEpoch": 1, "previousInPlaceRestartAttempt": 0}
         of = after(of, begun)
         assert None is planned(of, pods({1: 1, 2: 3})).status
         done = planned(of, pods({2: 4}))
-        assert {"syncedEpoch": 2, "currentInPlaceRestartAttempt": 1} == numbers(done)
+        assert numbers(done) == {"syncedEpoch": 2, "currentInPlaceRestartAttempt": 1}
 
     def test_not_where_agents_are_ours(self):
         """Nobody else's names appear."""
-        assert {"syncedEpoch": 1} == numbers(planned(jobset(), Histogram({1: 4})))
+        assert numbers(planned(jobset(), Histogram({1: 4}))) == {"syncedEpoch": 1}
 
     def test_they_stay_while_no_pod_is_there(self):
         """What was written once is kept up, though pods have not reported anew."""
         of = jobset(0, None, syncedEpoch=1)
         decision = decide_epochs(of, Histogram({2: 4}))
-        assert 2 == decision.synced
-        assert 1 == numbers(planned(of, Histogram({2: 4})))["currentInPlaceRestartAttempt"]
+        assert decision.synced == 2
+        assert numbers(planned(of, Histogram({2: 4})))["currentInPlaceRestartAttempt"] == 1
 
 
 class TestBypass:
     ON: ClassVar = {"annotations": {keys.DISABLE_IN_PLACE_ANNOTATION: ""}}
 
-    def test_nobody_is_waited_for(self):
+    def test_no_pod_is_waited_for(self):
         """Without a barrier no pod holds one: neither before a first report nor after restarts."""
         for of, counts in (
             (jobset(metadata=self.ON), Histogram()),
@@ -291,13 +291,13 @@ class TestBypass:
         ):
             assert managed_by_go_controller(of, counts)
             plan = planned(of, counts, EpochState(uid=of.metadata.uid, waiting_since=-1e6))
-            assert (None, None) == (plan.status, plan.result.delay)
+            assert (plan.status, plan.result.delay) == (None, None)
             assert not needs_plan(of, counts, ObservedEpochs(jobset=of).notes, EpochState())
 
     def test_our_agents_do_not_know_it(self):
         """Where they report, their barrier is lifted as ever."""
         of = jobset(metadata=self.ON)
-        assert {"syncedEpoch": 1} == numbers(planned(of, Histogram({1: 4})))
+        assert numbers(planned(of, Histogram({1: 4}))) == {"syncedEpoch": 1}
 
 
 def numbers(plan):
@@ -310,7 +310,7 @@ def test_a_status_patch_takes_attempts_away_again():
     """An attempt that is no longer there becomes null, not what it was."""
     old = jobset(3, 2).status
     new = evolve(old, current_in_place_restart_attempt=None)
-    assert {"currentInPlaceRestartAttempt": None} == status_patch(old, new)
+    assert status_patch(old, new) == {"currentInPlaceRestartAttempt": None}
 
 
 def test_a_stalled_start_is_explained():
@@ -321,4 +321,4 @@ def test_a_stalled_start_is_explained():
     late = Now(NOW.wall + timedelta(seconds=61), 61.0)
     plan = plan_epochs(ObservedEpochs(jobset=of, pods=counts), memory, late)
     (condition,) = plan.status.status.conditions
-    assert keys.BARRIER_STALLED_CONDITION == condition.type
+    assert condition.type == keys.BARRIER_STALLED_CONDITION

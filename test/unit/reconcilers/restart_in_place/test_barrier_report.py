@@ -71,15 +71,15 @@ def test_pods_that_lag():
     )
     found = laggards(jobset(), [job(), job(1)], pods, 2, 60.0)
 
-    assert 5 == found.missing
-    assert (
+    assert found.missing == 5
+    assert found.message == (
         "5 of 8 pods have not come to epoch 2 for more than 60 s: "
         "pod 'p1' (not scheduled: Unschedulable), "
         "pod 'p2' (no agent yet: ImagePullBackOff, on node n1), "
         "pod 'p3' (at epoch 1, being deleted, on node n7), "
         "pod 'p4' (not scheduled), pod 'p5' (no agent yet, on node n1), "
         "job 'js-w-1' is missing 3 pods"
-    ) == found.message
+    )
 
 
 def test_a_pod_that_waits_at_an_old_epoch():
@@ -87,7 +87,7 @@ def test_a_pod_that_waits_at_an_old_epoch():
     pods = group(pod("p", 1, waiting="CrashLoopBackOff"), first=3)
     found = laggards(jobset(), [job(), job(1)], pods, 2, 60.0)
 
-    assert 1 == found.missing
+    assert found.missing == 1
     assert found.message.endswith("60 s: pod 'p' (at epoch 1, CrashLoopBackOff, on node n1)")
 
 
@@ -96,7 +96,7 @@ def test_jobs_that_lack_pods():
     pods = group(second=0)
     found = laggards(jobset(3), [job(), job(1, suspend=True)], pods, 2, 60.0)
 
-    assert 8 == found.missing
+    assert found.missing == 8
     assert found.message.endswith(
         "job 'js-w-1' is missing 4 pods (it is suspended), replicated job 'w' is missing 1 job"
     )
@@ -107,13 +107,13 @@ def test_succeeded_and_failed_pods():
     pods = group(pod("s", phase="Succeeded"), pod("f", phase="Failed"), first=2, second=3)
     found = laggards(jobset(), [job(), job(1, succeeded=1)], pods, 2, 60.0)
 
-    assert 1 == found.missing
+    assert found.missing == 1
     assert found.message == (
         "1 of 6 pods has not come to epoch 2 for more than 60 s: job 'js-w-0' is missing 1 pod"
     )
 
 
-def test_pod_that_was_told_to_leave_is_waited_for_when_it_has_ended_with_0():
+def test_pod_that_was_asked_to_leave_is_waited_for_when_it_has_ended_with_0():
     """Its Job replaces it."""
     pods = group(pod("s", phase="Succeeded", deleting=True), first=3)
     found = laggards(jobset(), [job(), job(1)], pods, 2, 60.0)
@@ -143,7 +143,7 @@ def test_pods_too_many():
     """A barrier does not lift for a group that is not whole, nor for more."""
     found = laggards(jobset(), [job(), job(1)], group(first=5, second=4), 2, 60.0)
 
-    assert 0 == found.missing
+    assert found.missing == 0
     assert found.message.endswith("60 s: 1 pod too many")
 
 
@@ -152,6 +152,6 @@ def test_only_some_are_named():
     pods = [pod(f"p{i:02}", 1) for i in range(12)]
     found = laggards(jobset(1, 13), [job(parallelism=13)], pods, 2, 60.0)
 
-    assert 13 == found.missing
-    assert MAX_NAMED == found.message.count("pod '")
+    assert found.missing == 13
+    assert found.message.count("pod '") == MAX_NAMED
     assert found.message.endswith("and 3 more")

@@ -67,12 +67,12 @@ def test_decision(case):
 
 
 @pytest.mark.parametrize("synced", [0, 5])
-def test_an_epoch_that_nobody_runs_at_goes_without_a_word(synced):
+def test_an_epoch_without_workers_is_not_reported(synced):
     """Before the first start, and where all have run at a later one, nothing is restarted."""
     decision = decide_epochs(jobset(synced), Histogram({1: 3, 2: 1}))
 
-    assert (None, 1) == (decision.synced, decision.deprecated)
-    assert ((), (), False) == (decision.conditions, decision.events, decision.restart)
+    assert (decision.synced, decision.deprecated) == (None, 1)
+    assert (decision.conditions, decision.events, decision.restart) == ((), (), False)
 
 
 # maxRestarts, newest epoch, status, whether the JobSet fails
@@ -101,8 +101,8 @@ def test_budget(case):
 
     assert expected is (decision.failed is not None)
     if decision.failed is not None:
-        assert keys.REACHED_MAX_RESTARTS_REASON == decision.failed.reason
-        assert (None, None) == (decision.synced, decision.deprecated)
+        assert decision.failed.reason == keys.REACHED_MAX_RESTARTS_REASON
+        assert (decision.synced, decision.deprecated) == (None, None)
 
 
 OUT = {
@@ -157,7 +157,7 @@ def test_expected_pods():
     data = jobset_json(*items)
     del data["spec"]["replicatedJobs"][1]["template"]["spec"]["parallelism"]
 
-    assert 11 == expected_pods(decoded(JobSet, data))
+    assert expected_pods(decoded(JobSet, data)) == 11
 
 
 class TestEvents:
@@ -168,24 +168,24 @@ class TestEvents:
 
     def test_the_first_start_is_no_restart(self):
         """Epoch 1 is the first run."""
-        assert [] == self.events(0, 0, {1: 4})
+        assert self.events(0, 0, {1: 4}) == []
 
     def test_a_restart_starts(self):
         """The event says how many pods have to follow."""
-        assert [
+        assert self.events(1, 0, {1: 3, 2: 1}) == [
             (
                 keys.IN_PLACE_RESTART_STARTED_REASON,
                 "a pod has restarted: restarting in place from epoch 1 to 2, 3 pods to follow",
             )
-        ] == self.events(1, 0, {1: 3, 2: 1})
+        ]
 
     def test_a_restart_is_complete(self):
         """The event says that workers may run."""
-        assert [
+        assert self.events(1, 1, {2: 4}) == [
             (keys.IN_PLACE_RESTART_COMPLETED_REASON, "4 pods are at epoch 2: workers may run")
-        ] == self.events(1, 1, {2: 4})
+        ]
 
     def test_recreated_pods_do_not_restart_in_place(self):
         """When all pods are new nobody has to follow."""
-        assert [] == self.events(1, 0, {2: 2}, restarts=1)
-        assert [] == self.events(1, 1, {2: 4}, restarts=1)
+        assert self.events(1, 0, {2: 2}, restarts=1) == []
+        assert self.events(1, 1, {2: 4}, restarts=1) == []

@@ -144,7 +144,7 @@ def test_an_epoch_is_charged_once(change, counts):
     half = stored(changed, opened)
     whole = stored(half, decide_epochs(half, Histogram({2: 4})))
 
-    assert (2, 1) == (whole.status.synced_epoch, whole.status.deprecated_epoch)
+    assert (whole.status.synced_epoch, whole.status.deprecated_epoch) == (2, 1)
     assert (0 if counts else 1) == whole.status.in_place_restart.uncounted_epochs
     assert (1 if counts else 0) == account(whole, 2, 4).spent
     assert (2 if counts else 1) == account(whole, 3, 4).spent
@@ -157,9 +157,9 @@ def test_a_resize_that_is_taken_back_in_the_middle():
     back = evolve(half, spec=jobset().spec)
     whole = stored(back, decide_epochs(back, Histogram({2: 4})))
 
-    assert 1 == whole.status.in_place_restart.uncounted_epochs
-    assert 4 == whole.status.in_place_restart.pods
-    assert 0 == account(whole, 2, 4).spent
+    assert whole.status.in_place_restart.uncounted_epochs == 1
+    assert whole.status.in_place_restart.pods == 4
+    assert account(whole, 2, 4).spent == 0
 
 
 def cut_short(observed, at, pods=4):
@@ -187,7 +187,7 @@ def test_a_failure_stays_charged_when_its_restart_is_cut_short(at, pods):
     assert end.reason == "ReachedMaxRestarts"
 
 
-def test_a_restart_that_is_cut_short_tells_of_no_completion():
+def test_a_restart_that_is_cut_short_reports_no_completion():
     """The suspension ended it; that its pods gather is the resumption's."""
     half = stored(jobset(1, 0), decide_epochs(jobset(1, 0), Histogram({1: 3, 2: 1})))
     conditions = jobset(**resumed(T1)).status.conditions
@@ -207,25 +207,25 @@ def test_a_recreation_takes_the_place_of_a_restart_that_it_cuts_short():
     assert whole.status.in_place_restart.restarts == 0
 
 
-def test_a_smaller_group_goes_on():
+def test_a_smaller_group_continues():
     """Pods that go because there are too many of them restart nobody."""
     observed = jobset(1, 0, pods=3)
 
     assert decide_epochs(observed, Histogram({1: 4})).empty
     decision = decide_epochs(observed, Histogram({1: 3}))
-    assert (None, None) == (decision.synced, decision.deprecated)
+    assert (decision.synced, decision.deprecated) == (None, None)
 
     noted = stored(observed, decision)
     assert decide_epochs(noted, Histogram({1: 3})).empty
-    assert 1 == account(noted, 2, 3).spent
+    assert account(noted, 2, 3).spent == 1
 
 
-def test_what_is_told_of_a_resize():
+def test_report_of_a_resize():
     """Running pods restart, so there is an event; but it is no restart of the group's."""
     decision = decide_epochs(jobset(pods=6), Histogram({1: 4, 2: 1}))
 
-    assert [keys.IN_PLACE_GROUP_RESIZED_REASON] == [event.reason for event in decision.events]
-    assert ((), False) == (decision.conditions, decision.restart)
+    assert [event.reason for event in decision.events] == [keys.IN_PLACE_GROUP_RESIZED_REASON]
+    assert (decision.conditions, decision.restart) == ((), False)
 
 
 CAUSE = Cause(1, FailureSignal.POD_FAILED, "p")
@@ -237,15 +237,15 @@ class TestEarly:
         decision = decide_epochs(jobset(1, 0), Histogram({1: 4}), CAUSE)
         (condition,) = decision.conditions
 
-        assert (1, None) == (decision.deprecated, decision.synced)
-        assert (keys.RESTARTING_IN_PLACE_CONDITION, True, keys.POD_FAILED_REASON) == (
+        assert (decision.deprecated, decision.synced) == (1, None)
+        assert (
             condition.type,
             condition.status,
             condition.reason,
-        )
-        assert (
+        ) == (keys.RESTARTING_IN_PLACE_CONDITION, True, keys.POD_FAILED_REASON)
+        assert condition.message == (
             "pod 'p' failed: restarting in place from epoch 1 to 2, 4 pods to follow"
-        ) == condition.message
+        )
 
     def test_only_once(self):
         """Nothing is left to do when it is deprecated, or when the group has moved on."""
@@ -260,15 +260,15 @@ class TestEarly:
         assert decide_epochs(observed, Histogram({1: 4}), CAUSE).empty
         assert decide_epochs(observed, Histogram({1: 3, 2: 1}), CAUSE).failed is not None
 
-    def test_a_job_that_is_made_anew_costs_nothing(self):
+    def test_a_job_that_is_recreated_costs_nothing(self):
         """It was asked for."""
         cause = Cause(1, None, "j", counted=False)
         observed = jobset(1, 0, max_restarts=0)
         half = stored(observed, decide_epochs(observed, Histogram({1: 4}), cause))
         whole = stored(half, decide_epochs(half, Histogram({2: 4})))
 
-        assert (2, 1) == (whole.status.synced_epoch, whole.status.deprecated_epoch)
-        assert 0 == account(whole, 2, 4).spent
+        assert (whole.status.synced_epoch, whole.status.deprecated_epoch) == (2, 1)
+        assert account(whole, 2, 4).spent == 0
 
 
 # status, epochs, worst crashes by container, whether the JobSet fails, with at most two restarts
@@ -321,15 +321,15 @@ def test_crashes_are_noted_for_the_next_manager():
     noted = stored(observed, decision)
     record = noted.status.in_place_restart
 
-    assert (2, "p", "worker") == (record.crashes, record.crashing_pod, record.crashing_container)
+    assert (record.crashes, record.crashing_pod, record.crashing_container) == (2, "p", "worker")
     again = Histogram({3: 2, 2: 2}, crashes=crashes({"worker": 2}))
     assert decide_epochs(noted, again).empty
     assert not needs_decision(noted, again)
     synced = stored(noted, decide_epochs(noted, Histogram({3: 4})))
-    assert (0, "") == (
+    assert (
         synced.status.in_place_restart.crashes,
         synced.status.in_place_restart.crashing_pod,
-    )
+    ) == (0, "")
 
 
 def crashed(*minutes):
@@ -346,18 +346,18 @@ def test_crashes_within_a_window():
     assert decide_epochs(observed, crashed(50, 40, 30), pace=pace).failed is not None
     noted = stored(observed, decide_epochs(observed, crashed(90, 40, 30), pace=pace))
     record = noted.status.in_place_restart
-    assert (2, 2) == (record.crashes, len(record.crash_times))
+    assert (record.crashes, len(record.crash_times)) == (2, 2)
     assert decide_epochs(noted, crashed(90, 40, 30), pace=pace).empty
     assert not needs_decision(noted, crashed(40, 30))
     assert needs_decision(noted, crashed(40, 30, 20))
     assert decide_epochs(noted, crashed(40, 30, 20), pace=pace).failed is not None
     later = Pace(NOW + timedelta(minutes=25), window_s=3600)
     again = stored(noted, decide_epochs(noted, crashed(40, 30, 20), pace=later))
-    assert 2 == again.status.in_place_restart.crashes
+    assert again.status.in_place_restart.crashes == 2
 
 
 def test_the_first_write_of_a_restart_notes_the_restart_counts():
     """So that what comes on top is known, also to the next manager."""
     decision = decide_epochs(jobset(1, 0), Histogram({1: 3, 2: 1}, restarts={2: 3, 5: 1}))
 
-    assert 5 == decision.record.container_restarts
+    assert decision.record.container_restarts == 5

@@ -261,26 +261,26 @@ def test_pods(case):
     assert expected is (verdict(observed, old, new, of_job) is not None)
 
 
-def test_what_people_are_told():
+def test_what_people_read():
     """The pod, the container, its own exit code and the kubelet's reason."""
     killed = container(exit_code=137, at="2026-01-01T00:00:09Z")
     both = pod(killed, container("b", exit_code=7))
     cause = verdict(jobset(worker(), worker("b")), pod(UP, container("b", running=True)), both)
 
-    assert "pod 'p', container 'b' exited with 7 (Error)" == str(cause)
-    assert keys.CONTAINER_FAILED_REASON == cause.condition_reason
+    assert str(cause) == "pod 'p', container 'b' exited with 7 (Error)"
+    assert cause.condition_reason == keys.CONTAINER_FAILED_REASON
 
     failed = verdict(jobset(), pod(UP), pod(DOWN, phase="Failed", reason="Evicted"))
-    assert "pod 'p' failed (Evicted, container 'worker' exited with 7 (Error))" == str(failed)
-    assert keys.POD_FAILED_REASON == failed.condition_reason
+    assert str(failed) == "pod 'p' failed (Evicted, container 'worker' exited with 7 (Error))"
+    assert failed.condition_reason == keys.POD_FAILED_REASON
 
     gone = verdict(jobset(), pod(UP), None)
-    assert "pod 'p' is being deleted" == str(gone)
-    assert keys.POD_DELETED_REASON == gone.condition_reason
+    assert str(gone) == "pod 'p' is being deleted"
+    assert gone.condition_reason == keys.POD_DELETED_REASON
 
     remade = Cause(1, None, "j", counted=False)
     assert str(remade) == "job 'j' is recreated"
-    assert keys.JOB_REMADE_REASON == remade.condition_reason
+    assert remade.condition_reason == keys.JOB_REMADE_REASON
 
     everything = [Cause(1, sign, "x").condition_reason for sign in (*FailureSignal, None)]
     assert len(set(everything)) == len(everything)
@@ -304,18 +304,19 @@ class TestDigest:
             ]
         )
 
-        assert "c d" == status.running
-        assert [("b", 3, "Error"), ("a", 137, "Error")] == [
-            (one.name, one.exit_code, one.reason) for one in status.failed
+        assert status.running == "c d"
+        assert [(one.name, one.exit_code, one.reason) for one in status.failed] == [
+            ("b", 3, "Error"),
+            ("a", 137, "Error"),
         ]
-        assert () == status.container_statuses
+        assert status.container_statuses == ()
 
     def test_times_that_the_kubelet_does_not_know(self):
         """A null is no reason to leave the pod out."""
         one = container("a", exit_code=137, at=None)
         one["lastState"] = one["state"]
 
-        assert 1 == len(self.status(init=[one], ordinary=[one]).failed)
+        assert len(self.status(init=[one], ordinary=[one]).failed) == 1
 
     @pytest.mark.parametrize(
         ("last", "expected"), [(1, True), (137, True), (0, False), (None, False)]
@@ -339,9 +340,9 @@ class TestDigest:
         """What the first container waits for, or why the pod is not scheduled."""
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
-        assert "PodInitializing" == self.status(ordinary=[container()]).waiting
-        assert "Unschedulable" == self.status(conditions=[condition]).waiting
-        assert "" == self.status(conditions=[{**condition, "status": "True"}]).waiting
+        assert self.status(ordinary=[container()]).waiting == "PodInitializing"
+        assert self.status(conditions=[condition]).waiting == "Unschedulable"
+        assert self.status(conditions=[{**condition, "status": "True"}]).waiting == ""
 
     def test_that_it_waits_for_another_kubelet(self):
         """The scheduler says it in words only; room on other nodes will not help."""
@@ -352,4 +353,4 @@ class TestDigest:
         assert waiting == "Unschedulable as nodes lack features that it requires"
         assert waiting is self.status(conditions=[{**condition, "message": words}]).waiting
         other = {**condition, "message": "0/2 nodes are available: 2 Insufficient cpu."}
-        assert "Unschedulable" == self.status(conditions=[other]).waiting
+        assert self.status(conditions=[other]).waiting == "Unschedulable"

@@ -131,7 +131,7 @@ async def test_pod_that_has_ended_before_the_reconcile_is_patched_when_it_was_se
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_job_is_marked_when_it_has_counted_a_pod_that_was_told_to_leave(gone):
+async def test_job_is_marked_when_it_has_counted_a_pod_that_was_asked_to_leave(gone):
     """It would never replace the pod."""
     rig = Rig(Client(phase="Succeeded"))
     rig.see(pod(grace=30))

@@ -81,13 +81,13 @@ def test_pods_are_counted_by_epoch():
     book = ledger()
 
     assert book.pod_changed(None, pod()) is None
-    assert GROUP == book.pod_changed(pod(), pod(epoch=1))
-    assert GROUP == book.pod_changed(None, pod("q", 1))
-    assert ({1: 2}, 0) == counts(book)
-    assert GROUP == book.pod_changed(pod(epoch=1), pod(epoch=2))
-    assert ({1: 1, 2: 1}, 0) == counts(book)
-    assert GROUP == book.pod_changed(pod(epoch=2), None)
-    assert ({1: 1}, 0) == counts(book)
+    assert book.pod_changed(pod(), pod(epoch=1)) == GROUP
+    assert book.pod_changed(None, pod("q", 1)) == GROUP
+    assert counts(book) == ({1: 2}, 0)
+    assert book.pod_changed(pod(epoch=1), pod(epoch=2)) == GROUP
+    assert counts(book) == ({1: 1, 2: 1}, 0)
+    assert book.pod_changed(pod(epoch=2), None) == GROUP
+    assert counts(book) == ({1: 1}, 0)
 
 
 def test_other_changes_of_a_pod_cost_nothing():
@@ -103,9 +103,9 @@ def test_a_terminating_pod_counts_until_it_is_gone():
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
 
-    assert GROUP == book.pod_changed(pod(epoch=1), pod(epoch=1, deleting=True))
-    assert ({1: 1}, 0) == counts(book)
-    assert 1 == book.histogram(GROUP).leaving
+    assert book.pod_changed(pod(epoch=1), pod(epoch=1, deleting=True)) == GROUP
+    assert counts(book) == ({1: 1}, 0)
+    assert book.histogram(GROUP).leaving == 1
 
 
 def test_failed_pods_do_not_count():
@@ -114,7 +114,7 @@ def test_failed_pods_do_not_count():
     book.pod_changed(None, pod(epoch=1))
     book.pod_changed(pod(epoch=1), pod(epoch=1, phase="Failed"))
 
-    assert ({}, 0) == counts(book)
+    assert counts(book) == ({}, 0)
 
 
 def test_succeeded_pods_are_counted_apart():
@@ -123,7 +123,7 @@ def test_succeeded_pods_are_counted_apart():
     book.pod_changed(None, pod(epoch=1))
     book.pod_changed(pod(epoch=1), pod(epoch=1, phase="Succeeded"))
 
-    assert ({}, 1) == counts(book)
+    assert counts(book) == ({}, 1)
 
 
 def test_succeeded_pods_that_are_gone_are_known_from_their_job():
@@ -131,13 +131,13 @@ def test_succeeded_pods_that_are_gone_are_known_from_their_job():
     book = ledger()
     done = pod(epoch=1, phase="Succeeded")
     book.pod_changed(None, done)
-    assert GROUP == book.job_changed(job(), job(succeeded=1))
+    assert book.job_changed(job(), job(succeeded=1)) == GROUP
     book.pod_changed(done, None)
 
-    assert ({}, 1) == counts(book)
+    assert counts(book) == ({}, 1)
 
 
-def test_pod_that_was_told_to_leave_completes_nothing_when_it_ends_with_0():
+def test_pod_that_was_asked_to_leave_completes_nothing_when_it_ends_with_0():
     """Its Job alone can tell; a pod whose finalizer was taken off is replaced."""
     book = ledger()
     for name, tracked, deleting in (("p", True, True), ("q", False, True), ("r", False, False)):
@@ -192,7 +192,7 @@ def test_a_pod_without_a_controller_does_not_count():
     book = ledger()
 
     assert book.pod_changed(None, pod(epoch=9, owner=None)) is None
-    assert ({}, 0) == counts(book)
+    assert counts(book) == ({}, 0)
 
 
 def test_a_pod_of_an_unknown_job_does_not_count():
@@ -200,7 +200,7 @@ def test_a_pod_of_an_unknown_job_does_not_count():
     book = ledger()
 
     assert book.pod_changed(None, pod(epoch=9, owner="made-up")) is None
-    assert ({}, 0) == counts(book)
+    assert counts(book) == ({}, 0)
 
 
 def test_pods_may_be_seen_before_their_job():
@@ -208,11 +208,11 @@ def test_pods_may_be_seen_before_their_job():
     book = EpochLedger()
     book.pod_changed(None, pod(epoch=1))
     book.pod_changed(None, pod("q", "x"))
-    assert ({}, 0) == counts(book)
+    assert counts(book) == ({}, 0)
 
-    assert GROUP == book.job_changed(None, job())
-    assert ({1: 1}, 0) == counts(book)
-    assert ["uid-q"] == list(book.invalid(GROUP))
+    assert book.job_changed(None, job()) == GROUP
+    assert counts(book) == ({1: 1}, 0)
+    assert list(book.invalid(GROUP)) == ["uid-q"]
 
 
 def test_pods_leave_with_their_job():
@@ -222,9 +222,9 @@ def test_pods_leave_with_their_job():
     book.pod_changed(None, pod("q", "x"))
     book.pod_changed(None, pod("r", 1, owner="other"))
 
-    assert GROUP == book.job_changed(job(), None)
-    assert ({1: 1}, 0) == counts(book)
-    assert {} == book.invalid(GROUP)
+    assert book.job_changed(job(), None) == GROUP
+    assert counts(book) == ({1: 1}, 0)
+    assert book.invalid(GROUP) == {}
 
 
 def test_attempts_are_counted_apart():
@@ -233,16 +233,16 @@ def test_attempts_are_counted_apart():
     book.pod_changed(None, pod("p", 1, owner="old"))
     book.pod_changed(None, pod("q", 2, owner="new"))
 
-    assert ({1: 1}, 0) == counts(book)
-    assert ({2: 1}, 0) == counts(book, AttemptKey("ns", "js-name", "js", 1))
+    assert counts(book) == ({1: 1}, 0)
+    assert counts(book, AttemptKey("ns", "js-name", "js", 1)) == ({2: 1}, 0)
 
 
-def test_jobsets_of_one_name_are_told_apart_by_uid():
+def test_jobsets_of_one_name_are_distinguished_by_uid():
     """A JobSet recreated under the same name starts from nothing."""
     book = ledger(job("old", owner="js-old"), job("new", owner="js-new"))
     book.pod_changed(None, pod(epoch=5, owner="old"))
 
-    assert ({}, 0) == counts(book, AttemptKey("ns", "js-name", "js-new", 0))
+    assert counts(book, AttemptKey("ns", "js-name", "js-new", 0)) == ({}, 0)
 
 
 def test_a_replaced_pod_of_the_same_name():
@@ -253,8 +253,8 @@ def test_a_replaced_pod_of_the_same_name():
     assert AttemptKey("ns", "js-name", "js", 1) == book.pod_changed(
         pod(epoch=1), pod(epoch=1, owner="two")
     )
-    assert ({}, 0) == counts(book)
-    assert ({1: 1}, 0) == counts(book, AttemptKey("ns", "js-name", "js", 1))
+    assert counts(book) == ({}, 0)
+    assert counts(book, AttemptKey("ns", "js-name", "js", 1)) == ({1: 1}, 0)
 
 
 def test_a_job_whose_attempt_is_edited_moves():
@@ -263,8 +263,8 @@ def test_a_job_whose_attempt_is_edited_moves():
     book.pod_changed(None, pod(epoch=1))
 
     assert AttemptKey("ns", "js-name", "js", 3) == book.job_changed(job(), job(attempt="3"))
-    assert ({}, 0) == counts(book)
-    assert ({1: 1}, 0) == counts(book, AttemptKey("ns", "js-name", "js", 3))
+    assert counts(book) == ({}, 0)
+    assert counts(book, AttemptKey("ns", "js-name", "js", 3)) == ({1: 1}, 0)
 
 
 def test_a_job_with_an_unreadable_attempt_has_no_group():
@@ -272,10 +272,10 @@ def test_a_job_with_an_unreadable_attempt_has_no_group():
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
 
-    assert GROUP == book.job_changed(job(), job(attempt="x"))
-    assert ({}, 0) == counts(book)
-    assert GROUP == book.job_changed(job(attempt="x"), job())
-    assert ({1: 1}, 0) == counts(book)
+    assert book.job_changed(job(), job(attempt="x")) == GROUP
+    assert counts(book) == ({}, 0)
+    assert book.job_changed(job(attempt="x"), job()) == GROUP
+    assert counts(book) == ({1: 1}, 0)
 
 
 def test_jobs_of_other_controllers_have_no_group():
@@ -297,17 +297,17 @@ def test_invalid_annotations_are_named():
     """A pod with an unusable annotation counts nowhere and is known by name and text."""
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
-    assert GROUP == book.pod_changed(None, pod("q", "two"))
-    assert GROUP == book.pod_changed(pod("q", "two"), pod("q", "three"))
+    assert book.pod_changed(None, pod("q", "two")) == GROUP
+    assert book.pod_changed(pod("q", "two"), pod("q", "three")) == GROUP
     assert book.pod_changed(pod("q", "three"), pod("q", "three")) is None
 
     (bad,) = book.invalid(GROUP).values()
-    assert ("q", "uid-q", "three") == (bad.pod_name, bad.pod_uid, bad.text)
-    assert ({1: 1}, 0) == counts(book)
+    assert (bad.pod_name, bad.pod_uid, bad.text) == ("q", "uid-q", "three")
+    assert counts(book) == ({1: 1}, 0)
 
     book.pod_changed(pod("q", "three"), pod("q", 1))
-    assert ({1: 2}, 0) == counts(book)
-    assert {} == book.invalid(GROUP)
+    assert counts(book) == ({1: 2}, 0)
+    assert book.invalid(GROUP) == {}
 
 
 def test_the_first_pod_at_an_epoch_is_known():
@@ -318,7 +318,7 @@ def test_the_first_pod_at_an_epoch_is_known():
     book.pod_changed(pod("q", 1), pod("q", 2))
     book.pod_changed(pod(epoch=1), pod(epoch=2))
 
-    assert {2: "q"} == book.histogram(GROUP).first
+    assert book.histogram(GROUP).first == {2: "q"}
 
 
 def test_restart_counts():
@@ -342,7 +342,7 @@ def test_a_restart_is_a_change():
     book = ledger()
     book.pod_changed(None, pod())
 
-    assert GROUP == book.pod_changed(pod(), pod(restarts=1))
+    assert book.pod_changed(pod(), pod(restarts=1)) == GROUP
     assert book.pod_changed(pod(restarts=1), pod(restarts=1)) is None
 
 
@@ -350,23 +350,23 @@ def test_restart_counts_move_with_the_job():
     """They come with the Job, go with it, and go from one Job to another with their pod."""
     book = EpochLedger()
     book.pod_changed(None, pod(restarts=3))
-    assert {} == book.histogram(GROUP).restarts
+    assert book.histogram(GROUP).restarts == {}
     book.job_changed(None, job())
-    assert {3: 1} == book.histogram(GROUP).restarts
+    assert book.histogram(GROUP).restarts == {3: 1}
 
     book.job_changed(None, job("two", attempt="1"))
     book.pod_changed(pod(restarts=3), pod(restarts=3, owner="two"))
-    assert {} == book.histogram(GROUP).restarts
-    assert {3: 1} == book.histogram(AttemptKey("ns", "js-name", "js", 1)).restarts
+    assert book.histogram(GROUP).restarts == {}
+    assert book.histogram(AttemptKey("ns", "js-name", "js", 1)).restarts == {3: 1}
     book.job_changed(job("two", attempt="1"), None)
-    assert {} == book.histogram(AttemptKey("ns", "js-name", "js", 1)).restarts
+    assert book.histogram(AttemptKey("ns", "js-name", "js", 1)).restarts == {}
 
 
 def test_the_group_of_a_pod():
     """Known by its Job's UID alone."""
     book = ledger()
 
-    assert GROUP == book.group_of_pod(pod())
+    assert book.group_of_pod(pod()) == GROUP
     assert book.group_of_pod(pod(owner="other")) is None
 
 
@@ -382,7 +382,7 @@ def test_nothing_is_left_when_all_is_gone():
     for each in gone:
         book.pod_changed(each, None)
 
-    assert 0 == len(book)
+    assert len(book) == 0
 
 
 def status(synced, deprecated, **record):
@@ -423,50 +423,50 @@ class TestCrashes:
         """Before the first start every one does, and the worst pod is named."""
         book = self.book()
 
-        assert [(3, "p", "c")] == self.crash(book, 0, 1, 2, 3)
-        assert [(3, "p", "c")] == self.crash(book, 0, 1, 2, name="q")
+        assert self.crash(book, 0, 1, 2, 3) == [(3, "p", "c")]
+        assert self.crash(book, 0, 1, 2, name="q") == [(3, "p", "c")]
 
     def test_restarts_that_ended_with_0_do_not(self):
         """Neither then nor when the container fails at last."""
         book = self.book()
 
-        assert [] == self.crash(book, *range(21), code=0)
-        assert [(1, "p", "c")] == self.crash(book, 20, 21)
+        assert self.crash(book, *range(21), code=0) == []
+        assert self.crash(book, 20, 21) == [(1, "p", "c")]
 
     def test_several_at_once_are_one(self):
         """Only the latest of them is known to be a failure."""
-        assert [(1, "p", "c")] == self.crash(self.book(), 0, 9)
+        assert self.crash(self.book(), 0, 9) == [(1, "p", "c")]
 
     def test_the_restart_of_the_group_is_not_counted(self):
         """It restarts each container once; a manager that has not seen it knows by the count."""
         book = self.book(1, 1, container_restarts=4)
 
-        assert [] == self.crash(book, 4, 5)
-        assert [(2, "p", "c")] == self.crash(book, 5, 6, 7)
-        assert [(2, "p", "c")] == self.crash(book, 1, 2, 3, name="q")
-        assert [(1, "r", "c")] == self.crash(self.book(1, 1, container_restarts=4), 5, 6, name="r")
+        assert self.crash(book, 4, 5) == []
+        assert self.crash(book, 5, 6, 7) == [(2, "p", "c")]
+        assert self.crash(book, 1, 2, 3, name="q") == [(2, "p", "c")]
+        assert self.crash(self.book(1, 1, container_restarts=4), 5, 6, name="r") == [(1, "r", "c")]
 
     def test_while_workers_run_nothing_counts(self):
         """Whatever fails then opens an epoch or is nobody's business."""
         book = self.book(1, 0)
         book.pod_changed(None, pod("other", 1))
 
-        assert [] == self.crash(book, 0, 1, 2, 3)
+        assert self.crash(book, 0, 1, 2, 3) == []
 
-    def test_a_new_epoch_begins_anew(self):
+    def test_a_new_epoch_resets_the_count(self):
         """Each restart of the group has its own count."""
         book = self.book()
         self.crash(book, 0, 1, 2)
         book.note_status(GROUP, status(1, 0), 0, 0.0)
 
-        assert {} == book.histogram(GROUP).crashes
+        assert book.histogram(GROUP).crashes == {}
 
-    def test_another_manager_goes_on_counting(self):
+    def test_another_manager_continues_counting(self):
         """What the one before counted is in the JobSet's status."""
         record = {"crashes": 2, "crashing_pod": "p", "crashing_container": "c"}
         book = self.book(1, 1, container_restarts=1, **record)
 
-        assert [(3, "p", "c")] == self.crash(book, 3, 4)
+        assert self.crash(book, 3, 4) == [(3, "p", "c")]
 
     def test_within_a_window(self):
         """The worst is who crashed most of late, not who once did."""
@@ -482,12 +482,12 @@ class TestCrashes:
             assert len(when) == times
             return times, worst
 
-        assert [(1, "p"), (2, "p"), (3, "p")] == [crash("p", n + 1, 10 * n) for n in range(3)]
-        assert (3, "p") == crash("q", 1, 40)
-        assert (2, "p") == crash("p", 4, 70)  # the first two are over an hour ago
-        assert (2, "q") == crash("q", 2, 90)
-        assert (3, "q") == crash("q", 3, 95)
-        assert (1, "r") == crash("r", 1, 300)
+        assert [crash("p", n + 1, 10 * n) for n in range(3)] == [(1, "p"), (2, "p"), (3, "p")]
+        assert crash("q", 1, 40) == (3, "p")
+        assert crash("p", 4, 70) == (2, "p")  # the first two are over an hour ago
+        assert crash("q", 2, 90) == (2, "q")
+        assert crash("q", 3, 95) == (3, "q")
+        assert crash("r", 1, 300) == (1, "r")
 
     def test_a_pod_of_others(self):
         """Crashes of pods whose Job is not known are nobody's."""
@@ -504,25 +504,25 @@ class TestNotes:
     def test_failures_are_noted_until_they_are_judged(self):
         """What is noted meanwhile stays."""
         book = ledger()
-        assert GROUP == book.pod_changed(*self.failed("a"), 3.0)
+        assert book.pod_changed(*self.failed("a"), 3.0) == GROUP
         seen = book.notes(GROUP)
         book.note_status(GROUP, status(1, 0), 0, 0.0)
         book.pod_changed(*self.failed("b"), 4.0)
         book.forget_notes(GROUP, seen)
 
-        assert [("a", 1, 3.0)] == [(f.old.metadata.name, f.epoch, f.at) for f in seen.failures]
-        assert ["b"] == [f.old.metadata.name for f in book.notes(GROUP).failures]
+        assert [(f.old.metadata.name, f.epoch, f.at) for f in seen.failures] == [("a", 1, 3.0)]
+        assert [f.old.metadata.name for f in book.notes(GROUP).failures] == ["b"]
 
     def test_only_the_newest_epoch_and_only_some(self):
         """However many pods fail, a few are kept; those of an older epoch make room."""
         book = ledger()
         for number in range(MAX_FAILURES + 5):
             book.pod_changed(*self.failed(f"p{number}"))
-        assert MAX_FAILURES == len(book.notes(GROUP).failures)
+        assert len(book.notes(GROUP).failures) == MAX_FAILURES
 
         book.pod_changed(*self.failed("q", 2))
         book.pod_changed(*self.failed("r", 1))
-        assert ["q"] == [f.old.metadata.name for f in book.notes(GROUP).failures]
+        assert [f.old.metadata.name for f in book.notes(GROUP).failures] == ["q"]
 
     def test_failures_newer_than_the_known_epoch_are_kept(self):
         """They are judged when the JobSet's cache has come so far."""
@@ -530,11 +530,11 @@ class TestNotes:
         book.note_status(GROUP, status(1, 0), 0, 0.0)
         book.pod_changed(*self.failed("a", 2))
         book.forget_notes(GROUP, book.notes(GROUP))
-        assert 1 == len(book.notes(GROUP).failures)
+        assert len(book.notes(GROUP).failures) == 1
 
         book.note_status(GROUP, status(2, 1), 0, 0.0)
         book.forget_notes(GROUP, book.notes(GROUP))
-        assert () == book.notes(GROUP).failures
+        assert book.notes(GROUP).failures == ()
 
     def test_an_epoch_that_is_over_has_no_failures(self):
         """All its pods end, one after the other."""
@@ -542,7 +542,7 @@ class TestNotes:
         book.note_status(GROUP, status(1, 1), 0, 0.0)
 
         book.pod_changed(*self.failed("a", 1))
-        assert () == book.notes(GROUP).failures
+        assert book.notes(GROUP).failures == ()
 
     def test_pods_of_others(self):
         """A pod that belongs to no group fails unnoticed."""
@@ -552,21 +552,21 @@ class TestNotes:
         assert book.pod_changed(before, after) is None
         assert Observations() == book.notes(AttemptKey("ns", "other", "o", 0))
 
-    def test_a_job_that_is_made_anew(self):
+    def test_a_job_that_is_recreated(self):
         """Its name is noted when it begins to go, if it was asked for."""
         book = EpochLedger()
         asked, going = annotated(job()), annotated(job(), deleting=True)
         book.job_changed(None, asked)
         book.job_changed(None, job("two"))
 
-        assert GROUP == book.job_changed(asked, going)
-        assert "job" == book.notes(GROUP).remade
+        assert book.job_changed(asked, going) == GROUP
+        assert book.notes(GROUP).remade == "job"
         assert book.job_changed(going, going) is None
         book.forget_notes(GROUP, book.notes(GROUP))
-        assert "" == book.notes(GROUP).remade
+        assert book.notes(GROUP).remade == ""
 
         book.job_changed(job("two"), None)
-        assert "" == book.notes(GROUP).remade
+        assert book.notes(GROUP).remade == ""
 
     def test_when_epochs_came_up(self):
         """The newest one, and the latest that all pods were at."""
@@ -574,22 +574,22 @@ class TestNotes:
         book.pod_changed(None, pod("a", 1), 1.0)
         book.pod_changed(None, pod("b", 1), 2.0)
         notes = book.notes(GROUP)
-        assert ((1, 1.0), (1, 1.0)) == (notes.opened, notes.single)
+        assert (notes.opened, notes.single) == ((1, 1.0), (1, 1.0))
 
         book.pod_changed(pod("a", 1), pod("a", 2), 3.0)
         book.pod_changed(pod("b", 1), pod("b", 2), 5.0)
         notes = book.notes(GROUP)
-        assert ((2, 3.0), (2, 5.0)) == (notes.opened, notes.single)
+        assert (notes.opened, notes.single) == ((2, 3.0), (2, 5.0))
 
     def test_unusable_annotations_are_numbered(self):
         """A reconcile sees whether there are any that it has not told of."""
         book = ledger()
         book.pod_changed(None, pod("a", "x"))
-        assert 1 == book.notes(GROUP).invalid
+        assert book.notes(GROUP).invalid == 1
 
         book.pod_changed(pod("a", "x"), pod("a", "y"))
         book.pod_changed(pod("a", "y"), pod("a", 1))
-        assert 2 == book.notes(GROUP).invalid
+        assert book.notes(GROUP).invalid == 2
 
 
 def annotated(of, *, deleting=False):

@@ -122,7 +122,7 @@ async def test_an_uncounted_one_is_free(rig):
 
 
 @pytest.mark.parametrize("succeeded", [0, 1])
-async def test_the_group_goes_on_without_a_job_that_stays_failed(rig, succeeded):
+async def test_the_group_continues_without_a_job_that_stays_failed(rig, succeeded):
     """FailJob: the others run on undisturbed, and later restart in place as the smaller group.
 
     A pod of that Job that had succeeded before has left the group once, not twice.

@@ -115,7 +115,7 @@ class TestWhoIsPlannedFor:
         """Nothing is done, and nothing remembered."""
         plan = plan_epochs(ObservedEpochs(jobset=None), EpochState(uid="x"), at(0))
 
-        assert (None, None, None) == (plan.memory, plan.status, plan.result.delay)
+        assert (plan.memory, plan.status, plan.result.delay) == (None, None, None)
 
     def test_another_jobset_of_the_name(self):
         """What is remembered of the one before does not count."""
@@ -160,7 +160,7 @@ class TestWhoIsPlannedFor:
             assert [("False", f"jobset {'is ' * (state == 'suspended')}{state}")] == condition(
                 plan, RESTARTING
             )
-            assert () == plan.status.events
+            assert plan.status.events == ()
 
 
 class TestCause:
@@ -169,8 +169,8 @@ class TestCause:
         notes = Observations((failure(at=3.0), failure(9, at=4.0)))
         plan = plan_epochs(observed(jobset(), {1: 4}, notes=notes), EpochState(), at(5))
 
-        assert 1 == plan.status.patch["deprecatedEpoch"]
-        assert [
+        assert plan.status.patch["deprecatedEpoch"] == 1
+        assert condition(plan, RESTARTING) == [
             (
                 "True",
                 (
@@ -178,9 +178,9 @@ class TestCause:
                     "restarting in place from epoch 1 to 2, 4 pods to follow"
                 ),
             )
-        ] == condition(plan, RESTARTING)
-        assert 7 == plan.measures.cause.container.exit_code
-        assert {"detect": 3.0} == plan.measures.since
+        ]
+        assert plan.measures.cause.container.exit_code == 7
+        assert plan.measures.since == {"detect": 3.0}
         assert plan.judged
 
     def test_a_failure_that_proves_nothing_is_passed_over(self):
@@ -188,7 +188,7 @@ class TestCause:
         notes = Observations((failure(0), failure(1)))
         plan = plan_epochs(observed(jobset(), {1: 4}, notes=notes), EpochState(), at(5))
 
-        assert 1 == plan.memory.cause.container.exit_code
+        assert plan.memory.cause.container.exit_code == 1
 
     @pytest.mark.parametrize(
         ("of", "notes", "more"),
@@ -216,7 +216,7 @@ class TestCause:
         epoch = of.status.synced_epoch
         plan = plan_epochs(observed(of, {epoch: 4}, notes=notes, **more), EpochState(), at(5))
 
-        assert (None, None, True) == (plan.status, plan.memory.cause, plan.judged)
+        assert (plan.status, plan.memory.cause, plan.judged) == (None, None, True)
 
     def test_once_per_epoch(self):
         """An epoch that has ended early does not end again."""
@@ -227,17 +227,17 @@ class TestCause:
             observed(jobset(), {1: 4}, notes=Observations((failure(9),))), first.memory, at(6)
         )
 
-        assert 7 == again.memory.cause.container.exit_code
+        assert again.memory.cause.container.exit_code == 7
 
-    def test_a_job_that_is_made_anew(self):
+    def test_a_job_that_is_recreated(self):
         """Its restart is not counted."""
         of = jobset(max_restarts=0)
         plan = plan_epochs(
             observed(of, {1: 4}, notes=Observations(remade="j")), EpochState(), at(5)
         )
 
-        assert 1 == plan.status.patch["deprecatedEpoch"]
-        assert 1 == plan.status.status.in_place_restart.uncounted_epochs
+        assert plan.status.patch["deprecatedEpoch"] == 1
+        assert plan.status.status.in_place_restart.uncounted_epochs == 1
         assert not plan.measures.began
 
     def test_pods_that_go_with_a_suspension_are_no_failures(self):
@@ -288,7 +288,7 @@ class TestStalls:
         pods = [pod("a", 1), *(pod(f"b{i}", 2) for i in range(3))]
         times = self.looks(3000, pods)
 
-        assert [60, 120, 240, 480, 960, 1560, 2160] == times[:7]
+        assert times[:7] == [60, 120, 240, 480, 960, 1560, 2160]
 
     def test_the_condition_and_the_event(self):
         """Both name who holds it; the event comes once per epoch, the condition keeps up."""
@@ -303,13 +303,13 @@ class TestStalls:
         )
         text = "1 of 4 pods has not come to epoch 2 for more than 60 s: pod 'a' (at epoch 1)"
 
-        assert (None, 1, False) == (first.status, first.memory.missing, first.memory.stalled)
+        assert (first.status, first.memory.missing, first.memory.stalled) == (None, 1, False)
         assert [("True", text)] == condition(told, STALLED)
         assert [(keys.BARRIER_STALLED_CONDITION, text)] == [
             (event.reason, event.message) for event in told.status.events
         ]
-        assert (1, True) == (told.memory.missing, told.memory.stalled)
-        assert () == later.status.events
+        assert (told.memory.missing, told.memory.stalled) == (1, True)
+        assert later.status.events == ()
         assert "job 'j' is missing 4 pods" in condition(later, STALLED)[0][1]
 
     def test_a_barrier_that_opens_is_forgotten(self):
@@ -319,13 +319,13 @@ class TestStalls:
         )
         plan = plan_epochs(observed(jobset(1, 1), {2: 4}), memory, at(100))
 
-        assert 2 == plan.status.patch["syncedEpoch"]
-        assert (None, 0, 0, False) == (
+        assert plan.status.patch["syncedEpoch"] == 2
+        assert (
             plan.memory.waiting_since,
             plan.memory.stall_told,
             plan.memory.missing,
             plan.memory.stalled,
-        )
+        ) == (None, 0, 0, False)
 
 
 class TestMissingMembers:
@@ -346,31 +346,33 @@ class TestMissingMembers:
 
     def test_the_grace(self):
         """After some seconds their epoch is over."""
-        assert [(0.0, False), (10.0, "deprecated 1")] == self.follow(jobset(), {1: 3}, 100)
+        assert self.follow(jobset(), {1: 3}, 100) == [(0.0, False), (10.0, "deprecated 1")]
 
     def test_no_restarts_left(self):
         """It is said, and a minute later the JobSet fails."""
-        assert [(0.0, False), (10.0, True), (70.0, "failed: no restarts left")] == self.follow(
-            jobset(max_restarts=0), {1: 3}, 100
-        )
+        assert self.follow(jobset(max_restarts=0), {1: 3}, 100) == [
+            (0.0, False),
+            (10.0, True),
+            (70.0, "failed: no restarts left"),
+        ]
 
     @pytest.mark.parametrize("epochs", [{1: 4}, Histogram({1: 3}, succeeded=1)])
     def test_a_whole_group(self, epochs):
         """Nobody is missing of a group of which some have succeeded."""
-        assert [(0.0, False)] == self.follow(jobset(), epochs, 100)
+        assert self.follow(jobset(), epochs, 100) == [(0.0, False)]
 
     def test_a_pod_that_is_being_deleted_is_missing(self):
         """Its node may be gone, and its object stay for hours."""
         pods = Histogram({1: 4}, leaving=1)
 
-        assert [(0.0, False), (10.0, "deprecated 1")] == self.follow(jobset(), pods, 100)
+        assert self.follow(jobset(), pods, 100) == [(0.0, False), (10.0, "deprecated 1")]
 
     def test_jobs_that_are_about_to_end(self):
         """Their pods are not missed; it is looked again less and less often."""
         ending = [job(conditions=[{"type": "FailureTarget", "status": "True"}])]
         times = [time for time, _ in self.follow(jobset(), {1: 3}, 400, jobs=ending)]
 
-        assert [0, 10, 20, 40, 80, 160, 320] == times
+        assert times == [0, 10, 20, 40, 80, 160, 320]
 
     @pytest.mark.parametrize(
         "of",
@@ -383,7 +385,7 @@ class TestMissingMembers:
     )
     def test_pods_that_are_to_come_are_not_missing(self, of):
         """Somebody asked for them, and the others run on until they are there."""
-        assert [(0.0, False)] == self.follow(of, {1: 3}, 100)
+        assert self.follow(of, {1: 3}, 100) == [(0.0, False)]
 
     def test_it_is_asked_for_once(self):
         """When it begins, and when it is over; in between a timer sees to it."""
@@ -409,14 +411,14 @@ class TestMeasures:
             at(10),
         )
 
-        assert (True, None, {"detect": 4.0}) == (
+        assert (
             began.measures.began,
             began.measures.cause,
             began.measures.since,
-        )
-        assert {"deprecate": 2.0, "gather": 3.0} == ended.measures.phases
-        assert {"lift": 10} == ended.measures.since
-        assert 4.0 == ended.measures.restart_since
+        ) == (True, None, {"detect": 4.0})
+        assert ended.measures.phases == {"deprecate": 2.0, "gather": 3.0}
+        assert ended.measures.since == {"lift": 10}
+        assert ended.measures.restart_since == 4.0
         assert not ended.measures.began
 
     def test_all_pods_come_at_once(self):
@@ -426,8 +428,8 @@ class TestMeasures:
         )
 
         assert plan.measures.began
-        assert {} == plan.measures.phases
-        assert 4.0 == plan.measures.restart_since
+        assert plan.measures.phases == {}
+        assert plan.measures.restart_since == 4.0
 
     def test_a_restart_that_another_manager_began(self):
         """It was counted then."""
@@ -439,11 +441,11 @@ class TestMeasures:
         """Nothing is counted."""
         plan = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
 
-        assert (False, {}, None) == (
+        assert (
             plan.measures.began,
             plan.measures.since,
             plan.measures.restart_since,
-        )
+        ) == (False, {}, None)
 
 
 class TestHistory:
@@ -475,15 +477,15 @@ class TestHistory:
             )
             == begun.cause
         )
-        assert (2000, 3000, "q", "n2", "Completed") == (
+        assert (
             done.deprecation_millis,
             done.gathering_millis,
             done.last_pod,
             done.last_node,
             done.outcome,
-        )
+        ) == (2000, 3000, "q", "n2", "Completed")
 
-    def test_the_lift_is_told_with_the_next_write(self):
+    def test_the_lift_is_reported_with_the_next_write(self):
         """Its end is known only once the write is done that ends it."""
         of = jobset()
         began = plan_epochs(observed(of, {1: 3, 2: 1}), EpochState(), at(5))
@@ -492,7 +494,7 @@ class TestHistory:
         of = stored(of, ended)
         again = plan_epochs(observed(of, {2: 3, 3: 1}), ended.memory, at(20))
 
-        assert [250, None] == [one.lift_millis for one in again.status.status.restart_history]
+        assert [one.lift_millis for one in again.status.status.restart_history] == [250, None]
 
     def test_a_restart_that_a_pod_opened(self):
         """Without a failure that was seen, the first pod at the new epoch is named."""
@@ -509,12 +511,12 @@ class TestHistory:
         plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochState(), at(5))
         (one,) = plan.status.status.restart_history
 
-        assert ("Completed", "p", "q", 1000) == (
+        assert (
             one.outcome,
             one.cause.pod,
             one.last_pod,
             one.detection_millis,
-        )
+        ) == ("Completed", "p", "q", 1000)
 
     def test_another_manager_ends_it(self):
         """What it did not see itself, it reckons by the clock on the wall."""
@@ -523,35 +525,35 @@ class TestHistory:
         ended = plan_epochs(observed(stored(of, began), {2: 4}), EpochState(), at(9))
         (one,) = ended.status.status.restart_history
 
-        assert (4000, None, "Completed") == (
+        assert (
             one.gathering_millis,
             one.deprecation_millis,
             one.outcome,
-        )
+        ) == (4000, None, "Completed")
 
-    def test_a_job_made_anew_by_hand(self):
+    def test_a_job_recreated_by_hand(self):
         """It is remembered, and not counted."""
         plan = plan_epochs(
             observed(jobset(), {1: 3}, notes=Observations(remade="j")), EpochState(), at(5)
         )
         (one,) = plan.status.status.restart_history
 
-        assert ("InPlace", False, "JobRemade", "j") == (
+        assert (
             one.kind,
             one.counted,
             one.cause.reason,
             one.cause.job,
-        )
+        ) == ("InPlace", False, "JobRemade", "j")
 
     def test_a_gathering_of_new_pods_is_no_restart(self):
         """Neither the first start nor what comes of recreated Jobs is one more."""
         first = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
 
-        assert () == first.status.status.restart_history
+        assert first.status.status.restart_history == ()
 
 
 class TestUnusableAnnotations:
-    def test_each_is_told_once(self):
+    def test_each_is_reported_once(self):
         """One Warning for each pod and value, as long as it is there."""
         one, two = InvalidEpoch("a", "a", "x"), InvalidEpoch("b", "b", "y" * 50)
         view = observed(jobset(), {1: 2}, invalid={"a": one}, notes=Observations(invalid=1))
@@ -561,13 +563,13 @@ class TestUnusableAnnotations:
         none = plan_epochs(attrs.evolve(view, invalid={}), second.memory, at(2))
         again = plan_epochs(view, none.memory, at(3))
 
-        assert ["a"] == [event.pod for event in first.notices]
-        assert ["b"] == [event.pod for event in second.notices]
+        assert [event.pod for event in first.notices] == ["a"]
+        assert [event.pod for event in second.notices] == ["b"]
         assert second.notices[0].message.endswith(
             f"has the unusable value '{'y' * 40}...'; delete the pod, and its Job makes another one"
         )
-        assert () == none.notices
-        assert ["a"] == [event.pod for event in again.notices]
+        assert none.notices == ()
+        assert [event.pod for event in again.notices] == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -187,8 +187,8 @@ def test_long_reports_are_not_kept():
     """Whoever may write a pod does not fill the cache of the manager."""
     one = pod(cause="x" * 200_000, progress="9" * 200_000)
 
-    assert 161 == len(one.metadata.annotations.restart_cause)  # with the worker's last words
-    assert 65 == len(one.metadata.annotations.progress)
+    assert len(one.metadata.annotations.restart_cause) == 161  # with the worker's last words
+    assert len(one.metadata.annotations.progress) == 65
 
 
 # ---- causes --------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_the_first_worker_to_fail_is_noted():
     )
 
     assert ReportedEnd(2, "a", "n1", WorkerEnd("exit-code", 137), 7) == book.notes(GROUP).reported
-    assert (2, 9) == book.histogram(GROUP).progress
+    assert book.histogram(GROUP).progress == (2, 9)
 
 
 def test_a_worker_s_last_words_are_in_its_cause():
@@ -234,7 +234,7 @@ def test_what_cannot_be_read_is_no_cause():
     book = ledger((None, pod("a")), (pod("a"), pod("a", 2, cause="rm -rf", progress="many")))
 
     assert None is book.notes(GROUP).reported
-    assert (0, -1) == book.histogram(GROUP).progress
+    assert book.histogram(GROUP).progress == (0, -1)
 
 
 def test_progress_is_known_when_the_job_comes_after_its_pods():
@@ -245,7 +245,7 @@ def test_progress_is_known_when_the_job_comes_after_its_pods():
     book.pod_changed(None, pod("c", 1, progress="99"))
     book.job_changed(None, job())
 
-    assert (2, 12) == book.histogram(GROUP).progress
+    assert book.histogram(GROUP).progress == (2, 12)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_what_a_supervisor_says_is_shown(end, step, reason, text, cause):
     assert [message] == [event.message for event in done.status.events]
     assert cause == done.status.status.restart_history[-1].cause
     assert reason == done.measures.cause.condition_reason
-    assert 1 == done.status.status.in_place_restart.restarts
+    assert done.status.status.in_place_restart.restarts == 1
 
 
 def test_what_is_said_of_another_epoch_is_not_shown():
@@ -315,7 +315,7 @@ def test_what_is_said_of_another_epoch_is_not_shown():
     notes = Observations(reported=ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1))
     done = plan(jobset(3, 2), {3: 3, 4: 1}, notes=notes)
 
-    assert ["PodRestarted"] == [reason for _, reason, _ in restarting(done)]
+    assert [reason for _, reason, _ in restarting(done)] == ["PodRestarted"]
 
 
 def test_all_come_at_once():
@@ -325,7 +325,7 @@ def test_all_come_at_once():
     )
     done = plan(jobset(), {2: 4}, notes=notes)
 
-    assert 7 == done.status.status.restart_history[-1].cause.exit_code
+    assert done.status.status.restart_history[-1].cause.exit_code == 7
     assert FailureSignal.WORKER_FAILED is done.measures.cause.sign
 
 
@@ -381,7 +381,7 @@ def test_restarts_without_progress(steps, without, highest, fails):
     assert fails == bool(failed)
     if fails:
         reached = "no step was ever reached" if highest is None else f"step {highest} was"
-        assert "NoProgress" == failed[0].reason
+        assert failed[0].reason == "NoProgress"
         assert "3 restarts in a row without a new step" in failed[0].message
         assert reached in failed[0].message
         assert len(steps) == of.status.synced_epoch
@@ -393,8 +393,8 @@ def test_without_the_annotation_nothing_fails():
     of, _ = run(jobset(), None, None, None, None)
     record = of.status.in_place_restart
 
-    assert [] == [c for c in of.status.conditions if c.type == "Failed"]
-    assert (None, 0) == (record.highest_step, record.restarts_without_progress)
+    assert [c for c in of.status.conditions if c.type == "Failed"] == []
+    assert (record.highest_step, record.restarts_without_progress) == (None, 0)
 
 
 def test_digest_differs_when_a_pod_was_replaced():
@@ -454,7 +454,7 @@ def test_condition_says_that_workers_wait_for_a_slow_server_until_none_does():
     assert not needs_plan(over, well, Observations(), EpochState())
 
 
-def test_another_manager_goes_on_counting():
+def test_another_manager_continues_counting():
     """What it needs is in the status; its own memory is empty."""
     record = {"highestStep": 10, "restartsWithoutProgress": 2}
     of = jobset(3, 3, notes={LIMIT: "3"}, inPlaceRestart=record)
@@ -470,10 +470,10 @@ def test_restarts_that_do_not_count_are_none():
     of = jobset(3, 3, notes={LIMIT: "3"}, inPlaceRestart=record)
     done = plan(of, {4: 4}, progress=(4, 10))
 
-    assert (4, 2) == (
+    assert (
         done.status.status.synced_epoch,
         done.status.status.in_place_restart.restarts_without_progress,
-    )
+    ) == (4, 2)
 
 
 @pytest.mark.parametrize(
@@ -502,12 +502,12 @@ def test_what_a_restart_has_cost_in_steps():
     of = jobset(3, 3, inPlaceRestart=record, restartHistory=[restart])
     measures = plan(of, {4: 4}, notes=notes).measures
 
-    assert (17, 3.45) == (measures.lost_steps, measures.first_step_s)
+    assert (measures.lost_steps, measures.first_step_s) == (17, 3.45)
     # The run before had another epoch, or followed no restart.
     for other in (jobset(4, 4, inPlaceRestart=record), jobset(1, 1, inPlaceRestart=record)):
         epoch = other.status.synced_epoch + 1
         measures = plan(other, {epoch: 4}, notes=notes).measures
-        assert (None, None) == (measures.lost_steps, measures.first_step_s)
+        assert (measures.lost_steps, measures.first_step_s) == (None, None)
 
 
 def a_run(*, first=None, progress=(0, -1), highest=None, ended="opened"):
@@ -577,26 +577,26 @@ def test_a_restart_on_request():
     """Once for each value, in two writes, and without a cost."""
     of = jobset(max_restarts=0, notes={REQUEST: "now"})
     began = plan(of, {1: 4})
-    assert (1, 0) == (
+    assert (
         began.status.status.deprecated_epoch,
         began.status.status.in_place_restart.restarts,
-    )
+    ) == (1, 0)
     message = "a restart is asked for: restarting in place from epoch 1 to 2, not counted"
     assert [("True", "RestartRequested", message)] == restarting(began)
     (record,) = began.status.status.restart_history
-    assert ("RestartRequested", False) == (record.cause.reason, record.counted)
+    assert (record.cause.reason, record.counted) == ("RestartRequested", False)
 
     of = stored(of, began)
     # Another manager, and pods that come one after the other, are no matter.
     assert None is plan(of, {1: 2, 2: 2}, memory=EpochState()).status
     ended = plan(of, {2: 4}, memory=EpochState())
     of = stored(of, ended)
-    assert (2, "now") == (of.status.synced_epoch, of.status.in_place_restart.served_request)
-    assert [] == [c for c in of.status.conditions if c.status == "True"]
+    assert (of.status.synced_epoch, of.status.in_place_restart.served_request) == (2, "now")
+    assert [c for c in of.status.conditions if c.status == "True"] == []
     assert None is plan(of, {2: 4}).status
 
     again = evolve(of, metadata=evolve(of.metadata, annotations={REQUEST: "again"}))
-    assert 2 == plan(again, {2: 4}).status.status.deprecated_epoch
+    assert plan(again, {2: 4}).status.status.deprecated_epoch == 2
 
 
 @pytest.mark.parametrize(
@@ -616,7 +616,7 @@ def test_requests_that_ask_for_no_restart_now(of, epochs, expected):
     epochs_then = None
     if done.status is not None:
         epochs_then = (done.status.status.synced_epoch, done.status.status.deprecated_epoch)
-        assert "x" == done.status.status.in_place_restart.served_request
+        assert done.status.status.in_place_restart.served_request == "x"
 
     assert expected == epochs_then
 
@@ -627,9 +627,9 @@ def test_a_failure_while_a_restart_is_asked_for_counts():
     notes = Observations(reported=ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1))
     began = plan(of, {1: 3, 2: 1}, notes=notes)
 
-    assert 1 == began.status.status.in_place_restart.restarts
+    assert began.status.status.in_place_restart.restarts == 1
     ended = plan(stored(of, began), {2: 4})
-    assert "x" == ended.status.status.in_place_restart.served_request
+    assert ended.status.status.in_place_restart.served_request == "x"
 
 
 def test_a_long_request_is_stored_as_its_digest():
@@ -688,7 +688,7 @@ def test_a_pod_that_is_asked_to_leave_restarts_its_group_without_a_cost():
     notes = Observations((Failure(FailureSignal.POD_LEAVING, 1, pod(), after, 99.0),))
     of = jobset(max_restarts=0)
     began = plan(of, {1: 4}, notes=notes)
-    assert [
+    assert restarting(began) == [
         (
             "True",
             "PodLeaving",
@@ -697,11 +697,11 @@ def test_a_pod_that_is_asked_to_leave_restarts_its_group_without_a_cost():
                 "epoch 1 to 2, not counted"
             ),
         )
-    ] == restarting(began)
+    ]
 
     of = stored(of, began)
     ended = plan(of, {2: 4}, memory=EpochState())
-    assert (2, 0) == (
+    assert (
         ended.status.status.synced_epoch,
         ended.status.status.in_place_restart.restarts,
-    )
+    ) == (2, 0)

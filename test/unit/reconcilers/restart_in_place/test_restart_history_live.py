@@ -17,7 +17,7 @@ async def come(rig, pods, epoch):
     await rig.settle()
 
 
-async def test_restarts_in_place_are_remembered_and_told_one_by_one(rig):
+async def test_restarts_in_place_are_remembered_and_reported_one_by_one(rig):
     """Two restarts within a minute: two records, two begins and two ends, each with its text."""
     policy = {"maxRestarts": 5, "restartStrategy": "InPlaceRestart"}
     async with rig.manager():
@@ -81,12 +81,12 @@ async def test_what_a_restart_in_place_costs(rig):
         await come(rig, pods, 1)
         before = cost("in_place")
         await come(rig, pods[:1], 2)
-        assert [0, 0, 0, 0, 0, 0, 0, 0] == more("in_place", before)
+        assert more("in_place", before) == [0, 0, 0, 0, 0, 0, 0, 0]
         await come(rig, pods[1:], 2)
 
-    assert 1 == more("in_place", before)[0]
-    assert [5, 10] == more("in_place", before)[1:3]
-    assert 5 == sum(more("in_place", before)[3:])
+    assert more("in_place", before)[0] == 1
+    assert more("in_place", before)[1:3] == [5, 10]
+    assert sum(more("in_place", before)[3:]) == 5
 
 
 async def test_what_a_recreation_costs(rig):
@@ -103,9 +103,9 @@ async def test_what_a_recreation_costs(rig):
         await rig.settle(4)
         done = {name: round(value - began[name]) for name, value in spent(manager).items()}
 
-    assert [1, 7, 42, 0, 7] == more("recreate", before)
-    assert {"restarting": 7, "running": 4} == {name: s for name, s in done.items() if s}
-    assert "6/6" == rig.status()["readyPods"]
+    assert more("recreate", before) == [1, 7, 42, 0, 7]
+    assert {name: s for name, s in done.items() if s} == {"restarting": 7, "running": 4}
+    assert rig.status()["readyPods"] == "6/6"
 
 
 def run_jobs(rig):

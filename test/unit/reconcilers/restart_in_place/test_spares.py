@@ -123,7 +123,7 @@ async def test_a_lost_pod_is_replaced_by_the_spare_in_the_write_that_lifts(rig, 
         assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION) == ("True", "NoReadySpare")
 
 
-async def test_a_pod_that_returns_is_parked_and_restarts_nobody(rig, group):
+async def test_a_pod_that_returns_is_parked_and_restarts_none(rig, group):
     """The replacement of a lost pod is the next spare."""
     async with rig.manager():
         await group.start()
@@ -149,7 +149,7 @@ async def test_a_pod_that_returns_is_parked_and_restarts_nobody(rig, group):
 
 
 @pytest.mark.parametrize("how", ["deleted", "failed", "crashed"])
-async def test_a_failed_spare_restarts_nobody(rig, group, how):
+async def test_a_failed_spare_restarts_none(rig, group, how):
     """No epoch, nothing of the budget: the status says that no spare is ready."""
     async with rig.manager():
         await group.start(max_restarts=0)

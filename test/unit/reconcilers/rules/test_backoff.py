@@ -135,7 +135,7 @@ def test_the_condition_says_how_long_and_why():
     )
 
 
-def test_a_single_restart_is_told_as_ever():
+def test_a_single_restart_is_reported_as_ever():
     """Nothing is said of a wait that is none."""
     group = running()
     group.restart(lived=1)
@@ -247,7 +247,7 @@ def test_a_pause_keeps_its_length_when_the_wall_clock_is_set(hours, new_manager)
 
 
 @pytest.mark.parametrize("hours", [-2, 2])
-def test_a_series_goes_on_and_ends_when_the_wall_clock_is_set(hours):
+def test_a_series_continues_and_ends_when_the_wall_clock_is_set(hours):
     """The manager that let the workers run knows how long they did."""
     group = running()
     for _ in range(3):

@@ -98,10 +98,10 @@ def test_a_draft_announces_only_changes():
     draft.set(cond.RESUMED)
     write = draft.change()
 
-    assert [("Normal", "ResumeJobs", "jobset is resumed")] == [
-        (event.type_, event.reason, event.message) for event in write.events
+    assert [(event.type_, event.reason, event.message) for event in write.events] == [
+        ("Normal", "ResumeJobs", "jobset is resumed")
     ]
-    assert {
+    assert write.patch == {
         "conditions": [
             {
                 "type": "Suspended",
@@ -112,14 +112,14 @@ def test_a_draft_announces_only_changes():
             }
         ],
         "restarts": 0,
-    } == write.patch
+    }
 
 
 def test_an_unchanged_draft_writes_nothing():
     """No change, no patch."""
     draft = StatusDraft(JobSetStatus(restarts=3, synced_epoch=2), NOW)
 
-    assert {} == draft.change().patch
+    assert draft.change().patch == {}
 
 
 def test_a_patch_holds_the_epochs_only_if_they_change():
@@ -127,10 +127,10 @@ def test_a_patch_holds_the_epochs_only_if_they_change():
     draft = StatusDraft(JobSetStatus(synced_epoch=2, deprecated_epoch=1), NOW)
     draft.restart_all(counts_towards_max=True)
 
-    assert {"restarts": 1, "restartsCountTowardsMax": 1} == draft.change().patch
+    assert draft.change().patch == {"restarts": 1, "restartsCountTowardsMax": 1}
 
     draft.evolve(synced_epoch=9)
-    assert 9 == draft.change().patch["syncedEpoch"]
+    assert draft.change().patch["syncedEpoch"] == 9
     assert "deprecatedEpoch" not in draft.change().patch
 
 
@@ -140,11 +140,11 @@ def test_foreign_conditions_survive():
     draft = StatusDraft(JobSetStatus(conditions=(other,)), NOW)
     draft.set(cond.SUSPENDED)
 
-    assert {
+    assert draft.change().patch["conditions"][0] == {
         "type": "X",
         "status": "Unknown",
         "reason": "",
         "message": "",
         "observedGeneration": 4,
         "lastTransitionTime": "2026-01-01T00:00:00Z",
-    } == draft.change().patch["conditions"][0]
+    }

@@ -92,7 +92,7 @@ class TestRestartReplicatedJob:
         assert set(WORKERS) == remade(cluster, before)
         assert ([1, 1, 1], counted) == arrays(cluster)
         assert {DRIVER: "0", **dict.fromkeys(WORKERS, "1")} == own_attempts(cluster)
-        assert (0, None) == (cluster.status.restarts, cluster.condition("RestartingJobSet"))
+        assert (cluster.status.restarts, cluster.condition("RestartingJobSet")) == (0, None)
 
     def test_the_event_names_rule_and_reason(self):
         """One event tells action, ReplicatedJob, rule, reason and Job."""
@@ -101,7 +101,7 @@ class TestRestartReplicatedJob:
         cluster.reconcile()
 
         (event,) = cluster.events
-        assert "RestartReplicatedJobFailurePolicyAction" == event.reason
+        assert event.reason == "RestartReplicatedJobFailurePolicyAction"
         assert (
             "applying RestartReplicatedJob failure policy action to replicated job 'workers' by "
             f"rule 'gpu' for reason 'PodFailurePolicy' (first failed job: {WORKERS[1]})"
@@ -114,13 +114,13 @@ class TestRestartReplicatedJob:
             cluster.fail(WORKERS[index])
             recreate(cluster)
 
-        assert "" == cluster.status.terminal_state
-        assert ([2, 2, 2], [1, 0, 1]) == arrays(cluster)
+        assert cluster.status.terminal_state == ""
+        assert arrays(cluster) == ([2, 2, 2], [1, 0, 1])
 
         cluster.fail(WORKERS[1])
         cluster.reconcile()
 
-        assert ("True", "ReachedMaxRestarts") == cluster.condition("Failed")
+        assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
 
     def test_uncounted_restarts_know_no_maximum(self):
         """Restarts that ignore the maximum go on even if it is zero."""
@@ -129,7 +129,7 @@ class TestRestartReplicatedJob:
             cluster.fail(WORKERS[0])
             recreate(cluster)
 
-        assert ("", ([3, 3, 3], None)) == (cluster.status.terminal_state, arrays(cluster))
+        assert (cluster.status.terminal_state, arrays(cluster)) == ("", ([3, 3, 3], None))
 
     def test_jobs_that_fail_together_are_one_restart(self):
         """All failed Jobs of a ReplicatedJob are covered by one restart, in one write."""
@@ -138,11 +138,11 @@ class TestRestartReplicatedJob:
             cluster.fail(name, after=3 - after)
         write = cluster.plan().status
 
-        assert (0, 1) == (write.jobs_restarted, write.replicated_jobs_restarted)
+        assert (write.jobs_restarted, write.replicated_jobs_restarted) == (0, 1)
 
         recreate(cluster)
 
-        assert ([1, 1, 1], [0, 0, 1]) == arrays(cluster)
+        assert arrays(cluster) == ([1, 1, 1], [0, 0, 1])
 
     def test_two_replicated_jobs_are_two_restarts_in_one_pass(self):
         """Each ReplicatedJob with failed Jobs counts one."""
@@ -151,8 +151,8 @@ class TestRestartReplicatedJob:
         cluster.fail(WORKERS[0])
         cluster.carry_out(cluster.plan())
 
-        assert ([1], [1]) == arrays(cluster, "driver")
-        assert ([1, 1, 1], [1, 0, 0]) == arrays(cluster)
+        assert arrays(cluster, "driver") == ([1], [1])
+        assert arrays(cluster) == ([1, 1, 1], [1, 0, 0])
 
     def test_what_still_runs_goes_when_the_budget_ends_in_the_same_pass(self):
         """A budget of one, two ReplicatedJobs that fail at once: no sibling runs on."""
@@ -162,7 +162,7 @@ class TestRestartReplicatedJob:
         recreate(cluster)
         recreate(cluster)
 
-        assert ("True", "ReachedMaxRestarts") == cluster.condition("Failed")
+        assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
         assert not {WORKERS[1], WORKERS[2]} & cluster.jobs.keys()
 
     def test_restarts_of_jobs_and_of_the_replicated_job_add_up(self):
@@ -173,7 +173,7 @@ class TestRestartReplicatedJob:
         cluster.fail(WORKERS[1])
         recreate(cluster)
 
-        assert ([2, 1, 1], [1, 1, 0]) == arrays(cluster)
+        assert arrays(cluster) == ([2, 1, 1], [1, 1, 0])
         assert {WORKERS[0]: "2", WORKERS[1]: "1", WORKERS[2]: "1"} == {
             name: attempt for name, attempt in own_attempts(cluster).items() if name != DRIVER
         }
@@ -198,7 +198,7 @@ class TestRestartReplicatedJob:
 
 
 class TestFailJob:
-    def test_the_others_go_on(self):
+    def test_the_others_continue(self):
         """Nothing is restarted or counted, and the end of the others ends the JobSet."""
         cluster = with_policy(rule("FailJob", "optional"))
         before = uids(cluster)
@@ -206,24 +206,24 @@ class TestFailJob:
         recreate(cluster)
 
         assert (set(), "") == (remade(cluster, before), cluster.status.terminal_state)
-        assert {"failed": 1} == cluster.counters()["workers"]
-        assert (None, None) == arrays(cluster)
+        assert cluster.counters()["workers"] == {"failed": 1}
+        assert arrays(cluster) == (None, None)
 
         cluster.complete(DRIVER, WORKERS[0])
         cluster.reconcile()
 
-        assert "" == cluster.status.terminal_state
+        assert cluster.status.terminal_state == ""
 
         cluster.complete(WORKERS[2])
         cluster.reconcile()
 
-        assert ("True", "FailJobFailurePolicyAction") == cluster.condition("Failed")
+        assert cluster.condition("Failed") == ("True", "FailJobFailurePolicyAction")
         assert (
             "jobset cannot complete: 1 job stays failed by failure policy action FailJob by rule "
             f"'optional' for reason 'PodFailurePolicy' (first failed job: {WORKERS[1]})"
         ) == cluster.status.conditions[0].message
 
-    def test_it_is_told(self):
+    def test_it_is_reported(self):
         """An event about the Job names rule and reason; a finished JobSet says no more."""
         cluster = with_policy(rule("FailJob", "optional"))
         cluster.fail(WORKERS[1], "PodFailurePolicy")
@@ -235,7 +235,7 @@ class TestFailJob:
         cluster.complete(DRIVER, WORKERS[0], WORKERS[2])
         cluster.reconcile()
 
-        assert () == cluster.plan().notices
+        assert cluster.plan().notices == ()
 
     ENDS: ClassVar = {
         "all targets complete beside it": ("All", ["driver"], [DRIVER], "Completed"),
@@ -265,7 +265,7 @@ class TestFailJob:
             cluster.fail(name)
         cluster.reconcile()
 
-        assert ("True", "FailJobFailurePolicyAction") == cluster.condition("Failed")
+        assert cluster.condition("Failed") == ("True", "FailJobFailurePolicyAction")
 
     def test_other_failures_are_decided_as_ever(self):
         """Rule order and oldest failure hold among the Jobs that FailJob does not cover."""
@@ -280,9 +280,9 @@ class TestFailJob:
         cluster.fail(DRIVER, after=2)
         cluster.reconcile()
 
-        assert ("True", "ReachedMaxRestarts") == cluster.condition("Failed")
+        assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
         assert cluster.status.conditions[0].message.endswith(f"(first failed job: {WORKERS[1]})")
-        assert ([1], [1]) == arrays(cluster, "driver")
+        assert arrays(cluster, "driver") == ([1], [1])
 
     def test_an_earlier_rule_covers_the_job(self):
         """FailJob covers only Jobs that no earlier rule applies to."""
@@ -317,7 +317,7 @@ class TestFailJob:
         cluster.ready(DRIVER, WORKERS[1], WORKERS[2])
         cluster.reconcile()
 
-        assert ("False", "JobsReady") == cluster.condition("RestartingJobSet")
+        assert cluster.condition("RestartingJobSet") == ("False", "JobsReady")
 
     def test_it_does_not_stop_what_comes_next(self):
         """Missing Jobs are made, Jobs are suspended, and the start in order goes on."""
@@ -326,7 +326,7 @@ class TestFailJob:
         cluster.fail(DRIVER)
         cluster.reconcile()
 
-        assert ALL == sorted(cluster.jobs)
+        assert sorted(cluster.jobs) == ALL
 
         del cluster.jobs[WORKERS[0]]
         cluster.change_spec(suspend=True)
@@ -350,12 +350,12 @@ class TestFailJob:
         cluster.fail("test-js-a-0")
         cluster.reconcile()
 
-        assert "" == cluster.status.terminal_state
+        assert cluster.status.terminal_state == ""
 
         cluster.complete("test-js-a-1")
         cluster.reconcile()
 
-        assert ("True", "FailJobFailurePolicyAction") == cluster.condition("Failed")
+        assert cluster.condition("Failed") == ("True", "FailJobFailurePolicyAction")
 
     def test_the_order_of_jobs_does_not_matter(self):
         """The same Jobs in another order give the same plan."""
@@ -379,7 +379,7 @@ class TestRestartAnnotation:
 
     @pytest.mark.parametrize("suspend", [False, True], ids=["running", "suspended"])
     @pytest.mark.parametrize("state", STATES)
-    def test_the_job_is_made_anew(self, state, suspend):
+    def test_the_job_is_recreated(self, state, suspend):
         """A Job in any state starts over at the same attempt; nothing is counted."""
         cluster = with_policy(rule("FailJobSet"), suspend=suspend)
         before = uids(cluster)
@@ -390,7 +390,7 @@ class TestRestartAnnotation:
         assert {WORKERS[1]} == remade(cluster, before)
         assert dict.fromkeys(ALL, "0") == own_attempts(cluster)
         assert keys.RESTART_ANNOTATION not in cluster.jobs[WORKERS[1]]["metadata"]["annotations"]
-        assert (0, (None, None)) == (cluster.status.restarts, arrays(cluster))
+        assert (cluster.status.restarts, arrays(cluster)) == (0, (None, None))
         (notice,) = cluster.notices
         assert ("RestartRequested", WORKERS[1]) == (notice.reason, notice.job)
 
@@ -411,7 +411,7 @@ class TestRestartAnnotation:
         mark(cluster, DRIVER)
         recreate(cluster)
 
-        assert (1, []) == (cluster.status.restarts, cluster.notices)
+        assert (cluster.status.restarts, cluster.notices) == (1, [])
 
     def test_templates_do_not_pass_it_on(self):
         """In a template the annotation would restart for ever, so Jobs do not inherit it."""
@@ -419,7 +419,7 @@ class TestRestartAnnotation:
         cluster = with_policy(items=[replicated_job("driver", metadata=metadata)])
 
         annotations = cluster.jobs[DRIVER]["metadata"]["annotations"]
-        assert (False, "1") == (keys.RESTART_ANNOTATION in annotations, annotations["kept"])
+        assert (keys.RESTART_ANNOTATION in annotations, annotations["kept"]) == (False, "1")
         assert cluster.plan().empty
 
 
@@ -449,7 +449,7 @@ class TestJobsFromBeforeTheGate:
         assert before == uids(cluster)
 
     @pytest.mark.parametrize("action", ["RestartJob", "RestartJobAndIgnoreMaxRestarts"])
-    def test_one_that_fails_is_made_anew_once(self, action):
+    def test_one_that_fails_is_recreated_once(self, action):
         """The restart is counted once, and the Job that comes of it carries its attempt."""
         cluster = self.started(action, max_restarts=5)
         before = uids(cluster)
@@ -457,10 +457,10 @@ class TestJobsFromBeforeTheGate:
         recreate(cluster)
 
         assert {WORKERS[1]} == remade(cluster, before)
-        assert [0, 1, 0] == cluster.counters()["workers"]["jobRestarts"]
+        assert cluster.counters()["workers"]["jobRestarts"] == [0, 1, 0]
         assert None is cluster.condition("Failed")
 
-    def test_a_whole_replicated_job_is_made_anew_once(self):
+    def test_a_whole_replicated_job_is_recreated_once(self):
         """So are the siblings, which carry no attempt either."""
         cluster = self.started(COUNTED, max_restarts=5)
         before = uids(cluster)
@@ -468,4 +468,4 @@ class TestJobsFromBeforeTheGate:
         recreate(cluster)
 
         assert set(WORKERS) == remade(cluster, before)
-        assert [1, 1, 1] == cluster.counters()["workers"]["jobRestarts"]
+        assert cluster.counters()["workers"]["jobRestarts"] == [1, 1, 1]

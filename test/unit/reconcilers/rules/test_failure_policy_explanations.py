@@ -142,7 +142,7 @@ def test_decisions_are_the_known_ones():
 # ---- waits
 
 
-def test_waiting_for_dependencies_is_told():
+def test_waiting_for_dependencies_is_reported():
     """As long as something waits, in a text that does not change meanwhile."""
     cluster = ModelCluster(
         jobset_json(
@@ -163,7 +163,7 @@ def test_waiting_for_dependencies_is_told():
     assert cluster.reconcile().notices == ()
 
 
-def test_waiting_for_deletion_is_told():
+def test_waiting_for_deletion_is_reported():
     """With BlockingRecreate, until the last old Job is gone."""
     cluster = ModelCluster(
         jobset_json(

@@ -71,7 +71,7 @@ class TestBounds:
             )
             known = history.with_begun(known, one)
 
-        assert 10 == len(known)
+        assert len(known) == 10
         assert (
             len(msgspec.json.encode([history.record_json(one) for one in known])) <= 6100
         )  # brackets and commas
@@ -97,20 +97,20 @@ class TestEnds:
         known = history.with_begun((), record(2, detection_millis=500))
         (ended,) = history.with_ended(known, AT + timedelta(seconds=3), "Completed")
 
-        assert ("Completed", 2500) == (ended.outcome, ended.gathering_millis)
+        assert (ended.outcome, ended.gathering_millis) == ("Completed", 2500)
 
     def test_what_is_over_stays_as_it_is(self):
         """A second end changes nothing."""
         known = (record(2, outcome="Interrupted"),)
 
         assert known is history.with_ended(known, AT, "Completed")
-        assert () == history.with_ended((), AT, "Completed")
+        assert history.with_ended((), AT, "Completed") == ()
 
     def test_another_restart_interrupts_the_one_before(self):
         """Only the latest is under way."""
         known = history.with_begun(history.with_begun((), record(2)), record(3))
 
-        assert ["Interrupted", ""] == [each.outcome for each in known]
+        assert [each.outcome for each in known] == ["Interrupted", ""]
 
     def test_a_restart_in_place_becomes_that_of_the_jobs(self):
         """One failure is one restart; what was seen of the pod is kept."""
@@ -126,7 +126,7 @@ class TestEnds:
             ),
         )
 
-        assert ("Recreate", AT, 2100) == (one.kind, one.began_at, one.detection_millis)
+        assert (one.kind, one.began_at, one.detection_millis) == ("Recreate", AT, 2100)
         assert (
             RestartCause(reason="PodFailurePolicy", job="j", pod="p", node="n", exit_code=7)
             == one.cause
@@ -136,7 +136,7 @@ class TestEnds:
         """It goes to the restart of its epoch, if that is remembered."""
         known = (record(2, outcome="Completed"), record(3))
 
-        assert [12, None] == [one.lift_millis for one in history.with_lift(known, 2, 0.012)]
+        assert [one.lift_millis for one in history.with_lift(known, 2, 0.012)] == [12, None]
         assert known == history.with_lift(known, 5, 0.012)
 
 
@@ -154,13 +154,13 @@ class TestRestartsOfJobs:
         of.reconcile()
         (ended,) = of.status.restart_history
 
-        assert ("Recreate", 1, "mine", True, "") == (
+        assert (
             begun.kind,
             begun.number,
             begun.rule,
             begun.counted,
             begun.outcome,
-        )
+        ) == ("Recreate", 1, "mine", True, "")
         assert (
             RestartCause(
                 reason="BackoffLimitExceeded",
@@ -169,8 +169,8 @@ class TestRestartsOfJobs:
             )
             == begun.cause
         )
-        assert "Completed" == ended.outcome
-        assert 30_000 == ended.gathering_millis
+        assert ended.outcome == "Completed"
+        assert ended.gathering_millis == 30_000
 
     def test_single_jobs_are_one_restart_for_each_rule(self):
         """Two Jobs that fail at once do not push two others out of the history."""
@@ -211,12 +211,12 @@ class TestRestartsOfJobs:
         of.reconcile()
         (one,) = of.status.restart_history
 
-        assert ("RestartJob", A, "JobRemade", False) == (
+        assert (
             one.kind,
             one.target,
             one.cause.reason,
             one.counted,
-        )
+        ) == ("RestartJob", A, "JobRemade", False)
 
     @pytest.mark.parametrize("end", ["suspended", "failed"])
     def test_a_restart_that_never_ends(self, end):
@@ -232,8 +232,8 @@ class TestRestartsOfJobs:
             of.fail(A)
         of.reconcile()
 
-        assert "Interrupted" == of.status.restart_history[-1].outcome
-        assert 1 == len(of.status.restart_history)
+        assert of.status.restart_history[-1].outcome == "Interrupted"
+        assert len(of.status.restart_history) == 1
 
     def test_the_barrier_ends_what_restarts_in_place(self):
         """Jobs that are ready do not: their pods may wait for others."""
@@ -245,7 +245,7 @@ class TestRestartsOfJobs:
         of.ready(A, *B)
         of.reconcile()
 
-        assert "" == of.status.restart_history[-1].outcome
+        assert of.status.restart_history[-1].outcome == ""
 
 
 class TestCosts:
@@ -256,10 +256,10 @@ class TestCosts:
         ended = history.with_ended(begun, end, "Completed")
         lifted = history.with_lift(ended, 2, 0.1)
 
-        assert () == history.over((), begun, end)
-        assert [(2, 9.0)] == [(o.record.number, o.seconds) for o in history.over(begun, ended, end)]
-        assert [9.0] == [o.seconds for o in history.over((), ended, end)]
-        assert () == history.over(ended, lifted, end)
+        assert history.over((), begun, end) == ()
+        assert [(o.record.number, o.seconds) for o in history.over(begun, ended, end)] == [(2, 9.0)]
+        assert [o.seconds for o in history.over((), ended, end)] == [9.0]
+        assert history.over(ended, lifted, end) == ()
 
     def test_of_one_that_another_one_interrupts(self):
         """Until the first sign of the next, so that no second is counted twice."""
@@ -268,14 +268,14 @@ class TestCosts:
         both = history.with_begun(begun, following)
         (one,) = history.over(begun, both, AT + timedelta(seconds=5))
 
-        assert (2, 4.0) == (one.record.number, one.seconds)
+        assert (one.record.number, one.seconds) == (2, 4.0)
 
     def test_of_one_that_becomes_another_kind(self):
         """It goes on under its new name."""
         begun = history.with_begun((), record(2))
         taken = history.with_begun(begun, record(1, history.RECREATE))
 
-        assert () == history.over(begun, taken, AT)
+        assert history.over(begun, taken, AT) == ()
 
     def test_of_one_in_a_full_history(self):
         """The oldest go; they are not over a second time, nor is what follows them."""

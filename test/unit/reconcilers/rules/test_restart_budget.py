@@ -97,4 +97,4 @@ def test_nothing_stored_is_nothing_spent():
         in_place_restart=InPlaceRestartStatus(),
     )
 
-    assert 0 == spent(status)
+    assert spent(status) == 0

@@ -62,7 +62,7 @@ class TestTimeToReady:
         of.clock += timedelta(seconds=20)
         of.ready("test-js-w-0")
 
-        assert 20.0 == of.plan().status.ready_s
+        assert of.plan().status.ready_s == 20.0
         of.reconcile()
         assert of.plan().status.ready_s is None
 
@@ -72,7 +72,7 @@ class TestTimeToReady:
         of.collect()
         of.reconcile()
         of.ready("test-js-w-0")
-        assert 7.0 == of.plan().status.ready_s
+        assert of.plan().status.ready_s == 7.0
 
     def test_readiness_that_comes_and_goes(self):
         """A manager that remembers the wait that is over does not count it again."""

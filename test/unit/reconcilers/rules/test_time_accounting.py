@@ -66,7 +66,7 @@ class TestActivity:
 
 
 class TestTimes:
-    def test_the_sum_goes_on_while_nothing_changes(self):
+    def test_the_sum_continues_while_nothing_changes(self):
         """JobSet-seconds and pod-seconds, whenever they are asked for, and however often."""
         times, a, b = ActivityTimes(), ObjectKey("n", "a"), ObjectKey("n", "b")
         times.note(a, "running", 4, 100.0)
@@ -108,22 +108,22 @@ class TestOfPlans:
         of = ModelCluster(jobset_json(replicated_job("a", 1, parallelism=4), failurePolicy=policy))
         name = "test-js-a-0"
         of.reconcile()
-        assert ("not_ready", 4) == (self.plan(of).activity, self.plan(of).pods)
+        assert (self.plan(of).activity, self.plan(of).pods) == ("not_ready", 4)
         of.set_status(name, startTime="2026-01-01T00:00:00Z", active=3, ready=3)
-        assert "missing_pods" == self.plan(of).activity
-        assert "lost_node" == self.plan(of, lost=True).activity
+        assert self.plan(of).activity == "missing_pods"
+        assert self.plan(of, lost=True).activity == "lost_node"
         of.set_status(name, startTime="2026-01-01T00:00:00Z", active=3, ready=3, terminating=1)
-        assert "not_ready" == self.plan(of).activity
+        assert self.plan(of).activity == "not_ready"
         of.ready(name)
-        assert "running" == self.plan(of).activity
+        assert self.plan(of).activity == "running"
         of.fail(name)
         of.reconcile()
-        assert "restarting" == self.plan(of).activity
+        assert self.plan(of).activity == "restarting"
         of.collect()
         of.reconcile()
         of.fail(name)
         of.reconcile()
-        assert "" == self.plan(of).activity
+        assert self.plan(of).activity == ""
 
     def test_a_pause_is_looked_at_when_it_ends(self):
         """The back-off of a restart in place: it is told, and looked at again in time."""
@@ -153,13 +153,13 @@ class TestReadyPods:
             )
         )
         of.reconcile()
-        assert "0/6" == of.status.ready_pods
+        assert of.status.ready_pods == "0/6"
         of.set_status("test-js-a-0", active=4, ready=3)
         of.reconcile()
         of.status_writes = 0
         of.set_status("test-js-a-0", active=4, ready=2)
         of.reconcile()
-        assert 0 == of.status_writes
+        assert of.status_writes == 0
         of.set_status("test-js-a-0", active=4, ready=4)
         of.reconcile()
-        assert "4/6" == of.status.ready_pods
+        assert of.status.ready_pods == "4/6"

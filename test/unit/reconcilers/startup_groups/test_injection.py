@@ -164,23 +164,24 @@ def test_held_from_within():
     made = injected(held_pod({"name": "w", "command": ["train", "-x"], "args": ["y"]}, two), WATCH)
     spec = made["spec"]
 
-    assert [["/jobset-agent/supervise", "train", "-x"], ["/jobset-agent/supervise", "other"]] == [
-        each["command"] for each in spec["containers"]
+    assert [each["command"] for each in spec["containers"]] == [
+        ["/jobset-agent/supervise", "train", "-x"],
+        ["/jobset-agent/supervise", "other"],
     ]
-    assert ["y"] == spec["containers"][0]["args"]
+    assert spec["containers"][0]["args"] == ["y"]
     (install,) = spec["initContainers"]
     assert install["imagePullPolicy"] == "IfNotPresent"
-    assert (keys.GROUP_AGENT, ["install", "/jobset-agent"]) == (install["name"], install["args"])
-    assert [keys.GROUP_VOLUME, keys.GROUP_AGENT] == [each["name"] for each in spec["volumes"]]
+    assert (install["name"], install["args"]) == (keys.GROUP_AGENT, ["install", "/jobset-agent"])
+    assert [each["name"] for each in spec["volumes"]] == [keys.GROUP_VOLUME, keys.GROUP_AGENT]
     told = variables(spec["containers"][1])
-    assert ("1", "hold", "/last") == (
+    assert (
         told["A"],
         told["JOBSET_AGENT_MODE"],
         told["JOBSET_AGENT_TERMINATION_LOG"],
-    )
+    ) == ("1", "hold", "/last")
     assert f"metadata.annotations['{keys.GROUP_ATTEMPT}']" == told["JOBSET_AGENT_GROUP_ATTEMPT"]
-    assert "supervisor" == made["metadata"]["annotations"][keys.GROUP_HELD]
-    assert [] == add_barrier(made, WATCH)
+    assert made["metadata"]["annotations"][keys.GROUP_HELD] == "supervisor"
+    assert add_barrier(made, WATCH) == []
 
 
 def test_an_agent_that_is_there_waits_itself():
@@ -200,15 +201,15 @@ def test_an_agent_that_is_there_waits_itself():
     spec = injected(given, WATCH)["spec"]
 
     first, second = spec["containers"]
-    assert ["/jobset-agent/supervise", "train"] == first["command"]
-    assert ["JOBSET_AGENT_POD_NAME"] == [
-        each["name"] for each in first["env"] if each["name"].endswith("POD_NAME")
+    assert first["command"] == ["/jobset-agent/supervise", "train"]
+    assert [each["name"] for each in first["env"] if each["name"].endswith("POD_NAME")] == [
+        "JOBSET_AGENT_POD_NAME"
     ]
     assert "JOBSET_AGENT_MODE" not in variables(first)
     assert "JOBSET_AGENT_GROUP_ATTEMPT" in variables(first)
     assert {keys.GROUP_VOLUME, keys.AGENT_NAME} == {each["name"] for each in second["volumeMounts"]}
-    assert [keys.AGENT_NAME] == [each["name"] for each in spec["initContainers"]]
-    assert [keys.AGENT_NAME, keys.GROUP_VOLUME] == [each["name"] for each in spec["volumes"]]
+    assert [each["name"] for each in spec["initContainers"]] == [keys.AGENT_NAME]
+    assert [each["name"] for each in spec["volumes"]] == [keys.AGENT_NAME, keys.GROUP_VOLUME]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_what_cannot_be_held_from_within_is_held_in_front(container, spec, barri
     """An unknown entry point, a probe, no token, no agent image, an agent of another form."""
     made = injected(held_pod(container, **spec), barrier)
 
-    assert [NAME] == [each["name"] for each in made["spec"]["initContainers"]]
+    assert [each["name"] for each in made["spec"]["initContainers"]] == [NAME]
     assert [container] == made["spec"]["containers"]
     assert keys.GROUP_HELD not in made["metadata"]["annotations"]
 

@@ -125,7 +125,7 @@ def test_pods_may_come_before_their_job():
     book.pod_changed(None, pod("b"))
 
     assert book.job_changed(None, job()) == GROUP
-    assert (2, 1) == (book.started(GROUP), book.attempt(GROUP))
+    assert (book.started(GROUP), book.attempt(GROUP)) == (2, 1)
 
 
 def test_no_more_count_than_a_job_wants():
@@ -138,20 +138,20 @@ def test_no_more_count_than_a_job_wants():
 
     book.pod_changed(pod("a"), None)
     book.pod_changed(pod("b"), None)
-    assert (1, 1) == (book.started(GROUP), book.missing("job"))
+    assert (book.started(GROUP), book.missing("job")) == (1, 1)
     book.job_changed(job(pods=2), job(pods=2, succeeded=1))
-    assert (2, 0) == (book.started(GROUP), book.missing("job"))
+    assert (book.started(GROUP), book.missing("job")) == (2, 0)
 
 
-def test_a_finished_job_lacks_nothing():
+def test_a_finished_job_is_complete():
     """Its pods may be gone."""
     book = StartLedger()
     book.job_changed(None, job(pods=5, finished="Complete"))
 
-    assert (5, 0) == (book.started(GROUP), book.missing("job"))
+    assert (book.started(GROUP), book.missing("job")) == (5, 0)
 
 
-def test_a_resumed_job_counts_anew():
+def test_a_resumed_job_counts_again():
     """Pods from before a suspension do not count for the attempt after it."""
     book = StartLedger()
     book.job_changed(None, job(pods=1))
@@ -159,12 +159,12 @@ def test_a_resumed_job_counts_anew():
     assert book.started(GROUP) == 1
 
     assert book.job_changed(job(pods=1), job(pods=1, attempt="3")) == GROUP
-    assert (0, 3) == (book.started(GROUP), book.attempt(GROUP))
+    assert (book.started(GROUP), book.attempt(GROUP)) == (0, 3)
     book.pod_changed(None, pod("new", attempt="3"))
     assert book.started(GROUP) == 1
 
 
-def test_changes_that_do_not_count_are_not_told():
+def test_changes_that_do_not_count_are_not_reported():
     """A pass is caused only by what may change a decision."""
     book = StartLedger()
     book.job_changed(None, job())

@@ -143,7 +143,7 @@ def test_progress_is_written_for_those_that_time_out():
     assert written == expected
 
 
-def test_the_last_start_releases_and_is_told_at_once():
+def test_the_last_start_releases_and_is_reported_immediately():
     """The signal is remembered as soon as it is written, even if the status is not stored."""
     group = Group()
     group.start("0-0", "0-1", "1-0")
@@ -252,7 +252,7 @@ def test_no_group_to_look_at(field, value):
     assert group.plan(0).memory is None
 
 
-def test_another_attempt_begins_anew():
+def test_another_attempt_begins_again():
     """Its time begins then; what was released before stays released for those before."""
     group = Group()
     group.start("0-0", "0-1", "1-0", "1-1")

@@ -112,7 +112,7 @@ async def test_what_happens_later_writes_nothing(rig):
         assert rig.condition(DONE)[0] == "True"
 
 
-async def test_a_gathering_group_is_told_of(rig):
+async def test_a_gathering_group_is_reported(rig):
     """A condition soon, and after a minute which pods are missing; a few writes in all."""
     async with rig.manager(groups=True):
         begin(rig, config={"timeoutAfterSeconds": 600})
@@ -274,7 +274,7 @@ async def test_a_resumed_group_waits_for_a_signal_of_its_own(rig):
         assert value(rig).endswith(" 3\n")
 
 
-async def test_a_new_manager_goes_on_where_the_old_one_ended(rig):
+async def test_a_new_manager_continues_where_the_old_one_ended(rig):
     """All that counts is in the cluster."""
     async with rig.manager(groups=True):
         begin(rig)
@@ -291,7 +291,7 @@ async def test_a_new_manager_goes_on_where_the_old_one_ended(rig):
     assert map_writes(rig) == ["started"]
 
 
-async def test_a_group_that_is_no_group_any_more_goes_on(rig):
+async def test_a_group_that_is_no_group_any_more_continues(rig):
     """Taking the configuration out of the spec lets waiting pods go."""
     async with rig.manager(groups=True):
         begin(rig)

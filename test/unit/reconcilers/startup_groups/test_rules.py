@@ -64,7 +64,7 @@ def test_startup_group_size(spec, pods):
     assert 3 * pods == groups.startup_group_size(made)
 
 
-def test_only_targets_are_told():
+def test_only_targets_are_reported():
     """Annotations of Jobs and pods, for targets alone; a template cannot set them."""
     template = {"annotations": {ATTEMPT: "99"}}
     body = jobset(
@@ -212,7 +212,7 @@ def test_restarting_one_job_is_another_attempt_of_that_job():
     cluster.reconcile()
 
     attempts = {name: job["metadata"]["annotations"][ATTEMPT] for name, job in cluster.jobs.items()}
-    assert {"test-js-a-0": "1", "test-js-a-1": "2"} == attempts
+    assert attempts == {"test-js-a-0": "1", "test-js-a-1": "2"}
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_progress_is_of_the_own_attempt():
     assert config_map_name("test-js") == NAME
 
 
-def test_progress_is_told_a_few_times():
+def test_progress_is_reported_a_few_times():
     """However long a group gathers, the number of writes has a bound."""
     for timeout_s in (1, 5, 60, 3600):
         moments, at = [], 0.0
@@ -373,4 +373,4 @@ def test_pods_of_other_jobsets_say_nothing():
     others = [pod(body, 0, of="other"), pod(body, 1, of="other", started=True)]
     missing = release.missing_pods(cluster.jobset, [cluster.job("test-js-a-0")], others)
 
-    assert ["test-js-a-0-0 (its pod does not exist)"] == list(map(str, missing))
+    assert list(map(str, missing)) == ["test-js-a-0-0 (its pod does not exist)"]

@@ -97,7 +97,7 @@ def test_dependencies_through_others_are_found():
     assert "another one of the group (r0) through it" in problems[0]
 
 
-def test_a_jobset_that_is_accepted_accepts_its_resumption_beside_other_targets():
+def test_a_jobset_that_is_accepted_accepts_its_resumption_next_to_other_targets():
     """Labels of a ReplicatedJob that coscheduling leaves alone are its own, on changes as well."""
     own = {"labels": {keys.POD_GROUP_NAME: "mine"}}
     notes = {

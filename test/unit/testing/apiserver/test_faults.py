@@ -152,7 +152,7 @@ async def test_cut_of_open_watches(server, http):
         assert b'"ADDED"' in await other.content.readline()
 
 
-async def test_stalled_watch_goes_on_when_lifted(server, http):
+async def test_stalled_watch_continues_when_lifted(server, http):
     """A stalled watch is silent but open, and loses nothing."""
     async with http.get(PODS, params={"watch": "1"}) as response:
         await eventually(lambda: server.faults.open_watches)
@@ -167,7 +167,7 @@ async def test_stalled_watch_goes_on_when_lifted(server, http):
     assert b'"name":"a"' in line
 
 
-async def test_stalled_answer_goes_on_when_lifted(server, http):
+async def test_stalled_answer_continues_when_lifted(server, http):
     """An ordinary answer can hang half way."""
     rule = server.faults.stall(after_bytes=5, verb="list")
 

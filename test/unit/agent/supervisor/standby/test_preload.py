@@ -122,7 +122,7 @@ def stand_by(
     return process, ours
 
 
-def test_a_standby_runs_when_it_is_told(folder: Path) -> None:
+def test_a_standby_runs_when_it_is_asked(folder: Path) -> None:
     """What is imported is imported before; what that prints is held, and prefixed."""
     (folder / "heavy.py").write_text("import os; os.write(2, b'native\\n'); print('warm')\n")
     (folder / "train.py").write_text(

@@ -93,7 +93,7 @@ def test_pauses_have_an_end() -> None:
     assert pauses[-1] == Wait(600.0)
 
 
-def test_one_that_cannot_be_told_is_expected_to_end() -> None:
+def test_one_that_cannot_be_inferred_is_expected_to_end() -> None:
     """Between the lift and the end of its process another start is under way."""
     standby = Standby(RULES)
     standby.due(needed=True)

@@ -323,7 +323,7 @@ NAME = keys.IN_PLACE_CONTAINER_ANNOTATION
         ({NAME: "worker"}, {NAME: "logs"}, ["logs"]),
     ],
 )
-def test_several_containers_beside_a_sidecar(notes, template_notes, ruled):
+def test_several_containers_next_to_a_sidecar(notes, template_notes, ruled):
     """The failure of each restarts the pod, unless one is named."""
     pod = pod_of(injected(jobset(job(containers=TWO, notes=template_notes), notes=notes)))
 
@@ -550,7 +550,7 @@ def test_a_manager_without_an_image_refuses():
     assert inject(injected(jobset()), image="").problems == []
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_together():
     """One attempt is enough to learn what is wrong."""
     obj = supervisor(worker_with(command=[], livenessProbe={}), job("b", containers=TWO))
 
@@ -632,7 +632,7 @@ NOBODY = "only supervisors report steps, and no container runs one"
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
 )
-def test_what_nobody_would_obey(obj, field, words):
+def test_annotations_without_effect(obj, field, words):
     """Annotations about progress are refused where no supervisor can serve them."""
     injection = inject(obj, image=IMAGE)
     problems = validate_create(applied(injection.jobset, default_jobset(injection.jobset)))
@@ -647,16 +647,16 @@ def test_annotations_about_progress_that_are_served():
         obj = jobset(mode=mode, notes=notes)
         obj = injected(obj)
         obj = applied(obj, default_jobset(obj))
-        assert [] == validate_create(obj)
+        assert validate_create(obj) == []
         again = copy.deepcopy(obj)
         again["metadata"]["annotations"][ASK] = "again"
-        assert [] == progress_update(obj, again)
+        assert progress_update(obj, again) == []
         recreate = copy.deepcopy(again)
         recreate["spec"]["failurePolicy"]["restartStrategy"] = "Recreate"
         assert [note(ASK)] == [
             each.field for each in progress_update(obj, recreate) if ASK in each.field
         ]
-        assert [] == progress_update(recreate, recreate)
+        assert progress_update(recreate, recreate) == []
 
 
 # ---- standbys and processes

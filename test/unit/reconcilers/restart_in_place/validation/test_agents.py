@@ -329,7 +329,7 @@ def test_shipped_manifests(path):
         ),
     ],
 )  # fmt: skip
-def test_liveness_probe_beside_a_sidecar_is_warned_of_when_exit_code_0_ends_the_worker(
+def test_liveness_probe_next_to_a_sidecar_is_warned_of_when_exit_code_0_ends_the_worker(
     fields, warned
 ):
     """The kubelet ends the worker with SIGTERM; a 0 after that completes its index."""
