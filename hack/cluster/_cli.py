@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     binaries = command("binaries", _get_binaries, "get the programs now, print where they are")
     binaries.add_argument("part", nargs="*", help=f"of {', '.join(ALL_PARTS)}; default all")
     binaries.add_argument(
-        "--update-lock", action="store_true", help="make gomod/ anew for the pinned releases"
+        "--update-lock", action="store_true", help="update gomod/ for the pinned releases"
     )
     images = command("images", _images, "load image files into every node")
     images.add_argument("action", choices=["load"])

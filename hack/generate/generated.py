@@ -32,7 +32,7 @@ def write_or_compare(
         changed = True
         if verify:
             lines = difflib.unified_diff(
-                old.splitlines(), text.splitlines(), name, "made anew", lineterm="", n=1
+                old.splitlines(), text.splitlines(), name, "generated", lineterm="", n=1
             )
             print("\n".join(list(lines)[:40]))
         else:

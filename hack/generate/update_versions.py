@@ -93,7 +93,7 @@ def cell(run: Run, subject: str, row: Mapping[str, Any]) -> str:
     if subject not in run.subjects():
         return ""
     result = row["subjects"].get(subject)
-    absent = "not in this release; told of: " if run.lacks(subject) else ""
+    absent = "not in this release; reported: " if run.lacks(subject) else ""
     if result is None:
         return f"{absent}-"
     if result["failed"]:

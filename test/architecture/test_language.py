@@ -19,17 +19,17 @@ WORDS = {
 }
 RECORDED = {
     "src": {
-        DOCSTRING: 33,
+        DOCSTRING: 0,
         "told of": 0,
-        "anew": 1,
-        "so many, so often, so long": 3,
+        "anew": 0,
+        "so many, so often, so long": 0,
         "see there": 0,
-        "nobody, somebody": 4,
+        "nobody, somebody": 0,
     },
     "hack": {
         DOCSTRING: 0,
-        "told of": 1,
-        "anew": 2,
+        "told of": 0,
+        "anew": 0,
         "so many, so often, so long": 0,
         "see there": 0,
         "nobody, somebody": 0,
@@ -44,9 +44,9 @@ RECORDED = {
     },
     "docs": {
         DOCSTRING: 0,
-        "told of": 5,
+        "told of": 2,
         "anew": 0,
-        "so many, so often, so long": 1,
+        "so many, so often, so long": 0,
         "see there": 0,
         "nobody, somebody": 2,
     },

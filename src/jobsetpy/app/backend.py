@@ -35,7 +35,7 @@ _LOOK_S: Final = 5.0
 
 @attrs.frozen
 class Backend:
-    """What a manager does for groups.
+    """Support of gangs by a manager.
 
     Args:
         marks: what pods are given.

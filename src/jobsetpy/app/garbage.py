@@ -68,7 +68,7 @@ class FullPasses:
         self.done()
 
     def due(self, passed_s: float) -> bool:
-        """Whether one is due.
+        """Return True if a collection is due.
 
         Args:
             passed_s: since the last call.
@@ -89,7 +89,7 @@ class Filling(Protocol):
 
     @property
     def filling(self) -> bool:
-        """Whether that goes on."""
+        """True while collections continue."""
 
     @property
     def filled(self) -> asyncio.Event:

@@ -183,7 +183,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _named(target: str) -> Any:
-    """What ``MODULE:NAME`` stands for.
+    """Return the object that ``MODULE:NAME`` names.
 
     Raises:
         ValueError: it has another form.

@@ -1,4 +1,4 @@
-"""What a controller would do, without a cluster."""
+"""Dry run of a controller, without a cluster."""
 
 from __future__ import annotations
 

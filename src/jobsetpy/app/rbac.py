@@ -40,7 +40,7 @@ METHODS = {
 }
 """Verbs of the client's methods."""
 CREATES = {"apply": ("create", "patch")}
-"""Of methods that make objects, too, in code that is not known to apply only to those it found."""
+"""Methods that may also create objects, in code that is not known to change only existing ones."""
 OF_METHOD = {"GET": "get", "PATCH": "patch", "POST": "create", "DELETE": "delete"}
 PATH = re.compile(
     r"method='(?P<method>\w+)', path=f'/api/v1/namespaces/\{[^}]+\}/(?P<plural>\w+)/\{[^}]+\}"
@@ -189,7 +189,7 @@ class Reader:
                     yield from self._typed(method, call)
 
     def _names_a_kind(self, call: ast.Call) -> bool:
-        """Whether a call's first argument is a class of objects: then it is a client's."""
+        """Return True if the first argument of a client's call is a class of objects."""
         return len(call.args) > 1 and resource_of(self._value(call.args[0])) is not None
 
     def _need(self, kind: ResourceInfo, verb: str, subresource: str = "", name: str = "") -> Need:
@@ -210,7 +210,7 @@ class Reader:
                 yield self._need(kind, verb, subresource)
 
     def _helper(self, call: ast.Call) -> Iterator[Need]:
-        """What the functions of ``jobsetpy.runtime`` ask for."""
+        """Requests of the functions of ``jobsetpy.runtime``."""
         called = self._value(call.func)
         if called is runtime.list_objects:
             yield from self._each(self._kinds(call.args[1], call), "list")
@@ -237,7 +237,7 @@ class Reader:
         return (self._need(kind, verb) for kind in kinds for verb in verbs)
 
     def _webhooks(self, call: ast.Call) -> Iterator[Need]:
-        """What the certificate of webhooks takes, of the objects that are named after them."""
+        """Requests for the certificate of webhooks, about the objects that are named after them."""
         named = [self._value(each.value) for each in call.keywords if each.arg == "name"]
         if not named or not isinstance(named[0], str):
             raise UnknownClassError(
@@ -262,7 +262,7 @@ class Reader:
                     yield f"{kind.plural}.{kind.group}"
 
     def _value(self, expression: ast.AST) -> object:
-        """What a name, or a name of a module's, stands for; ``None`` if it cannot be inferred."""
+        """Return the object of a name, or of a module's name; ``None`` if it cannot be inferred."""
         if isinstance(expression, ast.Constant):
             return expression.value
         if isinstance(expression, ast.Name):
@@ -304,7 +304,7 @@ class Reader:
         return None
 
     def _class_inferred_from(self, node: ast.AST, name: str) -> object:
-        """What an argument or an assignment says of the class of a name."""
+        """Return the class of a name by its annotation or assignment."""
         match node:
             case ast.arg(arg=found, annotation=ast.expr() as annotation) if found == name:
                 return _single(self._evaluated(annotation))
@@ -505,7 +505,7 @@ def rule(at: tuple[str, str], verbs: Iterable[str], name: str) -> list[str]:
 
 ELECTION = ("jobsetpy.manager._leader", "jobsetpy.manager._manager")
 _OWN = frozenset({("coordination.k8s.io", "leases"), ("", "secrets")})
-"""Of what the manager keeps for itself, in its own namespace."""
+"""Rules for the manager's own objects, in its own namespace."""
 
 
 def manifests(

@@ -98,7 +98,7 @@ def _webhook(
     }
     selector = one.namespace_selector
     if selector is None and at.namespaced and _of_kubernetes(at):
-        # Or the manager's own pods, and the system's, could not start while nobody answers.
+        # Or the manager's own pods, and the system's, could not start while no webhook answers.
         name = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
         selector = {"matchExpressions": [{**name, "values": sorted({_SYSTEM, namespace})}]}
     if selector is not None:

@@ -1,4 +1,4 @@
-"""What each command is made of: Settings from the configuration, handed over whole.
+"""Composition of each command: Settings from the configuration, handed over whole.
 
 Each function imports what it wires: no command needs all of it.
 """

@@ -1,5 +1,5 @@
 """``kubectl jobset``: what people ask of JobSets on the command line.
 
-Each command has a module, imported when it is chosen: a plugin is started anew for every question.
+Each command has a module, imported when it is chosen: the plugin starts for every command.
 Reads and writes go through the client that the agent has, with the user's own rights.
 """

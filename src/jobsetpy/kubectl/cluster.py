@@ -96,7 +96,7 @@ class Cluster:
         try:
             return await self.get(path)
         except NotFoundError as error:
-            if f'"{name}"' in error.message:  # else it is the path that nobody knows
+            if f'"{name}"' in error.message:  # else the path itself is unknown
                 raise
             raise CommandError(
                 'error: the server doesn\'t have a resource type "jobsets": the definition of '

@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def suggestions(words: Sequence[str]) -> tuple[list[str], str]:
-    """What may stand in place of the last word, and kubectl's directive."""
+    """Return candidates for the last word, and kubectl's directive."""
     from jobsetpy.kubectl.main import COMMANDS
 
     *before, last = words or [""]

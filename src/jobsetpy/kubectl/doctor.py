@@ -41,7 +41,7 @@ Json = Mapping[str, Any]
 
 
 class Finding(NamedTuple):
-    """What one check came to.
+    """Result of one check.
 
     Args:
         check: what was looked at.
@@ -219,7 +219,7 @@ _SUPERVISOR: Final = (
 
 
 async def _images(cluster: Cluster) -> list[Finding]:
-    """Whether agents that are there could be pulled; nothing is created to find out."""
+    """Check that the images of running agents could be pulled; nothing is created."""
     pods = await cluster.items(
         f"/api/v1/namespaces/{cluster.namespace}/pods",
         ("labelSelector", keys.JOBSET_NAME),

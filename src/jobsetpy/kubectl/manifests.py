@@ -52,7 +52,7 @@ class Document(NamedTuple):
 
     @property
     def is_jobset(self) -> bool:
-        """Whether it is a JobSet of our API."""
+        """Return True for a JobSet of our API."""
         found = self.data or {}
         return found.get("kind") == "JobSet" and str(found.get("apiVersion", "")).startswith(
             "jobset.x-k8s.io/"
@@ -60,7 +60,7 @@ class Document(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What becomes of a JobSet.
+    """Result of admission for a JobSet.
 
     Args:
         jobset: with all defaults.

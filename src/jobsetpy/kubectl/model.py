@@ -1,4 +1,4 @@
-"""What commands about a JobSet read of it.
+"""Fields of a JobSet that commands read.
 
 The manager's models are attrs classes with schemas and all that the rules need, whose import takes
 longer than everything else that a question to the API server needs. These are the same objects, cut

@@ -1,4 +1,4 @@
-"""What commands tell of a JobSet, put together from its objects by the controllers' own rules."""
+"""State of a JobSet that commands show, derived from its objects by the controllers' own rules."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
 
 
 def _state(jobset: Json) -> str:
-    """What the rest of a status comes to that another controller, or none, has written."""
+    """Return the state of a JobSet whose status was written by another controller, or by none."""
     from jobsetpy.api.jobset import JobSet
     from jobsetpy.reconcilers.rules.summary import state
 

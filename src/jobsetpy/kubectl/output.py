@@ -1,4 +1,4 @@
-"""What commands print: for people with colours on a terminal, for programs as JSON or YAML.
+"""Output of commands: for people with colours on a terminal, for programs as JSON or YAML.
 
 Trees and tables are drawn here: they are simple, and a library that can do more takes longer to
 import than a plugin may take to start.
@@ -38,7 +38,7 @@ class Branch(NamedTuple):
 
 
 def coloured() -> bool:
-    """Whether standard output shows colours."""
+    """Return True if standard output shows colours."""
     return (
         sys.stdout.isatty()
         and not os.environ.get("NO_COLOR")

@@ -51,7 +51,7 @@ from jobsetpy.reconcilers.rules.times import Now
 START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 UID: Final = "simulated"
 PASSES: Final = 1000
-"""So many passes at one moment mean that nothing comes to rest."""
+"""Maximum number of passes at one moment; more mean that nothing comes to rest."""
 MAX_PODS: Final = 4096
 
 _FAULT = re.compile(r"(?P<what>[a-z0-9.-]+)@(?P<at>[0-9.]+)(?P<unit>ms|s|m|h)?(?::(?P<how>.+))?\Z")
@@ -245,7 +245,7 @@ class Simulation:
         self._failed_once(pod["job"], name, code)
 
     def _failed_once(self, job: str, name: str, code: int) -> None:
-        """What the Job controller does about a failed pod or container."""
+        """Play the Job controller's reaction to a failed pod or container."""
         template = self._template(job)
         for at, rule in objects(child(template, "podFailurePolicy"), "rules"):
             if not has_code(child(rule, "onExitCodes"), code):

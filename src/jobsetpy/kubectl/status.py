@@ -17,7 +17,7 @@ from jobsetpy.kubectl.objects import describe
 from jobsetpy.kubectl.output import Branch, clean, paint
 
 MAX_PODS: Final = 64
-"""So many pods of a Job are shown; all of them with ``--all``."""
+"""Maximum number of pods shown for each Job; ``--all`` shows all."""
 MAX_LATE: Final = 10
 EVERY_S: Final = 1.0
 _RESTARTS: Final = (

@@ -145,7 +145,7 @@ def _suspended(name: str, flag: str, meta: Json) -> Answer:
 def _waits(
     found: dict[str, Any], conditions: Mapping[str, Any], explained: Collection[str]
 ) -> list[str]:
-    """What the group waits for; why a pod is late only if it is not explained by itself."""
+    """Return why the group waits; a late pod has a reason only if not `explained` by itself."""
     out = [_sentence(conditions[kind]["message"]) for kind in _WAITS if kind in conditions]
     barrier = found.get("barrier")
     if barrier and barrier["closed"] and "BarrierStalled" not in conditions:

@@ -241,7 +241,7 @@ class ShardElector:
             return
         self._reported = (holders, now)
         since = {
-            one.settings.name: f"{one.holder or 'nobody'} since {one.held_since}"
+            one.settings.name: f"{one.holder or 'no manager'} since {one.held_since}"
             for one in waits_for
         }
         self._log.info(what, identity=self.identity, held_by=since)

@@ -95,7 +95,7 @@ def parse(text: str, command: Command = MANAGER) -> Configuration:
 
 
 def validate(configuration: Configuration) -> list[str]:
-    """What is wrong with the values; a line for each problem, with the field's path in front."""
+    """Return one line for each invalid value, with the path of the field in front."""
     problems = [
         f"{path}: Invalid value: {why}"
         for path, value in configuration.values.items()

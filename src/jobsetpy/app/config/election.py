@@ -1,4 +1,4 @@
-"""Whether this manager stands for election, and for which Lease."""
+"""Leader election of this manager: whether it takes part, and for which Lease."""
 
 from __future__ import annotations
 

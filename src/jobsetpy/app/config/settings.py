@@ -87,7 +87,7 @@ class Setting:
 
     @property
     def section(self) -> str:
-        """Of the file; "" for a flag alone."""
+        """Section of the file; "" for a flag alone."""
         return "" if self.path.startswith("--") else self.path.partition(".")[0]
 
     def default_value(self) -> Any:
@@ -395,7 +395,7 @@ class Command:
     metrics_service: str = ""
 
     def uses(self, setting: Setting) -> bool:
-        """Whether a setting has a meaning for it."""
+        """Return True if a setting has a meaning for it."""
         return setting.section in self.sections or setting.path in self.flags
 
 
@@ -438,7 +438,7 @@ RUN: Final = Command(
 
 @attrs.frozen(kw_only=True)
 class Configuration:
-    """What a command runs with.
+    """Configuration of a command.
 
     Args:
         command: whose defaults hold.
@@ -470,7 +470,7 @@ class Configuration:
         """A Settings value of all settings that ``cls`` takes.
 
         Args:
-            cls: a Settings class; it fills in the defaults that nobody else states.
+            cls: a Settings class; it fills in the remaining defaults.
             others: more arguments; of those that are settings, what is given wins.
         """
         arguments = dict(others)

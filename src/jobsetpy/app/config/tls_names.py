@@ -41,7 +41,7 @@ _OPENSSL: Final = {
 
 
 def problems(min_version: str, cipher_suites: Sequence[str]) -> list[str]:
-    """What is wrong with a ``tls`` section: version and names together in one line."""
+    """Return the problem of a ``tls`` section: version and names together in one line."""
     wrong = []
     if min_version and min_version not in VERSIONS:
         wrong.append(f"minVersion {min_version!r}: use {' or '.join(VERSIONS)}")

@@ -146,7 +146,7 @@ AMOUNTS: Final = Kind(
 )
 """Amounts by resource."""
 SWITCH: Final = Kind(BOOLEAN.decode, {"action": "store_const", "const": True})
-"""Of flags only: on if given."""
+"""Type of flags only: on if given."""
 
 
 def shown(kind: Kind, value: Any) -> str:

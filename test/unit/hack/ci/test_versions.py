@@ -50,7 +50,7 @@ def test_what_a_release_cannot_do_is_reported(kubernetes, kubelet, test):
     assert run.tests(versions.SIDECAR) == (test,)
     row = {"kubernetes": kubernetes, "kubelet": kubelet, "gates": "", "machine": "",
            "subjects": {versions.SIDECAR: {"passed": 1, "failed": [], "date": "2026-01-01"}}}  # fmt: skip
-    assert ("not in this release; told of: 1" in update_versions.page([row])) is run.lacks(
+    assert ("not in this release; reported: 1" in update_versions.page([row])) is run.lacks(
         versions.SIDECAR
     )
 
