@@ -44,9 +44,15 @@ async def test_a_jobset_of_another_namespace_has_its_job_in_time(
         cluster.kubeconfig, tmp_path / "manager.log", "--config", str(configuration)
     )
     await client.create(JobSet, namespace, manifest(large_patterns(60), namespace, "hostile"))
+
+    async def leases():
+        page = await client.list_page(Lease, namespace)
+        return [each for each in page.items if each.metadata.name == NAME]
+
     await manager.start()
     try:
-        lease = await client.get(Lease, namespace, NAME)
+        # The manager is ready before it leads.
+        (lease,) = await patience.eventually(leases, 20, poll_s=0.05)
         began = time.monotonic()
         ordinary = jobset_json(replicated_job("w"))
         await client.create(JobSet, other, manifest(ordinary, other, "ordinary"))
