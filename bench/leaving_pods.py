@@ -4,7 +4,8 @@
 time; with ``--failures`` that share of them fails without being deleted (137). Workers that are
 deleted end with 0, 1, 137 or 143, after 0.2 to 1.5 s. With ``--faults`` JobSets are suspended and
 resumed now and then, and the manager is killed and started again; workers that leave meanwhile end
-after that. After each round all pods have to be there again, each index once.
+after that. After each round all pods have to be there again, each index once. ``--restart-backoff``
+is the manager's; its default makes the groups wait between restarts.
 
 It prints the time from a deletion to a running replacement, and what the Jobs have counted. It
 fails if two pods of one index ever ran at the same time, or if a group does not come together
@@ -103,7 +104,8 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     await create_namespace(client, NAMESPACE)
     folder = Path(tempfile.mkdtemp(prefix="leaving-pods-"))
     own = await manager_kubeconfig(client, cluster.kubeconfig, folder)
-    manager = ManagerProcess(own, folder / "manager.log")
+    flags = ("--restart-backoff", options.restart_backoff) if options.restart_backoff else ()
+    manager = ManagerProcess(own, folder / "manager.log", *flags)
     await manager.start()
     one = Run(client, options)
     try:
@@ -133,6 +135,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     )
     together = [epoch for each in played for epoch in each.together]
     print(f"barriers that lifted with two pods of one index: {len(together)}")
+    print(f"names that a second pod had: {sum(len(each.reused) for each in played)}")
     return int(bool(together) or (worst > 1 and not options.failures))
 
 
@@ -145,6 +148,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--pods", type=int, default=4, help="of each Job")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--restart-backoff", default="", help="see above, such as 0s")
     parser.add_argument("--faults", action="store_true", help="see above")
     options = parser.parse_args()
     with Cluster() as cluster:

@@ -21,7 +21,7 @@ from jobsetpy.client import HttpRequest
 from support import patience
 from support.cluster.account import manager_kubeconfig
 from support.cluster.manager_process import ManagerProcess
-from support.restarts.played_group import PlayedGroup
+from support.restarts.played_group import ENDED, PlayedGroup
 from support.soak.soak_managers import CONFIGURATION
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -199,6 +199,58 @@ async def test_failed_pod_is_replaced_immediately_each_time(cluster, client, nam
         print(f"failure to a running replacement: {seconds}")
         assert max(seconds) < patience.scaled(4), seconds
         assert await patience.eventually(counted, 20)
+        assert max(one.most.values()) == 1
+
+
+@pytest.mark.parametrize("code", [0, 143])
+async def test_successor_that_leaves_is_replaced_by_a_pod_of_another_name(
+    cluster, client, namespace, tmp_path, code
+):
+    """Its failed predecessor is still there, and the Job controller waits because of that one."""
+    async with group(cluster, client, namespace, tmp_path) as (one, _):
+        one.code = code
+        first = one.there(1)[0]
+        index = one.pods[first].metadata.annotations.completion_index
+        await one.fail(first)
+        await one.at(2, 4)
+        seconds = []
+        for epoch in range(2, 5):
+            (name,) = (
+                name
+                for name in one.there(epoch)
+                if one.pods[name].metadata.annotations.completion_index == index
+            )
+            known = set(one.ready_at)
+            at = await one.delete(name)
+            seconds.append(round(await one.replacement(known, at), 2))
+            await one.at(epoch + 1, 4)
+
+        print(f"deletion of a successor to a running replacement, exit code {code}: {seconds}")
+        assert max(seconds) < patience.scaled(5), seconds
+        assert (one.reused, max(one.most.values())) == (set(), 1)
+
+
+async def test_job_that_resumes_in_a_backoff_has_its_pods_immediately(
+    cluster, client, namespace, tmp_path
+):
+    """The Job controller waits for 80 s after the fourth failure, even if the Job is resumed."""
+    async with group(cluster, client, namespace, tmp_path) as (one, _):
+        for epoch in range(1, 5):
+            await one.fail(one.there(epoch)[0])
+            await one.at(epoch + 1, 4)
+        await client.merge_patch(JobSet, namespace, NAME, {"spec": {"suspend": True}})
+
+        async def none_left():
+            return not any(pod.status.phase not in ENDED for pod in one.pods.values())
+
+        assert await patience.eventually(none_left, 30)
+        at = time.monotonic()
+        await client.merge_patch(JobSet, namespace, NAME, {"spec": {"suspend": False}})
+        await one.complete(4, 60)
+
+        seconds = time.monotonic() - at
+        print(f"resumption to a complete group: {seconds:.2f} s")
+        assert seconds < patience.scaled(6)
         assert max(one.most.values()) == 1
 
 

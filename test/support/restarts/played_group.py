@@ -43,6 +43,7 @@ class PlayedGroup:
         most: highest number of pods of one index that ran at the same time.
         together: epochs whose barrier lifted while an index had two pods at that epoch.
         ready_at: monotonic time at which each pod began to run, by name.
+        reused: names that a second pod has had.
     """
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
@@ -58,6 +59,8 @@ class PlayedGroup:
         self.most: Counter[tuple[str, str]] = Counter()
         self.together: list[int] = []
         self.ready_at: dict[str, float] = {}
+        self.reused: set[str] = set()
+        self._uids: dict[str, str] = {}
         self._running: dict[str, tuple[str, str]] = {}
         self._status = JobSetStatus()
         self._reported: dict[str, int] = {}
@@ -167,10 +170,14 @@ class PlayedGroup:
     async def replacement(self, known: set[str], at: float, timeout_s: float = 60.0) -> float:
         """Wait until a pod runs that is not in ``known``; seconds since ``at``."""
         deadline = time.monotonic() + patience.scaled(timeout_s)
-        while not (new := self.ready_at.keys() - known):
+        while not (
+            new := [
+                ready for name, ready in self.ready_at.items() if name not in known or ready > at
+            ]
+        ):
             assert time.monotonic() < deadline, f"no new pod: {self.states()}"
             await asyncio.sleep(0.02)
-        return min(self.ready_at[name] for name in new) - at
+        return min(new) - at
 
     # ---- events ----------------------------------------------------------------------------------
 
@@ -192,10 +199,13 @@ class PlayedGroup:
         assert self._tasks is not None
         if gone:
             self.pods.pop(meta.name, None)
+            self._reported.pop(meta.name, None)
             if meta.name not in self._ending:
                 self._running.pop(meta.name, None)
             return
         new = meta.name not in self.pods
+        if self._uids.setdefault(meta.name, meta.uid) != meta.uid:
+            self.reused.add(meta.name)
         begins = meta.deletion_timestamp is not None and (
             new or self.pods[meta.name].metadata.deletion_timestamp is None
         )

@@ -1,9 +1,10 @@
 """Reconciler that creates the successors of failed pods (controller ``successor-pods``).
 
 The request's key is that of the Job. A pod event costs O(1): only a pod that fails or is gone, and
-a Job that counts more failures, request a reconcile. ``reconcilers.restart_in_place.successors``
-decides. Before a pod is created, the Job is read from the API server and the plan made again: a
-cache that lags behind must not create pods for a Job that is suspended, deleted or over.
+a Job that counts more failures or begins to miss pods, request a reconcile.
+``reconcilers.restart_in_place.successors`` decides. Before a pod is created, the Job is read from
+the API server and the plan made again: a cache that lags behind must not create pods for a Job that
+is suspended, deleted or over.
 """
 
 from __future__ import annotations
@@ -94,13 +95,15 @@ class SuccessorPodsReconciler:
         return (rt.Request(rt.ObjectKey(event.obj.metadata.namespace, owner.name)),)
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
-        """Request a reconcile if a Job counts more failures, so that its back-off begins; O(1).
+        """Request a reconcile if a Job counts more failures, or begins to miss pods; O(1).
 
-        A manager that starts also checks Jobs that are missing pods already.
+        More failures mean that its back-off begins. It delays the pods of a Job that resumes, too,
+        and those of pods that went while no manager observed them.
         """
         old, new = event.old, event.new
         more = self._failures.job_changed(old, new, self._clock.monotonic())
-        if not more and (not event.initial or new is None or not may_be_missing_pods(new)):
+        missing = new is not None and may_be_missing_pods(new)
+        if not more and (not missing or (old is not None and may_be_missing_pods(old))):
             return ()
         return (rt.Request(event.obj.metadata.key),)
 

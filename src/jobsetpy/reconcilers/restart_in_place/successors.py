@@ -14,9 +14,10 @@ for ``PATIENCE_S``. Pods that keep ending before they have run are left to the J
 back-off after ``MAX_EARLY`` successors; of those that never reported, only pods on an unfit node
 (``node_memory``) have one.
 
-Safety: a name is derived from the predecessor's UID, so another manager, or another try, creates
-the same pod. If the Job controller creates one at the same time, it deletes one of the two, and no
-barrier lifts while an index has two (``decision``).
+Safety: a name is derived from the predecessor's UID and the synced epoch, so another manager, or
+another try, creates the same pod, while the successor of a pod that has run never has its name: an
+agent that was cut off must not take it for its own pod. If the Job controller creates one at the
+same time, it deletes one of the two, and no barrier lifts while an index has two (``decision``).
 
 No pod is created for Jobs that end, are suspended, deleted or to be recreated, whose
 ``podFailurePolicy`` could fail them or the index for the pod's end, or whose ``backoffLimit`` is
@@ -169,6 +170,8 @@ def may_need_successor(old: ChildPod | None, new: ChildPod | None) -> bool:
 def may_be_missing_pods(job: Job) -> bool:
     """Return True if a Job that counts failures has fewer pods than it needs; O(1)."""
     spec, status = job.spec, job.status
+    if spec.suspend:
+        return False
     wanted = 1 if spec.parallelism is None else spec.parallelism
     return pod_backoff.failures_of(job) > 0 and status.active + status.succeeded < wanted
 
@@ -184,7 +187,7 @@ def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now)
     if memory.uid != job.metadata.uid:
         memory = MissingMembers(uid=job.metadata.uid)
     pods = _by_index(observed.pods)
-    names = {pod.metadata.name for pod in observed.pods}
+    names, synced = {pod.metadata.name for pod in observed.pods}, jobset.status.synced_epoch
     missing = [
         index
         for index in range(min(job.spec.completions or 0, pods_wanted(template)))
@@ -197,9 +200,9 @@ def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now)
     create: list[Successor] = []
     waits: list[float] = []
     for index in missing:
-        last = _predecessor(job, index, pods.get(index, ()), names)
+        last, name = _predecessor(job, index, pods.get(index, ()), names, synced)
         unfit = last is not None and is_unfit(last, codes)
-        one = _successor(job, index, last, jobset.status.synced_epoch, unfit=unfit)
+        one = _successor(index, name, last, synced, unfit=unfit)
         if one is None or (last is not None and _may_fail_the_job(template, last)):
             continue
         wait_s = _wait_s(job, last, since, observed.failed_at, now)
@@ -291,24 +294,34 @@ def _exceeds_limit(job: Job, pods: Sequence[ChildPod]) -> bool:
 
 
 def _predecessor(
-    job: Job, index: int, pods: Sequence[ChildPod], names: set[str]
-) -> ChildPod | None:
-    """Return the latest failed pod of an index whose successor does not exist."""
+    job: Job, index: int, pods: Sequence[ChildPod], names: set[str], synced: int
+) -> tuple[ChildPod | None, str]:
+    """Return the latest failed pod of an index without a successor, and the name of that one.
+
+    The Job controller writes to failed pods, so the latest version may be an earlier pod's.
+    """
     failed = [pod for pod in pods if pod.status.phase == "Failed"]
-    failed.sort(key=lambda pod: version_number(pod.metadata.resource_version))
-    for pod in reversed(failed):
-        if successor_name(job.metadata.name, index, pod.metadata.uid) not in names:
-            return pod
-    return None
+    for pod in sorted(failed, key=_age, reverse=True):
+        name = successor_name(job.metadata.name, index, f"{pod.metadata.uid}/{synced}")
+        if name not in names:
+            return pod, name
+    uids = sorted(pod.metadata.uid for pod in pods)  # a name that exists could not be used
+    seed = f"{job.metadata.uid}/{index}/{uids}/{synced}"
+    return None, successor_name(job.metadata.name, index, seed)
+
+
+def _age(pod: ChildPod) -> tuple[int, int]:
+    notes = pod.metadata.annotations
+    epoch = parse_report(notes.report, notes.is_attempt)
+    return epoch, version_number(pod.metadata.resource_version)
 
 
 def _successor(
-    job: Job, index: int, last: ChildPod | None, synced: int, *, unfit: bool
+    index: int, name: str, last: ChildPod | None, synced: int, *, unfit: bool
 ) -> Successor | None:
     """Return the next pod of an index; ``None`` to leave it to the Job controller."""
     if last is None:
-        seed = f"{job.metadata.uid}/{index}/{pod_backoff.failures_of(job)}"
-        return Successor(index=index, name=successor_name(job.metadata.name, index, seed))
+        return Successor(index=index, name=name)
     notes = last.metadata.annotations
     epoch = parse_report(notes.report, notes.is_attempt)
     early = 0
@@ -316,7 +329,6 @@ def _successor(
         early = (parse_count(notes.replaced_early) or 0) + 1
         if (epoch <= 0 and not unfit) or early > MAX_EARLY:
             return None
-    name = successor_name(job.metadata.name, index, last.metadata.uid)
     return Successor(index=index, name=name, predecessor=last, early=early)
 
 

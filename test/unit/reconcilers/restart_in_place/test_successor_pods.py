@@ -219,6 +219,23 @@ def test_events_ask_for_the_job():
     assert list(rig.reconciler.on_job(rt.Event(None, new, initial=True))) == [rt.Request(KEY)]
 
 
+def test_job_that_begins_to_miss_pods_asks_for_a_plan():
+    """It resumes in its back-off, or the Job controller has just noticed that pods are gone."""
+
+    def of(suspend, active):
+        body = job_json(suspend=suspend)
+        body["status"] = {"failed": 1, "active": active}
+        return decoded(Job, body)
+
+    rig = Rig()
+    asked = [rt.Request(KEY)]
+
+    assert list(rig.reconciler.on_job(rt.Event(of(True, 0), of(False, 0)))) == asked
+    assert list(rig.reconciler.on_job(rt.Event(of(False, 2), of(False, 1)))) == asked
+    assert list(rig.reconciler.on_job(rt.Event(of(False, 1), of(False, 1)))) == []
+    assert list(rig.reconciler.on_job(rt.Event(of(False, 1), of(True, 0)))) == []
+
+
 def body(**more):
     """A pod for index 3."""
     template = to_json(decoded(WholeJob, job_json()))["spec"]["template"]

@@ -210,14 +210,14 @@ def test_name_follows_from_the_predecessor():
     (one,) = first.create
 
     assert again.create == first.create
-    assert one.name == successor_name("js-w-0", 0, "Failed-0")
+    assert one.name == successor_name("js-w-0", 0, "Failed-0/1")
     assert one.name.startswith("js-w-0-0-")
     assert len(one.name) == len("js-w-0-0-") + 5
 
 
 def test_successor_of_a_failed_successor_has_another_name():
     """The predecessor is the pod that no other follows yet, whatever was written last."""
-    name = successor_name("js-w-0", 0, "Failed-0")
+    name = successor_name("js-w-0", 0, "Failed-0/1")
     second = decoded(ChildPod, {
         "metadata": {"name": name, "uid": "second", "finalizers": [keys.JOB_TRACKING_FINALIZER],
                      "annotations": {keys.COMPLETION_INDEX_ANNOTATION: "0",
@@ -226,7 +226,63 @@ def test_successor_of_a_failed_successor_has_another_name():
     })  # fmt: skip
     (one,) = planned([pod(0, "Failed", version=9), second]).create
 
-    assert one.name == successor_name("js-w-0", 0, "second")
+    assert one.name == successor_name("js-w-0", 0, "second/1")
+
+
+def lives(*steps):
+    """Names of the pods that follow one another at index 0 of a Job in a back-off of 20 s.
+
+    Each step is what becomes of the latest pod after it has run at the given epoch: "failed",
+    "gone", or it leaves with code 0 ("leaving"), without its finalizer but still there. The first
+    pod is called "first".
+    """
+    pods, names = [], ["first"]
+    for end, epoch in steps:
+        name, version = names[-1], len(names)
+        if end == "failed":
+            found = pod(0, "Failed", uid=name, epoch=epoch, version=100 - version)
+            pods.append(found)
+        elif end == "leaving":
+            found = pod(0, "Succeeded", uid=name, epoch=epoch, grace=30, tracked=False)
+            pods.append(found)
+        its, of = job(2), jobset(synced=epoch)
+        (one,) = planned(pods, of, its, failed_at=95.0).create
+        names.append(one.name)
+    return names
+
+
+STEPS = ("failed", "gone", "leaving")
+
+
+@pytest.mark.parametrize("third", STEPS)
+@pytest.mark.parametrize("second", STEPS)
+@pytest.mark.parametrize("first", STEPS)
+def test_names_are_not_used_again_when_pods_of_an_index_are_lost(first, second, third):
+    """In every order: an agent that was cut off must not take a later pod for its own."""
+    names = lives((first, 1), (second, 2), (third, 3))
+
+    assert len(set(names)) == len(names)
+
+
+def test_name_of_a_pod_that_still_ends_is_not_used():
+    """Its successor would be refused until it is gone."""
+    first, second, third = lives(("gone", 1), ("leaving", 1))
+
+    assert len({first, second, third}) == 3
+
+
+def test_both_of_two_lost_successors_are_replaced():
+    """One of them has failed, the other one was deleted."""
+    names = [successor_name("js-w-0", index, f"Failed-{index}/1") for index in (0, 1)]
+    pods = [pod(0, "Failed", version=9), pod(1, "Failed", version=9), pod(2),
+            pod(0, "Failed", uid=names[0], epoch=2)]  # fmt: skip
+    observed = ObservedMembers(
+        job=job(3), jobset=jobset(synced=2), pods=pods, failed_at=95.0, confirmed=True
+    )
+    plan = plan_successors(observed, MissingMembers(), at())
+
+    assert indexes(plan) == [0, 1]
+    assert {one.name for one in plan.create}.isdisjoint(names)
 
 
 def test_long_names_are_cut_as_the_job_controller_does():
@@ -276,7 +332,12 @@ def test_only_the_end_of_a_pod_asks_for_a_plan(old, new, expected):
 
 @pytest.mark.parametrize(
     ("one", "expected"),
-    [(job(1, active=2), True), (job(1, active=3), False), (job(active=2), False)],
+    [
+        (job(1, active=2), True),
+        (job(1, active=3), False),
+        (job(active=2), False),
+        (job(1, active=2, spec={"suspend": True}), False),
+    ],
 )
 def test_manager_that_starts_checks_jobs_with_failures_and_missing_pods(one, expected):
     """The pods may have gone before it started."""
