@@ -33,7 +33,7 @@ from jobsetpy.reconcilers.rules.names import (
     namespaced_job,
     subdomain,
 )
-from jobsetpy.reconcilers.rules.spares import has_spares, spares_of, success_policy
+from jobsetpy.reconcilers.rules.spares import spares_by_name, success_policy
 from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
 
 GENERATED_KEYS: Final = frozenset(
@@ -88,6 +88,7 @@ class JobTemplateBuilder:
             0 for never.
         group_annotations: annotations of the startup group, if the ReplicatedJob is in one.
         claims: names of the volume claim templates, each with its index in the spec.
+        spares: number of spares of each of its Jobs; ``None`` if the JobSet has none at all.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place, from sums over all ReplicatedJobs
@@ -105,6 +106,7 @@ class JobTemplateBuilder:
         lost_node_deadline_s: float = 0.0,
         group_annotations: Mapping[str, str] | None = None,
         claims: Mapping[str, int] | None = None,
+        spares: int | None = None,
     ) -> None:
         meta = jobset.metadata
         self.replicated = replicated
@@ -175,15 +177,14 @@ class JobTemplateBuilder:
         self._pod_spec = pod_spec
         self._pod_meta = pod_meta
         self._pod_template = pod_template
-        spares = spares_of(jobset, replicated)
         for notes in (self._job_annotations, self._pod_annotations):
             notes.pop(keys.IN_PLACE_SPARES_ANNOTATION, None)
-            if has_spares(jobset):
+            if spares is not None:
                 notes[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
         self._spec = {
             **job_spec,
             **job_fields(job_spec, lost_node_deadline_s),
-            **success_policy(job_spec, spares),
+            **success_policy(job_spec, spares or 0),
             "suspend": jobset.spec.suspend is True,
         }
         # The TTL would delete a finished Job; it would be missing, created again and run again.
@@ -309,6 +310,7 @@ def blueprints(
     pod_groups = coscheduling_groups.gangs_of(jobset) if features.coscheduling else None
     claims = template_places(jobset)
     in_startup_group = group_scheduling.job_annotations(jobset)
+    spares = spares_by_name(jobset)
     out: dict[str, Callable[[], JobTemplateBuilder]] = {}
     before = 0
     before_in_group = dict.fromkeys(in_group, 0)
@@ -327,6 +329,7 @@ def blueprints(
             lost_node_deadline_s=deadline_s,
             group_annotations=in_startup_group.get(item.name),
             claims=claims,
+            spares=spares.get(item.name),
         )
         before += item.replicas
         before_in_group[item.group_name] += item.replicas

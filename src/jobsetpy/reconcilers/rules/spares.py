@@ -41,9 +41,15 @@ def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> int:
     return spares if spares < pods_of_template(replicated) else 0
 
 
-def has_spares(jobset: JobSet) -> bool:
-    """Return True if a Job of the JobSet has spares: then the manager assigns all seats."""
-    return any(spares_of(jobset, item) for item in jobset.spec.replicated_jobs)
+def spares_by_name(jobset: JobSet) -> dict[str, int]:
+    """Return the spares of each Job by name of the ReplicatedJob.
+
+    Empty if no Job of the JobSet has spares; otherwise the manager assigns all seats.
+    """
+    if not jobset.spec.restarts_in_place:
+        return {}
+    spares = {item.name: spares_of(jobset, item) for item in jobset.spec.replicated_jobs}
+    return spares if any(spares.values()) else {}
 
 
 def spares_of_job(job: Job) -> int | None:
