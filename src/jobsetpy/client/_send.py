@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from jobsetpy.client._errors import MAX_BODY, error_from_response
+from jobsetpy.client._fence import WriteFence
 from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._retry import Retry, Safety
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
@@ -97,10 +98,10 @@ class Sender:
                 started = clock()
             failure: JobSetPyError
             try:
-                if fence is not None:
-                    fence.check()
-                    attempt = attempt.with_timeout(min(attempt.timeout_s, fence.remaining_s()))
-                response = await self.transport.request(attempt)
+                if fence is None:
+                    response = await self.transport.request(attempt)
+                else:
+                    response = await _while_open(fence, self.transport, attempt)
             except TransportError as broken:
                 if observer is not None:
                     observer.on_response(verb, resource, None, clock() - started)
@@ -190,6 +191,38 @@ class Sender:
     async def _refresh(self, deadline: float, verb: str, request: HttpRequest) -> None:
         async with _until(deadline, verb, request, "reading credentials"):
             await self.transport.refresh_credentials()
+
+
+async def _while_open(
+    fence: WriteFence, transport: Transport, attempt: HttpRequest
+) -> HttpResponse:
+    """Send a leader's write, and abort it when the fence closes.
+
+    A renewal extends the time of writes that are in flight: an API server that needs longer for a
+    large object than one claim lasts can still answer.
+    """
+    fence.check()
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    closing = asyncio.timeout(None)
+    timer: asyncio.TimerHandle | None = None
+
+    def look() -> None:
+        nonlocal timer
+        left_s = fence.remaining_s()
+        if left_s > 0:
+            timer = loop.call_later(left_s, look)
+        else:
+            closing.reschedule(loop.time())
+
+    timer = loop.call_later(fence.remaining_s(), look)
+    try:
+        async with closing:
+            return await transport.request(attempt)
+    except TimeoutError:
+        raise attempt.with_timeout(loop.time() - started).timed_out() from None
+    finally:
+        timer.cancel()
 
 
 @asynccontextmanager

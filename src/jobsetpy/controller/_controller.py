@@ -28,6 +28,7 @@ from jobsetpy.controller._stepwise import Stepwise
 from jobsetpy.controller._watch import Watch, WatchHandler
 from jobsetpy.errors import (
     AlreadyStartedError,
+    ApiTimeoutError,
     ConflictError,
     JobSetPyError,
     RetryableApiError,
@@ -49,6 +50,8 @@ _BLOCKED_S = 0.5
 _REST_FACTOR: Final = 20.0
 """Rest after holding the loop, as a multiple of the CPU time: a request gets 5 % of the loop."""
 _LONGEST_REST_S: Final = 300.0
+_LONGEST_PAUSE_S: Final = 30.0
+"""Maximum pause in seconds before requests are repeated that were not answered in time."""
 
 
 @attrs.frozen
@@ -97,7 +100,8 @@ class Controller(Runnable):
     ``requeue_after``     forget failures, add later      same
     ``ConflictError``     retry, rate limited             info
     other exception       retry, rate limited, at least   error; with a stack only for
-                          a server's Retry-After          unexpected exceptions
+                          a server's Retry-After, or the  unexpected exceptions
+                          time without its answer
     timeout               retry, rate limited             error
     ``TerminalError``     forget: wait for a change       warning
     cancelled             give back                       nothing
@@ -422,7 +426,7 @@ class Controller(Runnable):
         self, request: Request, error: BaseException, seconds: float, outcome: str, **more: Any
     ) -> None:
         """Queue a retry and log it: the single line of a failed reconcile."""
-        delay_s = self.queue.add_rate_limited(request, at_least_s=_retry_after(error))
+        delay_s = self.queue.add_rate_limited(request, at_least_s=_rest_after(error, seconds))
         conflict = outcome == "conflict"
         log = self._log.info if conflict else self._log.error
         unexpected = outcome == "error" and not _on_purpose(error)
@@ -526,12 +530,23 @@ def _on_purpose(error: BaseException) -> bool:
     return all(isinstance(leaf, expected) for leaf in _leaves(error))
 
 
-def _retry_after(error: BaseException) -> float:
-    """Return the longest delay that a server asked for, in seconds; 0 if none did."""
-    return max(
-        leaf.retry_after or 0.0 if isinstance(leaf, RetryableApiError) else 0.0
-        for leaf in _leaves(error)
-    )
+def _rest_after(error: BaseException, seconds: float) -> float:
+    """Return the minimum delay of a retry, in seconds; usually 0.
+
+    It is the longest delay that a server asked for, or the duration of the reconcile if a request
+    was not answered in time: the server may still process it, and a repetition doubles its work.
+
+    Args:
+        error: error of the reconcile.
+        seconds: duration of the reconcile.
+    """
+    delays_s = [0.0]
+    for leaf in _leaves(error):
+        if isinstance(leaf, RetryableApiError):
+            delays_s.append(leaf.retry_after or 0.0)
+        elif isinstance(leaf, ApiTimeoutError):
+            delays_s.append(min(seconds, _LONGEST_PAUSE_S))
+    return max(delays_s)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

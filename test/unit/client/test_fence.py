@@ -79,6 +79,44 @@ async def test_a_write_under_way_is_given_up_when_the_fence_closes(client):
 
 
 @pytest.mark.looptime
+async def test_write_that_takes_longer_than_one_claim_is_answered_while_the_leader_renews(client):
+    """An API server that is slow with a large object is not asked the same again and again."""
+    fence = WriteFence(loop_time)
+    fenced = client.fenced_by(fence)
+    client.world.faults.latency(25, verb="patch")
+    started = loop_time()
+    fence.open_until(started + 10)
+
+    async def renew():
+        while True:
+            await asyncio.sleep(2)
+            fence.open_until(loop_time() + 10)
+
+    async with aio.supervise() as tasks:
+        tasks.start(renew(), name="renewals")
+        await fenced.merge_patch(Pod, "default", "p", {"metadata": {"labels": {"a": "b"}}})
+        tasks.cancel_all()
+
+    assert loop_time() - started == pytest.approx(25, abs=0.1)
+    assert len(client.writes) == 1
+
+
+@pytest.mark.looptime
+async def test_write_is_aborted_at_the_end_of_the_last_renewal(client):
+    """The last claim decides, not the one under which the write began."""
+    fence = WriteFence(loop_time)
+    fenced = client.fenced_by(fence)
+    client.world.faults.latency(60, verb="patch")
+    started = loop_time()
+    fence.open_until(started + 5)
+    asyncio.get_running_loop().call_later(3, fence.open_until, started + 8)
+    with pytest.raises(ApiTimeoutError, match="no answer in 8 s"):
+        await fenced.merge_patch(Pod, "default", "p", {})
+
+    assert loop_time() - started == pytest.approx(8, abs=0.1)
+
+
+@pytest.mark.looptime
 async def test_a_write_is_not_repeated_after_the_fence_closed(client):
     """A retry that the server asked for finds the fence closed."""
     fence = WriteFence(loop_time)

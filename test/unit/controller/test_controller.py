@@ -13,6 +13,7 @@ from jobsetpy.client import Client
 from jobsetpy.controller import Controller, Event, Request, Result, Watch, enqueue_self
 from jobsetpy.errors import (
     AlreadyStartedError,
+    ApiTimeoutError,
     ConflictError,
     NotSyncedError,
     RetryableApiError,
@@ -188,6 +189,19 @@ class TestOutcomes:
         await self.run(name, script)
 
         assert [at for _, at in script.calls] == [0.0, 7.0]
+
+    async def test_unanswered_requests_are_not_repeated_sooner_than_they_took(self):
+        """An API server that cannot answer for one object spends half of its time on others."""
+
+        async def act(request: Request, number: int) -> Result:
+            del request, number
+            await asyncio.sleep(9)
+            raise ExceptionGroup("", [ApiTimeoutError("no answer in 9 s")])
+
+        script = Script(act)
+        await self.run("unanswered", script, 60)
+
+        assert [at for _, at in script.calls] == [0.0, 18.0, 36.0, 54.0]
 
     async def test_terminal(self):
         """A terminal error is not retried, but the next event is."""
