@@ -170,8 +170,7 @@ async def _soak(
     rand = random.Random(settings.seed)
     world = World(client, NAMESPACE, random.Random(settings.seed + 1))
     lives = Lives(world, rand, pace_s=settings.pace_s)
-    leader = await managers.leader()
-    baseline = await managers.at_rest(leader, QUIET_S)
+    _, baseline = await managers.at_rest(QUIET_S)
     ending = asyncio.Event()
     started = time.monotonic()
     period_s = max(1.0, settings.seconds / 360)
@@ -203,12 +202,11 @@ async def _soak(
         problems += [f"rule broken: {text}" for text in world.violations]
         problems += [f"a neighbour is hurt: {text}" for text in neighbours.problems]
         problems += await _left(world)
-    leader = await managers.leader()
     try:
-        rest = await managers.at_rest(leader, QUIET_S)
+        leader, rest = await managers.at_rest(QUIET_S)
     except TimeoutError as problem:
         problems.append(str(problem))
-        rest = await managers.sample(leader)
+        leader, rest = managers.led
     undisturbed_s = time.monotonic() - counts["since"]
     slope = managers.slope(leader, counts["since"] + undisturbed_s / 2)
     problems += [f"the manager ended by itself: {text}" for text in managers.ended]

@@ -9,19 +9,21 @@ import json
 import re
 import signal
 import time
-from datetime import datetime
+import uuid
+from datetime import UTC, datetime
 
 import pytest
 
+from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import Pod
+from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from support import patience
 from support.cluster.account import manager_kubeconfig
 from support.cluster.manager_process import ManagerProcess
-from support.restarts.played_group import ENDED, PlayedGroup
+from support.restarts.played_group import ENDED, NODE, PlayedGroup
 from support.soak.soak_managers import CONFIGURATION
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -164,6 +166,72 @@ async def test_pod_deleted_by_force_is_kept_until_its_kubelet_has_ended_it(
         )
         await one.at(2, 4)
         assert max(one.most.values()) == 1
+
+
+async def beat(client, name, status, since):
+    """A heartbeat of a node, or none since a time."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "Ready", "status": status, "reason": "Test", "message": "",
+                 "lastTransitionTime": since, "lastHeartbeatTime": now}  # fmt: skip
+    body = {"status": {"conditions": [condition]}}
+    await client.merge_patch(Node, "", name, body, subresource="status")
+
+
+@contextlib.asynccontextmanager
+async def lost_node(client):
+    """The node does not answer within the block.
+
+    Another one does: where no node answers, the node controller takes all taints off.
+    """
+    since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    taint = {"key": keys.NODE_UNREACHABLE_TAINT, "effect": "NoExecute", "timeAdded": since}
+    peer = f"peer-{uuid.uuid4().hex[:6]}"
+    await client.create(Node, "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": peer}})
+
+    async def beating():
+        while True:
+            await beat(client, peer, "True", since)
+            await beat(client, NODE, "Unknown", since)
+            await client.merge_patch(Node, "", NODE, {"spec": {"taints": [taint]}})
+            await asyncio.sleep(2)
+
+    async with aio.supervise() as tasks:
+        tasks.start(beating(), name="heartbeats")
+        yield
+    await beat(client, NODE, "True", since)
+    await client.merge_patch(Node, "", NODE, {"spec": {"taints": []}})
+    await client.delete(Node, "", peer)
+
+
+@pytest.mark.parametrize("grace_s", [0, None], ids=["by force", "with grace"])
+async def test_deleted_pod_on_a_lost_node_is_replaced_after_the_deadline(
+    cluster, client, namespace, tmp_path, grace_s
+):
+    """Whether the Job's finalizer keeps it or not, and though no kubelet ever ends it."""
+    container = {"name": "worker", "image": "test.invalid/worker:1"}
+    taints = (keys.NODE_NOT_READY_TAINT, keys.NODE_UNREACHABLE_TAINT)
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "terminationGracePeriodSeconds": 2,
+        # By name: the other pods stay. A toleration of everything gets the deadline's time.
+        "tolerations": [{"key": key, "operator": "Exists"} for key in taints],
+    }
+    job = {"template": {"spec": pod}}
+    notes = {keys.LOST_NODE_DEADLINE_ANNOTATION: "10s"}
+    settings = {"job": job, "annotations": notes}
+    async with group(cluster, client, namespace, tmp_path, **settings) as (one, _):
+        one.leave_s = 1000.0
+        name = one.there(1)[0]
+        async with lost_node(client):
+            await one.delete(name, grace_s=grace_s)
+            await asyncio.sleep(1.5)
+            tracked = (await client.get(Pod, namespace, name)).metadata.finalizers
+            assert (keys.JOB_TRACKING_FINALIZER in tracked) is (grace_s == 0)
+            await patience.eventually(lambda: name not in one.pods, 60)
+        await one.at(2, 4)
+
+        assert counts(await one.job())[:2] == (0, "")
 
 
 async def test_pod_failure_policy_still_decides_about_pods_that_leave(

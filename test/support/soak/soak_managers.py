@@ -49,6 +49,13 @@ class Sample:
 class Managers:
     """Replicas with leader election, and one address that leads to a ready one's webhooks.
 
+    Attributes:
+        samples: of each process, by name, in order of time.
+        alive: processes that have not ended, as far as seen.
+        ended: those that ended by themselves, but for the lost Lease.
+        lost: number of those that lost the Lease.
+        led: name and last sample of the process that led last.
+
     Args:
         cluster: where.
         client: an administrator's.
@@ -70,6 +77,7 @@ class Managers:
         self.alive: dict[str, ManagerProcess] = {}
         self.ended: list[str] = []
         self.lost = 0
+        self.led = ("none", Sample(0.0, 0.0, 0, 0.0, 0.0, 0.0, False))
         self._cluster = cluster
         self._client = client
         self._folder = folder
@@ -176,39 +184,50 @@ class Managers:
     async def sampling(self, period_s: float) -> None:
         """Look at all of them again and again, until cancelled; note those that ended."""
         while True:
-            for name in list(self.alive):
-                one = self.alive.get(name)
-                if one is None or one.process is None:
-                    continue
-                if one.process.returncode is not None and name in self.alive:
-                    del self.alive[name]
-                    code = one.process.returncode
-                    if code == EXIT_LEADERSHIP_LOST:  # as it should, without the API server
-                        self.lost += 1
-                    else:
-                        self.ended.append(f"{name} with code {code}")
-                    await self._start()
-                    continue
-                with contextlib.suppress(OSError, KeyError):
-                    self.samples[name].append(await self.sample(name))
+            await self._look()
             await asyncio.sleep(period_s)
 
-    async def at_rest(self, name: str, timeout_s: float) -> Sample:
-        """Wait until one has nothing cached, queued or in hand.
+    async def _look(self) -> None:
+        """Take a sample of each; one that has ended is noted, and another started."""
+        for name in list(self.alive):
+            one = self.alive.get(name)
+            if one is None or one.process is None:
+                continue
+            if one.process.returncode is not None and name in self.alive:
+                del self.alive[name]
+                code = one.process.returncode
+                if code == EXIT_LEADERSHIP_LOST:  # as it should, without the API server
+                    self.lost += 1
+                else:
+                    self.ended.append(f"{name} with code {code}")
+                await self._start()
+                continue
+            with contextlib.suppress(OSError, KeyError):
+                sample = await self.sample(name)
+                self.samples[name].append(sample)
+                if sample.leading:
+                    self.led = (name, sample)
+
+    async def at_rest(self, timeout_s: float) -> tuple[str, Sample]:
+        """Wait until the one that leads, which may change, has nothing cached, queued or in hand.
+
+        Returns:
+            Its name, and the sample.
 
         Raises:
             TimeoutError: it does not come to rest; the text says what it has.
         """
-        last: Sample | None = None
+        since = time.monotonic()
         try:
             async with patience.timeout(timeout_s):
                 while True:
-                    last = await self.sample(name)
-                    if last.queued == 0 and last.cached == 0:
-                        return last
+                    await self._look()
+                    sample = self.led[1]
+                    if sample.at >= since and sample.queued == 0 and sample.cached == 0:
+                        return self.led
                     await asyncio.sleep(0.5)
         except TimeoutError:
-            raise TimeoutError(f"{name} does not come to rest: {last}") from None
+            raise TimeoutError("{} does not come to rest: {}".format(*self.led)) from None
 
     def slope(self, name: str, since: float) -> float:
         """By how much its memory grew since a moment, in MB an hour, by least squares."""

@@ -105,6 +105,29 @@ class Neighbours:
             tasks.create_task(self._repeat(self._probe, 3.0, ending))
             if self._coscheduled:
                 tasks.create_task(self._repeat(self._gangs, 3.0, ending))
+        for namespace in (HOSTILE, PROBE):
+            await self._clear(namespace)
+        if self._coscheduled:
+            await delete_all(self._client, namespace=GANGS)
+
+    async def _clear(self, namespace: str) -> None:
+        """Delete what requests without an answer have left, and see all JobSets and pods go."""
+        left: list[str] = []
+        try:
+            async with patience.timeout(120):
+                while True:
+                    with contextlib.suppress(JobSetPyError):
+                        jobsets = (await self._client.list_page(JobSet, namespace)).items
+                        pods = (await self._client.list_page(Pod, namespace)).items
+                        left = [f"{type(one).__name__} {one.metadata.name}"
+                                for one in (*jobsets, *pods)]  # fmt: skip
+                        if not left:
+                            return
+                        for jobset in jobsets:
+                            await self._delete(namespace, jobset.metadata.name)
+                    await asyncio.sleep(1.0)
+        except TimeoutError:
+            self.problems.append(f"left behind in {namespace}: {', '.join(left)}")
 
     async def _repeat(
         self, step: Callable[[int], Any], pause_s: float, ending: asyncio.Event
