@@ -1,16 +1,16 @@
-"""All tests, in five processes side by side, each with clusters of its own.
+"""All tests, in seven processes side by side, each with clusters of its own.
 
 Tests with a node and those of faults wait for kubelets, back-offs and time-outs most of the time.
-Those with a control plane are two processes. The first is shown as it goes; the others are shown
-when they are done. Those that need no cluster use the time that is left, with lower priority.
-Arguments go to all of them. Those with other projects' clients take the place of the process that
-was shown, if anything changed that they depend on (`client_tests`). Types, import contracts and
-generated files are looked at beside the tests as well.
+Those with a control plane are three processes, those with a node two. The first is shown as it
+goes; the others are shown when they are done. Those that need no cluster use the time that is left,
+with lower priority. Arguments go to all of them. Those with other projects' clients take the place
+of the process that was shown, if anything changed that they depend on (`client_tests`). Types,
+import contracts and generated files are checked meanwhile.
 
-A few tests that failed are run once more, by themselves, when all others are done. Who passes then
-is unsteady: a defect that is reported in the last lines, but does not fail the run. The output ends
-with the files that took longest, all that failed, each with the end of its report, and a list of
-their names.
+A few tests that failed are run once more, by themselves, when all others are done. One that passes
+then is unsteady: a defect that is reported in the last lines, but does not fail the run. The output
+ends with the files that took longest, all that failed, each with the end of its report, and a list
+of their names.
 """
 
 from __future__ import annotations
@@ -43,22 +43,39 @@ class Result(NamedTuple):
         return self.code == FAILED and self.outcomes.complete
 
 
+WAITING = (
+    "test/integration/agents",
+    "test/integration/manager/test_leaving_pods_real.py",
+    "test/integration/manager/test_migration_real.py",
+)
+"""Tests with a control plane that wait most of the time: for back-offs, slow servers, time-outs."""
 FIRST = (
     "test/contract",
-    *("test/integration/admission", "test/integration/agents", "test/integration/api"),
+    *("test/integration/admission", "test/integration/api"),
     *("test/integration/charts", "test/integration/coscheduling"),
 )
-"""Folders with a little less than half of the tests with a control plane, by what they take: tests
-with other projects' clients follow them."""
+"""Folders with a third of the tests with a control plane, by time: tests with other projects'
+clients follow them."""
 CONTROL_PLANE = Group(
     "tests with a control plane",
     wants=("cluster",),
     without=("node", "faults", "clients", "releases"),
 )
-SHOWN = CONTROL_PLANE._replace(what="tests with a control plane, the first half", inside=FIRST)
+NODE = Group("tests with a node", wants=("node",), without=("clients",))
+NODE_FIRST = (
+    "test/e2e/test_lost_nodes.py",
+    "test/e2e/test_documentation_node.py",
+    "test/e2e/test_deployed_replicas.py",
+)
+"""Files with half of the tests with a node, by time."""
+SHOWN = CONTROL_PLANE._replace(what="tests with a control plane, first part", inside=FIRST)
 BEHIND = (
-    CONTROL_PLANE._replace(what="tests with a control plane, the second half", outside=FIRST),
-    Group("tests with a node", wants=("node",), without=("clients",)),
+    CONTROL_PLANE._replace(
+        what="tests with a control plane, second part", outside=(*FIRST, *WAITING)
+    ),
+    CONTROL_PLANE._replace(what="tests with a control plane that wait", inside=WAITING),
+    NODE._replace(what="tests with a node, first part", inside=NODE_FIRST),
+    NODE._replace(what="tests with a node, second part", outside=NODE_FIRST),
     Group("tests of faults", wants=("faults",), without=("node", "clients")),
     Group("tests without a cluster", without=groups.MARKS, nice=5),
 )
@@ -68,7 +85,7 @@ CHECKS_COMMAND = ("make", "--no-print-directory", "types", "verify")
 FAILED, NO_TESTS = 1, 5  # pytest's exit codes where a test failed, where arguments select none
 WAIT_AFTER_INTERRUPT_S = 60.0
 LEAST_PATIENCE = {"JOBSETPY_PATIENCE_LEAST": "4"}
-"""Five processes with their servers are to come on a machine that is idle when they start."""
+"""Seven processes with their servers are to come on a machine that is idle when they start."""
 FEW = 8
 """As many failed tests are run once more; where more failed, it is not by chance."""
 

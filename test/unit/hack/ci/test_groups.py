@@ -28,7 +28,9 @@ def files(folder, texts):
     return folder
 
 
-@pytest.mark.parametrize("folder", ["test/contract", "test/integration/docs"])
+@pytest.mark.parametrize(
+    "folder", ["test/contract", "test/integration/docs", "test/integration/agents", "test/e2e"]
+)
 def test_each_test_is_in_one_group(folder):
     """Whatever marks it has, and wherever it is; but for those with targets of their own."""
     told_apart = groups.MARKS[:4]
@@ -42,6 +44,14 @@ def test_each_test_is_in_one_group(folder):
                 and group.holds(Path("/root", folder, "test_it.py"), Path("/root"))
             ]
             assert len(holders) == 1, (marks, holders)
+
+
+def test_places_of_groups_exist_when_files_move():
+    """A file or folder that is named wrongly would leave its tests to another group in silence."""
+    root = Path(__file__).resolve().parents[4]
+    places = {place for group in ALL for place in (*group.inside, *group.outside)}
+
+    assert {place for place in places if not (root / place).exists()} == set()
 
 
 @pytest.mark.parametrize(
