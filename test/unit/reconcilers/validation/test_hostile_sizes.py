@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from jobsetpy.api import keys
@@ -20,10 +22,19 @@ SLOW_MS = 1000.0
 """Of 1.5 MB; it takes a tenth of that on an idle machine, and took 15 s and more."""
 
 
-def grows(small_ms: float, large_ms: float) -> None:
-    """Accept what is linear."""
-    assert large_ms < SLOW_MS
-    assert large_ms < 20 or large_ms / small_ms < QUADRATIC
+TRIES = 4
+"""CPU time grows with the load of a machine, by moments; what is quadratic fails each time."""
+
+
+def grows(small: Callable[[], object], large: Callable[[], object]) -> None:
+    """Accept calls whose time is linear in the size of the object."""
+    seen = []
+    for _ in range(TRIES):
+        small_ms, large_ms = hostile.cpu_ms(small, 3), hostile.cpu_ms(large, 3)
+        if large_ms < SLOW_MS and (large_ms < 20 or large_ms / small_ms < QUADRATIC):
+            return
+        seen.append((small_ms, large_ms))
+    pytest.fail(f"milliseconds of CPU for half the size, and for the whole: {seen}")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +59,7 @@ def test_a_plan_takes_linear_time(maker, state):
     assert hostile.size_of(maker(number)) < hostile.MAX_BYTES
     seen = [hostile.observed(maker(each), state) for each in (number // 2, number)]
 
-    grows(*[hostile.cpu_ms(lambda it=it: plan_jobs(it, JobsMemory(), NOW), 3) for it in seen])
+    grows(*[lambda it=it: plan_jobs(it, JobsMemory(), NOW) for it in seen])
 
 
 @pytest.mark.parametrize("maker", list(hostile.SIZES))
@@ -57,11 +68,11 @@ def test_a_check_takes_linear_time(maker):
     number = hostile.SIZES[maker]
     small, large = maker(max(1, number // 2)), maker(number)
 
-    grows(*[hostile.cpu_ms(lambda it=it: validate_create(it), 3) for it in (small, large)])
+    grows(*[lambda it=it: validate_create(it) for it in (small, large)])
     resumed = [{**it, "spec": {**it["spec"], "suspend": True}} for it in (small, large)]
     grows(
         *[
-            hostile.cpu_ms(lambda old=old, new=new: validate_update(old, new), 3)
+            lambda old=old, new=new: validate_update(old, new)
             for old, new in zip(resumed, (small, large), strict=True)
         ]
     )
