@@ -110,7 +110,7 @@ def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
     """Plan the actions for one pod; O(containers of its template)."""
     told, pod, job, jobset = observed.told, observed.pod, observed.job, observed.jobset
     if job is None:
-        return _check_again(observed, "the job is not known")
+        return _check_again(observed)  # without a line in the log: so do all pods of deleted Jobs
     if jobset is None or not _restarts_in_place(jobset) or not _is_replaced(jobset, job, told):
         return LeavingPlan()
     if pod is not None and pod.metadata.tracked:
@@ -127,7 +127,7 @@ def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
     return _check_again(observed, "the pod may have been counted")
 
 
-def _check_again(observed: ObservedLeaving, why: str) -> LeavingPlan:
+def _check_again(observed: ObservedLeaving, why: str = "") -> LeavingPlan:
     if observed.checks >= CHECKS:
         return LeavingPlan()
     return LeavingPlan(again=True, result=Result.requeue_after(CHECK_S, summary=why))
