@@ -1,5 +1,7 @@
-"""Pods that are told to leave and whose program saves its work and exits with 0, on a real node."""
+"""Pods that leave and save their work, and pods that fail whole, on a real node."""
 
+import os
+import signal
 import time
 
 import pytest
@@ -9,7 +11,9 @@ from jobsetpy.api.core import Pod
 from support import patience
 from support.restarts.scenario import (
     gang_jobset,
+    pod_host_name,
     pod_log_folders,
+    process_in,
     run_gang,
     supervised_jobset,
 )
@@ -50,3 +54,35 @@ async def test_deleted_pod_is_replaced_when_its_program_saves_and_exits_with_0(
         assert (job.status.succeeded, job.status.completed_indexes) == (0, "")
         assert job.status.failed == 0
         assert max(seconds) < patience.scaled(9), seconds
+
+
+def run_at(timeline, epoch):
+    """Number of pods whose workers run at an epoch once its barrier is open; ended pods remain."""
+    running = [pod for pod in timeline.pods.values() if pod.worker_running and pod.epoch == epoch]
+    return len(running) if epoch in timeline.synced else 0
+
+
+async def test_pod_that_fails_whole_is_replaced_immediately_each_time(node_cluster, node_client):
+    """Its agent is killed, and with it all processes: the Job counts it, and would wait longer."""
+    jobset = supervised_jobset("fails", PODS, command=("sh", "-c", SCRIPT))
+    async with run_gang(node_client, jobset, PODS, pod_log_folders(node_cluster)) as timeline:
+        seconds = []
+        for epoch in (2, 3, 4, 5):
+            pods = (await node_client.list_page(Pod, "default")).items
+            victim = next(pod for pod in pods if pod.status.phase == "Running")
+            at = time.monotonic()
+            os.kill(process_in(pod_host_name(victim), 1), signal.SIGKILL)
+            await timeline.wait(
+                lambda epoch=epoch: run_at(timeline, epoch) == PODS,
+                120,
+                f"all workers at epoch {epoch}",
+            )
+            seconds.append(round(time.monotonic() - at, 2))
+
+        async def counted():
+            (job,) = (await node_client.list_page(Job, "default")).items
+            return job.status.failed == len(seconds)
+
+        print(f"end of a pod until all run again: {seconds}")
+        assert max(seconds) < patience.scaled(9), seconds
+        assert await patience.eventually(counted, 20)
