@@ -97,6 +97,16 @@ class Run:
             self.may_end.set()
 
 
+async def counted(client: Client, failures: int) -> list[Job]:
+    """Return all Jobs, once they have counted all failures or 20 s have passed."""
+    until = time.monotonic() + 20
+    while True:
+        jobs = (await client.list_page(Job, NAMESPACE)).items
+        if sum(job.status.failed for job in jobs) >= failures or time.monotonic() > until:
+            return list(jobs)
+        await asyncio.sleep(0.5)
+
+
 async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     """Run all groups at the same time; the exit code."""
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
@@ -115,7 +125,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
             played = await asyncio.gather(*groups)
             if killer is not None:
                 killer.cancel()
-        jobs = (await client.list_page(Job, NAMESPACE)).items
+        jobs = await counted(client, one.failed)
     finally:
         await manager.stop()
         await client.aclose()
