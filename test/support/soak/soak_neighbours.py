@@ -48,8 +48,12 @@ _MAKERS: Final = (
     hostile.many_variables,
 )
 """Forms that cost much and have few Jobs: the Job controller's own cost is not the point."""
-_MANY_JOBS: Final = 60
-"""With 300, the Job controller's own requests keep two busy cores for more than a minute."""
+_FEWER: Final = {
+    # With 300, the Job controller's own requests keep two busy cores for more than a minute.
+    hostile.many_replicated_jobs: 60,
+    # The API server compares all tolerations with all, for each update of a pod: 41 s for 30,000.
+    hostile.many_tolerations: 1_000,
+}
 _NOWHERE: Final = {
     "podAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -144,8 +148,7 @@ class Neighbours:
     async def _hostile(self, serial: int) -> None:
         """A hostile JobSet, changed once, and gone again."""
         maker = self._rand.choice((*_MAKERS, hostile.many_replicated_jobs))
-        many = maker is hostile.many_replicated_jobs
-        body = maker(_MANY_JOBS if many else hostile.SIZES[maker])
+        body = maker(_FEWER.get(maker, hostile.SIZES[maker]))
         name = f"hostile-{serial}"
         body["metadata"] = {**body["metadata"], "name": name}
         for field in ("namespace", "uid", "resourceVersion", "creationTimestamp"):
