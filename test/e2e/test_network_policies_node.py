@@ -166,14 +166,14 @@ async def test_added_containers_and_the_manager_work_when_all_other_traffic_is_d
 
 
 def ready(pod):
-    """Whether all workers of a pod have started."""
+    """Return True if all workers of a pod have started."""
     return bool(pod.status.container_statuses) and all(
         each.state.running is not None for each in pod.status.container_statuses
     )
 
 
 async def all_ready(client, name):
-    """Whether the group works: epochs are reported, or the group is released."""
+    """Return True if the group works: epochs are reported, or the group is released."""
     pods = await pods_of(client, name)
     status = (await client.get(JobSet, TEAM, name)).status
     started = name == "group" or status.synced_epoch == 1

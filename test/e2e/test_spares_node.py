@@ -125,7 +125,7 @@ async def test_a_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, t
         assert deleted_s < patience.scaled(4)
         assert killed_s < patience.scaled(6)
 
-        # A spare that is lost restarts nobody.
+        # A lost spare restarts no pod.
         await group.ready_spares(1)
         status = (await node_client.get(JobSet, NAMESPACE, "spares")).status
         runs = group.training.runs()

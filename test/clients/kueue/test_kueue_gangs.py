@@ -28,7 +28,7 @@ pytestmark = [
 
 SMALL = {"cpu": "10m"}
 STUBBORN = "echo worker started; trap '' TERM; sleep 1000000 & wait $!"
-"""A worker that does not stop when it is told to: only the kill at the end of its grace period."""
+"""A worker that does not stop on SIGTERM: only the kill at the end of its grace period."""
 REAL_NODE = {"kubernetes.io/hostname": "node-1"}
 
 

@@ -293,7 +293,7 @@ async def test_every_form_of_injected_container_satisfies_the_rule(team, rule):
 
 
 async def test_every_form_adds_its_container(team):
-    """What is judged above has the containers that the forms are named for."""
+    """The pods judged above have the containers that the forms are named for."""
     found = {}
     for form in ADDED:
         made = await team.post("pods", await pod_of(team, form, BURSTABLE))

@@ -134,7 +134,7 @@ async def life(cluster, client, namespace, tmp_path):
 
 
 def at_attempt(attempt, *names):
-    """Whether these Jobs are there, all of one attempt, and none of them is being deleted."""
+    """Return True if these Jobs exist, all of one attempt, and none of them is being deleted."""
 
     def look(_, jobs):
         live = {
@@ -148,7 +148,7 @@ def at_attempt(attempt, *names):
 
 
 def holds(jobset, kind):
-    """Whether a condition is true."""
+    """Return True if a condition is true."""
     found = jobset.get("status", {}).get("conditions", ())
     return any(each["type"] == kind and each["status"] == "True" for each in found)
 
@@ -343,7 +343,7 @@ async def test_a_finished_jobset_is_deleted_when_its_time_is_over_since_it_finis
 
 
 async def test_a_finished_jobset_stays_when_its_time_is_not_over(life):
-    """Of two, the one whose time has passed is deleted."""
+    """The one of two whose time has passed is deleted."""
     stored = await life.go_creates(ttlSecondsAfterFinished=3600)
     await life.go_adds(stored, "a/0")
     text = "jobset completed successfully"

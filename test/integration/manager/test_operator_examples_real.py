@@ -64,7 +64,7 @@ async def found(client, cls, namespace, name):
 
 
 async def test_memcached(client, namespace, example, run):
-    """Created, reported, repaired when somebody changes it, and gone with its address."""
+    """Created, reported, repaired after a change, and gone with its address."""
     module = example("memcached")
     await apply_object(client, crd_of(module.Memcached))
     whole = rt.unstructured(rt.Deployment.RESOURCE)

@@ -183,7 +183,7 @@ def run(blocks: tuple[Block, ...], folder: Path, env: dict[str, str]) -> str:
 
 
 def seen(page: Page, place: str, output: str) -> str:
-    """What a reader of a page types and sees, as Markdown: each block, and what it printed.
+    """Input and output that a reader of a page sees, as Markdown: each block, and what it printed.
 
     Args:
         page: the page.

@@ -896,7 +896,7 @@ class Manager:
             yield "jobs pass", self.pass_jobs
 
     def knows(self, pod: Pod) -> bool:
-        """Whether it has seen that a pod was created."""
+        """Return True if it has seen that a pod was created."""
         return self.pods.store.get(ObjectKey(KEY.namespace, pod.name)) is not None
 
     def catch_up(self) -> None:

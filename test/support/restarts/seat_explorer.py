@@ -277,7 +277,7 @@ def _next_round(agent: Agent) -> Agent:
 
 
 def _agent_events(state: State, agent: Agent) -> Iterator[tuple[str, Agent | None]]:
-    """What an agent, or its worker, may do next; ``None`` where both end."""
+    """Next step of an agent, or of its worker; ``None`` where both end."""
     if agent.phase == "stopping":
         yield f"{agent.uid} stopped", _next_round(agent)
     unseen = len(state.versions) if not agent.barrier else agent.seen + 1

@@ -91,7 +91,7 @@ async def test_memcacheds_cost_the_same_each_when_there_are_many(example):
 
 @pytest.mark.parametrize("list_is_gone", [False, True])
 async def test_a_memcached_takes_its_address_with_it_when_deleted(example, world, list_is_gone):
-    """Other addresses stay; a list that somebody deleted holds nothing up."""
+    """Other addresses stay; a deleted list holds nothing up."""
     module = example("memcached")
     world.create("customresourcedefinitions", crd_of(module.Memcached))
     async with running_manager(world, module.setup):

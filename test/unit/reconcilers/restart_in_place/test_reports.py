@@ -118,7 +118,7 @@ def plan(of, epochs, *, memory=None, notes=None, seconds=100.0, **counts):
 
 
 def plan_of(of, book):
-    """What one reconcile does with the pods of a ledger."""
+    """One reconcile with the pods of a ledger."""
     seen = ObservedEpochs(
         jobset=of,
         pods=book.histogram(GROUP),
@@ -427,7 +427,7 @@ def test_run_counts_as_one_without_progress_unless_a_pod_was_replaced(new, witho
 
 @pytest.mark.parametrize(("epoch", "waits"), [(1, True), (2, False)])
 def test_pod_waits_for_a_slow_server_only_at_the_epoch_that_it_says(epoch, waits):
-    """What was said of an earlier epoch needs no write to be over."""
+    """Reports of an earlier epoch end without a write."""
     book = ledger((None, pod("a", epoch, slow="1 6")))
     assert book.histogram(GROUP).slow == waits
     book.pod_changed(pod("a", epoch, slow="1 6"), pod("a", epoch), 6.0)
