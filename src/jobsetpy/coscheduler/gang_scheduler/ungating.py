@@ -284,7 +284,8 @@ class Ungating:
             if fits is None:
                 lane.recheck(gang_)  # the order is kept until the answer is known
                 return None
-            gang_.outrun = True
+            # Before the nodes are known no gang is outrun by others.
+            gang_.outrun = gang_.outrun or self._fit.ever_fits(gang_) is True
         self._wake(lane)
         return None
 

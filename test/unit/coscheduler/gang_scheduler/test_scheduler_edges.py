@@ -113,6 +113,31 @@ def test_reserved_gang_is_ungated_at_once_when_all_places_are_taken():
     assert (now, short(actions)) == (20.0, [("Ungate", "a1")])
 
 
+class NodesComeLate(Room):
+    """A cluster without nodes, until there is capacity for a gang."""
+
+    def ever_fits(self, group, wanted):
+        """Return True if a gang fits the cluster's nodes."""
+        return wanted <= self.pods.get(group.name, 0)
+
+
+def test_gang_delays_no_other_when_its_pods_were_seen_before_the_nodes():
+    """No gang was faster; its pods have no node for another reason than capacity."""
+    room = NodesComeLate()
+    planner = GangScheduler(Limits(reserve_after_s=20.0), capacity=room)
+    assert shown(planner, "a1", minimum=1) == []
+    room.pods |= {"a": 1, "b": 1}
+    assert short(planner.capacity_grew(1.0)) == [("Ungate", "a1")]
+    planner.unschedulable("a1", 2.0)
+    now = 2.0
+    while now < 20.0:
+        now = planner.next_wake(now)
+        planner.tick(now)
+
+    younger = seen("b1", minimum=1, prio=-1)
+    assert short(planner.seen(younger, now)) == [("Ungate", "b1")]
+
+
 def failed_group(room):
     """A group that was lifted, held one bind, and backs off since the time 1."""
     planner = GangScheduler(Limits(permit_s=1, permit_per_pod_s=0), capacity=room)
