@@ -387,32 +387,39 @@ def _in_order(found: Iterable[Round | Memory]) -> list[tuple[Key, dict[str, list
 
 
 SAID = {
-    "kill": "killed",
-    "raise": "raises",
-    "hang": f"hangs (`hang-seconds` {HANG_S})",
-    "pod": "pod deleted",
-    "whole": "pod killed with its agent",
+    "kill": "a rank is killed",
+    "raise": "a rank raises an exception",
+    "hang": f"a rank hangs (`hang-seconds` {HANG_S})",
+    "pod": "a pod is deleted",
+    "whole": "a pod is killed whole, agent included",
 }
 
 
+WAYS = ("recreate", "torchrun", "ft_launcher", "sidecar", "supervisor", "auto", "spare-1")
+"""Columns of the README's table; a step that is kept has a row of its own."""
+
+
 def markdown(found: Sequence[Round | Memory]) -> str:
-    """The table of the README: medians, with the most for standbys that are automatic."""
-    groups = _in_order(found)
-    heads = [f"{NAMES[key[0]]}, {key[1]} pods: {SAID[key[2]]}" for key, _ in groups]
-    lines = ["| " + " | ".join(["way to restart", "lines changed", *heads]) + " |"]
-    lines.append("|---" * (len(heads) + 2) + "|")
-    for mode in MODES:
-        if all(mode not in ways for _, ways in groups):
-            continue
-        cells = []
-        for _, ways in groups:
-            rounds = ways.get(mode)
-            text = f"{middle(rounds):.2f} s" if rounds else "–"
-            if rounds and mode in ("auto", "kept"):
-                text = f"**{text}** (≤ {max(each.stepping for each in rounds):.2f})"
-            cells.append(text)
-        lines.append("| " + " | ".join([LABELS[mode], str(LINES.get(mode, 0)), *cells]) + " |")
+    """The table of the README: medians, with the most for standbys."""
+    heads = " | ".join(LABELS[mode] for mode in WAYS)
+    lines = [f"|  | {heads} |", "|---" * (len(WAYS) + 1) + "|"]
+    for (framework, pods, failure), ways in _in_order(found):
+        what = f"{SAID[failure]}; {NAMES[framework]}, {pods} pods"
+        lines.append(_row(what, [ways.get(mode) for mode in WAYS]))
+        if kept := ways.get("kept"):
+            kept_only = [kept if mode == "auto" else None for mode in WAYS]
+            lines.append(_row(f"{what}, compiled step kept ({KEPT_LINES} lines)", kept_only))
     return "\n".join(lines)
+
+
+def _row(what: str, cells: Iterable[list[Round] | None]) -> str:
+    texts = []
+    for rounds in cells:
+        text = f"{middle(rounds):.2f} s" if rounds else "–"
+        if rounds and rounds[0].mode in STANDBYS:
+            text = f"**{text}** (≤ {max(each.stepping for each in rounds):.2f})"
+        texts.append(text)
+    return f"| {what} | {' | '.join(texts)} |"
 
 
 NAMES = {each.name: each.title for each in FRAMEWORKS.values()}
@@ -464,8 +471,8 @@ LABELS = {
     "spare-1": "standbys, one spare pod",
     "spare-2": "standbys, two spare pods",
 }
-LINES = {"kept": 9}
-"""Lines that a user changes in the program."""
+KEPT_LINES = 9
+"""Lines that a user changes in the program for it; all other ways need none."""
 
 
 def picture(found: Sequence[Round | Memory], key: Key) -> str:
