@@ -95,14 +95,25 @@ def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
 def progress_file(environ: Mapping[str, str], *, namespace: str, pod: str) -> str:
     """Return the path of the file, given the container's whole environment.
 
+    Raises:
+        ConfigurationError: the path is not absolute.
+    """
+    return memory_file(environ, VARIABLE, "progress", namespace=namespace, pod=pod)
+
+
+def memory_file(
+    environ: Mapping[str, str], variable: str, name: str, *, namespace: str, pod: str
+) -> str:
+    """Return the path of a file for agent and worker, from a variable or in memory.
+
     The pod is in its name because pods with ``hostIPC`` share the folder.
 
     Raises:
         ConfigurationError: the path is not absolute.
     """
-    path = environ.get(VARIABLE) or f"{FOLDER}/jobset-progress.{f'{namespace}.{pod}'[-200:]}"
+    path = environ.get(variable) or f"{FOLDER}/jobset-{name}.{f'{namespace}.{pod}'[-200:]}"
     if not path.startswith("/") or "\0" in path:
-        raise ConfigurationError(f"{VARIABLE} must be an absolute path: {path!r}")
+        raise ConfigurationError(f"{variable} must be an absolute path: {path!r}")
     return path
 
 
@@ -292,7 +303,7 @@ class Progress:
         self._first = None
         try:
             _make_empty(self._path)
-            self._seen = _state(self._path)
+            self._seen = file_state(self._path)
         except OSError as error:
             if self._usable:
                 self._log(
@@ -338,7 +349,7 @@ class Progress:
     def _changed(self) -> bool:
         """Process the file if it was written to or touched; return True if so."""
         try:
-            state = _state(self._path)
+            state = file_state(self._path)
             if state == self._seen:
                 return False
             data = _read(self._path)
@@ -383,7 +394,7 @@ def _make_empty(path: str) -> None:
         os.close(number)
 
 
-def _state(path: str) -> tuple[int, int, int]:
+def file_state(path: str) -> tuple[int, int, int]:
     """Return values that change when the file is written to, touched or replaced."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):

@@ -38,6 +38,7 @@ from jobsetpy.agent.protocol.settings import (
 )
 from jobsetpy.agent.protocol.signals import leave_on_signals
 from jobsetpy.agent.protocol.wire_types import JobSetStatus, TakenSeat
+from jobsetpy.agent.supervisor import epoch_file
 from jobsetpy.agent.supervisor.processes import (
     Processes,
     exec_command,
@@ -111,6 +112,7 @@ class Supervisor:
         rules: the user's settings for the worker.
         log: log for one line per transition.
         progress: file of the worker's progress, and limits for hangs.
+        running: path of the file with the running epoch.
         standby: the user's settings for standby processes; ``None`` for none.
         group: startup group that the first start also waits for (KEP-498).
         health: the user's check of the machine before each epoch; ``None`` for none.
@@ -128,6 +130,7 @@ class Supervisor:
         rules: Rules,
         log: Log,
         progress: ProgressRules,
+        running: str,
         with_port: bool = False,
         standby: StandbyRules | None = None,
         group: GroupWait | None = None,
@@ -161,6 +164,7 @@ class Supervisor:
         self._worker = Worker(rules)
         self._grace_s = rules.grace_s
         self._progress = Progress(progress, log=log, on_hung=self._hung)
+        self._epoch_file = epoch_file.EpochFile(running, log)
         self._cause: str | None = None
         self._said = ""
         self._thread_said = ""
@@ -186,6 +190,7 @@ class Supervisor:
         """
         self._end = asyncio.get_running_loop().create_future()
         self._processes.attach(self._signalled)
+        self._epoch_file.remove()
         async with supervise() as tasks:
             if self._health is not None:
                 self._health.begin()
@@ -340,6 +345,7 @@ class Supervisor:
                     loop = asyncio.get_running_loop()
                     self._grace = loop.call_later(seconds, self._grace_over)
                 case KillAll():
+                    self._epoch_file.remove()
                     self._disarm()
                     self._processes.kill_all()
                     if self._health is not None:
@@ -348,6 +354,7 @@ class Supervisor:
                     for step in self._barrier.next_round():
                         self._apply_action(step)
                 case End(code):
+                    self._epoch_file.remove()
                     self._disarm()
                     self._log("ending", exit_code=code)
                     if self._standbys is not None:
@@ -391,6 +398,7 @@ class Supervisor:
     def _start(self, epoch: int) -> None:
         """Run the worker's processes: release standby processes, start the others."""
         self._progress.started()
+        self._epoch_file.write(epoch)
         self._said = self._thread_said = ""
         words = self._last_words
         if words is not None:
@@ -474,6 +482,7 @@ class Supervisor:
             where["why"] = origin
         self._log("no progress: the worker hangs", level="error", seconds=seconds, **where)
         self._cause = f"no-progress={seconds:.0f}{self._because(origin)}"
+        self._epoch_file.remove()
         self._do(self._worker.hung())
 
     def _emptied(self) -> None:
@@ -622,6 +631,10 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         progress = load_progress_rules(environ, _progress_file(settings))
         common = workers_environ(original_environ())
         common[VARIABLE.encode()] = os.fsencode(progress.file)
+        running = epoch_file.epoch_file(
+            os.environ, namespace=settings.namespace, pod=settings.pod_name
+        )
+        common[epoch_file.VARIABLE.encode()] = os.fsencode(running)
         place = load_place(environ)
         seats = None if place is None else SeatEnvirons(place, common, environ, rules.processes)
         environs = (
@@ -642,6 +655,7 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         rules=rules,
         log=_chosen(log, choice),
         progress=progress,
+        running=running,
         with_port=with_port,
         standby=standby,
         group=group,

@@ -103,6 +103,7 @@ class Pod:
         self.environ = {
             "ARRIVAL_FILE": str(arrival),
             "JOBSET_PROGRESS_FILE": str(arrival.with_name("progress")),
+            "JOBSET_EPOCH_FILE": str(arrival.with_name("epoch")),
             "WORKER_IMPORTS_FILE": str(arrival.with_name("imports")),
             "NAMESPACE": "default",
             "POD_NAME": "p-0",
@@ -226,6 +227,44 @@ async def test_a_worker_whose_place_another_has_is_killed(pod: Pod) -> None:
         assert len(agent.out) == 1
 
 
+FENCED = (
+    "said() { echo $1 epoch $(cat $JOBSET_EPOCH_FILE 2>/dev/null); }; said started; "
+    "trap 'said stopping; exit 143' TERM; trap 'said hangs; exit 134' ABRT; "
+    "while :; do sleep 30 & wait $!; done"
+)
+"""A worker that prints the epoch that is in the file."""
+
+
+async def test_epoch_file_has_the_epoch_until_its_worker_is_killed(pod: Pod) -> None:
+    """What a worker saves within its grace period counts; between the epochs there is no file."""
+    path = Path(pod.environ["JOBSET_EPOCH_FILE"])
+    path.write_text("99")  # of an earlier run of the container
+    async with pod.run("sh", "-c", FENCED) as agent:
+        await pod.at(1)
+        assert not path.exists()
+        await pod.lift(1)
+        await agent.printed("started epoch 1")
+        pod.status(deprecatedEpoch=1)
+        await agent.printed("stopping epoch 1")
+        await pod.at(2)
+        assert not path.exists()
+        await pod.lift(2)
+        await agent.printed("started epoch 2")
+        pod.status(syncedEpoch=3, deprecatedEpoch=2)
+        await pod.at(4)
+        assert not path.exists()
+
+
+async def test_epoch_file_is_gone_before_a_hung_worker_gets_a_signal(pod: Pod) -> None:
+    """It may have hung in a write, and end that."""
+    script = "echo 1 > $JOBSET_PROGRESS_FILE; " + FENCED
+    async with pod.run("sh", "-c", script, HANG_SECONDS="1", HANG_FIRST_SECONDS="1") as agent:
+        await pod.lift(1)
+        await agent.printed("started epoch 1")
+        await agent.printed("hangs epoch")
+        assert "hangs epoch" in agent.out
+
+
 async def test_a_token_is_renewed_while_the_worker_runs(pod: Pod, tmp_path: Path) -> None:
     """The watch that is open goes on; what comes after the old token's end has the new one."""
     account = Path(pod.environ["SERVICE_ACCOUNT_DIR"])
@@ -319,6 +358,7 @@ async def test_what_the_worker_sees(pod: Pod, tmp_path: Path) -> None:
     environ, folder, arguments = re.fullmatch(r"(\{.*\}) (\S+) (\[.*\])", seen).groups()  # type: ignore[union-attr]
     shown = expected.decode().splitlines()[0]
     added = {b"JOBSET_PROGRESS_FILE": os.fsencode(pod.environ["JOBSET_PROGRESS_FILE"])}
+    added[b"JOBSET_EPOCH_FILE"] = os.fsencode(pod.environ["JOBSET_EPOCH_FILE"])
     added[b"JOBSET_EPOCH"] = b"1"
     assert eval(environ) == eval(shown[: shown.index("}") + 1]) | added
     assert (folder, arguments) == (str(tmp_path), "['--', '']")

@@ -189,6 +189,27 @@ async def test_a_holder_that_is_late_loses_its_seat_after_the_last_call(rig, gro
         assert rig.epochs() == (2, 1)
 
 
+@pytest.mark.parametrize("late", [(2,), (3,), (2, 3), (3, 2)])
+async def test_a_healed_pod_never_patches_its_way_back(rig, group, late):
+    """Patches that were under way for long count for nothing: the assignment names UIDs."""
+    async with rig.manager():
+        await group.start()
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle(2)
+        assert group.seats() == [(1, "test-js-w-0-2", "10.0.0.2")]
+        for epoch in late:
+            rig.report("test-js-w-0-1", epoch)
+            await rig.settle(60)
+
+        assert rig.epochs() == (2, 1)
+        assert group.seats() == [(1, "test-js-w-0-2", "10.0.0.2")]
+        # Nor does it take its seat back when the group restarts for another reason.
+        rig.report("test-js-w-0-0", 3)
+        rig.report("test-js-w-0-2", 3)
+        await rig.settle(60)
+        assert group.seats() == [(1, "test-js-w-0-2", "10.0.0.2")]
+
+
 async def test_a_holder_that_saves_its_work_keeps_its_seat(rig, group):
     """As long as its grace period lasts."""
     async with rig.manager():
