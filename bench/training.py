@@ -1,16 +1,25 @@
 """From a failure until all ranks of a real training step again: real pods, manager and agents.
 
-PyTorch (DDP over gloo; 2.15 from PyPI as ``torch``, 1.13 from Debian as ``torch1``) and JAX (gloo,
-from PyPI) in pods of one real node, with a checkpoint on a shared folder.
+PyTorch (DDP over gloo; 2.15 from PyPI as ``torch``, 1.13 from Debian as ``torch1``), JAX (gloo,
+from PyPI) and a program without a framework (``plain``) in pods of real nodes, with a checkpoint on
+a shared folder.
 
 Failures: ``kill`` (SIGKILL of one rank), ``raise`` (one rank raises an exception), ``hang``
 (SIGSTOP of one rank; only supervisors notice), ``pod`` (one pod is deleted at once), ``whole``
-(SIGKILL of a pod's agent, and with it of all processes of its container).
+(SIGKILL of a pod's agent, and with it of all processes of its container), ``node`` (all processes
+of a node end at once, its kubelet and containers among them), ``silent`` (a node's link drops
+everything, and no connection is closed), ``api`` (the API server is away for ``--away`` seconds,
+and no rank may end).
+
+``node`` and ``silent`` need a second node, which has ``--lost-pods`` pods of the training and
+nothing else. It comes back after the measurement. A training that has not come back within
+``--limit`` seconds is reported as such, and the next failure has a training of its own.
 
 Ways to restart: Recreate, sidecar, supervisor, supervisor with standbys that import a ``list`` of
 modules or what the program imports (``auto``), the same with a program that keeps its compiled step
 (``kept``), ``list`` with one or two spare pods (``spare-1``, ``spare-2``), and the elastic
-launchers ``torchrun`` and ``ft_launcher`` in the same pods.
+launchers ``torchrun`` and ``ft_launcher`` in the same pods, ``torchrun-more`` with one pod more
+than it needs (``nnodes=4:5``).
 
 Results are lines of a file (``--results``), to which several runs may add; ``--report`` makes the
 tables and the picture from it.
@@ -37,7 +46,7 @@ import uvloop
 from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from hack.images.training import FRAMEWORKS, framework_image  # type: ignore[import-not-found]
-from jobsetpy.api.core import Pod
+from jobsetpy.api.core import LabelledNode, Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import NotFoundError
@@ -47,6 +56,7 @@ from support.agents.training_kit import (
     HANG_S,
     MODES,
     NAMESPACE,
+    PLAIN,
     RANKS_HAVE,
     SPARES,
     STANDBYS,
@@ -59,12 +69,18 @@ from support.cluster.install import CONFIG, apply_manifest, install_manager
 from support.restarts.scenario import (
     build_images,
     manager_ready,
+    pod_host_name,
     pod_log_folders,
     process_in,
 )
 from support.restarts.timeline import log_time
 
-FAILURES = ("kill", "raise", "hang", "pod", "whole")
+FAILURES = ("kill", "raise", "hang", "pod", "whole", "node", "silent")
+AWAY = "api"
+"""Outage of the API server, which is no failure of the training."""
+
+OF_NODES = {"node", "silent"}
+LOST = "node-2"
 SIGNALS = {
     "kill": signal.SIGKILL,
     "raise": signal.SIGUSR2,
@@ -83,7 +99,9 @@ AIMS = {
 """With four pods: the median, and the most after the second start, in seconds."""
 
 LIMIT_S = 180.0
-"""How long a restart is waited for; torchrun may never come back from the loss of a pod."""
+"""Default limit for a restart; torchrun may never come back from the loss of a pod."""
+
+PROGRAMS = (*FRAMEWORKS, PLAIN)
 
 
 @attrs.frozen
@@ -107,6 +125,17 @@ class Round:
 
 
 @attrs.frozen
+class Lost:
+    """A training that did not step again within a limit."""
+
+    framework: str
+    pods: int
+    mode: str
+    failure: str
+    limit_s: float
+
+
+@attrs.frozen
 class Memory:
     """Memory of one process, in bytes: its own, and with its share of what it shares."""
 
@@ -125,60 +154,75 @@ def memory_of(process: int) -> tuple[int, int]:
     return fields["Private_Clean"] + fields["Private_Dirty"], fields["Pss"]
 
 
+Result = Round | Lost | Memory
+
+
 class Bench:
     """A cluster with the manager, and what was measured on it.
 
     Args:
         client: of the cluster.
-        cluster: with one node.
-        results: the file that rounds are added to, if there is one.
+        cluster: with one node, or with two for failures of nodes.
+        options: as of the command line.
     """
 
-    def __init__(self, client: Client, cluster: Cluster, results: Path | None) -> None:
+    def __init__(self, client: Client, cluster: Cluster, options: argparse.Namespace) -> None:
         self._client = client
+        self._cluster = cluster
         self._logs = pod_log_folders(cluster)
-        self._results = results
-        self.found: list[Round | Memory] = []
+        self._options = options
+        self.found: list[Result] = []
 
-    def note(self, item: Round | Memory) -> None:
+    def note(self, item: Result) -> None:
         """Keep a result."""
         self.found.append(item)
-        if self._results:
-            with self._results.open("a") as file:
+        if self._options.results:
+            with self._options.results.open("a") as file:
                 file.write(json.dumps(attrs.asdict(item)) + "\n")
 
-    async def measure(
-        self, framework: str, mode: str, pods: int, failures: Sequence[str], rounds: int
-    ) -> None:
-        """Failures of one training, one after the other."""
-        wanted = [f for f in failures if f not in {"hang", "whole"} or mode in SUPERVISED]
-        if not wanted:
-            return
+    async def measure(self, framework: str, mode: str, pods: int) -> None:
+        """All failures, with as few trainings as possible."""
+        failures = self._options.failure
+        left = [f for f in failures if f not in {"hang", "whole"} or mode in SUPERVISED]
+        while left:
+            async with self._running(framework, mode, pods) as training:
+                lost = await self._until_lost(training, framework, mode, left)
+            if lost is None:
+                return
+            say(f"{framework}, {pods} pods, {mode}, {lost}: not within {self._options.limit:g} s")
+            self.note(Lost(framework, pods, mode, lost, self._options.limit))
+            left = left[left.index(lost) + 1 :]
+
+    async def _until_lost(
+        self, training: Training, framework: str, mode: str, failures: Sequence[str]
+    ) -> str | None:
+        """Failures of one training; return one that it has not come back from."""
         restarts = 0
-        async with self._running(framework, mode, pods) as training:
-            for failure in wanted:
-                for number in range(rounds):
-                    try:
-                        done = await self._round(training, framework, mode, failure, number)
-                        restarts += 1
-                        done = attrs.evolve(done, restart=restarts, load=os.getloadavg()[0])
-                    except TimeoutError:
-                        say(f"{framework}, {pods} pods, {mode}, {failure}: not within {LIMIT_S} s")
-                        return
-                    self.note(done)
-                    said = f"{done.imported:.2f}, {done.joined:.2f}, {done.stepping:.2f} s"
-                    seen = "" if done.noticed is None else f", noticed {done.noticed:.2f} s"
-                    say(
-                        f"{framework}, {pods} pods, {mode}, {failure} {number + 1}: {said}{seen}, "
-                        f"{done.steps_lost} steps lost, load {done.load:.1f}"
-                    )
+        for failure in failures:
+            for number in range(self._options.rounds):
+                what = f"{framework}, {training.pods} pods, {mode}, {failure} {number + 1}"
+                if failure == AWAY:
+                    await self._away(training, framework, mode, what)
+                    continue
+                try:
+                    done = await self._round(training, framework, mode, failure, number)
+                except TimeoutError:
+                    return failure
+                restarts += 1
+                done = attrs.evolve(done, restart=restarts, load=os.getloadavg()[0])
+                self.note(done)
+                said = f"{done.imported:.2f}, {done.joined:.2f}, {done.stepping:.2f} s"
+                seen = "" if done.noticed is None else f", noticed {done.noticed:.2f} s"
+                say(f"{what}: {said}{seen}, {done.steps_lost} steps lost, load {done.load:.1f}")
+        return None
 
     @asynccontextmanager
     async def _running(self, framework: str, mode: str, pods: int) -> AsyncIterator[Training]:
         name = f"{framework}-{mode}".replace("_", "-")
         with tempfile.TemporaryDirectory(prefix="training-") as place:
             training = Training(Path(place), pods)
-            document = manifest(name, framework, mode, pods, training.folder)
+            spread_out = needs_nodes(self._options)
+            document = manifest(name, framework, mode, pods, training.folder, spread=spread_out)
             began = time.time()
             await self._client.create(JobSet, NAMESPACE, document)
             try:
@@ -230,9 +274,79 @@ class Bench:
         with suppress(OSError):
             self.note(Memory(framework, what, *memory_of(process)))
 
+    async def _away(self, training: Training, framework: str, mode: str, what: str) -> None:
+        """Stop the API server for a while: no rank may end or stop stepping."""
+        runs = await self._settled(training, framework, mode)
+        before = training.step()
+        await asyncio.to_thread(self._cluster.stop_apiserver, kill=True)
+        began = time.monotonic()
+        await asyncio.sleep(self._options.away)
+        steps, seconds = training.step() - before, time.monotonic() - began
+        await asyncio.to_thread(self._cluster.start_apiserver)
+        await asyncio.sleep(SETTLE_S)
+        ended = sum(run != runs[rank] for rank, run in training.runs().items())
+        last = training.step()
+        await asyncio.sleep(1)
+        say(
+            f"{what}: {steps} steps in {seconds:.0f} s without an API server, {ended} ranks ended, "
+            f"{training.step() - last} steps in the second after"
+        )
+
+    async def _on_lost_node(self) -> list[Pod]:
+        pods = (await self._client.list_page(Pod, NAMESPACE)).items
+        return [
+            each
+            for each in pods
+            if each.spec.node_name == LOST
+            and each.metadata.deletion_timestamp is None
+            and each.status.phase == "Running"
+        ]
+
+    async def _holder_on_lost_node(self, training: Training, framework: str, mode: str) -> None:
+        """Move pods until the node that will be lost is full and works on a seat.
+
+        A deleted pod's successor prefers the node with the fewest pods, and a spare there takes the
+        seat of a pod that is deleted elsewhere. The first pod, the host of torchrun's rendezvous,
+        stays where it is.
+        """
+        while True:
+            runs = await self._settled(training, framework, mode)
+            there = await self._on_lost_node()
+            hosts = {pod_host_name(each) for each in there}
+            if len(there) == self._options.lost_pods and (
+                mode not in SPARES or any(run["host"] in hosts for run in runs.values())
+            ):
+                return
+            elsewhere = [run["host"] for run in runs.values() if run["host"] not in hosts]
+            victim = max(elsewhere, key=lambda host: int(host.rpartition("-")[2]))
+            moment = time.time()
+            await self._client.delete(
+                Pod, NAMESPACE, await self._pod(victim), grace_period_seconds=0
+            )
+            await training.stepping(moment, self._options.limit)
+
+    @asynccontextmanager
+    async def _node_failure(self, failure: str) -> AsyncIterator[None]:
+        """Lose a node, and bring it back in the end."""
+        cluster = self._cluster
+        lose = cluster.stop_node if failure == "node" else cluster.unplug_node
+        recover = cluster.start_node if failure == "node" else cluster.plug_in_node
+        losing = asyncio.create_task(asyncio.to_thread(lose, LOST))
+        try:
+            yield
+        finally:
+            await losing
+            await asyncio.to_thread(recover, LOST)
+
     async def _round(
         self, training: Training, framework: str, mode: str, failure: str, number: int
     ) -> Round:
+        if failure in OF_NODES:
+            await self._holder_on_lost_node(training, framework, mode)
+            moment = time.time()
+            async with self._node_failure(failure):
+                runs = await training.stepping(moment, self._options.limit)
+            return self._result(training, framework, mode, failure, moment, runs)
         runs = await self._settled(training, framework, mode)
         # Each rank in turn. The pod is always the last one: with the first one torchrun loses its
         # rendezvous as well.
@@ -249,7 +363,18 @@ class Bench:
             process = process_in(victim["host"], inner, RANKS_HAVE)
             moment = time.time()
             os.kill(process, SIGNALS[failure])
-        runs = await training.stepping(moment, LIMIT_S)
+        runs = await training.stepping(moment, self._options.limit)
+        return self._result(training, framework, mode, failure, moment, runs)
+
+    def _result(
+        self,
+        training: Training,
+        framework: str,
+        mode: str,
+        failure: str,
+        moment: float,
+        runs: dict[int, Any],
+    ) -> Round:
         imported, joined, stepping = (
             max(run[key] for run in runs.values()) - moment for key in ("began", "joined", "at")
         )
@@ -270,8 +395,7 @@ class Bench:
         return next(
             each.metadata.name
             for each in pods
-            if each.metadata.name.rpartition("-")[0] == host
-            and each.metadata.deletion_timestamp is None
+            if pod_host_name(each) == host and each.metadata.deletion_timestamp is None
         )
 
     def _noticed(self, moment: float) -> float | None:
@@ -287,37 +411,52 @@ class Bench:
         return min(later) if later else None
 
 
-async def run(cluster: Cluster, options: argparse.Namespace) -> list[Round | Memory]:
+def needs_nodes(options: argparse.Namespace) -> bool:
+    """Return True if a node is to be lost."""
+    return bool(OF_NODES & set(options.failure))
+
+
+async def run(cluster: Cluster, options: argparse.Namespace) -> list[Result]:
     """All that the options ask for, one after the other."""
     client = await connect(kubeconfig=str(cluster.kubeconfig))
     try:
+        if needs_nodes(options):  # the manager is not on the node that will be lost
+            await cordon(client, LOST, cordoned=True)
         await install_manager(client)
         await manager_ready(client)
+        if needs_nodes(options):
+            await cordon(client, LOST, cordoned=False)
         for path in sorted((CONFIG / "agent").rglob("*.yaml")):
             if path.name != "kustomization.yaml":
                 await apply_manifest(client, path)
-        bench = Bench(client, cluster, options.results)
+        bench = Bench(client, cluster, options)
         for framework in options.framework:
             for pods in options.pods:
                 for mode in options.modes:
-                    if framework in FRAMEWORKS_OF.get(mode, FRAMEWORKS):
-                        await bench.measure(framework, mode, pods, options.failure, options.rounds)
+                    if framework in FRAMEWORKS_OF.get(mode, PROGRAMS):
+                        await bench.measure(framework, mode, pods)
         return bench.found
     finally:
         await client.aclose()
 
 
-def read(path: Path) -> list[Round | Memory]:
+async def cordon(client: Client, node: str, *, cordoned: bool) -> None:
+    """Let no further pods on a node, or let them again."""
+    await client.merge_patch(LabelledNode, "", node, {"spec": {"unschedulable": cordoned}})
+
+
+def read(path: Path) -> list[Result]:
     """The results that earlier runs have kept."""
+    kinds: dict[str, type[Result]] = {"own": Memory, "limit_s": Lost}
     items = [json.loads(line) for line in path.read_text().splitlines()]
-    return [Memory(**each) if "own" in each else Round(**each) for each in items]
+    return [next((kinds[k] for k in kinds if k in each), Round)(**each) for each in items]
 
 
 Key = tuple[str, int, str]
 """Framework, pods, failure."""
 
 
-def grouped(found: Iterable[Round | Memory]) -> dict[Key, dict[str, list[Round]]]:
+def grouped(found: Iterable[Result]) -> dict[Key, dict[str, list[Round]]]:
     """Rounds by what failed, and by the way to restart."""
     groups: dict[Key, dict[str, list[Round]]] = {}
     for each in found:
@@ -345,7 +484,7 @@ def aim_of(key: Key, mode: str) -> str:
     return f"median <= {median} s{bound}" if median else ""
 
 
-def report(found: Sequence[Round | Memory]) -> None:
+def report(found: Sequence[Result]) -> None:
     """Tables, for people and for a page."""
     for key, ways in _in_order(found):
         framework, pods, failure = key
@@ -373,15 +512,22 @@ def report(found: Sequence[Round | Memory]) -> None:
         own = spread([each.own / 1e6 for each in some], " MB", 0)
         share = spread([each.share / 1e6 for each in some], " MB", 0)
         say(f"{framework}, memory of a {what}: own {own}; with its share {share}")
+    for each in found:
+        if isinstance(each, Lost):
+            say(
+                f"{NAMES[each.framework]}, {each.pods} pods, {each.mode}, {each.failure}: "
+                f"not within {each.limit_s:g} s"
+            )
     loads = [each.load for each in found if isinstance(each, Round)]
-    say(f"load of the machine: {spread(loads, '', 1)}")
-    print(markdown(found))
+    if loads:
+        say(f"load of the machine: {spread(loads, '', 1)}")
+        print(markdown(found))
 
 
-def _in_order(found: Iterable[Round | Memory]) -> list[tuple[Key, dict[str, list[Round]]]]:
+def _in_order(found: Iterable[Result]) -> list[tuple[Key, dict[str, list[Round]]]]:
     def place(item: tuple[Key, object]) -> tuple[int, int, int]:
         framework, pods, failure = item[0]
-        return list(FRAMEWORKS).index(framework), pods, FAILURES.index(failure)
+        return PROGRAMS.index(framework), pods, FAILURES.index(failure)
 
     return sorted(grouped(found).items(), key=place)
 
@@ -392,6 +538,8 @@ SAID = {
     "hang": f"a rank hangs (`hang-seconds` {HANG_S})",
     "pod": "a pod is deleted",
     "whole": "a pod is killed whole, agent included",
+    "node": "a node is killed",
+    "silent": "a node falls silent",
 }
 
 
@@ -399,22 +547,31 @@ WAYS = ("recreate", "torchrun", "ft_launcher", "sidecar", "supervisor", "auto", 
 """Columns of the README's table; a step that is kept has a row of its own."""
 
 
-def markdown(found: Sequence[Round | Memory]) -> str:
+def markdown(found: Sequence[Result]) -> str:
     """The table of the README: medians, with the most for standbys."""
     heads = " | ".join(LABELS[mode] for mode in WAYS)
+    lost = {
+        (each.framework, each.pods, each.failure, each.mode): each
+        for each in found
+        if isinstance(each, Lost)
+    }
     lines = [f"|  | {heads} |", "|---" * (len(WAYS) + 1) + "|"]
     for (framework, pods, failure), ways in _in_order(found):
         what = f"{SAID[failure]}; {NAMES[framework]}, {pods} pods"
-        lines.append(_row(what, [ways.get(mode) for mode in WAYS]))
+        key = (framework, pods, failure)
+        lines.append(_row(what, [ways.get(mode) or lost.get((*key, mode)) for mode in WAYS]))
         if kept := ways.get("kept"):
             kept_only = [kept if mode == "auto" else None for mode in WAYS]
             lines.append(_row(f"{what}, compiled step kept ({KEPT_LINES} lines)", kept_only))
     return "\n".join(lines)
 
 
-def _row(what: str, cells: Iterable[list[Round] | None]) -> str:
+def _row(what: str, cells: Iterable[list[Round] | Lost | None]) -> str:
     texts = []
     for rounds in cells:
+        if isinstance(rounds, Lost):
+            texts.append(f"not within {rounds.limit_s:g} s")
+            continue
         text = f"{middle(rounds):.2f} s" if rounds else "–"
         if rounds and rounds[0].mode in STANDBYS:
             text = f"**{text}** (≤ {max(each.stepping for each in rounds):.2f})"
@@ -422,10 +579,10 @@ def _row(what: str, cells: Iterable[list[Round] | None]) -> str:
     return f"| {what} | {' | '.join(texts)} |"
 
 
-NAMES = {each.name: each.title for each in FRAMEWORKS.values()}
+NAMES = {each.name: each.title for each in FRAMEWORKS.values()} | {PLAIN: "no framework"}
 
 
-def details(found: Sequence[Round | Memory]) -> str:
+def details(found: Sequence[Result]) -> str:
     """The table of the figures: all that was measured, with its extremes."""
     columns = ("", "imported, or released", "joined", "all step", "steps lost", "noticed")
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
@@ -444,7 +601,7 @@ def details(found: Sequence[Round | Memory]) -> str:
     return "\n".join(lines)
 
 
-def fill(page: Path, found: Sequence[Round | Memory], drawn: Path | None) -> None:
+def fill(page: Path, found: Sequence[Result], drawn: Path | None) -> None:
     """Put the tables between their marks in a page, with the picture if there is one."""
     medians = markdown(found)
     if drawn:
@@ -462,6 +619,7 @@ def fill(page: Path, found: Sequence[Round | Memory], drawn: Path | None) -> Non
 LABELS = {
     "recreate": "Recreate",
     "torchrun": "torchrun, elastic",
+    "torchrun-more": "torchrun, elastic, one pod more",
     "ft_launcher": "ft_launcher (NVIDIA)",
     "sidecar": "in place, sidecar",
     "supervisor": "in place, supervisor",
@@ -475,7 +633,7 @@ KEPT_LINES = 9
 """Lines that a user changes in the program for it; all other ways need none."""
 
 
-def picture(found: Sequence[Round | Memory], key: Key) -> str:
+def picture(found: Sequence[Result], key: Key) -> str:
     """Bars: the median of each way to restart, with its parts."""
     ways = grouped(found)[key]
     framework, pods, _ = key
@@ -522,11 +680,15 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--framework", type=lambda text: chosen(tuple(FRAMEWORKS), text), default=list(FRAMEWORKS))
+    add("--framework", type=lambda text: chosen(PROGRAMS, text), default=list(FRAMEWORKS))
     add("--pods", type=lambda text: [int(each) for each in text.split(",")], default=[4, 8])
-    add("--failure", type=lambda text: chosen(FAILURES, text), default=list(FAILURES))
+    usual = [each for each in FAILURES if each not in OF_NODES]
+    add("--failure", type=lambda text: chosen((*FAILURES, AWAY), text), default=usual)
     add("--modes", type=lambda text: chosen(MODES, text), default=list(MODES))
     add("--rounds", type=int, default=5)
+    add("--limit", type=float, default=LIMIT_S, help="seconds for a restart; default %(default)s")
+    add("--lost-pods", type=int, default=1, help="pods on the lost node; default %(default)s")
+    add("--away", type=float, default=300.0, help="seconds without API server; default %(default)s")
     add("--results", type=Path, help="a file to add results to")
     add("--report", type=Path, help="measure nothing: tables from such a file")
     add("--fill", type=Path, action="append", default=[], help="a page with marks for tables")
@@ -535,10 +697,17 @@ def main() -> None:
     if options.report:
         found = read(options.report)
     else:
-        say("building the images and starting a cluster with one node")
-        images = [*build_images(), *map(framework_image, options.framework)]
+        nodes = 1 + needs_nodes(options)
+        say(f"building the images and starting a cluster with {nodes} nodes")
+        frameworks = {"jax" if each == PLAIN else each for each in options.framework}
+        images = [*build_images(), *map(framework_image, frameworks)]
         with Cluster(
-            name=f"bench-training-{os.getpid()}", nodes=1, dns=True, images=images, timeout_s=300
+            name=f"bench-training-{os.getpid()}",
+            nodes=nodes,
+            dns=True,
+            images=images,
+            kubelet_config={LOST: {"maxPods": options.lost_pods}},
+            timeout_s=300 * nodes,
         ) as cluster:
             found = uvloop.run(run(cluster, options))
     report(found)

@@ -65,7 +65,8 @@ class Cluster(Components):
         controller_manager, scheduler: whether these run.
         etcd_args, apiserver_args, controller_manager_args, scheduler_args: put after ours, so
             that they win.
-        scheduler_config, kubelet_config: top-level fields put over ours.
+        scheduler_config, kubelet_config: top-level fields put over ours; in the latter, ``node-2``
+            and the like have fields of that node alone.
         feature_gates: given to every component, with those of ``JOBSETPY_FEATURE_GATES``
             (``A=true,B=false``).
         runtime_config: API groups to serve, such as ``{"scheduling.k8s.io/v1alpha1": True}``.

@@ -181,8 +181,9 @@ def kubelet_config(number: int, *, pki: Path, cgroup: str, settings: Settings) -
         config["clusterDomain"] = DNS_DOMAIN
     if settings.feature_gates:
         config["featureGates"] = dict(settings.feature_gates)
-    overrides: Mapping[str, Any] = settings.kubelet_config
-    return {**config, **overrides}
+    given: Mapping[str, Any] = settings.kubelet_config
+    overrides = {key: given[key] for key in given if not key.startswith("node-")}
+    return {**config, **overrides, **given.get(name, {})}
 
 
 def kubelet_argv(binary: Path, folder: Path, number: int, settings: Settings) -> list[str]:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,73 +14,12 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.errors import NotFoundError
 from support import patience
-from support.agents.training_kit import NAMESPACE, RANKS_HAVE, Training, manifest
+from support.agents.spares_kit import SEATS, gone, running
+from support.agents.training_kit import NAMESPACE, RANKS_HAVE
 from support.restarts.scenario import install_agents, pod_host_name, process_in
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(400)]
-
-SEATS = 2
-
-
-class Group:
-    """A JobSet of two seats, its ranks, and its status."""
-
-    def __init__(self, client, name, training):
-        self.client = client
-        self.name = name
-        self.training = training
-
-    async def record(self):
-        """The status of its restarts in place."""
-        jobset = await self.client.get(JobSet, NAMESPACE, self.name)
-        return jobset.status.in_place_restart
-
-    async def ready_spares(self, count):
-        """Wait until the status has that number of ready spares."""
-        async with patience.timeout(120):
-            while (found := await self.record()) is None or found.ready_spares != count:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-        return found
-
-    async def pod_of(self, host):
-        """Name of the pod with a host name that is not being deleted."""
-        pods = (await self.client.list_page(Pod, NAMESPACE)).items
-        (found,) = [
-            each.metadata.name
-            for each in pods
-            if pod_host_name(each) == host and each.metadata.deletion_timestamp is None
-        ]
-        return found
-
-
-@asynccontextmanager
-async def running(client, name, framework, folder, spares):
-    """A training with spares whose ranks step and whose spares are ready; deleted in the end."""
-    await install_agents(client)
-    training = Training(folder, SEATS)
-    body = manifest(name, framework, f"spare-{spares}", SEATS, folder)
-    await client.create(JobSet, NAMESPACE, body)
-    try:
-        await training.stepping(0, 120)
-        group = Group(client, name, training)
-        await group.ready_spares(spares)
-        yield group
-    finally:
-        await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
-        await gone(client, name)
-
-
-async def gone(client, name):
-    """Wait until the JobSet is deleted with its pods."""
-    async with patience.timeout(120):
-        while True:
-            try:
-                await client.get(JobSet, NAMESPACE, name)
-            except NotFoundError:
-                return
-            await asyncio.sleep(0.1)
 
 
 async def test_a_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, tmp_path):

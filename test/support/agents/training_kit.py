@@ -25,16 +25,21 @@ SPARES = {"spare-1": 1, "spare-2": 2}
 """Ways with standbys (``list``) and that number of spare pods."""
 
 STANDBYS = ("list", "auto", "kept", *SPARES)
-MODES = ("recreate", "torchrun", "ft_launcher", "sidecar", "supervisor", *STANDBYS)
+MODES = (
+    *("recreate", "torchrun", "torchrun-more", "ft_launcher", "sidecar", "supervisor"),
+    *STANDBYS,
+)
 """Ways to restart; those with standbys are supervisors."""
 
 SUPERVISED = ("supervisor", *STANDBYS)
 ELASTIC = {
     "torchrun": "torch.distributed.run",
+    "torchrun-more": "torch.distributed.run",
     "ft_launcher": "nvidia_resiliency_ext.fault_tolerance.launcher",
 }
 FRAMEWORKS_OF = {
     "torchrun": ("torch", "torch1"),
+    "torchrun-more": ("torch", "torch1"),
     "ft_launcher": ("torch",),
     "kept": ("jax",),
 }
@@ -44,7 +49,13 @@ LISTED = {
     "torch": "torch,torch.distributed,torch.nn.parallel",
     "torch1": "torch,torch.distributed,torch.nn.parallel",
     "jax": "jax,jax.numpy,numpy",
+    "plain": "json,socket",
 }
+PLAIN = "plain"
+"""Name of the program without a framework, which runs in JAX's image."""
+
+MORE = {**SPARES, "torchrun-more": 1}
+"""Ways with pods in addition to those that the training needs; torchrun's all work."""
 HANG_S = 5
 PORT = "29500"
 RANKS_HAVE = "SHARED=/shared"
@@ -54,9 +65,14 @@ IDLE_S = 6.0
 """Time without use of CPU after which a standby process has done what it can."""
 
 
-def manifest(name: str, framework: str, mode: str, pods: int, shared: Path) -> dict[str, Any]:
-    """The training as a JobSet; spares are pods in addition to ``pods``."""
-    spares = SPARES.get(mode, 0)
+def manifest(
+    name: str, framework: str, mode: str, pods: int, shared: Path, *, spread: bool = False
+) -> dict[str, Any]:
+    """The training as a JobSet; spares are pods in addition to ``pods``.
+
+    With ``spread`` the scheduler prefers the node that has the fewest pods.
+    """
+    spares, more = SPARES.get(mode, 0), MORE.get(mode, 0)
     host = f"{name}-w-0-0.{name}"
     program = f"/training/training_{framework.rstrip('1')}.py"
     command = ["python3", program]
@@ -91,7 +107,7 @@ def manifest(name: str, framework: str, mode: str, pods: int, shared: Path) -> d
         command = ["sh", "-c", elastic(mode, framework, pods, host, program)]
     container = {
         "name": "worker",
-        "image": FRAMEWORKS[framework].reference,
+        "image": FRAMEWORKS["jax" if framework == PLAIN else framework].reference,
         "imagePullPolicy": "IfNotPresent",
         "command": command,
         "env": env,
@@ -109,10 +125,19 @@ def manifest(name: str, framework: str, mode: str, pods: int, shared: Path) -> d
             {"name": "shared", "hostPath": {"path": str(shared), "type": "Directory"}},
         ],
     }
+    if spread:
+        pod["topologySpreadConstraints"] = [
+            {
+                "topologyKey": "kubernetes.io/hostname",
+                "maxSkew": 1,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {keys.JOBSET_NAME: name}},
+            }
+        ]
     job: dict[str, Any] = {
         "completionMode": "Indexed",
-        "parallelism": pods + spares,
-        "completions": pods + spares,
+        "parallelism": pods + more,
+        "completions": pods + more,
         "template": {"spec": pod},
     }
     policy: dict[str, Any] = {"maxRestarts": 1000}
@@ -138,8 +163,9 @@ def elastic(mode: str, framework: str, pods: int, host: str, program: str) -> st
     Without a store of their own, torchrun's workers read addresses of processes that have ended,
     and do not start again within minutes.
     """
+    nodes = f"{pods}:{pods + MORE[mode]}" if mode in MORE else f"{pods}"
     words = [
-        *(f"exec python3 -m {ELASTIC[mode]}", f"--nnodes={pods}", "--nproc_per_node=1"),
+        *(f"exec python3 -m {ELASTIC[mode]}", f"--nnodes={nodes}", "--nproc_per_node=1"),
         *("--rdzv_backend=c10d", f"--rdzv_endpoint={host}:29400", "--rdzv_id=training"),
         *("--rdzv_conf=is_host=$IS_HOST", "--max_restarts=1000", "--monitor_interval=0.2"),
     ]

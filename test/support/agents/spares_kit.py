@@ -1,0 +1,82 @@
+"""A training with seats and spares in real pods, for tests of what becomes of its seats."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.errors import NotFoundError
+from support import patience
+from support.agents.training_kit import NAMESPACE, Training, manifest
+from support.restarts.scenario import install_agents, pod_host_name
+
+SEATS = 2
+
+
+class Group:
+    """A JobSet of two seats, its ranks, and its status."""
+
+    def __init__(self, client, name, training):
+        self.client = client
+        self.name = name
+        self.training = training
+
+    async def record(self):
+        """The status of its restarts in place."""
+        jobset = await self.client.get(JobSet, NAMESPACE, self.name)
+        return jobset.status.in_place_restart
+
+    async def seats(self):
+        """Name of the holder by seat, as far as it is not the pod with that index."""
+        return {one.seat: one.pod for one in (await self.record()).taken_seats}
+
+    async def ready_spares(self, count):
+        """Wait until the status has that number of ready spares."""
+        async with patience.timeout(120):
+            while (found := await self.record()) is None or found.ready_spares != count:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        return found
+
+    async def pod_of(self, host):
+        """Name of the pod with a host name that is not being deleted."""
+        pods = (await self.client.list_page(Pod, NAMESPACE)).items
+        (found,) = [
+            each.metadata.name
+            for each in pods
+            if pod_host_name(each) == host and each.metadata.deletion_timestamp is None
+        ]
+        return found
+
+
+@asynccontextmanager
+async def running(client, name, framework, folder, spares, *, spread=False, notes=()):
+    """A training with spares whose ranks step and whose spares are ready; deleted in the end.
+
+    ``notes`` are further annotations; with ``spread`` its pods are on as many nodes as possible.
+    """
+    await install_agents(client)
+    training = Training(folder, SEATS)
+    body = manifest(name, framework, f"spare-{spares}", SEATS, folder, spread=spread)
+    body["metadata"]["annotations"].update(notes)
+    await client.create(JobSet, NAMESPACE, body)
+    try:
+        await training.stepping(0, 120)
+        group = Group(client, name, training)
+        await group.ready_spares(spares)
+        yield group
+    finally:
+        await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
+        await gone(client, name)
+
+
+async def gone(client, name):
+    """Wait until the JobSet is deleted with its pods."""
+    async with patience.timeout(120):
+        while True:
+            try:
+                await client.get(JobSet, NAMESPACE, name)
+            except NotFoundError:
+                return
+            await asyncio.sleep(0.1)
