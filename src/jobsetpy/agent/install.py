@@ -45,6 +45,7 @@ LATER: Final = (
         "jobsetpy.agent.supervisor.standby.process",
         "jobsetpy.agent.supervisor.last_words",
         "jobsetpy.agent.supervisor.health",
+        "jobsetpy.agent.supervisor.ring",
     ),
 )
 """Modules that the supervisor imports late or only when something fails."""

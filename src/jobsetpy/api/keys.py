@@ -98,6 +98,11 @@ IN_PLACE_SPARES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-spares"
 AGENT_STATE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-state"
 """State of a supervisor in a pod of a Job with spares, written by the agent: ``parked`` and
 ``ready`` without a seat, ``saving=SECONDS`` while its worker uses its grace period."""
+HEARTBEAT_PORT: Final = 29400
+"""UDP port of the heartbeats; below the ports of ``MASTER_PORT``."""
+UNHEARD_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-unheard"
+"""Report of a supervisor about neighbours that send no heartbeats (format in
+``agent.supervisor.ring_rules``)."""
 RESTART_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-in-place"
 """On a JobSet: any new value restarts its workers in place once, without being counted."""
 LOST_NODE_DEADLINE_ANNOTATION: Final = "jobset.sigs.k8s.io/lost-node-deadline"

@@ -93,6 +93,8 @@ if TYPE_CHECKING:
     from jobsetpy.agent.startup_group.wait import GroupWait
     from jobsetpy.agent.supervisor.health import Health, HealthRules
     from jobsetpy.agent.supervisor.last_words import LastWords
+    from jobsetpy.agent.supervisor.ring import Ring
+    from jobsetpy.agent.supervisor.ring_rules import RingRules
     from jobsetpy.agent.supervisor.standby.process import StandbyRules, Standbys
 
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
@@ -118,6 +120,7 @@ class Supervisor:
         health: the user's check of the machine before each epoch; ``None`` for none.
         seats: environments by seat, in a JobSet with spares; ``environs`` are then those of a
             parked pod.
+        ring: the pod's part of the ring of heartbeats; ``None`` for none.
     """
 
     def __init__(  # noqa: PLR0913 - each of them a value of its own
@@ -136,6 +139,7 @@ class Supervisor:
         group: GroupWait | None = None,
         health: HealthRules | None = None,
         seats: SeatEnvirons | None = None,
+        ring: RingRules | None = None,
     ) -> None:
         self._group = group
         self._seats = seats
@@ -179,6 +183,7 @@ class Supervisor:
         self._standbys = None if standby is None else self._make_standbys(standby)
         launched = standby is not None and standby.preloaded
         self._last_words = self._make_last_words() if launched else None
+        self._ring = None if ring is None else self._make_ring(ring, progress.file)
         self._grace: asyncio.TimerHandle | None = None
         self._end: asyncio.Future[int] | None = None
 
@@ -194,6 +199,8 @@ class Supervisor:
         async with supervise() as tasks:
             if self._health is not None:
                 self._health.begin()
+            if self._ring is not None:
+                self._ring.start(asyncio.get_running_loop())
             tasks.start(self._follower.run(), name="watch")
             tasks.start(self._reporter.run(), name="report")
             if self._group is not None:
@@ -226,7 +233,7 @@ class Supervisor:
                 last_run = self._last_run()
 
                 def report() -> None:
-                    self._reporter.report(epoch, last_run | self._waits())
+                    self._reporter.report(epoch, last_run | self._waits() | self._unheard())
 
                 if self._health is None:
                     report()
@@ -265,6 +272,8 @@ class Supervisor:
 
     def _see_status(self, status: JobSetStatus) -> None:
         self._taken = status.in_place_restart.taken_seats
+        if self._ring is not None:
+            self._ring.see(status.synced_epoch, status.deprecated_epoch)
 
     def _take_seat(self) -> bool:
         """Prepare for the worker of the pod's seat; return False if it has none."""
@@ -361,6 +370,8 @@ class Supervisor:
                         self._standbys.close(kill=True)
                     if self._health is not None:
                         self._health.close()
+                    if self._ring is not None:
+                        self._ring.close()
                     assert self._end is not None
                     if not self._end.done():
                         self._end.set_result(code)
@@ -390,6 +401,21 @@ class Supervisor:
 
         return Health(self._processes, self._environs[0], rules, log=self._log, on_unfit=unfit)
 
+    def _make_ring(self, rules: RingRules, progress_file: str) -> Ring:
+        from jobsetpy.agent.supervisor.ring import Ring, WorkerMotion  # most pods have none
+
+        return Ring(
+            rules,
+            jobset_uid=self._settings.jobset_uid,
+            log=self._log,
+            motion=WorkerMotion(progress_file, lambda: self._worker.phase is Phase.RUNNING),
+            on_report=lambda: self._reporter.tell(self._unheard()),
+        )
+
+    def _unheard(self) -> dict[str, str | None]:
+        """Return the annotation about neighbours that are silent."""
+        return {} if self._ring is None else {keys.UNHEARD_ANNOTATION: self._ring.report}
+
     def _make_last_words(self) -> LastWords:
         from jobsetpy.agent.supervisor.last_words import LastWords  # most pods have none
 
@@ -399,6 +425,8 @@ class Supervisor:
         """Run the worker's processes: release standby processes, start the others."""
         self._progress.started()
         self._epoch_file.write(epoch)
+        if self._ring is not None:
+            self._ring.worker_started()
         self._said = self._thread_said = ""
         words = self._last_words
         if words is not None:
@@ -560,6 +588,18 @@ def _health_rules(environ: Mapping[str, str]) -> HealthRules | None:
     return health.load(environ)
 
 
+def _ring_rules(environ: Mapping[str, str], jobset: str, log: Log) -> RingRules | None:
+    """Read the settings for the ring of heartbeats; ``None`` for none."""
+    if not environ.get("HEARTBEAT_SECONDS"):
+        return None
+    from jobsetpy.agent.supervisor import ring_rules  # most pods have none
+
+    rules = ring_rules.load(environ, jobset)
+    if rules is None:
+        log("no heartbeats: the pod was added to the group later, and its ring has a fixed size")
+    return rules
+
+
 def _command_of(
     argv: Sequence[str], environ: Mapping[str, str], log: Log
 ) -> tuple[list[str], StandbyRules | None]:
@@ -642,6 +682,7 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         )
         with_port = sets_master_port(common, environ)
         health = _health_rules(environ)
+        ring = _ring_rules(environ, settings.jobset_name, _chosen(log, choice))
         client = connect(settings)
         group = _group_wait(environ, client, log=_chosen(log, choice), start=began)
     except ConfigurationError as error:
@@ -661,5 +702,6 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         group=group,
         health=health,
         seats=seats,
+        ring=ring,
     )
     return asyncio.run(supervisor.run())

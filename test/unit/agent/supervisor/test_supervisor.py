@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from jobsetpy.agent.supervisor.ring import Ring, WorkerMotion
+from jobsetpy.agent.supervisor.ring_rules import Members, Part, RingRules
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
 from support import patience
@@ -39,6 +42,14 @@ CAN_UNSHARE = (
     and subprocess.run([*FIRST_PROCESS, "true"], capture_output=True, check=False).returncode == 0
 )
 SLEEPER = "echo started $$; trap 'echo saved; exit 143' TERM; while :; do sleep 30 & wait $!; done"
+
+
+def free_udp_port() -> int:
+    """A port that is free at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class Process:
@@ -1508,3 +1519,49 @@ async def test_a_parked_pod_prepares_its_standby_and_says_so(pod: Pod, tmp_path:
         pod.status(syncedEpoch=2, inPlaceRestart=seated((1, "u2")))
         await agent.printed("seat 1 1 js-w-0-0.js 2 29520")
         assert (await agent.logged("worker started"))["standby"] is True
+
+
+async def test_a_neighbour_that_falls_silent_is_in_the_annotation(pod: Pod, tmp_path: Path) -> None:
+    """One patch reports it, and the patch of the next epoch but one removes it."""
+    port, uid = free_udp_port(), pod.server.get(JOBSETS, "js")["metadata"]["uid"]
+    members = Members((Part("w", 1, 2),))
+    other = Ring(
+        RingRules(interval_s=0.1, members=members, position=1, node="b", host="{}", port=0),
+        jobset_uid=uid,
+        log=lambda *_, **__: None,
+        motion=WorkerMotion(str(tmp_path / "none"), lambda: False),
+        on_report=lambda: None,
+        resolve=lambda _host: ("127.0.0.1", port),
+        bind="127.0.0.1",
+    )
+    other.see(1, 0)
+    other.start(asyncio.get_running_loop())
+    variables = {
+        "JOBSET_UID": uid,
+        "HEARTBEAT_SECONDS": "0.1",
+        "HEARTBEAT_GROUP": "w:1:2",
+        "HEARTBEAT_PORT": str(port),
+        "NODE_NAME": "a",
+        "WORKER_JOB": "js-w-0",
+        "WORKER_POD_INDEX": "0",
+    }
+
+    def unheard() -> str | None:
+        annotations = pod.server.get("pods", "p-0")["metadata"].get("annotations", {})
+        return annotations.get("jobset.sigs.k8s.io/in-place-restart-unheard")
+
+    async with pod.run("sh", "-c", SLEEPER, **variables) as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        await eventually(lambda: other.heard_at is not None, seconds=10)
+        assert unheard() is None
+        other._closed = True  # without a goodbye
+        await eventually(lambda: unheard() == "1 unknown w-0-1", seconds=10)
+        pod.status(deprecatedEpoch=1)
+        await pod.at(2)
+        assert unheard() == "1 unknown w-0-1"
+        pod.status(syncedEpoch=2)
+        await agent.printed("started", 2)
+        pod.status(deprecatedEpoch=2)
+        await pod.at(3)
+        assert unheard() is None

@@ -1,0 +1,244 @@
+"""Agents' rings with real sockets, each agent with an address of its own on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from jobsetpy.agent.supervisor.ring import Ring, WorkerMotion
+from jobsetpy.agent.supervisor.ring_rules import Members, Motion, Part, RingRules
+from support.patience import eventually
+
+INTERVAL_S = 0.1
+UID = "0f5c0f5c-0000-4000-8000-000000000001"
+
+
+def free_port() -> int:
+    """A UDP port that is free on all of the agents' addresses."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Group:
+    """Agents of the pods of one Job; some may be missing."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.folder = folder
+        self.size = size
+        self.port = free_port()
+        self.agents: dict[int, Ring] = {}
+        self.reports: dict[int, list[str | None]] = {}
+        self.logged: list[tuple[str, dict[str, object]]] = []
+        self.lookups: list[int] = []
+        self.motions: dict[int, WorkerMotion] = {}
+
+    def start(self, *positions: int, uid: str = UID, **nodes: str) -> None:
+        """Start agents, each on a node of its own unless one is named by ``nN``."""
+        for position in positions:
+            members = Members((Part("w", 1, self.size),))
+            rules = RingRules(
+                interval_s=INTERVAL_S,
+                members=members,
+                position=position,
+                node=nodes.get(f"n{position}", f"node-{position}"),
+                host="js-{}.js",
+                port=self.port,
+            )
+            motion = WorkerMotion(str(self.folder / f"progress-{position}"), lambda: True)
+            ring = Ring(
+                rules,
+                jobset_uid=uid,
+                log=self._log,
+                motion=motion,
+                on_report=self._note(position),
+                resolve=self._resolve,
+                bind=self.address(position),
+            )
+            self.agents[position], self.motions[position] = ring, motion
+            self.reports.setdefault(position, [])
+            ring.see(1, 0)
+            ring.start(asyncio.get_running_loop())
+
+    def vanish(self, position: int) -> None:
+        """Stop an agent without a goodbye."""
+        self.agents[position]._closed = True
+
+    def address(self, position: int) -> str:
+        """The address of a pod."""
+        return f"127.0.9.{position + 1}"
+
+    def _resolve(self, host: str) -> tuple[object, ...]:
+        position = int(host.removesuffix(".js").rpartition("-")[2])
+        self.lookups.append(position)
+        return (self.address(position), self.port)
+
+    def _note(self, position: int) -> Callable[[], None]:
+        return lambda: self.reports[position].append(self.agents[position].report)
+
+    def _log(self, event: str, /, *, level: str = "info", **fields: object) -> None:
+        self.logged.append((event, {"level": level, **fields}))
+
+    def hears(self, position: int, other: int) -> bool:
+        """True if an agent watches another one and has heard it."""
+        watch = self.agents[position]._watch
+        peer = watch._peers.get(other)
+        return other in watch.targets and peer is not None and peer.heard_at is not None
+
+    async def hear_each_other(self) -> None:
+        """Wait until all agents have heard another one."""
+        await eventually(
+            lambda: all(agent.heard_at is not None for agent in self.agents.values()), seconds=10
+        )
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    """Four pods, whose agents are stopped in the end."""
+    found = Group(tmp_path, 4)
+    yield found
+    for agent in found.agents.values():
+        agent.close()
+
+
+async def test_a_pod_that_vanishes_is_reported_by_both_neighbours_alone(group: Group) -> None:
+    """Each of them calls once; the others report nothing."""
+    group.start(0, 1, 2, 3)
+    await group.hear_each_other()
+    group.vanish(3)
+    await eventually(lambda: bool(group.reports[0] and group.reports[2]), seconds=10)
+
+    assert group.reports == {0: ["1 unknown w-0-3"], 1: [], 2: ["1 unknown w-0-3"], 3: []}
+
+
+async def test_a_pod_that_ends_in_order_is_not_reported(group: Group) -> None:
+    """Its neighbours watch each other instead."""
+    group.start(0, 1, 2, 3)
+    await group.hear_each_other()
+    group.agents[3].close()
+    await eventually(lambda: group.hears(0, 2), seconds=10)
+    group.vanish(2)
+    await eventually(lambda: bool(group.reports[0] and group.reports[1]), seconds=10)
+
+    assert group.reports[0] == ["1 unknown w-0-2"]
+    assert group.reports[1] == ["1 unknown w-0-2"]
+
+
+async def test_a_replacement_is_heard_at_its_first_beat_without_a_lookup(group: Group) -> None:
+    """The sender's address is in the datagram; the report is withdrawn."""
+    group.start(0, 1, 2, 3)
+    await group.hear_each_other()
+    group.vanish(3)
+    await eventually(lambda: bool(group.reports[0] and group.reports[2]), seconds=10)
+    await eventually(lambda: group.agents[3]._socket is None, seconds=10)
+    group.start(3)
+    await eventually(lambda: group.reports[0][-1] is group.reports[2][-1] is None, seconds=10)
+
+    assert [len(group.reports[each]) for each in (0, 2)] == [2, 2]
+
+
+async def test_the_next_epoch_withdraws_a_report_without_a_call(group: Group) -> None:
+    """The patch that reports the pod's next epoch removes it, which costs no request more."""
+    group.start(0, 1, 2, 3)
+    await group.hear_each_other()
+    group.vanish(3)
+    await eventually(lambda: bool(group.reports[0] and group.reports[2]), seconds=10)
+    for each in (0, 1, 2):
+        group.agents[each].see(2, 1)
+    await eventually(lambda: group.agents[0].report is None, seconds=10)
+
+    assert group.reports[0] == ["1 unknown w-0-3"]
+
+
+async def test_pods_of_one_node_report_each_other_never(group: Group) -> None:
+    """The next one on another node is found by the answers of those between."""
+    group.start(0, 1, 2, 3, n0="a", n1="a", n2="a", n3="b")
+    await group.hear_each_other()
+    group.vanish(1)
+    group.vanish(3)
+    await eventually(lambda: bool(group.reports[0] and group.reports[2]), seconds=10)
+
+    assert group.reports[0] == ["1 unknown w-0-3"]
+    assert group.reports[2] == ["1 unknown w-0-3"]
+
+
+async def test_agents_of_another_jobset_are_not_heard(group: Group) -> None:
+    """Beats with another key are no beats, whoever sends them."""
+    group.start(0, 1)
+    group.start(2, 3, uid="another")
+    await group.hear_each_other()
+
+    heard = [sorted(group.agents[each]._watch._peers) for each in range(4)]
+    await eventually(lambda: group.lookups.count(2) > 1, seconds=10)
+    assert all(
+        group.agents[0]._watch._peers[each].heard_at is None for each in heard[0] if each > 1
+    )
+
+
+async def test_beats_of_stalled_workers_say_so(group: Group) -> None:
+    """A worker that has stepped and steps no longer is a second sign."""
+    group.start(0, 1, 2, 3)
+    files = [group.folder / f"progress-{each}" for each in range(4)]
+    for each, file in enumerate(files):
+        file.write_text("0")
+        group.motions[each].started()
+    await group.hear_each_other()
+
+    def step() -> bool:
+        for file in files:
+            file.write_text(str(time.monotonic_ns()))
+        return all(motion() is Motion.MOVING for motion in group.motions.values())
+
+    await eventually(step, seconds=10)
+    await eventually(lambda: group.motions[0]() is Motion.STALLED, seconds=10)
+    group.vanish(3)
+    await eventually(lambda: bool(group.reports[0] and group.reports[2]), seconds=10)
+
+    assert group.reports[0] == ["1 stalled w-0-3"]
+
+
+async def test_a_port_that_is_taken_leaves_the_ring_off(group: Group) -> None:
+    """The worker runs without it, and the log says so."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((group.address(0), group.port))
+        group.start(0)
+
+    ((event, fields),) = group.logged
+    assert event.startswith("no heartbeats: the port cannot be opened")
+    assert fields["port"] == group.port
+    assert group.agents[0].heard_at is None
+
+
+async def test_a_flood_does_not_delay_the_beats(group: Group) -> None:
+    """What has no key is dropped, at most some hundred datagrams before the next beat."""
+    group.start(0, 1, 2, 3)
+    await group.hear_each_other()
+    end = time.monotonic() + 10 * INTERVAL_S
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as flood:
+        while time.monotonic() < end:
+            for _ in range(50):
+                flood.sendto(b"x" * 30, (group.address(1), group.port))
+            await asyncio.sleep(0)
+
+    assert group.reports == {0: [], 1: [], 2: [], 3: []}
+
+
+async def test_a_name_that_is_not_found_is_looked_up_again_with_pauses(group: Group) -> None:
+    """A pod that does not exist yet costs few lookups."""
+    failed: list[float] = []
+
+    def fails(_host: str) -> tuple[object, ...]:
+        failed.append(time.monotonic())
+        raise OSError("unknown name")
+
+    group._resolve = fails  # type: ignore[method-assign]
+    group.start(0)
+    await eventually(lambda: len(failed) >= 4, seconds=10)
+
+    assert failed[2] - failed[0] > 5 * INTERVAL_S
