@@ -3,7 +3,8 @@
 What is decided is decided by the plans of ``reconcilers``: ``plan_jobs`` and ``plan_epochs``, as in
 the manager. Only their surroundings are a model: a Job controller that knows the back-off limit and
 pod failure policies by exit codes, kubelets that start every pod after the same time, agents that
-follow the epochs. It knows no scheduler, no quotas, no dependencies on time other than these.
+follow the epochs. Every pod finds a node, unless it is said to find none: then its gang and, under
+exclusive placement, its followers wait. It knows no quotas, no dependencies on time other than these.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -92,6 +93,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a Job (such as workers-0) fails for a reason",
     )
+    parser.add_argument(
+        "--no-node",
+        metavar="POD",
+        action="append",
+        default=[],
+        help="a pod (such as workers-0-3) never finds a node",
+    )
     parser.add_argument("--start", type=float, default=5.0, help="seconds from a pod to its worker")
     parser.add_argument("--until", type=float, default=0.0, help="seconds; 10 min after the last")
 
@@ -106,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     }
     times = [each.at for faults in lists.values() for each in faults]
     end = options.until or max(times, default=0.0) + 600
-    simulation = Simulation(jobset, start_s=options.start)
+    simulation = Simulation(jobset, start_s=options.start, no_node=options.no_node)
     for kind, faults in lists.items():
         for each in faults:
             simulation.plan_fault(kind, each)
@@ -159,15 +167,19 @@ class Simulation:
         jobset: with all defaults.
         start_s: from a pod's creation to its worker, and of a restart in a pod that needs the
             kubelet; a supervised worker starts again at once.
+        no_node: pods that never find a node, without the JobSet's name.
     """
 
-    def __init__(self, jobset: Json, *, start_s: float = 5.0) -> None:
+    def __init__(
+        self, jobset: Json, *, start_s: float = 5.0, no_node: Collection[str] = ()
+    ) -> None:
         meta = {"namespace": "default", "name": "simulated", **(jobset.get("metadata") or {})}
         created = seconds_text(START)
         meta.update(uid=UID, resourceVersion="1", creationTimestamp=created)
         self._jobset: Json = {**jobset, "metadata": meta, "status": {}}
         self.name: str = meta["name"]
         self._start_s = start_s
+        self._no_node = {f"{self.name}-{each}" for each in no_node}
         self._now = 0.0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -479,10 +491,43 @@ class Simulation:
 
     def _started(self, name: str, uid: str) -> None:
         pod = self._pods.get(name)
-        if pod is not None and pod["metadata"]["uid"] == uid:
+        if pod is None or pod["metadata"]["uid"] != uid:
+            return
+        why = self._without_node(pod)
+        if why:
+            self._print(f"! {name} waits: {why}")
+        else:
             self._change(name, phase="Running", container=self._running(pod["job"]))
             if self._in_place:
                 self._report(name)
+
+    def _without_node(self, pod: Json) -> str:
+        """Return why a pod has no node; "" if it has one."""
+        found = self._finds_no_node(pod)
+        labels = child(self._template(pod["job"]), "template", "metadata", "labels")
+        gang = text(labels, keys.POD_GROUP_NAME)
+        if found or not gang:
+            return found
+        least = int(text(labels, keys.POD_GROUP_MIN_AVAILABLE))
+        members = sum(
+            not self._finds_no_node(each)
+            for each in self._pods.values()
+            if text(
+                child(self._template(each["job"]), "template", "metadata", "labels"),
+                keys.POD_GROUP_NAME,
+            )
+            == gang
+        )
+        return f"nodes for {members} of {least} pods of its gang" if members < least else ""
+
+    def _finds_no_node(self, pod: Json) -> str:
+        notes, leader = self._jobs[pod["job"]]["metadata"]["annotations"], f"{pod['job']}-0"
+        if pod["metadata"]["name"] in self._no_node:
+            return "it finds no node"
+        followers = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION in notes
+        if followers and keys.NODE_SELECTOR_ANNOTATION not in notes and leader in self._no_node:
+            return f"{leader}, whose domain it follows, finds no node"
+        return ""
 
     def _restarted(self, name: str) -> None:
         if name in self._pods:

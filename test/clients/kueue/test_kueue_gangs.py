@@ -199,6 +199,41 @@ async def test_a_group_starts_together_each_time_it_is_admitted(tenant):
     await tenant.until_condition("js", keys.GROUP_COMPLETED_CONDITION)
 
 
+@pytest.mark.parametrize("start", ["true", "false"])
+async def test_spares_have_quota_whether_or_not_the_jobset_starts_without_them(
+    tenant, kubectl, start
+):
+    """Kueue counts all pods; there is no admission of a part, and no other name for it."""
+    kubectl("apply", "-n", tenant.namespace, "-k", str(CONFIG / "agent/account"))
+    flavor = await tenant.pool("pool", cpu=20)
+    await tenant.queue((flavor, {"cpu": "5"}))
+    for name in ("first", "second"):
+        job = replicated_job(pods=3)
+        del job["template"]["spec"]["backoffLimit"]
+        policy = {"restartStrategy": "InPlaceRestart", "maxRestarts": 4}
+        body = jobset(name, job, failurePolicy=policy)
+        body["metadata"]["annotations"] = {
+            keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
+            keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
+            keys.IN_PLACE_SPARES_ANNOTATION: "1",
+            keys.START_WITHOUT_SPARES_ANNOTATION: start,
+            # For Jobs by themselves, Kueue admits a part with it.
+            "kueue.x-k8s.io/job-min-parallelism": "2",
+        }
+        await tenant.create(body)
+        if name == "first":
+            await tenant.until_runs("first", 3)
+    waiting = await tenant.until_workload("second", "QuotaReserved", "False")
+    (podset,) = waiting["spec"]["podSets"]
+    assert (podset["count"], podset.get("minCount")) == (3, None)
+    assert await tenant.suspended() == ["second"]
+    used = (await tenant.used())["cpu"]
+    assert used.startswith("3")  # agents have small requests of their own
+
+    await tenant.delete("first")
+    await tenant.until_runs("second", 3)
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def coscheduler(cluster, tmp_path):
     """A coscheduler in the cluster's network, and the scheduler that asks it."""

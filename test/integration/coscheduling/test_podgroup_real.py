@@ -91,7 +91,7 @@ class Site:
             await running
         await own.aclose()
 
-    async def create(self, name, *, pods, replicas=1, scope="JobSet", **spec):
+    async def create(self, name, *, pods, replicas=1, scope="JobSet", notes=None, **spec):
         """A JobSet of that many Jobs, each with so many pods of one CPU."""
         container = {"name": "w", "image": "test.invalid/w:1"}
         container["resources"] = {"requests": {"cpu": "1"}}
@@ -103,7 +103,8 @@ class Site:
         }
         job = {"completionMode": "Indexed", "backoffLimit": 6} | elastic(pods)
         template = {"spec": {**job, "template": {"spec": pod}}}
-        metadata = {"name": name, "annotations": {keys.COSCHEDULING_ANNOTATION: scope}}
+        notes = {keys.COSCHEDULING_ANNOTATION: scope, **(notes or {})}
+        metadata = {"name": name, "annotations": notes}
         jobs = [{"name": "w", "replicas": replicas, "template": template}]
         kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
         body = {**kind, "metadata": metadata, "spec": {"replicatedJobs": jobs, **spec}}
@@ -308,6 +309,40 @@ async def test_gangs_of_the_api_server(site):
         await site.has_minimum("large", 4)
         await site.has_bound("large", 4, 4)
         await site.delete("large")
+
+
+SPARES = {keys.IN_PLACE_SPARES_ANNOTATION: "1"}
+IN_PLACE = {"failurePolicy": {"maxRestarts": 9, "restartStrategy": "InPlaceRestart"}}
+
+
+async def check_spares(site):
+    """Five pods with a spare among them, on nodes for four."""
+    await site.create("patient", pods=ROOM + 1, notes=SPARES, **IN_PLACE)
+    notes = {**SPARES, keys.START_WITHOUT_SPARES_ANNOTATION: "true"}
+    await site.create("early", pods=ROOM + 1, notes=notes, **IN_PLACE)
+    await site.has_bound("early", ROOM, ROOM + 1)
+    await site.has_condition("early", DONE, "True", keys.POD_GROUPS_BOUND_REASON)
+    assert await site.bound("patient") == (0, ROOM + 1)
+    labels = [pod["metadata"]["labels"] for pod in await site.pods("early")]
+    assert {each[keys.POD_GROUP_MIN_AVAILABLE] for each in labels} == {str(ROOM)}
+    for name in ("patient", "early"):
+        await site.delete(name)
+
+
+async def test_gang_of_the_api_server_starts_without_spares_when_annotated(site):
+    """Its minimum is the number of seats; without the annotation all pods wait."""
+    async with site.manager_process("podgroup"):
+        await check_spares(site)
+
+
+async def test_gang_of_the_coscheduler_starts_without_spares_when_annotated(site):
+    """As with the API server's."""
+    log = site.folder / "coscheduler-spares.log"
+    async with (
+        coscheduler_process(site.kubeconfig, log, site.extender, "--leader-elect=false"),
+        site.manager("coscheduler", member_resource=True),
+    ):
+        await check_spares(site)
 
 
 async def test_gangs_of_the_coscheduler(site):

@@ -70,6 +70,7 @@ async def manager(admin, cluster, tmp_path_factory):
         bind_address=f"127.0.0.1:{port}",
         extra_dns_names=("127.0.0.1",),
         check_period_s=0.5,
+        agent_image=AGENT,
         group_agent_image=AGENT,
     )
     served = admission.setup(manager, settings)

@@ -197,3 +197,29 @@ async def test_the_configuration_is_immutable(place):
     await place.create(replicated_job("w"), suspend=True)
     with pytest.raises(InvalidError, match="immutable"):
         await place.change(groupSchedulingConfig={"timeoutAfterSeconds": 301})
+
+
+async def test_group_starts_when_the_seats_of_its_jobs_can_be_filled(place):
+    """By annotation: a spare that comes late passes, and none of another Job counts for it."""
+    body = replicated_job("w", 2, 3)
+    del body["template"]["spec"]["backoffLimit"]
+    notes = {
+        keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
+        keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
+        keys.IN_PLACE_SPARES_ANNOTATION: "1",
+        keys.START_WITHOUT_SPARES_ANNOTATION: "true",
+        keys.GROUP_BARRIER_ANNOTATION: "init-container",
+    }
+    container = body["template"]["spec"]["template"]["spec"]["containers"][0]
+    container["command"] = ["work"]
+    policy = {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"}
+    await place.account(keys.AGENT_NAME)
+    await place.create(body, notes=notes, failurePolicy=policy, config={})
+    pods = await place.has_pods(*(f"w-{job}-{pod}" for job in range(2) for pod in range(3)))
+    assert {pod["metadata"]["annotations"][keys.GROUP_SIZE] for pod in pods.values()} == {"4"}
+    await place.start(*(pods[name] for name in ("w-0-0", "w-0-1", "w-0-2", "w-1-2")))
+    await place.has_condition(keys.GROUP_IN_PROGRESS_CONDITION, "True")
+    assert await place.value() is None
+
+    await place.start(pods["w-1-0"])
+    await place.is_released(1)

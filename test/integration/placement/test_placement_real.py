@@ -278,3 +278,123 @@ async def test_suspend_and_resume(place):
     await place.racks("a")
     await set_suspend(False)
     await place.placed(jobs=1, pods=3)
+
+
+class Spares:
+    """A JobSet of two Jobs with two seats and a spare each; the test in the role of its agents.
+
+    Args:
+        place: where it is; its racks have three nodes, each with room for one pod.
+    """
+
+    def __init__(self, place):
+        self.place = place
+
+    async def create(self):
+        """Create it, and bring its pods to epoch 1, so that they have run."""
+        place = self.place
+        await place.account(keys.AGENT_NAME)
+        await place.racks("a", "b", "c", nodes=3)
+        container = {"name": "c", "image": "test.invalid/c:1", "command": ["work"]}
+        container["resources"] = {"requests": {"cpu": "60"}}
+        notes = {
+            keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
+            keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
+            keys.IN_PLACE_SPARES_ANNOTATION: "1",
+        }
+        policy = {"maxRestarts": 9, "restartStrategy": "InPlaceRestart"}
+        await place.create(
+            "js", 2, 3, annotations=notes, pod_spec={"containers": [container]}, failurePolicy=policy
+        )
+        racks = await place.placed(jobs=2, pods=3)
+        for pod in await place.pods():
+            await set_phase(place.site.admin, place.name, pod["metadata"]["name"], "Running")
+        await self.lift(1)
+        return racks
+
+    async def lift(self, epoch):
+        """All pods with a node come to an epoch, and its barrier lifts."""
+        for pod in await self.place.pods():
+            body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
+            if pod["spec"].get("nodeName"):
+                await self.place.site.admin.merge_patch(
+                    Pod, self.place.name, pod["metadata"]["name"], body
+                )
+
+        async def lifted():
+            status = (await self.place.jobset("js"))["status"]
+            return status.get("syncedEpoch") == epoch
+
+        await eventually(lifted, LIMIT_S, poll_s=0.1)
+
+    async def pod(self, job, index):
+        """The pod of an index of a Job; ``None`` while it has none."""
+        for pod in await self.place.pods():
+            meta = pod["metadata"]
+            found = meta["labels"][keys.JOB_INDEX], meta["labels"][keys.COMPLETION_INDEX_LABEL]
+            if found == (str(job), str(index)):
+                return pod
+        return None
+
+    async def fail(self, job, index):
+        """A pod fails; its successor."""
+        old = (await self.pod(job, index))["metadata"]
+        await set_phase(self.place.site.admin, self.place.name, old["name"], "Failed")
+
+        async def replaced():
+            new = await self.pod(job, index)
+            return new if new and new["metadata"]["uid"] != old["uid"] else None
+
+        return await eventually(replaced, LIMIT_S, poll_s=0.1)
+
+    async def bound(self, job, index):
+        """Wait until a pod has a node; its name."""
+
+        async def there():
+            pod = await self.pod(job, index)
+            return pod and pod["spec"].get("nodeName")
+
+        return await eventually(there, LIMIT_S, poll_s=0.1)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2], ids=["leader", "follower", "spare"])
+async def test_successor_stays_with_its_job_when_a_pod_of_a_job_with_spares_fails(place, index):
+    """Another rack is free; the pods that live stay where they are."""
+    spares = Spares(place)
+    racks = await spares.create()
+    before = {pod["metadata"]["uid"] for pod in await place.pods()}
+    await spares.fail(0, index)
+
+    assert await place.placed(jobs=2, pods=3) == racks
+    after = {pod["metadata"]["uid"] for pod in await place.pods()}
+    assert (len(before - after), len(after - before)) == (1, 1)
+    if index < 2:  # the spare has the seat by now, or gets it with this
+        await spares.lift(2)
+        record = (await place.jobset("js"))["status"]["inPlaceRestart"]
+        taken = [(one["job"], one["seat"], one["podIndex"]) for one in record.get("takenSeats", ())]
+        assert taken in ([], [("js-w-0", index, 2)])
+
+
+async def test_leader_waits_for_its_rack_when_its_node_is_lost(place):
+    """It goes to no free rack, evicts no pod, and is the first to have the next free node."""
+    spares = Spares(place)
+    racks = await spares.create()
+    leader = await spares.pod(0, 0)
+    lost = leader["spec"]["nodeName"]
+    await place.capacity(lost, cpu="0")
+    await spares.fail(0, 0)
+    live = {(await spares.pod(0, index))["metadata"]["uid"] for index in (1, 2)}
+    await place.unschedulable(1)
+    await spares.lift(2)
+    (taken,) = (await place.jobset("js"))["status"]["inPlaceRestart"]["takenSeats"]
+    assert (taken["seat"], taken["podIndex"]) == (0, 2)
+    assert live == {(await spares.pod(0, index))["metadata"]["uid"] for index in (1, 2)}
+
+    # A follower fails as well: its node is the leader's now, and its successor waits.
+    node = (await spares.pod(0, 1))["spec"]["nodeName"]
+    await spares.fail(0, 1)
+    assert await spares.bound(0, 0) == node
+    await place.unschedulable(1)
+    await place.capacity(lost, cpu="64")
+    assert await spares.bound(0, 1) == lost
+    assert await place.placed(jobs=2, pods=3) == racks

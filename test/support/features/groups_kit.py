@@ -57,12 +57,18 @@ class Place:
         self.client = client
         self.namespace = namespace
 
-    async def create(self, *jobs, config=None, name=NAME, **spec):
+    async def account(self, name):
+        """Make a service account."""
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts"
+        body = json.dumps({"metadata": {"name": name}}).encode()
+        await self.client.raw(HttpRequest(method="POST", path=path, body=body))
+
+    async def create(self, *jobs, config=None, name=NAME, notes=None, **spec):
         """Create the JobSet."""
         body = {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": notes or {}},
             "spec": {
                 "replicatedJobs": list(jobs),
                 "groupSchedulingConfig": {"timeoutAfterSeconds": 300} if config is None else config,

@@ -70,6 +70,7 @@ class Site:
             bind_address=f"127.0.0.1:{self._port}",
             extra_dns_names=("127.0.0.1",),
             check_period_s=0.2,
+            agent_image="test.invalid/agent:1",
         )
         served = admission.setup(manager, settings) if webhooks else None
         # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
@@ -119,6 +120,32 @@ class Place:
             await make_rack(
                 self.site.admin, f"{self.name}-{name}", key=self.key, nodes=nodes, pool=self.name
             )
+
+    async def account(self, name: str) -> None:
+        """Make a service account."""
+        path = f"/api/v1/namespaces/{self.name}/serviceaccounts"
+        body = json.dumps({"metadata": {"name": name}}).encode()
+        await self.site.admin.raw(HttpRequest(method="POST", path=path, body=body))
+
+    async def capacity(self, node: str, *, cpu: str) -> None:
+        """Change what a node has for pods."""
+        body = {"status": {"allocatable": {"cpu": cpu}}}
+        await self.site.admin.merge_patch(Node, "", node, body, subresource="status")
+
+    async def unschedulable(self, count: int) -> None:
+        """Wait until the scheduler has found no node for so many pods, and all others have one."""
+
+        async def waiting() -> bool:
+            pods = [pod for pod in await self.pods() if not pod["spec"].get("nodeName")]
+            reasons = [
+                each.get("reason")
+                for pod in pods
+                for each in pod["status"].get("conditions", ())
+                if each["type"] == "PodScheduled"
+            ]
+            return reasons == ["Unschedulable"] * count and len(pods) == count
+
+        await eventually(waiting, LIMIT_S, poll_s=0.1)
 
     async def create(self, name: str, jobs: int, pods: int, **more) -> None:
         """Create an exclusive JobSet."""

@@ -116,11 +116,54 @@ class TestInPlace:
 
 def test_a_spare_takes_the_seat_of_a_pod_that_fails(capsys, tmp_path):
     """The restart does not wait for the pod's replacement."""
+    path = with_spares(tmp_path, {"in-place-restart-end-pod-exit-codes": "3"})
+    found = simulate(capsys, path, "--fail", "w-0-1@30s:exit=3")
+
+    (restart,) = found["restarts"]
+    assert (restart["outcome"], restart["seatsTaken"]) == ("Completed", 1)
+    lifted = told(found, "SeatTaken: pod 'js-w-0-2' takes seat 1 of job 'js-w-0'")
+    assert lifted < 32
+
+
+START = {"in-place-restart-start-without-spares": "true"}
+GANG = {"coscheduling": "JobSet"}
+RACK = {"exclusive-topology": "rack"}
+
+
+@pytest.mark.parametrize(
+    ("notes", "missing", "seconds"),
+    [
+        ({}, "w-0-2", 5),
+        ({}, "w-0-1", 65),
+        (START, "w-0-1", 10),
+        (START | GANG, "w-0-2", 5),
+        (START | GANG, "w-0-1", 10),
+        (GANG, "w-0-2", "js-w-0-0 waits: nodes for 2 of 3 pods of its gang"),
+        (RACK, "w-0-2", 5),
+        (RACK, "w-0-0", "js-w-0-1 waits: js-w-0-0, whose domain it follows, finds no node"),
+    ],
+)
+def test_group_starts_or_says_what_it_waits_for_when_a_pod_finds_no_node(
+    capsys, tmp_path, notes, missing, seconds
+):
+    """Two seats and a spare: alone, in a gang, under exclusive placement."""
+    found = simulate(capsys, with_spares(tmp_path, notes), "--no-node", missing)
+
+    if isinstance(seconds, str):
+        assert told(found, seconds) == 5
+        assert not any("workers may run" in each["text"] for each in found["log"])
+    else:
+        assert told(found, f"js-{missing} waits: it finds no node") == 5
+        assert told(found, "workers may run") == seconds
+
+
+def with_spares(folder, more):
+    """Writes the manifest of a Job with two seats and a spare."""
     notes = {
         "in-place-restart-agent": "supervisor",
         "in-place-restart-processes": "1",
         "in-place-restart-spares": "1",
-        "in-place-restart-end-pod-exit-codes": "3",
+        **more,
     }
     container = {"name": "worker", "image": "w:1", "command": ["python3", "train.py"]}
     item = replicated_job("w", parallelism=3, pod_spec={"containers": [container]})
@@ -128,15 +171,14 @@ def test_a_spare_takes_the_seat_of_a_pod_that_fails(capsys, tmp_path):
     policy = {"maxRestarts": 2, "restartStrategy": "InPlaceRestart"}
     data = jobset_json(item, name="js", failurePolicy=policy)
     data.update(apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet")
-    data["metadata"]["annotations"] = {f"jobset.sigs.k8s.io/{k}": v for k, v in notes.items()}
-    path = tmp_path / "js.yaml"
+    alpha = {"exclusive-topology"}
+    data["metadata"]["annotations"] = {
+        f"{'alpha.' if name in alpha else ''}jobset.sigs.k8s.io/{name}": value
+        for name, value in notes.items()
+    }
+    path = folder / "js.yaml"
     path.write_text(yaml.safe_dump(data))
-    found = simulate(capsys, path, "--fail", "w-0-1@30s:exit=3")
-
-    (restart,) = found["restarts"]
-    assert (restart["outcome"], restart["seatsTaken"]) == ("Completed", 1)
-    lifted = told(found, "SeatTaken: pod 'js-w-0-2' takes seat 1 of job 'js-w-0'")
-    assert lifted < 32
+    return path
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ A JobSet requests coscheduling by annotations, so that its CRD stays the one tha
 * ``…-min-available``: minimum number of pods of a gang that start together; default all. With the
   scopes ``ReplicatedJob`` and ``Job`` it may also be set on a Job template, which then overrides
   the JobSet's.
+* ``in-place-restart-start-without-spares: "true"``: spares of the JobSet count in no gang.
 * ``…-capacity-check: "false"``: the coscheduler tries a gang although no capacity is left for it,
   so that autoscalers and preemption can react.
 * ``…-timeout-seconds``: time for which a coscheduler holds reservations of an incomplete gang.
@@ -38,6 +39,7 @@ from jobsetpy.reconcilers.rules.membership import (
     pods_of_template,
 )
 from jobsetpy.reconcilers.rules.names import job_name
+from jobsetpy.reconcilers.rules.spares import pods_to_start
 
 JOBSET: Final = "JobSet"
 REPLICATED_JOB: Final = "ReplicatedJob"
@@ -58,7 +60,7 @@ class Gang:
     Args:
         name: value of its pods' label.
         title: name for users: its ReplicatedJob or Job, "" for the whole JobSet.
-        size: number of its pods by the JobSet's spec.
+        size: number of its pods by the JobSet's spec, without spares that it does not wait for.
         min_available: number of pods that must be present together; at most ``size``, at least 1.
         stem: common part of the names of all attempts.
     """
@@ -96,16 +98,20 @@ class Gangs:
         }
         self._whole: Gang | None = None
         if scope == JOBSET:
-            size = sum(item.replicas * pods_of_template(item) for item in self._targets.values())
+            size = sum(
+                item.replicas * pods_to_start(jobset, item) for item in self._targets.values()
+            )
             self._whole = self._gang("", size, self._minimum)
         elif scope == REPLICATED_JOB:
             self._of_replicated_job = {
-                name: self._gang(name, item.replicas * pods_of_template(item), self._own(item))
+                name: self._gang(
+                    name, item.replicas * pods_to_start(jobset, item), self._own(item)
+                )
                 for name, item in self._targets.items()
             }
         else:
             self._of_jobs = {
-                name: (pods_of_template(item), self._own(item))
+                name: (pods_to_start(jobset, item), self._own(item))
                 for name, item in self._targets.items()
             }
 
@@ -227,7 +233,8 @@ def possible(
     by_name = {job.metadata.name: job for job in mine}
     for item in gangs.targets:
         job_spec: Mapping[str, Any] = item.template.get("spec") or {}
-        full = pods_of_template(item)
+        full = pods_to_start(jobset, item)
+        spares = pods_of_template(item) - full
         for index in range(item.replicas):
             job = by_name.get(job_name(jobset.metadata.name, item.name, index))
             gang = gangs.of(item.name, index)
@@ -236,9 +243,10 @@ def possible(
             if job.metadata.uid in over or not counts(job):
                 left[gang.name] -= full
             elif job.metadata.uid in active and job.status.succeeded:
-                left[gang.name] -= full - pods_at_once(
+                pods = pods_at_once(
                     job_spec.get("parallelism"), job_spec.get("completions"), job.status.succeeded
                 )
+                left[gang.name] -= full - max(0, pods - spares)
     return left
 
 

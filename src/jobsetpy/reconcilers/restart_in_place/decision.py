@@ -41,7 +41,9 @@ from jobsetpy.reconcilers.restart_in_place.epoch_charges import (
 )
 from jobsetpy.reconcilers.restart_in_place.failures import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.seats import (
+    CALLS,
     READY,
+    WITHOUT_SPARES,
     SeatedJob,
     Seating,
     Swap,
@@ -59,7 +61,7 @@ from jobsetpy.reconcilers.rules.backoff import (
 from jobsetpy.reconcilers.rules.history import History
 from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
 from jobsetpy.reconcilers.rules.plan import EmitEvent
-from jobsetpy.reconcilers.rules.spares import spares_of
+from jobsetpy.reconcilers.rules.spares import spares_of, starts_without_spares
 
 LEAVE_OFTEN: Final = 3
 """Minimum number of restarts because of leaving pods within :data:`LEAVE_OFTEN_S` to report."""
@@ -306,6 +308,7 @@ def plan_seats(jobset: JobSet, pods: Histogram, expected: int, waited_s: float) 
         next_epoch(jobset.status, pods.epochs),
         waited_s=waited_s,
         starting=is_starting(jobset, expected),
+        calls=WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
     )
     # Jobs that do not exist yet have seats too.
     return seating if seating.filled == expected - pods.succeeded else None

@@ -52,6 +52,8 @@ class Calls:
 
 
 CALLS: Final = Calls()
+WITHOUT_SPARES: Final = Calls(start_s=5.0)
+"""For a JobSet that starts without spares: pods that are late are expected."""
 
 
 @attrs.frozen

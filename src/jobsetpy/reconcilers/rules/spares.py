@@ -14,7 +14,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.reconcilers.rules.json_tree import child, number
-from jobsetpy.reconcilers.rules.membership import parse_count, pods_of_template
+from jobsetpy.reconcilers.rules.membership import parse_count, pods_at_once, pods_of_template
 
 MAX_SPARES: Final = 1000
 """Maximum number of spares of a Job."""
@@ -69,6 +69,24 @@ def seats_of_job(job: Job) -> int:
 def pods_of_job(job: Job) -> int:
     """Return the parallelism of a Job; the API server's default is 1."""
     return 1 if job.spec.parallelism is None else job.spec.parallelism
+
+
+def starts_without_spares(jobset: JobSet) -> bool:
+    """Return True if a JobSet's pods start together as soon as they can fill all seats."""
+    return jobset.metadata.annotations.get(keys.START_WITHOUT_SPARES_ANNOTATION) == "true"
+
+
+def pods_to_start(jobset: JobSet, replicated: ReplicatedJob) -> int:
+    """Return the number of pods of each Job that gangs and startup groups wait for."""
+    pods = pods_of_template(replicated)
+    return pods - spares_of(jobset, replicated) if starts_without_spares(jobset) else pods
+
+
+def pods_to_start_of_job(job: Job, succeeded: int = 0) -> int:
+    """Return :func:`pods_to_start` of a Job in a startup group, without its succeeded pods."""
+    if keys.START_WITHOUT_SPARES_ANNOTATION in job.metadata.annotations:
+        return max(0, seats_of_job(job) - succeeded)
+    return pods_at_once(job.spec.parallelism, job.spec.completions, succeeded)
 
 
 def success_policy(job_spec: Mapping[str, Any], spares: int) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from jobsetpy.reconcilers.rules.membership import (
     AttemptKey,
     attempt_of,
     parse_count,
-    pods_at_once,
 )
 from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
+from jobsetpy.reconcilers.rules.spares import pods_to_start_of_job
 
 
 class _Job(NamedTuple):
@@ -150,7 +150,5 @@ def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
     key = attempt_of(job) if attempt is not None else None
     if attempt is None or key is None:
         return None
-    spec, status = job.spec, job.status
-    full = pods_at_once(spec.parallelism, spec.completions)
-    want = pods_at_once(spec.parallelism, spec.completions, status.succeeded)
-    return key, _Job(attempt, annotation, status.finished is not None, full, want)
+    full, want = pods_to_start_of_job(job), pods_to_start_of_job(job, job.status.succeeded)
+    return key, _Job(attempt, annotation, job.status.finished is not None, full, want)

@@ -24,10 +24,11 @@ from jobsetpy.reconcilers.rules.membership import (
     attempt_of,
     parse_count,
     pods_at_once,
-    pods_of_template,
     replicated_job_of,
 )
 from jobsetpy.reconcilers.rules.names import job_name
+from jobsetpy.reconcilers.rules.spares import pods_to_start as pods_to_start_of
+from jobsetpy.reconcilers.rules.spares import pods_to_start_of_job
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.spec import (
     attempt,
@@ -58,7 +59,7 @@ def pods_to_start(jobset: JobSet, jobs: Iterable[Job]) -> int:
         jobs: all Jobs that it controls.
     """
     group = AttemptKey.of(jobset)
-    pods = {item.name: pods_of_template(item) for item in targets(jobset)}
+    pods = {item.name: pods_to_start_of(jobset, item) for item in targets(jobset)}
     return startup_group_size(jobset) - sum(
         pods.get(replicated_job_of(job), 0)
         for job in jobs
@@ -96,7 +97,7 @@ def released_attempt(
     now = attempt(jobset)
     newest = 0
     for item in targets(jobset):
-        wanted = pods_of_template(item)
+        wanted = pods_to_start_of(jobset, item)
         for index in range(item.replicas):
             job = by_name.get(job_name(jobset.metadata.name, item.name, index))
             if job is None or job.metadata.uid not in current:
@@ -114,7 +115,7 @@ def released_attempt(
 def _all_started(job: Job, wanted: int, ledger: StartLedger) -> bool:
     if job.metadata.deletion_timestamp is not None or job.spec.suspend is True:
         return False
-    if pods_at_once(job.spec.parallelism, job.spec.completions) < wanted:
+    if pods_to_start_of_job(job) < wanted:
         return False  # it grows
     if _is_outside(job):
         return True
@@ -198,6 +199,9 @@ def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[Missing]:
     present = [
         pod for pod in pods if pod.live and pod.metadata.annotations.group_attempt == attempt
     ]
+    started = sum(pod.group_started for pod in present)
+    if started >= pods_to_start_of_job(job, job.status.succeeded):
+        return []  # the others are spares
     out = [Missing(p.metadata.name, _why(p)) for p in present if not p.group_started]
     if job.spec.completion_mode == "Indexed":
         there = {pod.metadata.annotations.completion_index for pod in present}

@@ -18,13 +18,14 @@ from jobsetpy.api import keys
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
-from jobsetpy.reconcilers.rules.membership import pods_of_template
 from jobsetpy.reconcilers.rules.plan import CreateGroupObject
+from jobsetpy.reconcilers.rules.spares import pods_to_start, starts_without_spares
 
 ANNOTATIONS: Final = frozenset(
     {
         *(keys.GROUP_ATTEMPT, keys.GROUP_SIZE, keys.GROUP_TIMEOUT),
         *(keys.GROUP_BARRIER_ANNOTATION, keys.GROUP_HELD),
+        keys.START_WITHOUT_SPARES_ANNOTATION,
     }
 )
 """Annotations of Jobs and pods that the controller sets, overriding the template."""
@@ -53,7 +54,7 @@ def attempt(jobset: JobSet) -> int:
 
 def startup_group_size(jobset: JobSet) -> int:
     """Return the number of pods that have to start before any of them may continue."""
-    return sum(item.replicas * pods_of_template(item) for item in targets(jobset))
+    return sum(item.replicas * pods_to_start(jobset, item) for item in targets(jobset))
 
 
 def job_annotations(jobset: JobSet) -> dict[str, dict[str, str]]:
@@ -67,6 +68,8 @@ def job_annotations(jobset: JobSet) -> dict[str, dict[str, str]]:
     }
     if config.timeout_after_seconds is not None:
         out[keys.GROUP_TIMEOUT] = str(config.timeout_after_seconds)
+    if starts_without_spares(jobset):
+        out[keys.START_WITHOUT_SPARES_ANNOTATION] = "true"
     if held_from_within(jobset):
         out[keys.GROUP_BARRIER_ANNOTATION] = SUPERVISOR
     return {item.name: out | _injected_amounts(jobset, item) for item in targets(jobset)}

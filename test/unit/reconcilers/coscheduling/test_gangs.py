@@ -194,6 +194,68 @@ def test_a_group_does_not_wait_for_pods_that_do_not_come_again(jobs, left):
     assert possible(jobset, found, jobs, Features()) == {group.name: left}
 
 
+def with_spares(scope, *, start=None, minimum=None, b=2):
+    """A JobSet with two Jobs of three pods, one of them a spare, and one Job without spares."""
+    own = {"annotations": {keys.IN_PLACE_SPARES_ANNOTATION: "1"}}
+    jobs = (
+        replicated_job("a", 2, parallelism=3, pod_metadata=own),
+        replicated_job("b", 1, parallelism=b),
+    )
+    policy = {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"}
+    body = make(scope, *jobs, minimum=minimum, failurePolicy=policy)
+    if start is not None:
+        body["metadata"]["annotations"][keys.START_WITHOUT_SPARES_ANNOTATION] = start
+    return decoded(JobSet, body)
+
+
+@pytest.mark.parametrize(
+    ("scope", "start", "minimum", "expected"),
+    [
+        ("JobSet", None, None, [("", 8)]),
+        ("JobSet", "false", None, [("", 8)]),
+        ("JobSet", "true", None, [("", 6)]),
+        ("JobSet", "true", "5", [("", 5)]),
+        ("JobSet", "true", "8", [("", 6)]),
+        ("ReplicatedJob", None, None, [("a", 6), ("b", 2)]),
+        ("ReplicatedJob", "true", None, [("a", 4), ("b", 2)]),
+        ("Job", None, None, [("a-0", 3), ("a-1", 3), ("b-0", 2)]),
+        ("Job", "true", None, [("a-0", 2), ("a-1", 2), ("b-0", 2)]),
+    ],
+)
+def test_gang_waits_for_spares_unless_its_jobset_starts_without_them(
+    scope, start, minimum, expected
+):
+    """Its minimum has the spares in it, or has them not."""
+    found = gangs_of(with_spares(scope, start=start, minimum=minimum))
+
+    assert [(gang.title, gang.min_available) for gang in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "succeeded", "expected"),
+    [(None, 0, 8), (None, 1, 7), (None, 2, 6), ("true", 0, 6), ("true", 1, 5), ("true", 2, 4)],
+)
+def test_gang_needs_no_spares_when_seats_have_succeeded(start, succeeded, expected):
+    """A pod that is lost late is bound, though its Job has more pods than nodes."""
+    jobset = with_spares("JobSet", start=start)
+    found = gangs_of(jobset)
+    (gang,) = found
+    left = possible(jobset, found, [child("a", 0, succeeded=succeeded)], Features())
+
+    assert left == {gang.name: expected}
+    assert minimum(gang, left[gang.name]) == expected
+
+
+def test_gang_does_not_count_the_spares_of_a_job_that_is_complete():
+    """Its spares end with it."""
+    jobset = with_spares("JobSet", start="true")
+    found = gangs_of(jobset)
+    (gang,) = found
+    over = child("a", 0, succeeded=2, finished="Complete")
+
+    assert possible(jobset, found, [over], Features()) == {gang.name: 4}
+
+
 GROUP = Gang("n", "", 8, 6)
 
 

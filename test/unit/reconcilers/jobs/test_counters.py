@@ -103,6 +103,18 @@ def test_ready(case):
     assert expected is is_ready(job(status, spec=spec))
 
 
+@pytest.mark.parametrize(
+    ("ready", "succeeded", "expected"),
+    [(1, 0, False), (2, 0, True), (3, 0, True), (1, 1, True), (0, 1, False)],
+)
+def test_job_with_spares_is_ready_when_its_pods_can_fill_the_seats(ready, succeeded, expected):
+    """Two seats and a spare: parked pods count, as they could take a seat; missing ones do not."""
+    own = job({"ready": ready, "succeeded": succeeded}, spec={"parallelism": 3, "completions": 3})
+    own.metadata.annotations[keys.IN_PLACE_SPARES_ANNOTATION] = "1"
+
+    assert is_ready(own) is expected
+
+
 COUNTERS = {
     "no jobs": ([], {}),
     "partially ready": ([job({"active": 1, "ready": 0})], {"active": 1}),

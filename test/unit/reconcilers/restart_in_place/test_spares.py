@@ -20,7 +20,9 @@ class Group:
         self.rig = rig
         self.pods = {}
 
-    async def start(self, *, seats=2, spares=1, jobs=1, max_restarts=10, absent=None):
+    async def start(  # noqa: PLR0913 - a builder: one keyword for each choice
+        self, *, seats=2, spares=1, jobs=1, max_restarts=10, absent=None, early=False, rules=()
+    ):
         """Create the JobSet, and bring all pods but an absent one to epoch 1."""
         notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares)}
         template = replicated_job("w", jobs, parallelism=seats + spares)
@@ -28,7 +30,9 @@ class Group:
         spec.update(completions=seats + spares, completionMode="Indexed")
         spec["template"]["metadata"] = {"annotations": notes}
         policy = {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"}
-        self.rig.create(template, failurePolicy=policy)
+        policy["rules"] = list(rules)
+        start = {keys.START_WITHOUT_SPARES_ANNOTATION: "true"} if early else None
+        self.rig.create(template, failurePolicy=policy, annotations=start)
         await self.rig.settle()
         for job in self.rig.world.list("jobs"):
             for index in range(seats + spares):
@@ -37,7 +41,7 @@ class Group:
         for name in list(self.pods):
             self.rig.report(name, 1)
         if absent is not None:
-            await self.rig.settle(59)
+            await self.rig.settle(4 if early else 59)
             assert self.rig.epochs() == (0, 0)
         await self.rig.settle()
         assert self.rig.epochs() == (1, 0)
@@ -227,10 +231,11 @@ async def test_a_holder_that_saves_its_work_keeps_its_seat(rig, group):
         assert group.seats() == []
 
 
-async def test_a_group_starts_without_a_pod_that_finds_no_node(rig, group):
-    """A minute after the first pod has come: a spare works in its place."""
+@pytest.mark.parametrize("early", [False, True], ids=["a minute", "five seconds"])
+async def test_a_group_starts_without_a_pod_that_finds_no_node(rig, group, early):
+    """That long after the first pod has come a spare works in its place."""
     async with rig.manager():
-        await group.start(absent=1)
+        await group.start(absent=1, early=early)
 
         assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
 
@@ -277,3 +282,26 @@ async def test_without_a_spare_the_group_waits_for_the_replacement(rig, group):
 
         assert rig.epochs() == (2, 1)
         assert group.seats() == []
+
+
+async def test_group_goes_without_the_seats_of_a_job_that_stays_failed(rig, group):
+    """By a rule of the failure policy; the other Job has its spare, and restarts with it."""
+    rules = [{"name": "stay", "action": "FailJob"}]
+    async with rig.manager():
+        await group.start(jobs=2, rules=rules)
+        failed = "test-js-w-1"
+        for name in [each for each in group.pods if each.startswith(failed)]:
+            rig.world.delete("pods", name)
+        condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+        rig.world.set_status("jobs", failed, active=0, ready=0, conditions=[condition])
+        await rig.settle(5)
+        rig.world.delete("pods", "test-js-w-0-1")
+        await rig.settle(0.1)
+        epoch = max(rig.epochs()) + 1
+        for name in ("test-js-w-0-0", "test-js-w-0-2"):
+            rig.report(name, epoch)
+        await rig.settle()
+
+        assert rig.epochs()[0] == epoch
+        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+        assert rig.condition("Failed") is None

@@ -38,8 +38,14 @@ WAITING, DONE = keys.GROUP_IN_PROGRESS_CONDITION, keys.GROUP_COMPLETED_CONDITION
 class Group:
     """A JobSet of two Jobs with two pods each, its ledger, and the memory between reconciles."""
 
-    def __init__(self, **config):
-        body = jobset_json(replicated_job("w", 2, parallelism=2), groupSchedulingConfig=config)
+    def __init__(self, *, pods=2, notes=None, **config):
+        policy = {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"} if notes else None
+        body = jobset_json(
+            replicated_job("w", 2, parallelism=pods),
+            annotations=notes,
+            groupSchedulingConfig=config,
+            failurePolicy=policy,
+        )
         body["metadata"]["generation"] = 1
         self.cluster = ModelCluster(body)
         self.cluster.reconcile()
@@ -47,6 +53,7 @@ class Group:
         for name in self.cluster.jobs:
             self.ledger.job_changed(None, self.cluster.job(name))
         self.memory = GroupMemory()
+        self.pods = []
         self.config_map = self.make_config_map()
 
     @staticmethod
@@ -68,8 +75,11 @@ class Group:
                 "ownerReferences": [{"uid": job["metadata"]["uid"], "controller": True}],
             }
             state = [{"name": keys.GROUP_INIT_CONTAINER, "state": {"running": {}}}]
-            pod = {"metadata": meta, "status": {"initContainerStatuses": state}}
-            self.ledger.pod_changed(None, decoded(ChildPod, pod))
+            pod = decoded(
+                ChildPod, {"metadata": meta, "status": {"initContainerStatuses": state}}
+            )
+            self.pods.append(pod)
+            self.ledger.pod_changed(None, pod)
 
     def plan(self, at, **changed):
         """The plan at a time, in seconds since the beginning; nothing of it is kept."""
@@ -166,6 +176,45 @@ def test_the_last_start_releases_and_is_reported_immediately():
     assert again.signal is None
     assert told(again) == [keys.GROUP_STARTED_REASON]
     assert not group.needed()
+
+
+SPARE = {keys.IN_PLACE_SPARES_ANNOTATION: "1"}
+EARLY = {**SPARE, keys.START_WITHOUT_SPARES_ANNOTATION: "true"}
+
+
+@pytest.mark.parametrize(
+    ("notes", "started", "released"),
+    [
+        (SPARE, "00 01 10 11", False),
+        (SPARE, "00 01 02 10 11", False),
+        (SPARE, "00 01 02 10 11 12", True),
+        (EARLY, "00 01 02 10", False),
+        (EARLY, "00 01 10 11", True),
+        (EARLY, "00 02 11 12", True),
+        (EARLY, "00 01 02 10 11 12", True),
+    ],
+)
+def test_group_waits_for_spares_unless_its_jobset_starts_without_them(notes, started, released):
+    """A Job's seats can be filled by any of its pods, and by no pod of another Job."""
+    group = Group(pods=3, notes=notes)
+    group.start(*("-".join(each) for each in started.split()))
+
+    assert (group.look(0).signal is not None) is released
+    sizes = {job["metadata"]["annotations"][keys.GROUP_SIZE] for job in group.cluster.jobs.values()}
+    assert sizes == {"4" if notes is EARLY else "6"}
+
+
+def test_missing_spares_are_not_reported_when_the_group_starts_without_them():
+    """Only pods of the Job that cannot fill its seats are."""
+    group = Group(pods=3, notes=EARLY)
+    group.start("0-0", "0-1", "1-0")
+    group.look(0)
+    plan = group.look(60, pods=lambda: group.pods)
+
+    message = plan.status.events[-1].message
+    assert "3 of 4 pods have started" in message
+    assert "w-1-1" in message
+    assert "w-0" not in message
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
+    INDEX_FIELDS,
     index_variables,
     spares_in,
 )
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
-from jobsetpy.reconcilers.rules.annotations import note_field
+from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
 from jobsetpy.reconcilers.rules.field_errors import (
     FieldError,
     forbidden,
@@ -30,6 +31,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
 from jobsetpy.reconcilers.rules.spares import MAX_SPARES, parse_spares
 
 _NAME = keys.IN_PLACE_SPARES_ANNOTATION
+_START = keys.START_WITHOUT_SPARES_ANNOTATION
 _SIDECAR = (
     "a sidecar cannot give a container another rank while it runs: use the supervisor, or remove "
     "the annotation"
@@ -42,8 +44,9 @@ def spares(jobset: Json) -> list[FieldError]:
     spec, notes = child(jobset, "spec"), child(jobset, "metadata", "annotations")
     places = [("", notes), *_places(spec)]
     given = [(path, own[_NAME]) for path, own in places if _NAME in own]
-    if not given:
-        return []
+    start = _start(jobset, with_spares=bool(given))
+    if not given or start:
+        return start
     mode = notes.get(keys.IN_PLACE_AGENT_ANNOTATION)
     why = ""
     if not restarts_in_place(spec):
@@ -67,6 +70,27 @@ def spares(jobset: Json) -> list[FieldError]:
     return problems
 
 
+def _start(jobset: Json, *, with_spares: bool) -> list[FieldError]:
+    """Return errors in the annotation for a start without spares."""
+    problems: list[FieldError] = []
+    value = child(jobset, "metadata", "annotations").get(_START)
+    if value not in (None, "true", "false"):
+        problems.append(invalid(note_field(_START), value, 'must be "true" or "false"'))
+    elif value is not None and not with_spares:
+        problems.append(invalid(note_field(_START), value, f"has no effect without {_NAME}"))
+    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
+        template = child(job, "template")
+        for path, own in (
+            ("template", template),
+            ("template.spec.template", child(template, "spec", "template")),
+        ):
+            if _START in child(own, "metadata", "annotations"):
+                field = note_field(_START, f"spec.replicatedJobs[{at}].{path}")
+                why = "all pods start together: set it in the JobSet's annotations"
+                problems.append(forbidden(field, why))
+    return problems
+
+
 def spares_update(old: Json, new: Json) -> list[FieldError]:
     """Return errors for numbers of spares that were changed on pod templates.
 
@@ -74,7 +98,10 @@ def spares_update(old: Json, new: Json) -> list[FieldError]:
     in.
     """
     before = dict(_places(child(old, "spec")))
-    return [
+    after = child(new, "metadata", "annotations").get(_START)
+    why = "field is immutable: the Jobs are created for one number of pods"
+    problems = [invalid(note_field(name), after, why) for name in changed_notes(old, new, [_START])]
+    return problems + [
         invalid(note_field(_NAME, path), own.get(_NAME), "field is immutable")
         for path, own in _places(child(new, "spec"))
         if path in before and own.get(_NAME) != before[path].get(_NAME)
@@ -118,7 +145,27 @@ def _job(job: Json, notes: Json, path: str) -> list[FieldError]:
     for at, container in objects(pod, "containers"):
         if supervised({"containers": [container]}):
             problems += _worker(container, f"{path}.template.spec.containers[{at}]")
-    return problems
+    return problems + _files(pod, f"{path}.template.spec")
+
+
+def _files(pod: Json, path: str) -> list[FieldError]:
+    """Return errors for volumes with the completion index of the pod in a file."""
+    sources = [(f"volumes[{at}]", volume) for at, volume in objects(pod, "volumes")]
+    sources += [
+        (f"{field}.projected.sources[{nth}]", source)
+        for field, volume in tuple(sources)
+        for nth, source in objects(child(volume, "projected"), "sources")
+    ]
+    return [
+        invalid(
+            f"{path}.{field}.downwardAPI.items[{at}].fieldRef.fieldPath",
+            source,
+            "the file would keep the index of the pod when a seat moves: use a variable",
+        )
+        for field, volume in sources
+        for at, item in objects(child(volume, "downwardAPI"), "items")
+        if (source := text(child(item, "fieldRef"), "fieldPath")) in INDEX_FIELDS
+    ]
 
 
 def _worker(container: Json, path: str) -> list[FieldError]:

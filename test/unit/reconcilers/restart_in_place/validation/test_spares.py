@@ -14,12 +14,22 @@ from jobsetpy.reconcilers.validation.update import validate_update
 from jobsetpy.testing import json_patch
 
 SPARES = keys.IN_PLACE_SPARES_ANNOTATION
+START = keys.START_WITHOUT_SPARES_ANNOTATION
 POD = "spec.replicatedJobs[0].template.spec.template"
 WORKER = {"name": "worker", "image": "test.invalid/w:1", "command": ["python3", "train.py"]}
 INDEX = {"fieldRef": {"fieldPath": f"metadata.annotations['{keys.COMPLETION_INDEX_ANNOTATION}']"}}
 
 
-def jobset(*, spares="1", own=None, worker=None, strategy="InPlaceRestart", notes=None, **fields):
+def jobset(  # noqa: PLR0913 - a builder: one keyword for each place
+    *,
+    spares="1",
+    own=None,
+    worker=None,
+    pod=None,
+    strategy="InPlaceRestart",
+    notes=None,
+    **fields,
+):
     """A JobSet of one ReplicatedJob with two Jobs of four pods; ``None`` removes an annotation."""
     given = {
         keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
@@ -27,7 +37,8 @@ def jobset(*, spares="1", own=None, worker=None, strategy="InPlaceRestart", note
         SPARES: spares,
         **(notes or {}),
     }
-    template = {"spec": {"containers": [{**copy.deepcopy(WORKER), **(worker or {})}]}}
+    container = {**copy.deepcopy(WORKER), **(worker or {})}
+    template = {"spec": {"containers": [container], **(pod or {})}}
     if own is not None:
         template["metadata"] = {"annotations": own}
     spec = {"parallelism": 4, "completions": 4, "template": template, **fields}
@@ -44,6 +55,15 @@ def jobset(*, spares="1", own=None, worker=None, strategy="InPlaceRestart", note
             "replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": spec}}],
         },
     }
+
+
+def two_jobs(*, order="AnyOrder", **fields):
+    """A JobSet with a second ReplicatedJob."""
+    body = jobset()
+    first = body["spec"]["replicatedJobs"][0]
+    body["spec"]["replicatedJobs"].append({**copy.deepcopy(first), "name": "v", **fields})
+    body["spec"]["startupPolicy"] = {"startupPolicyOrder": order}
+    return body
 
 
 def admitted(body):
@@ -163,6 +183,58 @@ REFUSED = {
         f"{POD}.spec.containers[0].args[0]",
         "read the variable in the program",
     ),
+    "the index in a file": (
+        jobset(pod={"volumes": [{"name": "v", "downwardAPI": {"items": [{"path": "i", **INDEX}]}}]}),
+        f"{POD}.spec.volumes[0].downwardAPI.items[0].fieldRef.fieldPath",
+        "would keep the index of the pod",
+    ),
+    "the index in a projected file": (
+        jobset(
+            pod={
+                "volumes": [
+                    {"name": "v"},
+                    {
+                        "name": "p",
+                        "projected": {
+                            "sources": [{"downwardAPI": {"items": [{"path": "i", **INDEX}]}}]
+                        },
+                    },
+                ]
+            }
+        ),
+        f"{POD}.spec.volumes[1].projected.sources[0].downwardAPI.items[0].fieldRef.fieldPath",
+        "would keep the index of the pod",
+    ),
+    "more indexes than pods": (
+        jobset(completions=6),
+        "spec.replicatedJobs[0].template.spec.completions",
+        "must be equal to parallelism",
+    ),
+    "another Job waits": (
+        two_jobs(dependsOn=[{"name": "w", "status": "Ready"}]),
+        "spec.replicatedJobs[1].dependsOn[0].name",
+        "none can wait for another to start first",
+    ),
+    "in order": (
+        two_jobs(order="InOrder"),
+        "spec.startupPolicy.startupPolicyOrder",
+        "none can wait for another to start first",
+    ),
+    "no start": (
+        jobset(notes={START: "yes"}),
+        f"metadata.annotations[{START}]",
+        'must be "true" or "false"',
+    ),
+    "start without any spares": (
+        jobset(spares=None, notes={START: "true"}),
+        f"metadata.annotations[{START}]",
+        f"has no effect without {SPARES}",
+    ),
+    "start of one Job": (
+        jobset(own={START: "true"}),
+        f"{POD}.metadata.annotations[{START}]",
+        "all pods start together",
+    ),
     "a folder for each index": (
         jobset(
             worker={
@@ -206,6 +278,11 @@ def test_the_number_of_spares_never_changes():
     fields = [str(each).partition(":")[0] for each in validate_update(old, new)]
 
     assert fields == [f"metadata.annotations[{SPARES}]", f"{POD}.metadata.annotations[{SPARES}]"]
+
+    later = copy.deepcopy(old)
+    later["metadata"]["annotations"][START] = "true"
+    (refused,) = validate_update(old, later)
+    assert str(refused).startswith(f"metadata.annotations[{START}]: Invalid value: \"true\": field")
 
     resized = copy.deepcopy(old)
     resized["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 6, "completions": 6}

@@ -1,0 +1,123 @@
+"""Policies of JobSets whose Jobs have spares: each Job of two seats, with three pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+
+A, B = "test-js-a-0", "test-js-b-0"
+
+
+def cluster(*, rules=(), **spec):
+    """Two Jobs, a and b, that run."""
+    policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart", "rules": list(rules)}
+    body = jobset_json(
+        *(replicated_job(name, parallelism=3) for name in "ab"),
+        annotations={keys.IN_PLACE_SPARES_ANNOTATION: "1"},
+        failurePolicy=policy,
+        **spec,
+    )
+    made = ModelCluster(body)
+    made.reconcile()
+    made.ready(A, B)
+    made.reconcile()
+    return made
+
+
+def seats_succeed(made, name, *, over=True):
+    """The Job controller counts a Job's seats, ends its spare, and then says that it is complete."""
+    reasons = ("SuccessCriteriaMet", "Complete") if over else ("SuccessCriteriaMet",)
+    conditions = [{"type": kind, "status": "True", "reason": "SuccessPolicy"} for kind in reasons]
+    made.set_status(name, active=0, ready=0, succeeded=2, conditions=conditions)
+
+
+@pytest.mark.parametrize(
+    ("operator", "targets", "succeeded", "completed"),
+    [
+        ("All", [], [A], False),
+        ("All", [], [A, B], True),
+        ("All", ["b"], [A], False),
+        ("All", ["b"], [B], True),
+        ("Any", [], [], False),
+        ("Any", [], [B], True),
+        ("Any", ["a"], [B], False),
+        ("Any", ["a"], [A], True),
+    ],
+)
+def test_success_policy_counts_jobs_whose_seats_have_succeeded(
+    operator, targets, succeeded, completed
+):
+    """A spare that never worked is no reason to wait."""
+    made = cluster(successPolicy={"operator": operator, "targetReplicatedJobs": targets})
+    for name in succeeded:
+        seats_succeed(made, name)
+    made.reconcile()
+
+    found = made.condition(keys.COMPLETED_CONDITION)
+    assert (found is not None) is completed
+
+
+def test_job_counts_as_succeeded_when_its_spares_have_ended():
+    """Until then it is active, and its succeeded pods make it ready."""
+    made = cluster(successPolicy={"operator": "Any"})
+    seats_succeed(made, A, over=False)
+    made.reconcile()
+
+    assert made.condition(keys.COMPLETED_CONDITION) is None
+    assert made.counters()["a"] == {"ready": 1}
+
+    seats_succeed(made, A)
+    made.reconcile()
+    assert made.condition(keys.COMPLETED_CONDITION) is not None
+
+
+@pytest.mark.parametrize(
+    ("action", "failed", "restarts", "own"),
+    [
+        ("FailJobSet", True, 0, 0),
+        ("RestartJobSet", False, 1, 0),
+        ("RestartJobSetAndIgnoreMaxRestarts", False, 1, 0),
+        ("RestartJob", False, 0, 1),
+        ("FailJob", False, 0, 0),
+    ],
+)
+def test_failure_policy_acts_when_a_job_with_spares_fails(action, failed, restarts, own):
+    """As for any Job; its new incarnation has the spares again."""
+    made = cluster(rules=[{"name": "rule", "action": action, "targetReplicatedJobs": ["a"]}])
+    made.fail(A)
+    made.reconcile()
+    made.collect()
+    made.reconcile()
+
+    status = made.status
+    assert ((made.condition(keys.FAILED_CONDITION) or ("",))[0] == "True") is failed
+    assert status.restarts == restarts
+    assert sum(sum(each.job_restarts) for each in status.replicated_jobs_status) == own
+    for name in {A, B} & set(made.jobs):
+        job = made.jobs[name]
+        assert job["metadata"]["annotations"][keys.IN_PLACE_SPARES_ANNOTATION] == "1"
+        assert job["spec"]["successPolicy"] == {"rules": [{"succeededCount": 2}]}
+
+
+@pytest.mark.parametrize("ready", [2, 3])
+def test_startup_is_complete_when_the_seats_can_be_filled(ready):
+    """One ReplicatedJob in order: a missing spare does not hold the startup condition back."""
+    policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}
+    made = ModelCluster(
+        jobset_json(
+            replicated_job("a", parallelism=3),
+            annotations={keys.IN_PLACE_SPARES_ANNOTATION: "1"},
+            failurePolicy=policy,
+            startupPolicy={"startupPolicyOrder": "InOrder"},
+        )
+    )
+    made.reconcile()
+    made.set_status(A, active=3, ready=1)
+    made.reconcile()
+    assert made.condition(keys.STARTUP_COMPLETED_CONDITION) is None
+
+    made.set_status(A, ready=ready)
+    made.reconcile()
+    assert made.condition(keys.STARTUP_COMPLETED_CONDITION)[0] == "True"
