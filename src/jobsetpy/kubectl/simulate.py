@@ -396,7 +396,7 @@ class Simulation:
 
     def _store(self, plan: p.Plan[Any]) -> None:
         if plan.status is not None and plan.status.patch:
-            self._jobset["status"] = {**self._jobset["status"], **plan.status.patch}
+            self._jobset["status"] = _merged(self._jobset["status"], plan.status.patch)
             for event in plan.status.events:
                 self._print(f"  {event.reason}: {event.message}")
         for event in plan.notices:
@@ -654,6 +654,15 @@ class Simulation:
             if each.status == "True" and each.type == keys.FAILED_CONDITION
         ]
         return lines
+
+
+def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:
+    """Return an object with a JSON merge patch (RFC 7396) applied; lists are replaced."""
+    changed = {
+        name: _merged(old.get(name) or {}, value) if isinstance(value, Mapping) else value
+        for name, value in patch.items()
+    }
+    return {name: value for name, value in {**old, **changed}.items() if value is not None}
 
 
 def _runs(pod: Json) -> bool:

@@ -18,7 +18,7 @@ from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 JOBSET = decoded(JobSet, jobset_json(replicated_job("a", 2), status={"restarts": 1}))
 
 
-def job(status=None, *, spec=None, labels=None, name="test-js-a-0"):
+def job(status=None, *, spec=None, labels=None, annotations=None, name="test-js-a-0"):
     """A child Job of the current attempt."""
     own = {
         keys.RESTART_ATTEMPT: "1",
@@ -29,7 +29,11 @@ def job(status=None, *, spec=None, labels=None, name="test-js-a-0"):
     return decoded(
         Job,
         {
-            "metadata": {"name": name, "labels": {k: v for k, v in own.items() if v is not None}},
+            "metadata": {
+                "name": name,
+                "labels": {k: v for k, v in own.items() if v is not None},
+                "annotations": annotations or {},
+            },
             "spec": {"parallelism": 1, **(spec or {})},
             "status": status or {},
         },
@@ -109,8 +113,11 @@ def test_ready(case):
 )
 def test_job_with_spares_is_ready_when_its_pods_can_fill_the_seats(ready, succeeded, expected):
     """Two seats and a spare: parked pods count, as they could take a seat; missing ones do not."""
-    own = job({"ready": ready, "succeeded": succeeded}, spec={"parallelism": 3, "completions": 3})
-    own.metadata.annotations[keys.IN_PLACE_SPARES_ANNOTATION] = "1"
+    own = job(
+        {"ready": ready, "succeeded": succeeded},
+        spec={"parallelism": 3, "completions": 3},
+        annotations={keys.IN_PLACE_SPARES_ANNOTATION: "1"},
+    )
 
     assert is_ready(own) is expected
 

@@ -46,7 +46,7 @@ class Group:
         await self.rig.settle()
         assert self.rig.epochs() == (1, 0)
         for name, index in self.pods.items():
-            if index >= seats:
+            if index >= seats and absent is None:
                 self.park(name, 2)
         await self.rig.settle()
         self.rig.world.requests.clear()
@@ -236,8 +236,15 @@ async def test_a_group_starts_without_a_pod_that_finds_no_node(rig, group, early
     """That long after the first pod has come a spare works in its place."""
     async with rig.manager():
         await group.start(absent=1, early=early)
+        await rig.settle(120)
 
         assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+        assert rig.epochs() == (1, 0)
+
+        # It is created, still finds no node, and is missed by none.
+        rig.world.set_status("pods", group.create(1), phase="Pending")
+        await rig.settle(120)
+        assert rig.epochs() == (1, 0)
 
 
 async def test_a_new_manager_continues_the_same_restart(rig, group):

@@ -208,7 +208,7 @@ REFUSED = {
     "more indexes than pods": (
         jobset(completions=6),
         "spec.replicatedJobs[0].template.spec.completions",
-        "must be equal to parallelism",
+        "must be set and equal to each other",
     ),
     "another Job waits": (
         two_jobs(dependsOn=[{"name": "w", "status": "Ready"}]),
