@@ -95,9 +95,7 @@ MAX_WITHOUT_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-ma
 """On a JobSet: number of consecutive restarts without a new step after which the JobSet fails."""
 IN_PLACE_SPARES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-spares"
 """Number of pods of each Job that wait as spares; the manager sets it on Jobs and pods."""
-START_WITHOUT_SPARES_ANNOTATION: Final = (
-    "jobset.sigs.k8s.io/in-place-restart-start-without-spares"
-)
+START_WITHOUT_SPARES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-start-without-spares"
 """On a JobSet, ``true``: its pods start without waiting for as many as it has spares; the manager
 sets it on Jobs and pods of startup groups."""
 AGENT_STATE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-state"

@@ -3,8 +3,8 @@
 What is decided is decided by the plans of ``reconcilers``: ``plan_jobs`` and ``plan_epochs``, as in
 the manager. Only their surroundings are a model: a Job controller that knows the back-off limit and
 pod failure policies by exit codes, kubelets that start every pod after the same time, agents that
-follow the epochs. Every pod finds a node, unless it is said to find none: then its gang and, under
-exclusive placement, its followers wait. It knows no quotas, no dependencies on time other than these.
+follow the epochs. Every pod finds a node, unless it is said to find none: then its gang waits and,
+under exclusive placement, its followers. It knows no quotas, nor dependencies on time but these.
 """
 
 from __future__ import annotations

@@ -304,7 +304,12 @@ class Spares:
         }
         policy = {"maxRestarts": 9, "restartStrategy": "InPlaceRestart"}
         await place.create(
-            "js", 2, 3, annotations=notes, pod_spec={"containers": [container]}, failurePolicy=policy
+            "js",
+            2,
+            3,
+            annotations=notes,
+            pod_spec={"containers": [container]},
+            failurePolicy=policy,
         )
         racks = await place.placed(jobs=2, pods=3)
         for pod in await place.pods():

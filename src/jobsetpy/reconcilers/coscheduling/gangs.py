@@ -104,9 +104,7 @@ class Gangs:
             self._whole = self._gang("", size, self._minimum)
         elif scope == REPLICATED_JOB:
             self._of_replicated_job = {
-                name: self._gang(
-                    name, item.replicas * pods_to_start(jobset, item), self._own(item)
-                )
+                name: self._gang(name, item.replicas * pods_to_start(jobset, item), self._own(item))
                 for name, item in self._targets.items()
             }
         else:

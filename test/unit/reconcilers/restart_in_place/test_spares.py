@@ -20,7 +20,7 @@ class Group:
         self.rig = rig
         self.pods = {}
 
-    async def start(  # noqa: PLR0913 - a builder: one keyword for each choice
+    async def start(
         self, *, seats=2, spares=1, jobs=1, max_restarts=10, absent=None, early=False, rules=()
     ):
         """Create the JobSet, and bring all pods but an absent one to epoch 1."""

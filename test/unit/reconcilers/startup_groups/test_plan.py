@@ -75,9 +75,7 @@ class Group:
                 "ownerReferences": [{"uid": job["metadata"]["uid"], "controller": True}],
             }
             state = [{"name": keys.GROUP_INIT_CONTAINER, "state": {"running": {}}}]
-            pod = decoded(
-                ChildPod, {"metadata": meta, "status": {"initContainerStatuses": state}}
-            )
+            pod = decoded(ChildPod, {"metadata": meta, "status": {"initContainerStatuses": state}})
             self.pods.append(pod)
             self.ledger.pod_changed(None, pod)
 

@@ -20,7 +20,7 @@ WORKER = {"name": "worker", "image": "test.invalid/w:1", "command": ["python3", 
 INDEX = {"fieldRef": {"fieldPath": f"metadata.annotations['{keys.COMPLETION_INDEX_ANNOTATION}']"}}
 
 
-def jobset(  # noqa: PLR0913 - a builder: one keyword for each place
+def jobset(
     *,
     spares="1",
     own=None,
@@ -184,7 +184,9 @@ REFUSED = {
         "read the variable in the program",
     ),
     "the index in a file": (
-        jobset(pod={"volumes": [{"name": "v", "downwardAPI": {"items": [{"path": "i", **INDEX}]}}]}),
+        jobset(
+            pod={"volumes": [{"name": "v", "downwardAPI": {"items": [{"path": "i", **INDEX}]}}]}
+        ),
         f"{POD}.spec.volumes[0].downwardAPI.items[0].fieldRef.fieldPath",
         "would keep the index of the pod",
     ),
@@ -282,7 +284,7 @@ def test_the_number_of_spares_never_changes():
     later = copy.deepcopy(old)
     later["metadata"]["annotations"][START] = "true"
     (refused,) = validate_update(old, later)
-    assert str(refused).startswith(f"metadata.annotations[{START}]: Invalid value: \"true\": field")
+    assert str(refused).startswith(f'metadata.annotations[{START}]: Invalid value: "true": field')
 
     resized = copy.deepcopy(old)
     resized["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 6, "completions": 6}
