@@ -30,11 +30,9 @@ from jobsetpy.reconcilers.coscheduling.plan import (
     plan_coscheduling,
 )
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
-from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochState,
-    ObservedEpochs,
-    plan_epochs,
-)
+from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
+from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.plan import JobsMemory
 from jobsetpy.reconcilers.rules.times import Now

@@ -11,14 +11,12 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.reconcilers.restart_in_place.decision import expected_pods
-from jobsetpy.reconcilers.restart_in_place.epoch_charges import account, record_of
+from jobsetpy.reconcilers.restart_in_place.budget import account
+from jobsetpy.reconcilers.restart_in_place.group import expected_pods, record_of
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
-from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochState,
-    ObservedEpochs,
-    plan_epochs,
-)
+from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
+from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job

@@ -10,8 +10,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier_state import parse_epoch
-from jobsetpy.reconcilers.restart_in_place.decision import Histogram, decide_epochs
+from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 

@@ -28,12 +28,10 @@ from jobsetpy.kubectl.objects import typed
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.restart_in_place.barrier_report import parked_uids
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
-from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochState,
-    ObservedEpochs,
-    plan_epochs,
-)
+from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.seats import READY
+from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.agent_containers import (

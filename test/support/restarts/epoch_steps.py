@@ -35,18 +35,13 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
-from jobsetpy.reconcilers.restart_in_place.failures import (
-    Cause,
-    Failure,
-    FailureSignal,
-    SyncedMark,
-    sign_of,
-)
-from jobsetpy.reconcilers.restart_in_place.plan import EpochState
+from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures import Failure, SyncedMark, sign_of
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
     RestartInPlaceReconciler,
     RestartInPlaceSettings,
 )
+from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
 from jobsetpy.testing import store_of, store_writer_of

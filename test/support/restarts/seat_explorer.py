@@ -22,8 +22,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs, has_missing_pods
-from jobsetpy.reconcilers.restart_in_place.failures import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.barrier import has_missing_pods
+from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job

@@ -32,7 +32,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
-from jobsetpy.reconcilers.restart_in_place.failures import (
+from jobsetpy.reconcilers.restart_in_place.job_rules import (
     fails_the_job,
     is_over,
     may_fail_by_condition,

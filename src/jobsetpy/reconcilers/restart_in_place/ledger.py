@@ -14,27 +14,21 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 from zlib import crc32
 
-import attrs
-
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job, JobStatus
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.api.jobset import JobSetStatus, TakenSeat
 from jobsetpy.api.meta import version_number
 from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID, holds_seat
-from jobsetpy.reconcilers.restart_in_place.decision import (
+from jobsetpy.reconcilers.restart_in_place.cause import FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures import Failure, SyncedMark, sign_of
+from jobsetpy.reconcilers.restart_in_place.group import NO_RECORD
+from jobsetpy.reconcilers.restart_in_place.observed import (
     Crash,
     Histogram,
     InvalidEpoch,
+    Observations,
     Spares,
-    parse_report,
-)
-from jobsetpy.reconcilers.restart_in_place.epoch_charges import NO_RECORD
-from jobsetpy.reconcilers.restart_in_place.failures import (
-    Failure,
-    FailureSignal,
-    SyncedMark,
-    sign_of,
 )
 from jobsetpy.reconcilers.restart_in_place.pod_backoff import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.reports import (
@@ -43,6 +37,7 @@ from jobsetpy.reconcilers.restart_in_place.reports import (
     parse_cause,
     parse_first,
     parse_progress,
+    parse_report,
 )
 from jobsetpy.reconcilers.restart_in_place.seats import (
     READY,
@@ -69,35 +64,6 @@ K = TypeVar("K")
 
 MAX_FAILURES: Final = 16
 """Maximum number of undecided failures kept per attempt; one that counts is enough."""
-
-
-@attrs.frozen
-class Observations:
-    """Events of an attempt's pods since the last decision on its epochs.
-
-    Args:
-        failures: the first few changes of pods that may mean a failure, all of one epoch.
-        remade: name of a Job that is deleted to be recreated on request, or "".
-        invalid: number of pods with an invalid annotation that have appeared.
-        opened: the newest epoch that a pod has reached, and when the first one did.
-        single: the latest epoch that all pods were at, and the time since then.
-        opener: the newest epoch, and name and node of the first pod that has reached it.
-        latest: the same for the last pod so far.
-        reported: report of the first pod that reached the newest epoch because its worker had
-            failed.
-        first: the newest epoch, and the first progress in the previous run as reported with it: the
-            lowest step, and the longest time.
-    """
-
-    failures: tuple[Failure, ...] = ()
-    remade: str = ""
-    invalid: int = 0
-    opened: tuple[int, float] = (0, 0.0)
-    single: tuple[int, float] = (0, 0.0)
-    opener: tuple[int, str, str] = (0, "", "")
-    latest: tuple[int, str, str] = (0, "", "")
-    reported: ReportedEnd | None = None
-    first: tuple[int, FirstProgress] | None = None
 
 
 # Index, agent's state and address of a pod that says it belongs to a Job with spares.

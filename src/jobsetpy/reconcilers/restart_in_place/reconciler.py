@@ -34,14 +34,9 @@ from jobsetpy.reconcilers.execution.status_writer import (
 )
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
-from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochPlan,
-    EpochState,
-    ObservedEpochs,
-    RestartMetrics,
-    needs_plan,
-    plan_epochs,
-)
+from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState, RestartMetrics
 from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now

@@ -1,16 +1,22 @@
-"""Reports of supervisors on the worker's last run, stored with the epoch that follows it.
+"""Reports of agents: the epoch, and a supervisor's report on the worker's last run.
 
-Any client that may write a pod can write these annotations, so they are parsed strictly. They name
-a cause and a step for users and metrics; only the epoch shows that a restart has begun.
+Any client that may write a pod can write these annotations, so they are parsed strictly. Reports on
+a run name a cause and a step for users and metrics; only the epoch shows that a restart has begun.
 """
 
 from __future__ import annotations
 
 import re
 import signal
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID, parse_epoch
+from jobsetpy.reconcilers.rules.membership import parse_count
+
 EXIT_CODE: Final = "exit-code"
+
 NO_PROGRESS: Final = "no-progress"
 
 TOUCHED: Final = "touched"
@@ -19,8 +25,11 @@ TOUCHED: Final = "touched"
 MAX_STEP: Final = 2**63 - 1
 
 _CAUSE: Final = re.compile(r"(exit-code|no-progress)=(0|[1-9][0-9]{0,6})(?: (.{1,120}))?", re.ASCII)
+
 _STEP: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+
 _FIRST: Final = re.compile(r"([0-9]{1,19}) ([0-9]{1,7}\.[0-9]{3})", re.ASCII)
+
 _LONGEST_S: Final = 366 * 86400
 
 
@@ -101,3 +110,12 @@ def signal_name(exit_code: int) -> str:
         return signal.Signals(exit_code - 128).name
     except ValueError:
         return ""
+
+
+@lru_cache(maxsize=256)  # called several times per event of a pod; a group has two or three
+def parse_report(text: str | None, is_attempt: bool) -> int:
+    """Return an agent's report as an epoch; attempts of the Go project count from 0."""
+    if not is_attempt:
+        return parse_epoch(text)
+    epoch = INVALID if text is None or parse_count(text) is None else int(text) + 1
+    return epoch if epoch <= keys.MAX_EPOCH else INVALID

@@ -8,8 +8,8 @@ from typing import Any
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import RestartCause, RestartRecord
-from jobsetpy.reconcilers.restart_in_place.failures import Cause, FailureSignal
-from jobsetpy.reconcilers.restart_in_place.ledger import Observations
+from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.observed import Observations
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now

@@ -40,8 +40,8 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import version_number
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.restart_in_place import pod_backoff
-from jobsetpy.reconcilers.restart_in_place.decision import parse_report, takes_part
-from jobsetpy.reconcilers.restart_in_place.failures import (
+from jobsetpy.reconcilers.restart_in_place.group import takes_part
+from jobsetpy.reconcilers.restart_in_place.job_rules import (
     ENDING_ACTIONS,
     fails_the_job,
     is_ending,
@@ -56,6 +56,7 @@ from jobsetpy.reconcilers.restart_in_place.node_memory import (
     is_unfit,
     unfit_codes,
 )
+from jobsetpy.reconcilers.restart_in_place.reports import parse_report
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, text
 from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, parse_count
 from jobsetpy.reconcilers.rules.plan import Plan

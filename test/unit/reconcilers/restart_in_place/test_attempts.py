@@ -18,18 +18,12 @@ from jobsetpy.reconcilers.restart_in_place.attempts import (
 )
 from jobsetpy.reconcilers.restart_in_place.barrier_report import laggards
 from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID
-from jobsetpy.reconcilers.restart_in_place.decision import (
-    Histogram,
-    decide_epochs,
-    parse_report,
-)
+from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
-from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochState,
-    ObservedEpochs,
-    needs_plan,
-    plan_epochs,
-)
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.reports import parse_report
+from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.status_draft import status_patch

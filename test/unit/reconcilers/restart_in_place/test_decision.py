@@ -11,12 +11,9 @@ from jobsetpy.reconcilers.restart_in_place.barrier_state import (
     INVALID,
     parse_epoch,
 )
-from jobsetpy.reconcilers.restart_in_place.decision import (
-    Histogram,
-    decide_epochs,
-    expected_pods,
-    takes_part,
-)
+from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs
+from jobsetpy.reconcilers.restart_in_place.group import expected_pods, takes_part
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 FOUR = (replicated_job("a", 2, parallelism=2),)

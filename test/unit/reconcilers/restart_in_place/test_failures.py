@@ -7,13 +7,9 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.reconcilers.restart_in_place.failures import (
-    Cause,
-    Failure,
-    FailureSignal,
-    judge,
-    sign_of,
-)
+from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.detection import judge
+from jobsetpy.reconcilers.restart_in_place.failures import Failure, sign_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 RESTART_ALL = {

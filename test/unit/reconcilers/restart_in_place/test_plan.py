@@ -11,20 +11,16 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, RestartCause
-from jobsetpy.reconcilers.restart_in_place.decision import Histogram, InvalidEpoch
-from jobsetpy.reconcilers.restart_in_place.failures import (
-    STATUS_LAG_S,
-    Failure,
-    FailureSignal,
-    SyncedMark,
-)
-from jobsetpy.reconcilers.restart_in_place.ledger import Observations
-from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochState,
+from jobsetpy.reconcilers.restart_in_place.cause import FailureSignal
+from jobsetpy.reconcilers.restart_in_place.failures import STATUS_LAG_S, Failure, SyncedMark
+from jobsetpy.reconcilers.restart_in_place.observed import (
+    Histogram,
+    InvalidEpoch,
+    Observations,
     ObservedEpochs,
-    needs_plan,
-    plan_epochs,
 )
+from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 

@@ -10,21 +10,12 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, RestartCause
-from jobsetpy.reconcilers.restart_in_place.decision import Histogram
-from jobsetpy.reconcilers.restart_in_place.epoch_charges import LONGEST_REQUEST
-from jobsetpy.reconcilers.restart_in_place.failures import (
-    Failure,
-    FailureSignal,
-    reported_cause,
-    sign_of,
-)
-from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger, Observations
-from jobsetpy.reconcilers.restart_in_place.plan import (
-    EpochState,
-    ObservedEpochs,
-    needs_plan,
-    plan_epochs,
-)
+from jobsetpy.reconcilers.restart_in_place.cause import FailureSignal, reported_cause
+from jobsetpy.reconcilers.restart_in_place.failures import Failure, sign_of
+from jobsetpy.reconcilers.restart_in_place.group import LONGEST_REQUEST
+from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.reports import (
     MAX_STEP,
     FirstProgress,
@@ -35,6 +26,7 @@ from jobsetpy.reconcilers.restart_in_place.reports import (
     parse_progress,
 )
 from jobsetpy.reconcilers.restart_in_place.restart_history import cause_of
+from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job

@@ -15,7 +15,6 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.hang_sections import SECTIONS_FORM, hang_sections
-from jobsetpy.reconcilers.restart_in_place.failures import ENDING_ACTIONS
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     WORKER_SETTINGS,
     Ranks,
@@ -24,6 +23,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     read_processes,
     read_standby,
 )
+from jobsetpy.reconcilers.restart_in_place.job_rules import ENDING_ACTIONS
 from jobsetpy.reconcilers.rules.annotations import (
     MAX_SECONDS,
     Note,

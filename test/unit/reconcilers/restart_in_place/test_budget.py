@@ -9,14 +9,10 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.decision import (
-    Crash,
-    Histogram,
-    decide_epochs,
-    needs_decision,
-)
-from jobsetpy.reconcilers.restart_in_place.epoch_charges import account
-from jobsetpy.reconcilers.restart_in_place.failures import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.budget import account
+from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs, needs_decision
+from jobsetpy.reconcilers.restart_in_place.observed import Crash, Histogram
 from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 

@@ -1,0 +1,115 @@
+"""Causes of restarts, as conditions, events and the history name them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.child_pod import FailedContainer
+from jobsetpy.reconcilers.restart_in_place.reports import EXIT_CODE, ReportedEnd, signal_name
+
+
+class FailureSignal(enum.Enum):
+    """Possible failure of a pod."""
+
+    CONTAINER_FAILED = "container_failed"
+    POD_FAILED = "pod_failed"
+    POD_DELETED = "pod_deleted"
+    PODS_MISSING = "pods_missing"
+    POD_LEAVING = "pod_leaving"
+    NODE_LOST = "node_lost"
+    REQUESTED = "requested"
+    WORKER_FAILED = "worker_failed"
+    WORKER_HUNG = "worker_hung"
+
+
+_REASONS: Final[Mapping[FailureSignal | None, str]] = {
+    FailureSignal.CONTAINER_FAILED: keys.CONTAINER_FAILED_REASON,
+    FailureSignal.POD_FAILED: keys.POD_FAILED_REASON,
+    FailureSignal.POD_DELETED: keys.POD_DELETED_REASON,
+    FailureSignal.PODS_MISSING: keys.PODS_MISSING_REASON,
+    FailureSignal.POD_LEAVING: keys.POD_LEAVING_REASON,
+    FailureSignal.NODE_LOST: keys.NODE_LOST_REASON,
+    FailureSignal.REQUESTED: keys.RESTART_REQUESTED_REASON,
+    FailureSignal.WORKER_FAILED: keys.WORKER_FAILED_REASON,
+    FailureSignal.WORKER_HUNG: keys.WORKER_HUNG_REASON,
+    None: keys.JOB_REMADE_REASON,
+}
+
+
+@attrs.frozen
+class Cause:
+    """Cause for the end of an epoch.
+
+    Args:
+        epoch: epoch that is over.
+        sign: detected failure, ``None`` if a Job is recreated on request.
+        name: name of the pod, or of the Job.
+        container: name of the failed container, if known.
+        reason: reason of the pod's phase; for missing pods, their description; for a worker, how
+            long it has hung, or its reported failure.
+        counted: True if the restart counts towards ``maxRestarts``.
+        node: node of the pod.
+    """
+
+    epoch: int
+    sign: FailureSignal | None
+    name: str
+    container: FailedContainer | None = None
+    reason: str = ""
+    counted: bool = True
+    node: str = ""
+
+    @property
+    def condition_reason(self) -> str:
+        """Reason of the condition."""
+        return _REASONS[self.sign]
+
+    def __str__(self) -> str:
+        """Return the cause as a clause for messages."""
+        if self.sign is None:
+            return f"job {self.name!r} is recreated"
+        if self.sign is FailureSignal.POD_DELETED:
+            return f"pod {self.name!r} is being deleted"
+        if self.sign is FailureSignal.PODS_MISSING:
+            return self.reason
+        if self.sign is FailureSignal.REQUESTED:
+            return "a restart is asked for"
+        if self.sign is FailureSignal.POD_LEAVING:
+            return f"pod {self.name!r} is asked to leave its node ({self.reason})"
+        if self.sign is FailureSignal.NODE_LOST:
+            return f"pod {self.name!r} is evicted from node {self.node!r}, which is not ready"
+        if self.sign is FailureSignal.WORKER_HUNG:
+            return f"pod {self.name!r}: {self.reason}"
+        if self.sign is FailureSignal.WORKER_FAILED:
+            code = 0 if self.container is None else self.container.exit_code
+            killed = f" ({name})" if (name := signal_name(code)) else ""
+            said = f": {self.reason}" if self.reason else ""
+            return f"pod {self.name!r}: its worker ended with exit code {code}{killed}{said}"
+        exited = ""
+        if self.container is not None:
+            one = self.container
+            why = f" ({one.reason})" if one.reason else ""
+            exited = f"container {one.name!r} exited with {one.exit_code}{why}"
+        if self.sign is FailureSignal.CONTAINER_FAILED:
+            return f"pod {self.name!r}, {exited}"
+        details = ", ".join(filter(None, (self.reason, exited)))
+        return f"pod {self.name!r} failed" + (f" ({details})" if details else "")
+
+
+def reported_cause(report: ReportedEnd) -> Cause:
+    """Return a supervisor's report on its worker as the cause for the end of the previous epoch."""
+    epoch, end = report.epoch - 1, report.end
+    if end.kind == EXIT_CODE:
+        container = FailedContainer(exit_code=end.number)
+        return Cause(
+            epoch, FailureSignal.WORKER_FAILED, report.pod, container, end.text, node=report.node
+        )
+    where = "" if report.step < 0 else f" at step {report.step}"
+    said = f" ({end.text})" if end.text else ""
+    reason = f"no progress for {end.number} s{where}{said}"
+    return Cause(epoch, FailureSignal.WORKER_HUNG, report.pod, reason=reason, node=report.node)

@@ -1,0 +1,105 @@
+"""Use of spares by the decision (``seats`` assigns them)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier import is_starting
+from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting, next_epoch
+from jobsetpy.reconcilers.restart_in_place.group import group_size, record_of
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs, Spares
+from jobsetpy.reconcilers.restart_in_place.seats import (
+    CALLS,
+    WITHOUT_SPARES,
+    Seating,
+    Swap,
+    assign_seats,
+)
+from jobsetpy.reconcilers.restart_in_place.state import EpochState
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.plan import EmitEvent
+from jobsetpy.reconcilers.rules.spares import starts_without_spares
+from jobsetpy.reconcilers.rules.times import Now
+
+MAX_SWAP_EVENTS: Final = 10
+"""Maximum number of seats taken over in one restart that are reported by events."""
+
+
+def plan_seats(jobset: JobSet, pods: Histogram, expected: int, waited_s: float) -> Seating | None:
+    """Return the seats at the next epoch, as far as pods can fill them; ``None`` without spares."""
+    if pods.spares is None or not may_be_filled(jobset, pods, expected):
+        return None
+    seating = assign_seats(
+        pods.spares.jobs(),
+        record_of(jobset).taken_seats,
+        next_epoch(jobset.status, pods.epochs),
+        waited_s=waited_s,
+        starting=is_starting(jobset, expected),
+        calls=WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
+    )
+    # Jobs that do not exist yet have seats too.
+    return seating if seating.filled == expected - pods.succeeded else None
+
+
+def may_be_filled(jobset: JobSet, pods: Histogram, expected: int) -> bool:
+    """Return True if enough pods, parked ones included, are at the epoch of a closed barrier.
+
+    A necessary condition, in O(1): each Job can fill its seats with its own pods only.
+    """
+    if pods.spares is None or not is_waiting(jobset.status, pods.epochs):
+        return False
+    epoch = next_epoch(jobset.status, pods.epochs)
+    there = pods.epochs.get(epoch, 0) + pods.spares.parked.get(epoch, 0)
+    return there >= expected - pods.succeeded > 0
+
+
+def spares_changed(jobset: JobSet, pods: Histogram) -> bool:
+    """Return True if the number of ready spares differs from the status."""
+    if pods.spares is None:
+        return False
+    record = record_of(jobset)
+    exhausted = cond.is_true(jobset.status.conditions, keys.SPARES_EXHAUSTED_CONDITION)
+    return (
+        record.ready_spares != pods.spares.ready
+        or bool(pods.spares.exhausted and jobset.status.synced_epoch) is not exhausted
+    )
+
+
+def spares_condition(jobset: JobSet, spares: Spares) -> tuple[cond.DesiredCondition, ...]:
+    """Return the condition for Jobs without a ready spare; none before the first start."""
+    kind = keys.SPARES_EXHAUSTED_CONDITION
+    if spares.exhausted and jobset.status.synced_epoch:
+        jobs = "1 job has" if spares.exhausted == 1 else f"{spares.exhausted} jobs have"
+        message = (
+            f"{jobs} no ready spare: a lost pod of it is waited for until it has been replaced"
+        )
+        return (cond.DesiredCondition(kind, True, keys.NO_READY_SPARE_REASON, message),)
+    if not cond.is_true(jobset.status.conditions, kind):
+        return ()
+    message = "each job has a ready spare"
+    return (cond.DesiredCondition(kind, False, keys.SPARES_READY_REASON, message),)
+
+
+def swap_events(swaps: tuple[Swap, ...]) -> tuple[EmitEvent, ...]:
+    """Return an event for each of the first seats that are taken over."""
+    events = []
+    for swap in swaps[:MAX_SWAP_EVENTS]:
+        old = f" of pod {swap.lost!r}" if swap.lost else ""
+        message = f"pod {swap.pod.name!r} takes seat {swap.seat} of job {swap.job!r}{old}"
+        events.append(EmitEvent(cond.NORMAL, keys.SEAT_TAKEN_REASON, message))
+    return tuple(events)
+
+
+def seconds_waited(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> float:
+    """Return the time since the last call for missing pods began, in seconds.
+
+    That is the first sign of a restart; when the pods are new, the arrival of the first of them.
+    """
+    opened, at = observed.notes.opened
+    known = [at] if opened > jobset.status.synced_epoch else []
+    starting = is_starting(jobset, group_size(jobset, observed.pods))
+    if memory.waiting_since is not None and not starting:
+        known.append(memory.waiting_since)
+    return now.monotonic - min(known, default=now.monotonic)
