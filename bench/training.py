@@ -222,7 +222,15 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="training-") as place:
             training = Training(Path(place), pods)
             spread_out = needs_nodes(self._options)
-            document = manifest(name, framework, mode, pods, training.folder, spread=spread_out)
+            document = manifest(
+                name,
+                framework,
+                mode,
+                pods,
+                training.folder,
+                spread=spread_out,
+                standby_delay=self._options.standby_delay,
+            )
             began = time.time()
             await self._client.create(JobSet, NAMESPACE, document)
             try:
@@ -686,6 +694,7 @@ def main() -> None:
     add("--failure", type=lambda text: chosen((*FAILURES, AWAY), text), default=usual)
     add("--modes", type=lambda text: chosen(MODES, text), default=list(MODES))
     add("--rounds", type=int, default=5)
+    add("--standby-delay", type=int, default=1, help="seconds from a worker to its standby")
     add("--limit", type=float, default=LIMIT_S, help="seconds for a restart; default %(default)s")
     add("--lost-pods", type=int, default=1, help="pods on the lost node; default %(default)s")
     add("--away", type=float, default=300.0, help="seconds without API server; default %(default)s")

@@ -66,11 +66,19 @@ IDLE_S = 6.0
 
 
 def manifest(
-    name: str, framework: str, mode: str, pods: int, shared: Path, *, spread: bool = False
+    name: str,
+    framework: str,
+    mode: str,
+    pods: int,
+    shared: Path,
+    *,
+    spread: bool = False,
+    standby_delay: int = 1,
 ) -> dict[str, Any]:
     """The training as a JobSet; spares are pods in addition to ``pods``.
 
-    With ``spread`` the scheduler prefers the node that has the fewest pods.
+    With ``spread`` the scheduler prefers the node that has the fewest pods. Standby processes are
+    started ``standby_delay`` seconds after their workers.
     """
     spares, more = SPARES.get(mode, 0), MORE.get(mode, 0)
     host = f"{name}-w-0-0.{name}"
@@ -96,7 +104,7 @@ def manifest(
     if mode in STANDBYS:
         preload = LISTED[framework] if mode in {"list", *SPARES} else "auto"
         notes[keys.IN_PLACE_PRELOAD_ANNOTATION] = preload
-        notes[keys.IN_PLACE_STANDBY_DELAY_ANNOTATION] = "1"
+        notes[keys.IN_PLACE_STANDBY_DELAY_ANNOTATION] = str(standby_delay)
     if spares:
         notes[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
     if mode == "kept":
