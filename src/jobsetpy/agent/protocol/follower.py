@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from jobsetpy.agent.protocol.barrier import Action, Barrier
 from jobsetpy.agent.protocol.log import Log
-from jobsetpy.agent.protocol.settings import Settings
+from jobsetpy.agent.protocol.settings import ApiSettings, Settings
 from jobsetpy.agent.protocol.wire_types import JobSet, JobSetStatus
 from jobsetpy.client import Client, H11Transport
 from jobsetpy.errors import ForbiddenError, UnauthorizedError
@@ -41,7 +41,7 @@ while signing keys are rotated or an authenticator is down, for minutes, and tho
 the cluster."""
 
 
-def connect(settings: Settings) -> Client:
+def connect(settings: ApiSettings) -> Client:
     """Return a client with the pod's own service account; nothing is sent yet."""
     folder = settings.service_account_dir
     transport = H11Transport.in_cluster(
@@ -51,6 +51,34 @@ def connect(settings: Settings) -> Client:
         port=settings.api_port,
     )
     return Client(transport)
+
+
+def watch_one(
+    client: Client,
+    cls: type[Any],
+    settings: ApiSettings,
+    name: str,
+    observer: NullObserver,
+    **options: Any,
+) -> Watcher[Any]:
+    """Return a watch of one object in the pod's namespace.
+
+    Its first state is a consistent one: a streaming list that asks for no resourceVersion, or a
+    paged list without one if streaming is refused.
+    """
+    return Watcher(
+        client,
+        cls,
+        WatchOptions(
+            namespace=settings.namespace,
+            field_selector=f"metadata.name={name}",
+            page_limit=0,
+            streaming=True,
+            idle_timeout_s=IDLE_TIMEOUT_S,
+            observer=observer,
+            **options,
+        ),
+    )
 
 
 class Follower:
@@ -83,20 +111,12 @@ class Follower:
         self._barrier = barrier
         self._log = log
         self._act = act
-        # Its first state is a consistent one, as ``Barrier`` requires: a streaming list that asks
-        # for no resourceVersion, or a paged list without one if streaming is refused.
-        self._watcher = Watcher(
-            client,
-            JobSet,
-            WatchOptions(
-                namespace=settings.namespace,
-                field_selector=f"metadata.name={settings.jobset_name}",
-                page_limit=0,
-                streaming=True,
-                idle_timeout_s=IDLE_TIMEOUT_S,
-                observer=_WatchLog(log, settings, self._refused),
-            ),
+        hint = (
+            "the pod's service account needs the verbs list and watch on "
+            f"jobsets.jobset.x-k8s.io in namespace {settings.namespace}"
         )
+        observer = WatchLog(log, hint, self._refused)
+        self._watcher = watch_one(client, JobSet, settings, settings.jobset_name, observer)
         self._listed: JobSet | None = None
         self._listing = False
         self._present = True
@@ -169,21 +189,22 @@ class Follower:
             )
 
 
-class _WatchLog(NullObserver):
-    """Logger of the watch's failures and of missing permissions.
+class WatchLog(NullObserver):
+    """Logger of a watch's failures; a missing permission is logged once.
 
     Args:
         log: log to write to.
-        settings: names the agent's namespace.
+        hint: permission that the pod's account needs.
         refused: called when the token has been refused for ``REFUSED_S``, and at each later
             refusal.
     """
 
-    def __init__(self, log: Log, settings: Settings, refused: Callable[[], None]) -> None:
+    def __init__(self, log: Log, hint: str, refused: Callable[[], None] = lambda: None) -> None:
         self._log = log
-        self._settings = settings
+        self._hint = hint
         self._refused = refused
         self._refused_since: float | None = None
+        self._forbidden = False
 
     def on_watch_open(self, kind: str, resource_version: str) -> None:  # noqa: ARG002 - a protocol's
         """Record that the token is accepted."""
@@ -199,12 +220,12 @@ class _WatchLog(NullObserver):
                 self._refused_since = now
             elif now - self._refused_since >= REFUSED_S:
                 self._refused()
+        known, self._forbidden = self._forbidden, isinstance(error, ForbiddenError)
+        if known and self._forbidden:
+            return
         fields: dict[str, object] = {"error": str(error), "retry_s": round(retry_in_s, 3)}
-        if isinstance(error, ForbiddenError):
-            fields["hint"] = (
-                "the pod's service account needs the verbs list and watch on "
-                f"jobsets.jobset.x-k8s.io in namespace {self._settings.namespace}"
-            )
+        if self._forbidden:
+            fields["hint"] = self._hint
         self._log(f"cannot watch the {kind}", level="warning", **fields)
 
     def on_silence(self, kind: str, seconds: float) -> None:

@@ -22,11 +22,14 @@ from typing import ClassVar, Final, Never
 
 import msgspec
 
+from jobsetpy.agent.protocol import follower
 from jobsetpy.agent.protocol.log import JsonLog, Log
 from jobsetpy.agent.protocol.settings import (
-    DEFAULT_SERVICE_ACCOUNT_DIR,
     EXIT_USAGE,
+    ApiSettings,
     ConfigurationError,
+    api_fields,
+    given_in,
     number_of,
 )
 from jobsetpy.agent.protocol.signals import leave_on_signals
@@ -42,11 +45,9 @@ from jobsetpy.api.group_signal import (
     progress_of,
     timed_out_message,
 )
-from jobsetpy.client import Client, H11Transport
-from jobsetpy.errors import ForbiddenError, TransportError
+from jobsetpy.client import Client
+from jobsetpy.errors import TransportError
 from jobsetpy.informers._events import Applied, Listed, WatchEvent
-from jobsetpy.informers._observer import NullObserver
-from jobsetpy.informers._options import WatchOptions
 from jobsetpy.informers._watcher import Watcher
 
 EXIT_TIMED_OUT: Final = 1
@@ -54,9 +55,6 @@ EXIT_TIMED_OUT: Final = 1
 
 EXIT_STOPPED: Final = 143
 """Exit code after a stop signal: not 0, which would mean that the group has started."""
-
-IDLE_TIMEOUT_S: Final = 120.0
-"""Longest silence of the watch, in seconds; bookmarks come once a minute."""
 
 BACKOFF_S: Final = 0.5
 """Maximum first wait after a failure, in seconds; long, as a whole group may fail."""
@@ -81,32 +79,22 @@ class ConfigMap(msgspec.Struct, frozen=True):
     data: dict[str, str] | None = None
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the wait.
+class Settings(ApiSettings, frozen=True, kw_only=True):
+    """Settings of the wait; without ``api_host`` the mount alone is read.
 
     Args:
-        namespace: namespace of the pod.
-        jobset_name, jobset_uid: the JobSet of the group.
         attempt: attempt of the pod.
         size: size of the group, for messages; "" if unknown.
         timeout_s: timeout in seconds; ``None`` for none.
         mount: folder where the ConfigMap is mounted.
         termination_log: file for the termination message.
-        service_account_dir: folder with ``token`` and ``ca.crt``.
-        api_host, api_port: address of the API server; "" if unknown.
     """
 
-    namespace: str
-    jobset_name: str
-    jobset_uid: str
     attempt: int
     size: str = ""
     timeout_s: int | None = None
     mount: str = MOUNT_PATH
     termination_log: str = TERMINATION_LOG
-    service_account_dir: str = DEFAULT_SERVICE_ACCOUNT_DIR
-    api_host: str = ""
-    api_port: int = 443
 
 
 def load(environ: Mapping[str, str]) -> Settings:
@@ -115,23 +103,14 @@ def load(environ: Mapping[str, str]) -> Settings:
     Raises:
         ConfigurationError: something required is missing, or a value cannot be used.
     """
-    given = {name: value for name, value in environ.items() if value}
-    missing = [name for name in _REQUIRED if name not in given]
-    if missing:
-        raise ConfigurationError(f"not set in the environment: {', '.join(missing)}")
-    timeout_s = number_of(given, "GROUP_TIMEOUT", 0, 0, _HIGHEST)
+    given = given_in(environ, _REQUIRED)
     return Settings(
-        namespace=given["NAMESPACE"],
-        jobset_name=given["JOBSET_NAME"],
-        jobset_uid=given["JOBSET_UID"],
+        **api_fields(given),
         attempt=number_of(given, "GROUP_ATTEMPT", 0, 0, _HIGHEST),
         size=given.get("GROUP_SIZE", ""),
-        timeout_s=timeout_s or None,
+        timeout_s=number_of(given, "GROUP_TIMEOUT", 0, 0, _HIGHEST) or None,
         mount=given.get("GROUP_MOUNT", MOUNT_PATH),
         termination_log=given.get("TERMINATION_LOG", TERMINATION_LOG),
-        service_account_dir=given.get("SERVICE_ACCOUNT_DIR", DEFAULT_SERVICE_ACCOUNT_DIR),
-        api_host=given.get("KUBERNETES_SERVICE_HOST", ""),
-        api_port=number_of(given, "KUBERNETES_SERVICE_PORT", 443, 1, 65535),
     )
 
 
@@ -203,18 +182,13 @@ class GroupWait:
 
     def _watcher(self, client: Client) -> Watcher[ConfigMap]:
         name = config_map_name(self._settings.jobset_name)
-        return Watcher(
-            client,
-            ConfigMap,
-            WatchOptions(
-                namespace=self._settings.namespace,
-                field_selector=f"metadata.name={name}",
-                page_limit=0,
-                streaming=True,
-                idle_timeout_s=IDLE_TIMEOUT_S,
-                backoff_base_s=BACKOFF_S,
-                observer=_WatchLog(self._log, name),
-            ),
+        hint = (
+            "the pod's service account needs the verbs list and watch on the ConfigMap "
+            f"{name}; until then, the mounted volume reports it a minute later"
+        )
+        observer = follower.WatchLog(self._log, hint)
+        return follower.watch_one(
+            client, ConfigMap, self._settings, name, observer, backoff_base_s=BACKOFF_S
         )
 
     def _take(self, data: Mapping[str, str | None]) -> bool:
@@ -248,43 +222,14 @@ class GroupWait:
         return EXIT_TIMED_OUT
 
 
-class _WatchLog(NullObserver):
-    """Logger of the watch's failures and of missing permissions."""
-
-    def __init__(self, log: Log, name: str) -> None:
-        self._log = log
-        self._name = name
-        self._forbidden = False
-
-    def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
-        """Log a list or watch request that failed; a missing permission is logged once."""
-        if isinstance(error, ForbiddenError) and self._forbidden:
-            return
-        self._forbidden = isinstance(error, ForbiddenError)
-        fields: dict[str, object] = {"error": str(error), "retry_s": round(retry_in_s, 3)}
-        if isinstance(error, ForbiddenError):
-            fields["hint"] = (
-                "the pod's service account needs the verbs list and watch on the ConfigMap "
-                f"{self._name}; until then, the mounted volume reports it a minute later"
-            )
-        self._log(f"cannot watch the {kind}", level="warning", **fields)
-
-
 def connect(settings: Settings) -> Client | None:
     """Return a client with the pod's own service account; ``None`` without an API server."""
-    folder = settings.service_account_dir
-    if not settings.api_host or not Path(folder, "token").exists():
+    if not settings.api_host or not Path(settings.service_account_dir, "token").exists():
         return None
     try:
-        transport = H11Transport.in_cluster(
-            token_file=f"{folder}/token",
-            ca_file=f"{folder}/ca.crt",
-            host=settings.api_host,
-            port=settings.api_port,
-        )
+        return follower.connect(settings)
     except (TransportError, ValueError):
         return None
-    return Client(transport)
 
 
 async def _run(settings: Settings, log: Log, start: float) -> int:
