@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from jobsetpy.agent.supervisor.last_words import LastWords
     from jobsetpy.agent.supervisor.ring import Ring
     from jobsetpy.agent.supervisor.ring_rules import RingRules
+    from jobsetpy.agent.supervisor.self_fence import SelfFence
     from jobsetpy.agent.supervisor.standby.process import StandbyRules, Standbys
 
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
@@ -184,6 +185,7 @@ class Supervisor:
         launched = standby is not None and standby.preloaded
         self._last_words = self._make_last_words() if launched else None
         self._ring = None if ring is None else self._make_ring(ring, progress.file)
+        self._self_fence = self._make_self_fence(client, ring, progress.file)
         self._grace: asyncio.TimerHandle | None = None
         self._end: asyncio.Future[int] | None = None
 
@@ -356,6 +358,8 @@ class Supervisor:
                 case KillAll():
                     self._epoch_file.remove()
                     self._disarm()
+                    if self._self_fence is not None:
+                        self._self_fence.stop()
                     self._processes.kill_all()
                     if self._health is not None:
                         self._health.begin()
@@ -372,6 +376,8 @@ class Supervisor:
                         self._health.close()
                     if self._ring is not None:
                         self._ring.close()
+                    if self._self_fence is not None:
+                        self._self_fence.stop()
                     assert self._end is not None
                     if not self._end.done():
                         self._end.set_result(code)
@@ -416,6 +422,17 @@ class Supervisor:
         """Return the annotation about neighbours that are silent."""
         return {} if self._ring is None else {keys.UNHEARD_ANNOTATION: self._ring.report}
 
+    def _make_self_fence(
+        self, client: Client, rules: RingRules | None, progress_file: str
+    ) -> SelfFence | None:
+        ring = self._ring
+        if rules is None or ring is None:
+            return None
+        from jobsetpy.agent.supervisor.self_fence import SelfFence, fence_after
+
+        fence_s = fence_after(silent_s=rules.silent_s, interval_s=rules.interval_s)
+        return SelfFence(client, progress_file, lambda: ring.heard_at, fence_s, self._cut_off)
+
     def _make_last_words(self) -> LastWords:
         from jobsetpy.agent.supervisor.last_words import LastWords  # most pods have none
 
@@ -427,6 +444,8 @@ class Supervisor:
         self._epoch_file.write(epoch)
         if self._ring is not None:
             self._ring.worker_started()
+        if self._self_fence is not None:
+            self._self_fence.started()
         self._said = self._thread_said = ""
         words = self._last_words
         if words is not None:
@@ -512,6 +531,18 @@ class Supervisor:
         self._cause = f"no-progress={seconds:.0f}{self._because(origin)}"
         self._epoch_file.remove()
         self._do(self._worker.hung())
+
+    def _cut_off(self, seconds: float) -> None:
+        """Kill a worker that is cut off from everything: its rank may be given to another pod."""
+        text = "neither the API server nor a neighbour answers"
+        self._log(
+            "the pod is cut off, and its worker makes no progress: it is killed",
+            level="error",
+            seconds=round(seconds, 1),
+            why=text,
+        )
+        self._cause = f"no-progress={seconds:.0f} {text}"
+        self._do(self._worker.deprecated(replaced=True))
 
     def _emptied(self) -> None:
         self._do(self._worker.emptied())

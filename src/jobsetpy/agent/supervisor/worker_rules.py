@@ -134,8 +134,8 @@ class Worker:
         """Stop the worker: the epoch is over. A worker that is cleared after a failure stays so.
 
         Args:
-            replaced: True if another worker of the same rank runs by now. This one gets no time for
-                a checkpoint, which could overwrite one of the other's.
+            replaced: True if another worker of the same rank runs by now, or soon may. This one
+                gets no time for a checkpoint, which could overwrite one of the other's.
         """
         if self.phase is Phase.WAITING:
             return [JoinNext()]

@@ -28,6 +28,7 @@ from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
 from support import patience
 from support.agents.foreign_images import emulated, root_of
+from support.faults.tcp_proxy import TcpProxy
 from support.patience import eventually
 
 MAP = "js-group-scheduling"
@@ -1521,8 +1522,8 @@ async def test_a_parked_pod_prepares_its_standby_and_says_so(pod: Pod, tmp_path:
         assert (await agent.logged("worker started"))["standby"] is True
 
 
-async def test_a_neighbour_that_falls_silent_is_in_the_annotation(pod: Pod, tmp_path: Path) -> None:
-    """One patch reports it, and the patch of the next epoch but one removes it."""
+def ringed(pod: Pod, tmp_path: Path) -> tuple[dict[str, str], Ring]:
+    """Variables of an agent with a ring of two pods, and its neighbour, which is started."""
     port, uid = free_udp_port(), pod.server.get(JOBSETS, "js")["metadata"]["uid"]
     members = Members((Part("w", 1, 2),))
     other = Ring(
@@ -1545,6 +1546,12 @@ async def test_a_neighbour_that_falls_silent_is_in_the_annotation(pod: Pod, tmp_
         "WORKER_JOB": "js-w-0",
         "WORKER_POD_INDEX": "0",
     }
+    return variables, other
+
+
+async def test_a_neighbour_that_falls_silent_is_in_the_annotation(pod: Pod, tmp_path: Path) -> None:
+    """One patch reports it, and the patch of the next epoch but one removes it."""
+    variables, other = ringed(pod, tmp_path)
 
     def unheard() -> str | None:
         annotations = pod.server.get("pods", "p-0")["metadata"].get("annotations", {})
@@ -1565,3 +1572,39 @@ async def test_a_neighbour_that_falls_silent_is_in_the_annotation(pod: Pod, tmp_
         pod.status(deprecatedEpoch=2)
         await pod.at(3)
         assert unheard() is None
+
+
+CUT_OFF = "the pod is cut off, and its worker makes no progress: it is killed"
+
+
+async def test_worker_that_is_cut_off_from_everything_is_killed(pod: Pod, tmp_path: Path) -> None:
+    """Not before the API server, the neighbour and its progress have all gone; then it joins."""
+    variables, other = ringed(pod, tmp_path)
+    stalls = tmp_path / "stalls"
+    script = (
+        "trap '' TERM; echo started; i=0; while :; do i=$((i+1)); "
+        f"[ -e {stalls} ] || echo $i > $JOBSET_PROGRESS_FILE; sleep 0.05; done"
+    )
+    async with TcpProxy("127.0.0.1", pod.server.port).serving() as network:
+        variables["KUBERNETES_SERVICE_PORT"] = str(network.port)
+        async with pod.run("sh", "-c", script, **variables) as agent:
+            await pod.lift(1)
+            await agent.printed("started")
+            await eventually(lambda: other.heard_at is not None, seconds=10)
+            network.refusing = True
+            network.cut()
+            stalls.touch()
+            await asyncio.sleep(2)  # more than twice the time of the fence
+            assert agent.logs(CUT_OFF) == 0
+            other._closed = True  # without a goodbye
+            await agent.logged(CUT_OFF)
+            await eventually(lambda: agent.logs("worker exited") == 1, seconds=10)
+            assert not Path(pod.environ["JOBSET_EPOCH_FILE"]).exists()
+
+            network.refusing = False
+            await eventually(lambda: pod.epoch == "2", seconds=60)
+            cause = notes(pod)["jobset.sigs.k8s.io/in-place-restart-cause"]
+            assert cause == "no-progress=1 neither the API server nor a neighbour answers"
+            stalls.unlink()
+            pod.status(syncedEpoch=2)
+            await agent.printed("started", 2)

@@ -1,0 +1,194 @@
+"""When an agent that is cut off kills its worker, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsetpy.agent.supervisor.self_fence import (
+    CHECK_S,
+    LAST_CALL_S,
+    Isolation,
+    SelfFence,
+    fence_after,
+    is_cut_off,
+)
+from jobsetpy.client import Client, HttpRequest, HttpResponse
+from jobsetpy.errors import TransportError
+from jobsetpy.reconcilers.restart_in_place.seats import CALLS
+
+FENCE_S = fence_after(silent_s=2.0, interval_s=0.5)
+
+
+@pytest.mark.parametrize("interval", [0.1, 0.2, 0.5, 1.0, 3.0, 10.0])
+def test_worker_is_dead_before_its_seat_has_another_holder(interval: float) -> None:
+    """From the last beat that neighbours heard: a beat, the fence and a check against the call."""
+    silent_s = 4 * interval
+    killed = interval + fence_after(silent_s=silent_s, interval_s=interval) + CHECK_S
+
+    assert CALLS.last_s == LAST_CALL_S
+    assert killed < silent_s + CALLS.last_s
+    assert fence_after(silent_s=silent_s, interval_s=interval) > 2 * interval
+
+
+def isolated(
+    seconds: float,
+    *,
+    beat: Callable[[float], float | None] = lambda _: 0.0,
+    progress: Callable[[float], bool] = lambda now: now <= CHECK_S,
+) -> float:
+    """Seconds without any sign after a number of seconds, checked as the agent does."""
+    isolation, now = Isolation(0.0, beat(0.0)), 0.0
+    while now < seconds:
+        now += CHECK_S
+        isolation.look(now, heard_at=beat(now), progress=progress(now))
+    return isolation.seconds
+
+
+def test_isolation_grows_without_beats_and_without_progress() -> None:
+    """The worker made its last step at the first check."""
+    assert isolated(3.0) == pytest.approx(2.8)
+
+
+def test_isolation_is_zero_while_a_neighbour_is_heard() -> None:
+    """Each beat counts, however long the worker stalls."""
+    assert isolated(60.0, beat=lambda now: now) == 0.0
+
+
+def test_isolation_is_zero_while_the_worker_makes_progress() -> None:
+    """A network between agents that fails is no reason to end anything."""
+    assert isolated(60.0, progress=lambda _: True) == 0.0
+
+
+def test_isolation_is_zero_without_a_ring() -> None:
+    """Or with one in which no neighbour was ever heard."""
+    assert isolated(60.0, beat=lambda _: None) == 0.0
+
+
+def test_isolation_is_zero_for_a_worker_that_never_reported_progress() -> None:
+    """As for hangs: it may import, compile, or not report at all."""
+    assert isolated(60.0, progress=lambda _: False) == 0.0
+
+
+def test_isolation_does_not_count_time_in_which_the_agent_was_paused() -> None:
+    """Beats and answers may wait in its sockets."""
+    isolation = Isolation(0.0, 0.0)
+    isolation.look(CHECK_S, heard_at=0.0, progress=True)
+    isolation.look(3600.0, heard_at=0.0, progress=False)
+
+    assert isolation.seconds <= 2 * CHECK_S
+
+
+def test_answer_of_the_api_server_prevents_the_fence() -> None:
+    """It would have reported a later epoch."""
+    isolation = Isolation(0.0, 0.0)
+    isolation.look(0.1, heard_at=0.0, progress=True)
+    for check in range(1, 100):
+        isolation.look(0.1 + check * CHECK_S, heard_at=0.0, progress=False)
+
+    assert not is_cut_off(isolation, 0.0, FENCE_S)
+    assert is_cut_off(isolation, 1.0, FENCE_S)
+
+
+class Place:
+    """A pod with a worker's progress file, neighbours, and an API server."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.path.touch()
+        self.answers = True
+        self.heard_at: float | None = 0.0
+        self.requests: list[float] = []
+        self.killed: list[float] = []
+        client: Any = Client(self)  # type: ignore[arg-type]
+        self.fence = SelfFence(
+            client, str(path), lambda: self.heard_at, FENCE_S, lambda _: self.killed.append(now())
+        )
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        """Answer as the API server does, or not within the request's time."""
+        self.requests.append(now())
+        if not self.answers:
+            await asyncio.sleep(request.timeout_s)
+            raise TransportError("no answer")
+        return HttpResponse(status=403, headers={}, body=b"")
+
+    async def steps(self, count: int, *, heard: bool) -> None:
+        """A number of steps, with or without beats meanwhile."""
+        for step in range(count):
+            self.path.write_text(f"{step} {now()}")
+            if heard:
+                self.heard_at = now()
+            await asyncio.sleep(CHECK_S)
+
+
+def now() -> float:
+    """Time of the loop."""
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.looptime
+async def test_worker_that_is_cut_off_is_killed_in_time(tmp_path: Path) -> None:
+    """Once, and not before neighbours may suspect the pod."""
+    place = Place(tmp_path / "progress")
+    place.fence.started()
+    await place.steps(10, heard=True)
+    place.answers, cut = False, now()
+    await asyncio.sleep(60)
+
+    (killed,) = place.killed
+    assert FENCE_S - CHECK_S <= killed - cut <= FENCE_S + CHECK_S
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("reached", ["the API server", "a neighbour", "the next step"])
+async def test_worker_lives_while_one_thing_is_reached(tmp_path: Path, reached: str) -> None:
+    """Any one of them is enough."""
+    place = Place(tmp_path / "progress")
+    place.fence.started()
+    await place.steps(10, heard=True)
+    place.answers = reached == "the API server"
+    for _ in range(300):
+        if reached == "the next step":
+            await place.steps(1, heard=False)
+        else:
+            place.heard_at = now() if reached == "a neighbour" else place.heard_at
+            await asyncio.sleep(CHECK_S)
+
+    assert place.killed == []
+    place.fence.stop()
+
+
+@pytest.mark.looptime
+async def test_api_server_is_not_asked_while_beats_or_steps_come(tmp_path: Path) -> None:
+    """And seldom by a worker that stalls while the ring is broken."""
+    place = Place(tmp_path / "progress")
+    place.fence.started()
+    await place.steps(100, heard=True)
+    await place.steps(100, heard=False)
+    assert place.requests == []
+    await asyncio.sleep(600)
+
+    assert 60 <= len(place.requests) <= 80
+    place.fence.stop()
+
+
+@pytest.mark.looptime
+async def test_worker_that_has_ended_is_not_fenced(tmp_path: Path) -> None:
+    """Nor is the next one before its first step."""
+    place = Place(tmp_path / "progress")
+    place.fence.started()
+    await place.steps(3, heard=True)
+    place.answers = False
+    await asyncio.sleep(1)
+    place.fence.stop()
+    place.path.write_text("")
+    place.fence.started()
+    await asyncio.sleep(60)
+
+    assert place.killed == []
+    place.fence.stop()
