@@ -56,6 +56,11 @@ class EpochCharge:
         """Return True if the epoch is a restart that counts."""
         return self.epoch > 1 and (not self.renewed or self.kept)
 
+    @property
+    def restarts(self) -> bool:
+        """Return True if it is a restart in place of its own that counts."""
+        return self.epoch > 1 and not self.renewed
+
 
 def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False) -> EpochCharge:
     """Charge the newest epoch.

@@ -12,13 +12,12 @@ from typing import Final
 
 import attrs
 
-from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, RestartPacing
 from jobsetpy.reconcilers.restart_in_place.barrier import has_shrunk, next_move
 from jobsetpy.reconcilers.restart_in_place.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge, account, over_budget
-from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.crashes import crash_loop, worst_crash
 from jobsetpy.reconcilers.restart_in_place.group import group_size, record_of, takes_part
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
@@ -37,7 +36,11 @@ from jobsetpy.reconcilers.restart_in_place.seating import (
     swap_events,
 )
 from jobsetpy.reconcilers.restart_in_place.seats import READY, Seating, Swap
-from jobsetpy.reconcilers.restart_in_place.texts import leaving_often, requested_condition
+from jobsetpy.reconcilers.restart_in_place.texts import (
+    barrier_lifted,
+    restart_begun,
+    uncounted_begun,
+)
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, restarts_in_place
 from jobsetpy.reconcilers.rules.plan import EmitEvent
@@ -54,8 +57,8 @@ class EpochDecision:
         conditions: conditions to set, by the update rule of conditions, without events.
         failed: the condition that ends the JobSet: its budget of restarts is spent. Setting it
             has an event of its own.
-        restart: True if a restart in place begins or ends, rather than a gathering of new pods.
-        renewed: other reason that begins or ends here and also makes running pods restart.
+        charge: charge of the restart that begins, if running pods restart, or of the epoch that is
+            synced.
         events: further events once the change is stored.
         pacing: new ``restartPacing``, or ``None`` to leave it.
         wait_s: seconds that workers have to wait although all pods have arrived.
@@ -68,13 +71,17 @@ class EpochDecision:
     record: InPlaceRestartStatus | None = None
     conditions: tuple[cond.DesiredCondition, ...] = ()
     failed: cond.DesiredCondition | None = None
-    restart: bool = False
-    renewed: str = ""
+    charge: EpochCharge | None = None
     events: tuple[EmitEvent, ...] = ()
     pacing: RestartPacing | None = None
     wait_s: float = 0.0
     call_s: float = 0.0
     seats_taken: int = 0
+
+    @property
+    def restart(self) -> bool:
+        """Return True if a restart in place begins or ends, not a gathering of new pods."""
+        return self.charge is not None and self.charge.restarts
 
     @property
     def empty(self) -> bool:
@@ -196,54 +203,25 @@ def _deprecate(
     *,
     pace: Pace,
 ) -> EpochDecision:
-    new = deprecated + 1
-    if not new > jobset.status.synced_epoch > 0:
+    if not deprecated + 1 > jobset.status.synced_epoch > 0:
         return EpochDecision(deprecated=deprecated)  # no worker runs yet, or all have run for long
     record = on_deprecate(jobset, charged, max(pods.restarts, default=0))
-    behind = sum(count for epoch, count in pods.epochs.items() if epoch < new)
+    if cause is not None and cause.epoch != deprecated:
+        cause = None
     if charged.renewed:
-        events: tuple[EmitEvent, ...] = ()
-        if charged.renewed == "resized" and behind:
-            message = f"the group has another size: running pods restart in place, epoch {new}"
-            events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_GROUP_RESIZED_REASON, message),)
-        elif charged.renewed == "remade" and cause is not None:
-            message = f"{cause}: restarting in place from epoch {deprecated} to {new}, not counted"
-            events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),)
-            if cause.sign is FailureSignal.POD_LEAVING:
-                events += leaving_often(jobset.status.restart_history, pace)
-        renewed = charged.renewed if events else ""
-        return EpochDecision(
-            deprecated=deprecated,
-            record=record,
-            conditions=requested_condition(cause, events),
-            renewed=renewed,
-            events=events,
-        )
-    begun = pacing_of(jobset, charged, pace)
-    pacing = remembered(jobset, begun, record, pace)
-    if cause is not None and cause.epoch == deprecated:
-        reason, why = cause.condition_reason, str(cause)
+        texts = uncounted_begun(jobset, charged, cause, pods, pace)
+        pacing = None
     else:
-        first = pods.first.get(new)
-        reason = keys.POD_RESTARTED_REASON
-        why = f"pod {first!r} has restarted" if first else "a pod has restarted"
-    follow = f", {behind} {'pod' if behind == 1 else 'pods'} to follow" if behind else ""
-    message = f"{why}: restarting in place from epoch {deprecated} to {new}{follow}"
-    if pods.succeeded:
-        succeeded = "1 pod has" if pods.succeeded == 1 else f"{pods.succeeded} pods have"
-        message += f"; {succeeded} succeeded and will not come along"
-    delay = pace.explain(begun)
-    if delay:
-        message += f"; {delay}"
+        begun = pacing_of(jobset, charged, pace)
+        pacing = remembered(jobset, begun, record, pace)
+        texts = restart_begun(charged, cause, pods, pace.explain(begun))
     return EpochDecision(
         deprecated=deprecated,
         record=record,
         pacing=pacing,
-        conditions=(
-            cond.DesiredCondition(keys.RESTARTING_IN_PLACE_CONDITION, True, reason, message),
-        ),
-        restart=True,
-        events=(EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),),
+        conditions=texts.conditions,
+        charge=charged if texts.events else None,
+        events=texts.events,
     )
 
 
@@ -267,23 +245,13 @@ def _sync(
         ready = pods.spares.ready - sum(swap.pod.state == READY for swap in swaps)
         record = evolve(record, taken_seats=seating.taken, ready_spares=max(0, ready))
     started = pace.started(evolve(jobset.status, restart_pacing=begun))
-    restart = charged.counts and not charged.renewed
-    who = "pod is" if count == 1 else "pods are"
-    message = f"{count} {who} at epoch {epoch}: workers may run"
-    events: tuple[EmitEvent, ...] = ()
-    if restart:
-        events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_COMPLETED_REASON, message),)
-    events += swap_events(swaps)
-    lifted = keys.BARRIER_LIFTED_REASON
+    texts = barrier_lifted(charged, count)
     return EpochDecision(
         synced=epoch,
         record=record,
         pacing=remembered(jobset, started, record, pace),
-        conditions=(
-            cond.DesiredCondition(keys.RESTARTING_IN_PLACE_CONDITION, False, lifted, message),
-            cond.DesiredCondition(keys.BARRIER_STALLED_CONDITION, False, lifted, message),
-        ),
-        restart=restart,
-        events=events,
+        conditions=texts.conditions,
+        charge=charged,
+        events=(*texts.events, *swap_events(swaps)),
         seats_taken=len(swaps),
     )

@@ -19,7 +19,6 @@ from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEp
 from jobsetpy.reconcilers.restart_in_place.pause import pace_of
 from jobsetpy.reconcilers.restart_in_place.stall import (
     LOOK_AGAIN_MAX_S,
-    at_rest,
     clear_stalled,
     delay_of,
     set_stalled,
@@ -37,7 +36,7 @@ def plan_running(
     if not has_missing_pods(jobset, observed.pods):
         return plan_complete(jobset, observed.pods, memory, now)
     if memory.lacking_since is None:
-        memory = attrs.evolve(at_rest(memory), lacking_since=at, look_at=at + grace)
+        memory = attrs.evolve(memory.at_rest(), lacking_since=at, look_at=at + grace)
     if at < memory.look_at:
         wait = timedelta(seconds=memory.look_at - at)
         return EpochPlan(memory=memory, result=Result.requeue_after(wait))
@@ -95,4 +94,4 @@ def plan_complete(jobset: JobSet, pods: Histogram, memory: EpochState, now: Now)
         )
         return EpochPlan(memory=told, status=change)
     change = clear_stalled(jobset, keys.BARRIER_LIFTED_REASON, now)
-    return EpochPlan(memory=at_rest(memory), status=change)
+    return EpochPlan(memory=memory.at_rest(), status=change)

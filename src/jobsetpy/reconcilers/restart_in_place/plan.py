@@ -39,6 +39,7 @@ from jobsetpy.reconcilers.restart_in_place.transition import (
     plan_recreation,
     plan_transition,
 )
+from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.membership import is_ours
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
@@ -77,21 +78,11 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     jobset = observed.jobset
     if jobset is None:
         return EpochPlan()
-    uid = jobset.metadata.uid
-    if memory.uid != uid:
-        memory = EpochState(uid=uid)
-    part = takes_part(jobset) and not managed_by_go_controller(jobset, observed.pods)
-    if part and observed.wait_s > 0:
-        wait = timedelta(seconds=observed.wait_s)
-        return EpochPlan(memory=memory, result=Result.requeue_after(wait))
-    status = adopt_go_controller_state(jobset, observed.pods)
-    if status is not None:
-        draft = StatusDraft(jobset.status, now.wall)
-        draft.status = status
-        again = Result.done(summary="attempts and epochs are in step")
-        return EpochPlan(memory=memory, status=draft.change(), result=again)
-    if not part:
-        return _leave(jobset, now)
+    if memory.uid != jobset.metadata.uid:
+        memory = EpochState(uid=jobset.metadata.uid)
+    other = _without_decision(jobset, observed, memory, now)
+    if other is not None:
+        return other
     cause = find_cause(jobset, observed, memory)
     pace = pace_of(jobset, observed, memory, now)
     waited_s = seconds_waited(jobset, observed, memory, now)
@@ -99,17 +90,8 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     if cause is not None and decision.empty:
         # No restarts are left: the failed pod's agent will report it, which fails the JobSet.
         cause, decision = None, decide_epochs(jobset, observed.pods, memory.cause, pace, waited_s)
-    notices, spares = invalid_notices(observed, memory), observed.pods.spares
-    memory = attrs.evolve(
-        memory,
-        left=False,
-        cause=cause or memory.cause,
-        told=frozenset(observed.invalid.values()),
-        invalid=observed.notes.invalid,
-        pause=pace.pause,
-        ready_spares=0 if spares is None else spares.ready,
-        exhausted=0 if spares is None else spares.exhausted,
-    )
+    notices = invalid_notices(observed, memory)
+    memory = _observed_state(observed, attrs.evolve(memory, cause=cause or memory.cause), pace)
     if not has_missing_pods(jobset, observed.pods):
         memory = attrs.evolve(memory, lacking_since=None)
     if is_recreated(jobset, decision, observed.pods):
@@ -125,9 +107,41 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     return attrs.evolve(plan, notices=notices, judged=True)
 
 
+def _without_decision(
+    jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now
+) -> EpochPlan | None:
+    """Return the plan for a JobSet about which nothing is to be decided now; ``None`` otherwise."""
+    part = takes_part(jobset) and not managed_by_go_controller(jobset, observed.pods)
+    if part and observed.wait_s > 0:
+        wait = timedelta(seconds=observed.wait_s)
+        return EpochPlan(memory=memory, result=Result.requeue_after(wait))
+    status = adopt_go_controller_state(jobset, observed.pods)
+    if status is not None:
+        draft = StatusDraft(jobset.status, now.wall)
+        draft.status = status
+        again = Result.done(summary="attempts and epochs are in step")
+        return EpochPlan(memory=memory, status=draft.change(), result=again)
+    return None if part else _leave(jobset, now)
+
+
+def _observed_state(observed: ObservedEpochs, memory: EpochState, pace: Pace) -> EpochState:
+    """Return the state with what a plan has processed."""
+    spares = observed.pods.spares
+    return attrs.evolve(
+        memory,
+        left=False,
+        told=frozenset(observed.invalid.values()),
+        invalid=observed.notes.invalid,
+        pause=pace.pause,
+        ready_spares=0 if spares is None else spares.ready,
+        exhausted=0 if spares is None else spares.exhausted,
+    )
+
+
 def _leave(jobset: JobSet, now: Now) -> EpochPlan:
     """Clear conditions that no longer hold for a JobSet that was suspended or has ended."""
-    memory = EpochState(uid=jobset.metadata.uid, left=True) if _may_resume(jobset) else None
+    may_resume = jobset.spec.restarts_in_place and jobset.spec.suspend is True
+    memory = EpochState(uid=jobset.metadata.uid, left=True) if may_resume else None
     if jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
         return EpochPlan(memory=memory, judged=True)
     draft = StatusDraft(jobset.status, now.wall)
@@ -140,7 +154,3 @@ def _leave(jobset: JobSet, now: Now) -> EpochPlan:
         result=Result.done(summary="no further restart"),
         judged=True,
     )
-
-
-def _may_resume(jobset: JobSet) -> bool:
-    return jobset.spec.restarts_in_place and jobset.spec.suspend is True

@@ -36,7 +36,7 @@ from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
-from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState, RestartMetrics
+from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
 from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now
@@ -175,7 +175,7 @@ class RestartInPlaceReconciler:
                 return
             self._note_status(group, jobset, plan.status.status, version)
             done = self._clock.monotonic()
-            _count(plan.measures, done)
+            _count(plan, done)
             if any(event.reason == keys.NODE_SUSPECT_REASON for event in plan.status.events):
                 execution_metrics.node_suspected()
             plan = plan.stored(done)
@@ -225,29 +225,33 @@ class RestartInPlaceReconciler:
         ]
 
 
-def _count(measures: RestartMetrics, now: float) -> None:
+def _count(plan: EpochPlan, now: float) -> None:
     """Update metrics for a stored write."""
-    if measures.began:
-        cause = measures.cause
+    begun, ended = plan.begun, plan.ended
+    if begun is not None and begun.charge.restarts:
+        cause = begun.cause
         if cause is None or cause.sign is None:
             execution_metrics.in_place_restart_began()
         else:
             code = None if cause.container is None else cause.container.exit_code
             execution_metrics.in_place_restart_began(cause.sign.value, code)
-    for phase, seconds in measures.phases.items():
-        execution_metrics.in_place_restart_phase(phase, seconds)
-    for phase, since in measures.since.items():
-        execution_metrics.in_place_restart_phase(phase, now - since)
-    if measures.lost_steps is not None:
-        execution_metrics.in_place_lost_steps(measures.lost_steps)
-    if measures.first_step_s is not None:
-        execution_metrics.in_place_first_step(measures.first_step_s)
-    for use, seconds in measures.spent.items():
+        if ended is None:
+            execution_metrics.in_place_restart_phase("detect", now - begun.times.began)
+    if ended is None:
+        return
+    if ended.seats_taken:
+        execution_metrics.in_place_seats_taken(ended.seats_taken)
+    if ended.charge.restarts and ended.times.lifted is not None:
+        phases = {**ended.times.phases, "lift": now - ended.times.lifted}
+        for phase, seconds in phases.items():
+            execution_metrics.in_place_restart_phase(phase, seconds)
+        execution_metrics.in_place_restart_ended(now - ended.times.began)
+    if plan.run.lost_steps is not None:
+        execution_metrics.in_place_lost_steps(plan.run.lost_steps)
+    if plan.run.first_step_s is not None:
+        execution_metrics.in_place_first_step(plan.run.first_step_s)
+    for use, seconds in plan.run.spent.items():
         execution_metrics.in_place_time_spent(use, seconds)
-    if measures.seats_taken:
-        execution_metrics.in_place_seats_taken(measures.seats_taken)
-    if measures.restart_since is not None:
-        execution_metrics.in_place_restart_ended(now - measures.restart_since)
 
 
 def setup(manager: rt.Manager, settings: RestartInPlaceSettings | None = None) -> rt.Controller:

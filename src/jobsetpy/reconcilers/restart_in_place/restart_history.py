@@ -2,97 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import RestartCause, RestartRecord
 from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
-from jobsetpy.reconcilers.restart_in_place.observed import Observations
+from jobsetpy.reconcilers.restart_in_place.restart import Restart
 from jobsetpy.reconcilers.rules import history
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
 
 
-def begin(
+def write_history(
     draft: StatusDraft,
-    epoch: int,
-    why: RestartCause,
-    began: float,
+    known: Restart | None,
+    begun: Restart | None,
+    ended: Restart | None,
     now: Now,
-    *,
-    counted: bool,
 ) -> None:
-    """Record the beginning of a restart in place.
-
-    A restart that does not count because Jobs are recreated is part of the restart of those Jobs.
+    """Record the restarts that begin and end with a draft.
 
     Args:
-        draft: status draft whose history receives the record.
-        epoch: epoch that is opened.
-        why: its cause.
-        began: monotonic time of its first sign.
+        draft: status draft whose history receives them.
+        known: restart before, for the duration of its last write.
+        begun: restart that begins.
+        ended: restart that ends.
         now: time on both clocks.
-        counted: True if it counts towards ``maxRestarts``.
     """
-    known = draft.status.restart_history
+    if known is not None and known.times.lifted is not None and known.times.stored is not None:
+        lift_s = known.times.stored - known.times.lifted
+        old = draft.status.restart_history
+        draft.evolve(restart_history=history.with_lift(old, known.epoch, lift_s))
+    if ended is not None:
+        is_open = history.is_open(draft.status.restart_history)
+        begun = ended if ended.charge.restarts and not is_open else None
+    if begun is not None:
+        _begin(draft, begun, now)
+    if ended is not None:
+        _end(draft, ended)
+
+
+def _begin(draft: StatusDraft, restart: Restart, now: Now) -> None:
+    """Record a restart, unless it does not count because it is part of a restart of Jobs."""
+    known, counted = draft.status.restart_history, restart.charge.restarts
     if not counted and history.is_open(known) and known[-1].kind != history.IN_PLACE:
         return
-    before = max(0.0, now.monotonic - began)
+    before = max(0.0, now.monotonic - restart.times.began)
     draft.record(
         RestartRecord(
             kind=history.IN_PLACE,
-            number=epoch,
+            number=restart.epoch,
             counted=counted,
             began_at=history.whole_millis(now.wall - timedelta(seconds=before)),
-            cause=why,
+            cause=_cause(restart),
             detection_millis=history.millis(before),
         )
     )
 
 
-def end(
-    draft: StatusDraft,
-    epoch: int,
-    notes: Observations,
-    phases: Mapping[Any, float],
-    seats_taken: int = 0,
-) -> None:
-    """Record the end of a restart: the barrier lifts.
-
-    Args:
-        draft: status draft whose history is changed.
-        epoch: epoch that is synced.
-        notes: observations, for the pod that arrived last.
-        phases: durations of the measured phases, in seconds.
-        seats_taken: number of seats that spares have taken over.
-    """
-    details: dict[str, Any] = {"seats_taken": seats_taken} if seats_taken else {}
+def _end(draft: StatusDraft, restart: Restart) -> None:
+    """End the latest restart in the history, which may be one of Jobs."""
+    phases = restart.times.phases
+    details: dict[str, Any] = {}
+    if restart.seats_taken:
+        details["seats_taken"] = restart.seats_taken
     if "deprecate" in phases:
         details["deprecation_millis"] = history.millis(phases["deprecate"])
-    if "gather" in phases:
         details["gathering_millis"] = history.millis(phases["gather"])
-    newest, pod, node = notes.latest
-    if newest == epoch:
+    pod, node = restart.last
+    if pod or node:
         details.update(last_pod=pod, last_node=node)
     draft.end_restart(**details)
 
 
-def cause_of(cause: Cause | None, notes: Observations, epoch: int) -> RestartCause:
-    """Return the cause for which an epoch is opened.
+def _cause(restart: Restart) -> RestartCause:
+    if restart.charge.renewed == "resized":
+        return RestartCause(reason=keys.IN_PLACE_GROUP_RESIZED_REASON)
+    return cause_of(restart.cause, restart.first)
 
-    Args:
-        cause: the failure that ended the previous epoch, if it was detected.
-        notes: observations, for the first pod that has reached the new one.
-        epoch: the new one.
-    """
+
+def cause_of(cause: Cause | None, first: tuple[str, str] = ("", "")) -> RestartCause:
+    """Return a cause as it is stored; without one, the first pod (name, node) that restarted."""
     if cause is None:
-        newest, pod, node = notes.opener
-        known = newest == epoch
-        return RestartCause(
-            reason=keys.POD_RESTARTED_REASON, pod=pod if known else "", node=node if known else ""
-        )
+        return RestartCause(reason=keys.POD_RESTARTED_REASON, pod=first[0], node=first[1])
     if cause.sign is None:
         return RestartCause(reason=cause.condition_reason, job=cause.name)
     container = cause.container

@@ -39,11 +39,11 @@ def plan_gathering(
     pods, at = observed.pods, now.monotonic
     expected = group_size(jobset, pods) - pods.succeeded
     if expected <= 0 and not pods.epochs:
-        return EpochPlan(memory=at_rest(memory))
+        return EpochPlan(memory=memory.at_rest())
     epoch = next_epoch(jobset.status, pods.epochs)
     missing = max(0, expected - pods.epochs.get(epoch, 0))
     stalled = memory.stalled and missing > 0
-    memory = attrs.evolve(memory, missing=missing, stalled=stalled, held_since=0.0)
+    memory = attrs.evolve(memory.held(None), missing=missing, stalled=stalled)
     if memory.waiting_since is None:
         memory = attrs.evolve(memory, waiting_since=at, look_at=at + observed.stalled_after_s)
     change = None
@@ -60,8 +60,7 @@ def plan_backoff(
     """Plan for a complete group while the back-off after restarts in quick succession lasts."""
     at = now.monotonic
     memory = attrs.evolve(
-        memory,
-        held_since=memory.held_since or at,
+        memory.held(at),
         waiting_since=at,
         look_at=at + observed.stalled_after_s,
         missing=0,
@@ -89,13 +88,6 @@ def _report_pods(
     )
     return set_stalled(
         jobset, memory, epoch, now, reason=keys.PODS_MISSING_REASON, message=found.message
-    )
-
-
-def at_rest(memory: EpochState) -> EpochState:
-    """Return the state while no pod is waited for."""
-    return attrs.evolve(
-        memory, deprecated=0, waiting_since=None, stall_told=0, missing=0, stalled=False
     )
 
 

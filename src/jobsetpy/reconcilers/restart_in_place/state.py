@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
-
 import attrs
 
 from jobsetpy.reconcilers.restart_in_place.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.observed import InvalidEpoch
+from jobsetpy.reconcilers.restart_in_place.restart import Restart, Run
 from jobsetpy.reconcilers.rules.plan import Plan
 from jobsetpy.reconcilers.rules.times import PinnedTime
-
-Phase = Literal["detect", "deprecate", "gather", "wait", "lift"]
-"""Phases of a restart: until ``deprecatedEpoch`` is written; until no pod is at an older epoch;
-until all are at the new one; until the back-off is over, if there is one; until ``syncedEpoch`` is
-written."""
-
-Use = Literal["starting", "repeating", "training", "restarting"]
-"""Parts of a group's time: until a run's first step, in steps that an earlier run had done, in new
-ones, and from the first sign of its end until the next run."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,10 +24,7 @@ class EpochState:
         told: invalid annotations that an event has reported.
         invalid: ``Observations.invalid`` at that time.
         cause: the latest failure that was detected early.
-        began: time of the first sign of the measured restart.
-        deprecated: its old epoch, 0 if no restart is measured.
-        deprecated_at: time at which that was deprecated.
-        held_since: time at which all pods were ready and the back-off began; 0 if it has not.
+        restart: the restart in progress, or the last one.
         pause: end of the stored back-off.
         waiting_since: time at which the barrier was first observed as closed.
         lacking_since: time since which workers run without their whole group.
@@ -46,7 +32,6 @@ class EpochState:
         stall_told: the epoch whose stalled barrier an event has reported.
         missing: number of pods that the barrier waited for at the last check.
         stalled: True if the barrier is stalled, and its pods were checked.
-        lifted: the epoch that was synced last, and the duration of that write in seconds.
         ran_from: time at which the current or last run started; 0 if unknown.
         ran_until: time of the first sign of the end of that run; 0 while it continues.
         ready_spares: number of ready spares.
@@ -58,10 +43,7 @@ class EpochState:
     told: frozenset[InvalidEpoch] = frozenset()
     invalid: int = 0
     cause: Cause | None = None
-    began: float = 0.0
-    deprecated: int = 0
-    deprecated_at: float = 0.0
-    held_since: float = 0.0
+    restart: Restart | None = None
     pause: PinnedTime | None = None
     waiting_since: float | None = None
     lacking_since: float | None = None
@@ -69,38 +51,28 @@ class EpochState:
     stall_told: int = 0
     missing: int = 0
     stalled: bool = False
-    lifted: tuple[int, float] = (0, 0.0)
     ran_from: float = 0.0
     ran_until: float = 0.0
     ready_spares: int = 0
     exhausted: int = 0
 
+    def held(self, at: float | None) -> EpochState:
+        """Return the state while all pods wait for the back-off since a time, or do not."""
+        restart = self.restart
+        if restart is None or restart.over or (at is not None and restart.times.held is not None):
+            return self
+        return attrs.evolve(self, restart=restart.at(held=at))
 
-@attrs.frozen(kw_only=True)
-class RestartMetrics:
-    """Metrics to update once the status is stored.
-
-    Args:
-        began: True if a restart began.
-        cause: its cause; ``None`` if it was detected by a pod at a new epoch.
-        phases: durations of completed phases of a restart, in seconds.
-        since: monotonic start times of the phases that the write ends.
-        restart_since: start time of the restart that the write ends, or ``None``.
-        lost_steps: number of steps that the last run has repeated.
-        first_step_s: seconds from the failure before that run to its first step.
-        spent: use of the seconds of that run and of the restart after it.
-        seats_taken: number of seats that spares have taken over.
-    """
-
-    began: bool = False
-    cause: Cause | None = None
-    phases: Mapping[Phase, float] = attrs.field(factory=dict)
-    since: Mapping[Phase, float] = attrs.field(factory=dict)
-    restart_since: float | None = None
-    lost_steps: int | None = None
-    first_step_s: float | None = None
-    spent: Mapping[Use, float] = attrs.field(factory=dict)
-    seats_taken: int = 0
+    def at_rest(self) -> EpochState:
+        """Return the state while no pod is waited for."""
+        return attrs.evolve(
+            self,
+            restart=self.restart if self.restart is not None and self.restart.over else None,
+            waiting_since=None,
+            stall_told=0,
+            missing=0,
+            stalled=False,
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -109,16 +81,20 @@ class EpochPlan(Plan[EpochState]):
 
     Args:
         judged: True if the plan has processed all observations.
-        measures: metrics to update once the status is stored.
+        begun: restart that begins with the stored status.
+        ended: restart, or first start, that ends with it.
+        run: the run before, if the status ends a restart.
     """
 
     judged: bool = False
-    measures: RestartMetrics = RestartMetrics()
+    begun: Restart | None = None
+    ended: Restart | None = None
+    run: Run = attrs.field(factory=Run)
 
     def stored(self, now: float) -> EpochPlan:
         """Return the plan after its status was stored, at a monotonic time."""
-        since = self.measures.since.get("lift")
-        if since is None or self.memory is None or self.status is None:
+        if self.ended is None or self.memory is None:
             return self
-        lifted = (self.status.status.synced_epoch, now - since)
-        return attrs.evolve(self, memory=attrs.evolve(self.memory, lifted=lifted))
+        return attrs.evolve(
+            self, memory=attrs.evolve(self.memory, restart=self.ended.at(stored=now))
+        )

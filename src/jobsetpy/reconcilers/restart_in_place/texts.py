@@ -1,14 +1,17 @@
-"""Conditions and events that are not those of the decision itself."""
+"""Texts of conditions and events about restarts in place."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import attrs
+
 from jobsetpy.api import keys
 from jobsetpy.api.durations import in_words
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge
 from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
-from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.backoff import Pace, within
@@ -40,17 +43,83 @@ def conditions_to_clear(jobset: JobSet) -> tuple[cond.DesiredCondition, ...]:
     )
 
 
-def requested_condition(
-    cause: Cause | None, events: tuple[EmitEvent, ...]
-) -> tuple[cond.DesiredCondition, ...]:
-    """Return the condition for a requested restart of the whole group."""
-    if cause is None or cause.sign not in {FailureSignal.REQUESTED, FailureSignal.POD_LEAVING}:
-        return ()
+@attrs.frozen
+class Texts:
+    """Conditions and events for a change of the epochs."""
+
+    conditions: tuple[cond.DesiredCondition, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
+
+
+def restart_begun(charge: EpochCharge, cause: Cause | None, pods: Histogram, delay: str) -> Texts:
+    """Return the texts for the beginning of a restart that counts.
+
+    Args:
+        charge: charge of the epoch that it opens.
+        cause: its cause, if that is known.
+        pods: counts of the pods.
+        delay: clause about its back-off, or "".
+    """
+    new, reason = charge.epoch, keys.POD_RESTARTED_REASON
+    if cause is not None:
+        reason, why = cause.condition_reason, str(cause)
+    else:
+        first = pods.first.get(new)
+        why = f"pod {first!r} has restarted" if first else "a pod has restarted"
+    message = f"{why}: restarting in place from epoch {new - 1} to {new}"
+    behind = _behind(pods, new)
+    if behind:
+        message += f", {behind} {'pod' if behind == 1 else 'pods'} to follow"
+    if pods.succeeded:
+        succeeded = "1 pod has" if pods.succeeded == 1 else f"{pods.succeeded} pods have"
+        message += f"; {succeeded} succeeded and will not come along"
+    return _started(reason, f"{message}; {delay}" if delay else message)
+
+
+def uncounted_begun(
+    jobset: JobSet, charge: EpochCharge, cause: Cause | None, pods: Histogram, pace: Pace
+) -> Texts:
+    """Return the texts for a new epoch that does not count; none if no running pod restarts."""
+    new = charge.epoch
+    if charge.renewed == "resized" and _behind(pods, new):
+        message = f"the group has another size: running pods restart in place, epoch {new}"
+        event = EmitEvent(cond.NORMAL, keys.IN_PLACE_GROUP_RESIZED_REASON, message)
+        return Texts(events=(event,))
+    if charge.renewed != "remade" or cause is None:
+        return Texts()
+    message = f"{cause}: restarting in place from epoch {new - 1} to {new}, not counted"
+    texts = _started(cause.condition_reason, message)
+    if cause.sign is None:
+        return Texts(events=texts.events)  # the restart of its Job has conditions of its own
+    if cause.sign is not FailureSignal.POD_LEAVING:
+        return texts
+    often = leaving_often(jobset.status.restart_history, pace)
+    return Texts(texts.conditions, texts.events + often)
+
+
+def _behind(pods: Histogram, new: int) -> int:
+    """Return the number of pods that have not come to the new epoch."""
+    return sum(count for epoch, count in pods.epochs.items() if epoch < new)
+
+
+def _started(reason: str, message: str) -> Texts:
     kind = keys.RESTARTING_IN_PLACE_CONDITION
-    return tuple(
-        cond.DesiredCondition(kind, True, cause.condition_reason, event.message)
-        for event in events
-        if event.reason == keys.IN_PLACE_RESTART_STARTED_REASON
+    return Texts(
+        (cond.DesiredCondition(kind, True, reason, message),),
+        (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),),
+    )
+
+
+def barrier_lifted(charge: EpochCharge, count: int) -> Texts:
+    """Return the texts for an epoch that is synced with a number of pods."""
+    who = "pod is" if count == 1 else "pods are"
+    message = f"{count} {who} at epoch {charge.epoch}: workers may run"
+    event = EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_COMPLETED_REASON, message)
+    lifted = keys.BARRIER_LIFTED_REASON
+    kinds = (keys.RESTARTING_IN_PLACE_CONDITION, keys.BARRIER_STALLED_CONDITION)
+    return Texts(
+        tuple(cond.DesiredCondition(kind, False, lifted, message) for kind in kinds),
+        (event,) if charge.restarts else (),
     )
 
 

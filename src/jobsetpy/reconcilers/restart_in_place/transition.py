@@ -9,22 +9,21 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
-from jobsetpy.api.jobset import JobSet, RestartCause, RestartRecord
+from jobsetpy.api.jobset import JobSet, RestartRecord
 from jobsetpy.api.reconcile import Result
-from jobsetpy.reconcilers.restart_in_place import restart_history as epoch_history
 from jobsetpy.reconcilers.restart_in_place.attempts import reports_attempts, with_attempts
 from jobsetpy.reconcilers.restart_in_place.decision import EpochDecision
-from jobsetpy.reconcilers.restart_in_place.detection import reported_in
 from jobsetpy.reconcilers.restart_in_place.measure import (
-    measure,
-    time_breakdown,
-    with_run,
-    with_steps,
+    end_of_run,
+    restart_begun,
+    restart_ended,
+    run_before,
 )
 from jobsetpy.reconcilers.restart_in_place.node_memory import suspicion
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.stall import at_rest
-from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState, RestartMetrics
+from jobsetpy.reconcilers.restart_in_place.restart import Restart, Run
+from jobsetpy.reconcilers.restart_in_place.restart_history import cause_of, write_history
+from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.texts import conditions_to_clear
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
@@ -43,26 +42,31 @@ def plan_transition(
     now: Now,
 ) -> EpochPlan:
     """Plan the write of a decision, and what is measured with it."""
-    before = memory
-    memory, measures = measure(jobset, observed, decision, memory, now)
-    memory = with_run(observed, decision, memory, now)
-    measures = with_steps(jobset, observed, decision, measures)
-    measures = attrs.evolve(
-        measures,
-        spent=time_breakdown(jobset, observed, decision, memory, now),
-        seats_taken=decision.seats_taken,
-    )
-    if decision.synced is not None:
-        memory = attrs.evolve(memory, ran_from=now.monotonic, ran_until=0.0)
-    status = _status(jobset, observed, decision, before, measures, now)
+    at, known, run = now.monotonic, memory.restart, Run()
+    begun = ended = None
     again = Result.done(summary=_summary(decision))
     if decision.deprecated is not None:
+        begun = restart_begun(observed, decision, memory, at)
+        look_at = at + observed.stalled_after_s
+        memory = attrs.evolve(memory, restart=begun, waiting_since=at, look_at=look_at)
+        until = end_of_run(observed, memory, decision.deprecated + 1, at)
+        memory = attrs.evolve(memory, ran_until=until)
         wait = timedelta(seconds=observed.stalled_after_s)
         again = Result.requeue_after(wait, summary=_summary(decision))
+    elif decision.synced is not None:
+        ended = restart_ended(observed, decision, memory, at)
+        if ended.charge.restarts and jobset.status.deprecated_epoch < decision.synced - 1:
+            begun = ended  # all pods have arrived simultaneously
+        memory = attrs.evolve(memory.at_rest(), restart=ended)
+        until = end_of_run(observed, memory, decision.synced, at)
+        run = run_before(jobset, observed, memory, until, at)
+        memory = attrs.evolve(memory, ran_from=at, ran_until=0.0)
     return EpochPlan(
         memory=memory,
-        status=status,
-        measures=measures,
+        status=_status(jobset, observed, decision, (known, begun, ended), now),
+        begun=begun,
+        ended=ended,
+        run=run,
         result=again,
     )
 
@@ -71,12 +75,11 @@ def _status(
     jobset: JobSet,
     observed: ObservedEpochs,
     decision: EpochDecision,
-    memory: EpochState,
-    measures: RestartMetrics,
+    restarts: tuple[Restart | None, Restart | None, Restart | None],
     now: Now,
 ) -> StatusChange:
     draft = StatusDraft(jobset.status, now.wall)
-    _write_history(draft, observed, decision, memory, measures, now)
+    write_history(draft, *restarts, now)
     if decision.failed is not None:
         draft.fail(decision.failed.reason, decision.failed.message)
     ended = conditions_to_clear(evolve(jobset, status=draft.status))
@@ -99,37 +102,6 @@ def _status(
     return draft.change()
 
 
-def _write_history(
-    draft: StatusDraft,
-    observed: ObservedEpochs,
-    decision: EpochDecision,
-    memory: EpochState,
-    measures: RestartMetrics,
-    now: Now,
-) -> None:
-    """Write the history of restarts."""
-    notes = observed.notes
-    if memory.lifted[0]:
-        known = history.with_lift(draft.status.restart_history, *memory.lifted)
-        draft.evolve(restart_history=known)
-    if decision.deprecated is not None and (decision.restart or decision.renewed):
-        epoch, cause = decision.deprecated + 1, memory.cause
-        if cause is not None and cause.epoch != decision.deprecated:
-            cause = None
-        why = epoch_history.cause_of(cause, notes, epoch)
-        if decision.renewed == "resized":
-            why = RestartCause(reason=keys.IN_PLACE_GROUP_RESIZED_REASON)
-        began = measures.since.get("detect", now.monotonic)
-        epoch_history.begin(draft, epoch, why, began, now, counted=decision.restart)
-    elif decision.synced is not None:
-        epoch = decision.synced
-        if decision.restart and not history.is_open(draft.status.restart_history):
-            began = notes.opened[1] if notes.opened[0] == epoch else now.monotonic
-            why = epoch_history.cause_of(reported_in(notes, epoch), notes, epoch)
-            epoch_history.begin(draft, epoch, why, began, now, counted=True)
-        epoch_history.end(draft, epoch, notes, measures.phases, decision.seats_taken)
-
-
 def _summary(decision: EpochDecision) -> str:
     if decision.failed is not None:
         return "failed: no restarts left"
@@ -150,7 +122,7 @@ def is_recreated(jobset: JobSet, decision: EpochDecision, pods: Histogram) -> bo
         return False
     if jobset.metadata.annotations.get(keys.AFTER_SUCCESS_ANNOTATION) != RECREATE:
         return False
-    return decision.restart or decision.renewed == "remade"
+    return decision.charge is not None and decision.charge.renewed in {"", "remade"}
 
 
 def plan_recreation(
@@ -162,10 +134,12 @@ def plan_recreation(
     now: Now,
 ) -> EpochPlan:
     """Recreate all Jobs: pods that have succeeded do not restart in place."""
-    epoch, count = (decision.deprecated or 0) + 1, observed.pods.succeeded
-    cause = memory.cause
-    if cause is not None and cause.epoch != decision.deprecated:
-        cause = None
+    count, restart = (
+        observed.pods.succeeded,
+        restart_begun(observed, decision, memory, now.monotonic),
+    )
+    assert restart is not None
+    cause = restart.cause
     draft = StatusDraft(jobset.status, now.wall)
     draft.restart_all(counts_towards_max=decision.restart)
     draft.record(
@@ -174,7 +148,7 @@ def plan_recreation(
             number=draft.status.restarts,
             counted=decision.restart,
             began_at=history.whole_millis(now.wall),
-            cause=epoch_history.cause_of(cause, observed.notes, epoch),
+            cause=cause_of(cause, restart.first),
         )
     )
     why = "a pod has restarted" if cause is None else str(cause)
@@ -186,4 +160,4 @@ def plan_recreation(
     )
     summary = "recreates all jobs, since pods have succeeded"
     result = Result.done(summary=summary)
-    return EpochPlan(memory=at_rest(memory), status=draft.change(), result=result)
+    return EpochPlan(memory=memory.at_rest(), status=draft.change(), result=result)

@@ -175,8 +175,8 @@ class TestCause:
                 ),
             )
         ]
-        assert plan.measures.cause.container.exit_code == 7
-        assert plan.measures.since == {"detect": 3.0}
+        assert plan.begun.cause.container.exit_code == 7
+        assert plan.begun.times.began == 3.0
         assert plan.judged
 
     def test_a_failure_that_proves_nothing_is_passed_over(self):
@@ -234,7 +234,7 @@ class TestCause:
 
         assert plan.status.patch["deprecatedEpoch"] == 1
         assert plan.status.status.in_place_restart.uncounted_epochs == 1
-        assert not plan.measures.began
+        assert not plan.begun.charge.restarts
 
     def test_pods_that_go_with_a_suspension_are_no_failures(self):
         """What was noted while the JobSet was suspended does not count when it is resumed."""
@@ -407,15 +407,10 @@ class TestMeasures:
             at(10),
         )
 
-        assert (
-            began.measures.began,
-            began.measures.cause,
-            began.measures.since,
-        ) == (True, None, {"detect": 4.0})
-        assert ended.measures.phases == {"deprecate": 2.0, "gather": 3.0}
-        assert ended.measures.since == {"lift": 10}
-        assert ended.measures.restart_since == 4.0
-        assert not ended.measures.began
+        assert (began.begun.cause, began.begun.times.began, began.ended) == (None, 4.0, None)
+        assert ended.ended.times.phases == {"deprecate": 2.0, "gather": 3.0}
+        assert (ended.ended.times.lifted, ended.ended.times.began) == (10, 4.0)
+        assert ended.begun is None
 
     def test_all_pods_come_at_once(self):
         """The restart is counted when it ends; nothing of it was to be seen before."""
@@ -423,28 +418,50 @@ class TestMeasures:
             observed(jobset(), {2: 4}, notes=Observations(opened=(2, 4.0))), EpochState(), at(5)
         )
 
-        assert plan.measures.began
-        assert plan.measures.phases == {}
-        assert plan.measures.restart_since == 4.0
+        assert plan.begun is plan.ended
+        assert plan.ended.times.phases == {}
+        assert plan.ended.times.began == 4.0
 
     def test_a_restart_that_another_manager_began(self):
         """It was counted then."""
         plan = plan_epochs(observed(jobset(1, 1), {2: 4}), EpochState(), at(5))
 
-        assert not plan.measures.began
+        assert plan.begun is None
 
     def test_the_first_start_is_no_restart(self):
         """Nothing is counted."""
         plan = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
 
-        assert (
-            plan.measures.began,
-            plan.measures.since,
-            plan.measures.restart_since,
-        ) == (False, {}, None)
+        assert (plan.begun, plan.ended.charge.restarts) == (None, False)
 
 
 class TestHistory:
+    def test_record_has_the_observed_failure_when_all_pods_come_together(self):
+        """A restart has one cause and one beginning, also if a single write has all of it."""
+        notes = Observations((failure(7, at=4.0),), opened=(2, 4.5))
+        plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochState(), at(5))
+        (one,) = plan.status.status.restart_history
+
+        assert (one.cause.reason, one.cause.exit_code, one.detection_millis, one.outcome) == (
+            "ContainerFailed",
+            7,
+            1000,
+            "Completed",
+        )
+        assert plan.begun.cause.container.exit_code == 7
+
+    def test_record_has_phases_when_the_restart_does_not_count(self):
+        """They are measured as those of any other restart."""
+        of = jobset()
+        began = plan_epochs(
+            observed(of, {1: 4}, notes=Observations(remade="j")), EpochState(), at(5)
+        )
+        notes = Observations(opened=(2, 6.0), single=(2, 7.0))
+        ended = plan_epochs(observed(stored(of, began), {2: 4}, notes=notes), began.memory, at(10))
+        (one,) = ended.status.status.restart_history
+
+        assert (one.counted, one.deprecation_millis, one.gathering_millis) == (False, 2000, 3000)
+
     def test_a_restart_by_a_failure_that_was_seen(self):
         """Cause and detection come with the first write, phases and the last pod with the second."""
         notes = Observations((failure(137, at=4.0),))

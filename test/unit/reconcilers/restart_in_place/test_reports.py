@@ -218,7 +218,7 @@ def test_a_worker_s_last_words_are_in_its_cause():
     cause = reported_cause(book.notes(GROUP).reported)
 
     assert str(cause) == f"pod 'a': its worker ended with exit code 1: {words}"
-    assert cause_of(cause, book.notes(GROUP), 2).message == words
+    assert cause_of(cause).message == words
 
 
 def test_what_cannot_be_read_is_no_cause():
@@ -298,7 +298,7 @@ def test_what_a_supervisor_says_is_shown(end, step, reason, text, cause):
     assert [("True", reason, message)] == restarting(done)
     assert [message] == [event.message for event in done.status.events]
     assert cause == done.status.status.restart_history[-1].cause
-    assert reason == done.measures.cause.condition_reason
+    assert reason == done.begun.cause.condition_reason
     assert done.status.status.in_place_restart.restarts == 1
 
 
@@ -318,7 +318,7 @@ def test_all_come_at_once():
     done = plan(jobset(), {2: 4}, notes=notes)
 
     assert done.status.status.restart_history[-1].cause.exit_code == 7
-    assert FailureSignal.WORKER_FAILED is done.measures.cause.sign
+    assert FailureSignal.WORKER_FAILED is done.begun.cause.sign
 
 
 # ---- restarts without progress -------------------------------------------------------------------
@@ -492,14 +492,14 @@ def test_what_a_restart_has_cost_in_steps():
     restart = {"kind": "InPlace", "number": 3, "outcome": "Completed", "liftMillis": 30, **phases}
     record = {"highestStep": 57}
     of = jobset(3, 3, inPlaceRestart=record, restartHistory=[restart])
-    measures = plan(of, {4: 4}, notes=notes).measures
+    run = plan(of, {4: 4}, notes=notes).run
 
-    assert (measures.lost_steps, measures.first_step_s) == (17, 3.45)
+    assert (run.lost_steps, run.first_step_s) == (17, 3.45)
     # The run before had another epoch, or followed no restart.
     for other in (jobset(4, 4, inPlaceRestart=record), jobset(1, 1, inPlaceRestart=record)):
         epoch = other.status.synced_epoch + 1
-        measures = plan(other, {epoch: 4}, notes=notes).measures
-        assert (measures.lost_steps, measures.first_step_s) == (None, None)
+        run = plan(other, {epoch: 4}, notes=notes).run
+        assert (run.lost_steps, run.first_step_s) == (None, None)
 
 
 def a_run(*, first=None, progress=(0, -1), highest=None, ended="opened"):
@@ -529,7 +529,7 @@ def test_the_time_of_a_run_that_was_ended_on_request():
 def test_what_the_time_went_into(ended):
     """A run and the restart after it: starting, steps done again, new steps, restarting."""
     first = (2, FirstProgress(11, 10.0))
-    spent = a_run(first=first, progress=(2, 60), highest=30, ended=ended).measures.spent
+    spent = a_run(first=first, progress=(2, 60), highest=30, ended=ended).run.spent
     again = 50 * 19 / 49
     assert spent == pytest.approx(
         {"starting": 10, "repeating": again, "training": 50 - again, "restarting": 4}
@@ -549,7 +549,7 @@ def test_what_the_time_went_into(ended):
 def test_what_a_run_was(known, expected):
     """It is all of the run, however few its steps."""
     given = {"first": (2, FirstProgress(11, 10.0)), "progress": (2, 60)} | known
-    spent = a_run(**given).measures.spent
+    spent = a_run(**given).run.spent
     assert expected == (spent["starting"], spent["repeating"], spent["training"])
 
 
@@ -559,7 +559,7 @@ def test_what_a_run_was(known, expected):
 def test_a_run_of_which_too_little_is_known(unknown):
     """Nothing is counted rather than something that is not so."""
     given = {"first": (2, FirstProgress(11, 10.0)), "progress": (2, 60)} | unknown
-    assert a_run(**given).measures.spent == {}
+    assert a_run(**given).run.spent == {}
 
 
 # ---- on request ----------------------------------------------------------------------------------
