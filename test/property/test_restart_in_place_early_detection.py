@@ -11,8 +11,8 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods, record_of
 from jobsetpy.reconcilers.restart_in_place.budget import account
-from jobsetpy.reconcilers.restart_in_place.group import expected_pods, record_of
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs

@@ -94,7 +94,7 @@ def test_a_broken_agent_is_found(monkeypatch, method, broken):
 def test_a_manager_that_counts_wrongly_is_found(monkeypatch):
     """So is a manager that lifts the barrier when one pod has not come."""
     monkeypatch.setattr(
-        "jobsetpy.reconcilers.restart_in_place.group.expected_pods", lambda _jobset: 1
+        "jobsetpy.reconcilers.restart_in_place.barrier.expected_pods", lambda _jobset: 1
     )
 
     world = World("supervisor", jobs=1, pods=2)

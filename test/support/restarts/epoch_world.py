@@ -35,8 +35,8 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
+from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods
 from jobsetpy.reconcilers.restart_in_place.budget import account
-from jobsetpy.reconcilers.restart_in_place.group import expected_pods
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
     RestartInPlaceReconciler,
     RestartInPlaceSettings,

@@ -22,10 +22,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.barrier import has_missing_pods
 from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.missing import has_missing_pods
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 from support.restarts.epoch_steps import barrier_of, state_of

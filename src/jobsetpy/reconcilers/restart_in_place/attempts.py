@@ -16,7 +16,7 @@ from __future__ import annotations
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet, JobSetStatus
-from jobsetpy.reconcilers.restart_in_place.group import expected_pods
+from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.restart_in_place.record import on_take_over
 from jobsetpy.reconcilers.rules import conditions as cond

@@ -1,4 +1,4 @@
-"""Rule of the barrier: which epoch is synced, which are deprecated (KEP-467).
+"""Restart group of a JobSet, and the rule of its barrier (KEP-467).
 
 Every pod of the restart group carries the epoch it has reached. When all are at one epoch, that
 epoch is *synced* and its workers may run. Otherwise all epochs before the newest are *deprecated*,
@@ -11,12 +11,82 @@ Epochs start at 1. Both numbers only increase.
 
 from __future__ import annotations
 
-from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting
-from jobsetpy.reconcilers.restart_in_place.budget import renewed
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.reconcilers.restart_in_place.cause import Cause
-from jobsetpy.reconcilers.restart_in_place.group import group_size, record_of
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.actions import FAIL_JOB
+from jobsetpy.reconcilers.rules.membership import is_ours
+from jobsetpy.reconcilers.rules.spares import spares_of
+
+LONGEST_REQUEST: Final = 63
+"""Maximum length of a restart request's value that is stored unchanged."""
+
+NO_RECORD: Final = InPlaceRestartStatus()
+
+
+def takes_part(jobset: JobSet) -> bool:
+    """Return True for a live, running JobSet with restart in place."""
+    return (
+        jobset.spec.restarts_in_place
+        and jobset.metadata.deletion_timestamp is None
+        and jobset.spec.suspend is not True
+        and is_ours(jobset)
+        and cond.finished(jobset.status.conditions) is None
+    )
+
+
+def expected_pods(jobset: JobSet) -> int:
+    """Return the size of the restart group: replicas times seats, over all ReplicatedJobs.
+
+    A Job has as many seats as pods, less its spares.
+    """
+    total = 0
+    for item in jobset.spec.replicated_jobs:
+        spec = item.template.get("spec")
+        parallelism = spec.get("parallelism") if isinstance(spec, Mapping) else None
+        # The API server's default is 1.
+        pods = parallelism if isinstance(parallelism, int) else 1
+        total += item.replicas * (pods - spares_of(jobset, item))
+    return total
+
+
+def group_size(jobset: JobSet, pods: Histogram) -> int:
+    """Return the number of pods that the restart group needs now, including succeeded ones.
+
+    Usually a failed Job is recreated, and the group waits for its new pods. Only if a rule of the
+    failure policy may leave Jobs failed, the group continues without their pods.
+    """
+    if pods.lost and leaves_jobs_failed(jobset):
+        return expected_pods(jobset) - pods.lost
+    return expected_pods(jobset)
+
+
+def leaves_jobs_failed(jobset: JobSet) -> bool:
+    """Return True if a rule of the failure policy may leave Jobs failed."""
+    policy = jobset.spec.failure_policy
+    return policy is not None and any(rule.action == FAIL_JOB for rule in policy.rules)
+
+
+def record_of(jobset: JobSet) -> InPlaceRestartStatus:
+    """Return the stored record; an empty one if there is none."""
+    return jobset.status.in_place_restart or NO_RECORD
+
+
+def requested(jobset: JobSet) -> str:
+    """Return the value of a user's request for a restart in place; "" for none.
+
+    A long text is stored as its digest: the status is part of every write.
+    """
+    text = jobset.metadata.annotations.get(keys.RESTART_IN_PLACE_ANNOTATION, "")
+    if len(text) <= LONGEST_REQUEST:
+        return text
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}"
 
 
 def next_move(
@@ -41,23 +111,9 @@ def next_move(
     return None, over if over > status.deprecated_epoch else None
 
 
-def is_starting(jobset: JobSet, expected: int) -> bool:
-    """Return True if the pods of a group are new, without a failure of one of them."""
-    return not jobset.status.synced_epoch or renewed(jobset, expected) in {"recreated", "resumed"}
-
-
 def is_gathering(jobset: JobSet, pods: Histogram) -> bool:
     """Return True if no worker runs: the group gathers, initially or after a restart has begun."""
     return not pods.epochs or jobset.status.deprecated_epoch >= jobset.status.synced_epoch
-
-
-def has_missing_pods(jobset: JobSet, pods: Histogram) -> bool:
-    """Return True if workers run without their whole group, though it was not resized."""
-    if is_waiting(jobset.status, pods.epochs):
-        return False
-    expected = group_size(jobset, pods)
-    present = pods.epochs.get(jobset.status.synced_epoch, 0) - pods.leaving
-    return present < expected - pods.succeeded and not renewed(jobset, expected)
 
 
 def has_shrunk(jobset: JobSet, pods: Histogram, expected: int) -> bool:

@@ -10,8 +10,12 @@ import attrs
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier import (
+    expected_pods,
+    leaves_jobs_failed,
+    record_of,
+)
 from jobsetpy.reconcilers.restart_in_place.barrier_state import holds_seat
-from jobsetpy.reconcilers.restart_in_place.group import expected_pods, leaves_jobs_failed, record_of
 from jobsetpy.reconcilers.restart_in_place.job_rules import is_ending
 from jobsetpy.reconcilers.restart_in_place.reports import parse_report
 from jobsetpy.reconcilers.restart_in_place.seats import taken_by_job

@@ -28,7 +28,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.durations import in_words
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.group import record_of
+from jobsetpy.reconcilers.restart_in_place.barrier import record_of
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.backoff import Pace
@@ -108,6 +108,11 @@ def renewed(jobset: JobSet, expected: int) -> str:
     if record.pods and record.pods != expected:
         return "resized"
     return ""
+
+
+def is_starting(jobset: JobSet, expected: int) -> bool:
+    """Return True if the pods of a group are new, without a failure of one of them."""
+    return not jobset.status.synced_epoch or renewed(jobset, expected) in {"recreated", "resumed"}
 
 
 def job_restarts(jobset: JobSet) -> int:

@@ -14,33 +14,20 @@ import attrs
 
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, RestartPacing
-from jobsetpy.reconcilers.restart_in_place.barrier import has_shrunk, next_move
+from jobsetpy.reconcilers.restart_in_place import crashes, pause, progress, seating, texts
+from jobsetpy.reconcilers.restart_in_place.barrier import (
+    group_size,
+    has_shrunk,
+    next_move,
+    record_of,
+    takes_part,
+)
 from jobsetpy.reconcilers.restart_in_place.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge, account, over_budget
 from jobsetpy.reconcilers.restart_in_place.cause import Cause
-from jobsetpy.reconcilers.restart_in_place.crashes import crash_loop, worst_crash
-from jobsetpy.reconcilers.restart_in_place.group import group_size, record_of, takes_part
-from jobsetpy.reconcilers.restart_in_place.observed import Histogram
-from jobsetpy.reconcilers.restart_in_place.pause import pacing_of, remembered
-from jobsetpy.reconcilers.restart_in_place.progress import (
-    max_without_progress,
-    no_progress,
-    with_progress,
-)
+from jobsetpy.reconcilers.restart_in_place.observed import Crash, Histogram
 from jobsetpy.reconcilers.restart_in_place.record import on_crash, on_deprecate, on_sync
-from jobsetpy.reconcilers.restart_in_place.seating import (
-    may_be_filled,
-    plan_seats,
-    spares_changed,
-    spares_condition,
-    swap_events,
-)
 from jobsetpy.reconcilers.restart_in_place.seats import READY, Seating, Swap
-from jobsetpy.reconcilers.restart_in_place.texts import (
-    barrier_lifted,
-    restart_begun,
-    uncounted_begun,
-)
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, restarts_in_place
 from jobsetpy.reconcilers.rules.plan import EmitEvent
@@ -103,21 +90,13 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
     A budget spent by other causes shows in the JobSet, whose own events lead to a decision.
     """
     expected = group_size(jobset, pods)
-    synced, deprecated = next_move(jobset, pods, cause, expected)
-    if synced is not None or deprecated is not None:
-        return True
-    record, policy = record_of(jobset), jobset.spec.failure_policy
-    if pods.spares is not None and (
-        may_be_filled(jobset, pods, expected) or spares_changed(jobset, pods)
-    ):
-        return True
-    if pods.crashes or record.crashes:
-        allowed = 0 if policy is None else policy.max_restarts
-        if worst_crash(jobset, pods).times > min(record.crashes, allowed):
-            return True
-        if any(crash.at[-1:] > record.crash_times[-1:] for crash in pods.crashes.values()):
-            return True
-    return has_shrunk(jobset, pods, expected)
+    return (
+        next_move(jobset, pods, cause, expected) != (None, None)
+        or seating.may_be_filled(jobset, pods, expected)
+        or seating.spares_changed(jobset, pods)
+        or crashes.has_crashed(jobset, pods)
+        or has_shrunk(jobset, pods, expected)
+    )
 
 
 def decide_epochs(
@@ -150,8 +129,8 @@ def decide_epochs(
     expected = group_size(jobset, pods)
     newest = max(pods.epochs, default=0)
     synced, deprecated = next_move(jobset, pods, cause, expected)
-    seating = None if deprecated is not None else plan_seats(jobset, pods, expected, waited_s)
-    if seating is not None and seating.complete and synced is None:
+    seats = None if deprecated is not None else seating.plan_seats(jobset, pods, expected, waited_s)
+    if seats is not None and seats.complete and synced is None:
         synced = next_epoch(status, pods.epochs)
     opened = synced or (deprecated or 0) + 1
     early = opened > max(newest, status.synced_epoch)
@@ -163,35 +142,44 @@ def decide_epochs(
             # Failing the JobSet is not urgent: the pod's agent will report the failure.
             return NOTHING
         return EpochDecision(failed=over_budget(pace))
-    crash = worst_crash(jobset, pods, pace)
+    crash = crashes.worst_crash(jobset, pods, pace)
     if crash.times > policy.max_restarts:
-        return EpochDecision(failed=crash_loop(crash, next_epoch(jobset.status, pods.epochs), pace))
+        return EpochDecision(
+            failed=crashes.crash_loop(crash, next_epoch(jobset.status, pods.epochs), pace)
+        )
     if synced is not None:
-        stuck = no_progress(jobset, charged, pods)
+        stuck = progress.no_progress(jobset, charged, pods)
         if stuck is not None:
             return EpochDecision(record=stuck[0], failed=stuck[1])
-        begun = pacing_of(jobset, charged, pace)
+        begun = pause.pacing_of(jobset, charged, pace)
         if pace.wait_s(begun):
             if restarts_in_place(status):
                 return EpochDecision(wait_s=pace.wait_s(begun))
             # All have arrived simultaneously. The status records that they wait, and until when.
             return _deprecate(jobset, charged, synced - 1, pods, cause, pace=pace)
-        return _sync(jobset, charged, expected, pods, begun, pace, seating)
+        return _sync(jobset, charged, expected, pods, begun, pace, seats)
     if deprecated is not None:
         return _deprecate(jobset, charged, deprecated, pods, cause, pace=pace)
-    record = record_of(jobset)
+    return _record(jobset, pods, crash, expected, seats)
+
+
+def _record(
+    jobset: JobSet, pods: Histogram, crash: Crash, expected: int, seats: Seating | None
+) -> EpochDecision:
+    """Return the decision to record what no change of an epoch will record."""
+    record, call_s = record_of(jobset), 0.0 if seats is None else seats.wait_s
     if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
         # The next manager must not start counting from zero.
         return EpochDecision(record=on_crash(jobset, *crash))
     if has_shrunk(jobset, pods, expected):
         return EpochDecision(record=evolve(record, pods=expected))
-    call_s = 0.0 if seating is None else seating.wait_s
-    if pods.spares is not None and spares_changed(jobset, pods):
-        record = evolve(record, ready_spares=pods.spares.ready)
-        return EpochDecision(
-            record=record, conditions=spares_condition(jobset, pods.spares), call_s=call_s
-        )
-    return EpochDecision(call_s=call_s) if call_s else NOTHING
+    if pods.spares is None or not seating.spares_changed(jobset, pods):
+        return EpochDecision(call_s=call_s)
+    return EpochDecision(
+        record=evolve(record, ready_spares=pods.spares.ready),
+        conditions=seating.spares_condition(jobset, pods.spares),
+        call_s=call_s,
+    )
 
 
 def _deprecate(
@@ -209,19 +197,19 @@ def _deprecate(
     if cause is not None and cause.epoch != deprecated:
         cause = None
     if charged.renewed:
-        texts = uncounted_begun(jobset, charged, cause, pods, pace)
+        said = texts.uncounted_begun(jobset, charged, cause, pods, pace)
         pacing = None
     else:
-        begun = pacing_of(jobset, charged, pace)
-        pacing = remembered(jobset, begun, record, pace)
-        texts = restart_begun(charged, cause, pods, pace.explain(begun))
+        begun = pause.pacing_of(jobset, charged, pace)
+        pacing = pause.remembered(jobset, begun, record, pace)
+        said = texts.restart_begun(charged, cause, pods, pace.explain(begun))
     return EpochDecision(
         deprecated=deprecated,
         record=record,
         pacing=pacing,
-        conditions=texts.conditions,
-        charge=charged if texts.events else None,
-        events=texts.events,
+        conditions=said.conditions,
+        charge=charged if said.events else None,
+        events=said.events,
     )
 
 
@@ -232,26 +220,24 @@ def _sync(
     pods: Histogram,
     begun: RestartPacing | None,
     pace: Pace,
-    seating: Seating | None,
+    seats: Seating | None,
 ) -> EpochDecision:
     epoch = charged.epoch
-    count = pods.epochs.get(epoch, 0) if seating is None else seating.filled
-    record = with_progress(jobset, on_sync(jobset, charged, expected), charged, pods)
-    if max_without_progress(jobset) or record.highest_step is not None:
-        record = evolve(record, pods_digest=pods.digest)
+    count = pods.epochs.get(epoch, 0) if seats is None else seats.filled
+    record = progress.with_progress(jobset, on_sync(jobset, charged, expected), charged, pods)
     swaps: tuple[Swap, ...] = ()
-    if pods.spares is not None and seating is not None:
-        swaps = seating.swaps
+    if pods.spares is not None and seats is not None:
+        swaps = seats.swaps
         ready = pods.spares.ready - sum(swap.pod.state == READY for swap in swaps)
-        record = evolve(record, taken_seats=seating.taken, ready_spares=max(0, ready))
+        record = evolve(record, taken_seats=seats.taken, ready_spares=max(0, ready))
     started = pace.started(evolve(jobset.status, restart_pacing=begun))
-    texts = barrier_lifted(charged, count)
+    said = texts.barrier_lifted(charged, count)
     return EpochDecision(
         synced=epoch,
         record=record,
-        pacing=remembered(jobset, started, record, pace),
-        conditions=texts.conditions,
+        pacing=pause.remembered(jobset, started, record, pace),
+        conditions=said.conditions,
         charge=charged,
-        events=(*texts.events, *swap_events(swaps)),
+        events=(*said.events, *seating.swap_events(swaps)),
         seats_taken=len(swaps),
     )

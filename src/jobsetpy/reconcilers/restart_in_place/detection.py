@@ -13,9 +13,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import FailedContainer
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier import record_of, requested
 from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal, reported_cause
 from jobsetpy.reconcilers.restart_in_place.failures import Failure, newly_failed
-from jobsetpy.reconcilers.restart_in_place.group import record_of, requested
 from jobsetpy.reconcilers.restart_in_place.job_rules import (
     fails_the_job,
     is_ending,

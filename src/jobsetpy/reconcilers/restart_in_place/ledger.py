@@ -19,10 +19,10 @@ from jobsetpy.api.batch import Job, JobStatus
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.api.jobset import JobSetStatus, TakenSeat
 from jobsetpy.api.meta import version_number
+from jobsetpy.reconcilers.restart_in_place.barrier import NO_RECORD
 from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID, holds_seat
 from jobsetpy.reconcilers.restart_in_place.cause import FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures import Failure, SyncedMark, sign_of
-from jobsetpy.reconcilers.restart_in_place.group import NO_RECORD
 from jobsetpy.reconcilers.restart_in_place.observed import (
     Crash,
     Histogram,

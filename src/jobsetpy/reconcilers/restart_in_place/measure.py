@@ -5,11 +5,11 @@ from __future__ import annotations
 import attrs
 
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier import record_of
 from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge
 from jobsetpy.reconcilers.restart_in_place.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.detection import reported_in
-from jobsetpy.reconcilers.restart_in_place.group import record_of
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.restart import Restart, Run, Times, Use
 from jobsetpy.reconcilers.restart_in_place.state import EpochState

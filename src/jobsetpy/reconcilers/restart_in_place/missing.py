@@ -10,9 +10,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
-from jobsetpy.reconcilers.restart_in_place.barrier import has_missing_pods
+from jobsetpy.reconcilers.restart_in_place.barrier import group_size
 from jobsetpy.reconcilers.restart_in_place.barrier_report import absentees
-from jobsetpy.reconcilers.restart_in_place.budget import missing_pods_failure
+from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting
+from jobsetpy.reconcilers.restart_in_place.budget import missing_pods_failure, renewed
 from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.decision import EpochDecision, decide_epochs
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
@@ -26,6 +27,15 @@ from jobsetpy.reconcilers.restart_in_place.stall import (
 from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.transition import plan_transition
 from jobsetpy.reconcilers.rules.times import Now
+
+
+def has_missing_pods(jobset: JobSet, pods: Histogram) -> bool:
+    """Return True if workers run without their whole group, though it was not resized."""
+    if is_waiting(jobset.status, pods.epochs):
+        return False
+    expected = group_size(jobset, pods)
+    present = pods.epochs.get(jobset.status.synced_epoch, 0) - pods.leaving
+    return present < expected - pods.succeeded and not renewed(jobset, expected)
 
 
 def plan_running(

@@ -18,12 +18,11 @@ from jobsetpy.reconcilers.restart_in_place.attempts import (
     adopt_go_controller_state,
     managed_by_go_controller,
 )
-from jobsetpy.reconcilers.restart_in_place.barrier import has_missing_pods
+from jobsetpy.reconcilers.restart_in_place.barrier import takes_part
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting
 from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs, needs_decision
 from jobsetpy.reconcilers.restart_in_place.detection import find_cause
-from jobsetpy.reconcilers.restart_in_place.group import takes_part
-from jobsetpy.reconcilers.restart_in_place.missing import plan_running
+from jobsetpy.reconcilers.restart_in_place.missing import has_missing_pods, plan_running
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.pause import pace_of
 from jobsetpy.reconcilers.restart_in_place.seating import seconds_waited

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier import record_of
 from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge
-from jobsetpy.reconcilers.restart_in_place.group import record_of
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.rules import conditions as cond
 
@@ -37,19 +37,17 @@ def with_progress(
     step, only if no pod is new, as the one that reports steps may have been lost. A pod is new if
     the digest of all differs from that in the record.
     """
-    epoch, step = pods.progress
-    shown = epoch == charged.epoch
+    (epoch, step), best = pods.progress, record.highest_step
+    limited, shown = max_without_progress(jobset) > 0, epoch == charged.epoch
     complete = record_of(jobset).pods_digest in {0, pods.digest}
     known = shown or (pods.ended == charged.epoch and complete)
-    best = record.highest_step
-    new = shown and (best is None or step > best)
-    if new:
-        highest = best if step < 0 else step
-        return evolve(record, highest_step=highest, restarts_without_progress=0)
-    if not known or not charged.counts or not (max_without_progress(jobset) or best is not None):
-        return record
-    without = min(record.restarts_without_progress + 1, keys.INT32_MAX)
-    return evolve(record, restarts_without_progress=without)
+    if shown and (best is None or step > best):
+        best = best if step < 0 else step
+        record = evolve(record, highest_step=best, restarts_without_progress=0)
+    elif known and charged.counts and (limited or best is not None):
+        without = min(record.restarts_without_progress + 1, keys.INT32_MAX)
+        record = evolve(record, restarts_without_progress=without)
+    return evolve(record, pods_digest=pods.digest) if limited or best is not None else record
 
 
 def max_without_progress(jobset: JobSet) -> int:

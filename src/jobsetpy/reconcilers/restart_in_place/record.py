@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier import record_of, requested
 from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge, job_restarts, resumed_at
-from jobsetpy.reconcilers.restart_in_place.group import record_of, requested
 from jobsetpy.reconcilers.rules import restart_budget
 
 NO_CRASH: Final[Mapping[str, Any]] = {

@@ -6,9 +6,9 @@ from typing import Final
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.restart_in_place.barrier import is_starting
+from jobsetpy.reconcilers.restart_in_place.barrier import group_size, record_of
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting, next_epoch
-from jobsetpy.reconcilers.restart_in_place.group import group_size, record_of
+from jobsetpy.reconcilers.restart_in_place.budget import is_starting
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs, Spares
 from jobsetpy.reconcilers.restart_in_place.seats import (
     CALLS,

@@ -11,9 +11,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.restart_in_place import pod_backoff
+from jobsetpy.reconcilers.restart_in_place.barrier import group_size
 from jobsetpy.reconcilers.restart_in_place.barrier_report import Delay, laggards
 from jobsetpy.reconcilers.restart_in_place.barrier_state import next_epoch
-from jobsetpy.reconcilers.restart_in_place.group import group_size
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
 from jobsetpy.reconcilers.rules import conditions as cond

@@ -40,7 +40,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import version_number
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.restart_in_place import pod_backoff
-from jobsetpy.reconcilers.restart_in_place.group import takes_part
+from jobsetpy.reconcilers.restart_in_place.barrier import takes_part
 from jobsetpy.reconcilers.restart_in_place.job_rules import (
     ENDING_ACTIONS,
     fails_the_job,

@@ -10,9 +10,9 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, RestartCause
+from jobsetpy.reconcilers.restart_in_place.barrier import LONGEST_REQUEST
 from jobsetpy.reconcilers.restart_in_place.cause import FailureSignal, reported_cause
 from jobsetpy.reconcilers.restart_in_place.failures import Failure, sign_of
-from jobsetpy.reconcilers.restart_in_place.group import LONGEST_REQUEST
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs

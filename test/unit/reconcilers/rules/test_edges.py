@@ -18,7 +18,7 @@ from jobsetpy.reconcilers.jobs.startup_policy import (
 )
 from jobsetpy.reconcilers.jobs.suspension import resumptions
 from jobsetpy.reconcilers.placement.admission import PodPlace, mutate
-from jobsetpy.reconcilers.restart_in_place.group import expected_pods, group_size
+from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods, group_size
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.rules.conditions import is_true
 from jobsetpy.reconcilers.rules.failure_policy import (
