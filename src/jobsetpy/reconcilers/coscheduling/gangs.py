@@ -230,9 +230,7 @@ def possible(
     active = {job.metadata.uid for job in buckets.active}
     by_name = {job.metadata.name: job for job in mine}
     for item in gangs.targets:
-        job_spec: Mapping[str, Any] = item.template.get("spec") or {}
         full = pods_to_start(jobset, item)
-        spares = pods_of_template(item) - full
         for index in range(item.replicas):
             job = by_name.get(job_name(jobset.metadata.name, item.name, index))
             gang = gangs.of(item.name, index)
@@ -240,12 +238,22 @@ def possible(
                 continue
             if job.metadata.uid in over or not counts(job):
                 left[gang.name] -= full
-            elif job.metadata.uid in active and job.status.succeeded:
-                pods = pods_at_once(
-                    job_spec.get("parallelism"), job_spec.get("completions"), job.status.succeeded
-                )
-                left[gang.name] -= full - max(0, pods - spares)
+            elif job.metadata.uid in active:
+                left[gang.name] -= full - _unfinished(item, full, job.status.succeeded)
     return left
+
+
+def _unfinished(item: ReplicatedJob, full: int, succeeded: int) -> int:
+    """Return how many pods of a Job its gang needs if so many have succeeded.
+
+    Args:
+        item: ReplicatedJob of the Job.
+        full: number that it needs before any has succeeded.
+        succeeded: number of succeeded pods.
+    """
+    spec: Mapping[str, Any] = item.template.get("spec") or {}
+    pods = pods_at_once(spec.get("parallelism"), spec.get("completions"), succeeded)
+    return max(0, pods - (pods_of_template(item) - full))
 
 
 def is_true(label: str, gang: Gang, least: int, *, bound: bool) -> bool:

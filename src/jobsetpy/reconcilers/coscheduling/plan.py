@@ -161,25 +161,19 @@ class CoschedulingPlan(Plan[GangMemory]):
 
 def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
     """Return the correction of a pod; ``None`` if it needs none."""
-    meta, spec = pod.metadata, pod.spec
+    meta = pod.metadata
     if memory.gangs is None or not pod.live:
         return None
     gang = memory.gangs.of(meta.labels.replicated_job_name, meta.labels.job_index)
     if gang is None:
         return None
-    # It may wait for a coscheduler that is no longer the backend.
-    stranded = (
-        meta.annotations.coscheduling_backend == COSCHEDULER
-        and memory.backend != COSCHEDULER
-        and pod.status.waiting == GATED
-        and not spec.node_name
-    )
+    stranded = _is_stranded(memory, pod)
     if memory.gangs.has_left(meta.labels):
         return MendPod(pod, dict.fromkeys(GANG_LABELS), stranded) if meta.labels.pod_group else None
     standing = memory.standings.get(gang.name)
     least = gang.min_available if standing is None else standing.minimum
     labelled = meta.labels.pod_group == gang.name and is_true(
-        meta.labels.pod_group_minimum, gang, least, bound=bool(spec.node_name)
+        meta.labels.pod_group_minimum, gang, least, bound=bool(pod.spec.node_name)
     )
     # Pods of another attempt belong to its gang, and are being deleted.
     attempt = parse_count(meta.labels.restart_attempt)
@@ -188,6 +182,16 @@ def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
         return MendPod(pod, None, gate=True) if stranded else None
     labels = {keys.POD_GROUP_NAME: gang.name, keys.POD_GROUP_MIN_AVAILABLE: str(least)}
     return MendPod(pod, labels, stranded)
+
+
+def _is_stranded(memory: GangMemory, pod: ChildPod) -> bool:
+    """Return whether a pod waits for a coscheduler that is no longer the backend."""
+    return (
+        pod.metadata.annotations.coscheduling_backend == COSCHEDULER
+        and memory.backend != COSCHEDULER
+        and pod.status.waiting == GATED
+        and not pod.spec.node_name
+    )
 
 
 def has_turned(

@@ -133,32 +133,39 @@ def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: No
     reported = memory.reported if observed.incarnations else None
     unconfirmed, placements = [], []
     for each in observed.incarnations:
-        pods = each.pods if each.listed is None else each.listed
-        plan = plan_followers(pods, observed.nodes, over=each.over)
-        evict = plan.evict if observed.repair else tuple(pod for pod in plan.evict if pod.held)
-        if evict and each.listed is None:
+        plan = _followers(observed, each, acted)
+        if plan.evict and each.listed is None:
             unconfirmed.append(each)
-        release = tuple(pod for pod in plan.release if acted.get(pod.uid) != pod.version)
-        plan = attrs.evolve(plan, release=release, evict=evict)
         placements.append(Placement(each, plan, _unknown(each, plan.unknown, reported)))
         reported = plan.unknown
-    writes = [
-        pod for each in placements for pod in (*each.followers.release, *each.followers.evict)
-    ]
-    acted |= {pod.uid: pod.version for pod in writes}
+    released = [pod for each in placements for pod in each.followers.release]
+    evicted = [pod for each in placements for pod in each.followers.evict]
+    acted |= {pod.uid: pod.version for pod in (*released, *evicted)}
     result = Result.done()
     if acted:
-        evicted = sum(len(each.followers.evict) for each in placements)
-        summary = f"released {len(writes) - evicted}, evicted {evicted}" if writes else ""
+        written = bool(released or evicted)
+        summary = f"released {len(released)}, evicted {len(evicted)}" if written else ""
         result = Result.requeue_after(timedelta(seconds=observed.look_again_s), summary=summary)
+    remembers = acted or reported is not None
     return PlacementPlan(
         at=now.wall,
-        memory=PlacementMemory(acted=acted, reported=reported)
-        if acted or reported is not None
-        else None,
+        memory=PlacementMemory(acted=acted, reported=reported) if remembers else None,
         unconfirmed=tuple(unconfirmed),
         placements=tuple(placements),
         result=result,
+    )
+
+
+def _followers(
+    observed: ObservedPlacement, of: Incarnation, acted: Mapping[str, str]
+) -> FollowersPlan:
+    """Return the actions for one incarnation, without releases that the cache does not show yet."""
+    pods = of.pods if of.listed is None else of.listed
+    plan = plan_followers(pods, observed.nodes, over=of.over)
+    return attrs.evolve(
+        plan,
+        release=tuple(pod for pod in plan.release if acted.get(pod.uid) != pod.version),
+        evict=plan.evict if observed.repair else tuple(pod for pod in plan.evict if pod.held),
     )
 
 

@@ -118,14 +118,17 @@ class PodPlacementReconciler:
             return _footing(old) != _footing(new)
         if new is None or not new.live or (old is not None and old.live and old.spec == new.spec):
             return False
-        job = _job_key(new)
         synced = self._pods.has_synced and self._nodes.has_synced and self._jobs.has_synced
-        if job is None or not synced:
+        return synced and self._is_due(new)
+
+    def _is_due(self, pod: ChildPod) -> bool:
+        """Return whether a live follower has to be released or evicted; O(1)."""
+        job, uid = _job_key(pod), pod.metadata.controller_uid
+        if job is None:
             return False
-        uid = new.metadata.controller_uid
         pods = self._pods.by_index(PLACED, f"leader:{job}")
-        leaders = [_placed(pod) for pod in pods if pod.metadata.controller_uid == uid]
-        follower = _placed(new)
+        leaders = [_placed(each) for each in pods if each.metadata.controller_uid == uid]
+        follower = _placed(pod)
         return (follower.held and self._is_over(job, uid)) or is_due(
             follower, leaders, self._node_labels
         )

@@ -237,18 +237,12 @@ def _wait(
     observed: ObservedGroup, jobset: JobSet, memory: GroupMemory, started: int, now: Now
 ) -> StartupGroupPlan:
     """Report the progress of the group, and check again later."""
-    elapsed = now.monotonic - memory.began
-    config_map, config = observed.config_map, jobset.spec.group_scheduling_config
-    timeout_s = None if config is None else config.timeout_after_seconds
-    at = memory.next_progress
-    at = decision.next_progress(0.0, timeout_s) if at is None else at
+    elapsed, config_map = now.monotonic - memory.began, observed.config_map
     own = config_map is not None and _is_own(jobset, config_map)
     notices = () if config_map is None or own or memory.foreign else _foreign(config_map)
-    data: dict[str, str] = {}
-    if at is not None and elapsed >= at:
-        at = decision.next_progress(elapsed, timeout_s) or inf
-        data = {WAITING: _progress(jobset, memory, started, now)}
-    memory = attrs.evolve(memory, next_progress=at, foreign=memory.foreign or bool(notices))
+    memory = attrs.evolve(memory, foreign=memory.foreign or bool(notices))
+    memory, data = _next_progress(jobset, memory, started, elapsed, now)
+    at = memory.next_progress
     signal = (
         SetSignal(config_map, data, memory) if config_map is not None and own and data else None
     )
@@ -273,6 +267,21 @@ def _wait(
         waits=True,
         result=Result.requeue_after(timedelta(seconds=max(0.01, again - elapsed))),
     )
+
+
+def _next_progress(
+    jobset: JobSet, memory: GroupMemory, started: int, elapsed: float, now: Now
+) -> tuple[GroupMemory, dict[str, str]]:
+    """Return the value of the ConfigMap that reports the progress, if it is due, by key."""
+    config = jobset.spec.group_scheduling_config
+    timeout_s = None if config is None else config.timeout_after_seconds
+    at = memory.next_progress
+    at = decision.next_progress(0.0, timeout_s) if at is None else at
+    if at is None or elapsed < at:
+        return attrs.evolve(memory, next_progress=at), {}
+    value = _progress(jobset, memory, started, now)
+    at = decision.next_progress(elapsed, timeout_s) or inf
+    return attrs.evolve(memory, next_progress=at), {WAITING: value}
 
 
 def _is_own(jobset: JobSet, config_map: ConfigMap) -> bool:

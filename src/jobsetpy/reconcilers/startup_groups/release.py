@@ -203,16 +203,22 @@ def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[Missing]:
     if started >= pods_to_start_of_job(job, job.status.succeeded):
         return []  # the others are spares
     out = [Missing(p.metadata.name, _why(p)) for p in present if not p.group_started]
+    return sorted([*out, *_absent(job, present, wanted)], key=lambda item: item.name)
+
+
+def _absent(job: Job, present: Sequence[ChildPod], wanted: int) -> list[Missing]:
+    """Return pods of a Job that do not exist."""
     if job.spec.completion_mode == "Indexed":
         there = {pod.metadata.annotations.completion_index for pod in present}
         absent = islice((index for index in range(wanted) if str(index) not in there), NAMED)
-        if not job.status.succeeded:  # else it is unknown which indexes no longer have a pod
-            out += [Missing(f"{job.metadata.name}-{i}", "its pod does not exist") for i in absent]
-    elif len(present) < wanted:
-        lack = wanted - len(present)
-        why = "1 pod does not exist" if lack == 1 else f"{lack} pods do not exist"
-        out.append(Missing(job.metadata.name, why))
-    return sorted(out, key=lambda item: item.name)
+        if job.status.succeeded:  # it is unknown which indexes no longer have a pod
+            return []
+        return [Missing(f"{job.metadata.name}-{i}", "its pod does not exist") for i in absent]
+    lack = wanted - len(present)
+    if lack <= 0:
+        return []
+    why = "1 pod does not exist" if lack == 1 else f"{lack} pods do not exist"
+    return [Missing(job.metadata.name, why)]
 
 
 def _why(pod: ChildPod) -> str:
