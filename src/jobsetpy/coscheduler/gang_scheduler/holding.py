@@ -138,6 +138,21 @@ class Holding:
 
     def review(self, gang: TrackedGang, now: float) -> None:
         """Release or refuse held binds of a gang that has changed, and set its timers."""
+        self._review_held(gang)
+        complete = gang.complete
+        if complete:
+            gang.failures, gang.timeouts, gang.not_before, gang.in_vain = 0, 0, 0.0, 0
+            gang.begun = gang.ungated = False
+        if gang.deadline is not None and (not gang.waiting or complete):
+            self._set_deadline(gang, None)
+        bound = len(gang.pods[PodState.BOUND])
+        gang.started |= bound >= gang.info().min_available
+        if self._limits.partial_s and gang.bound_in_part and gang not in self._partial:
+            gang.bound_before = bound
+            self._partial.set(gang, now + self._limits.partial_s)
+
+    def _review_held(self, gang: TrackedGang) -> None:
+        """Release or refuse held binds."""
         info, large = gang.info(), gang.is_large
         if gang.gathering and large:
             gang.gathering = False
@@ -153,17 +168,6 @@ class Holding:
             self._observer.rejected(info, Cause.TOO_SMALL, why, gang.waiting)
             gang.refusing = why
             self._refuse_some(gang)
-        complete = gang.complete
-        if complete:
-            gang.failures, gang.timeouts, gang.not_before, gang.in_vain = 0, 0, 0.0, 0
-            gang.begun = gang.ungated = False
-        if gang.deadline is not None and (not gang.waiting or complete):
-            self._set_deadline(gang, None)
-        bound = len(gang.pods[PodState.BOUND])
-        gang.started |= bound >= info.min_available
-        if self._limits.partial_s and gang.bound_in_part and gang not in self._partial:
-            gang.bound_before = bound
-            self._partial.set(gang, now + self._limits.partial_s)
 
     def forget(self, gang: TrackedGang) -> None:
         """Forget a gang without pods."""
@@ -206,17 +210,7 @@ class Holding:
             bound = gang.pods[PodState.BOUND]
             progress = len(bound) != gang.bound_before
             gang.bound_before = len(bound)
-            # Pods that were created after others had started replace some that were lost.
-            left = (
-                pod
-                for state in (PodState.UNGATED, PodState.UNSCHEDULABLE, PodState.WAITING)
-                for pod in gang.pods[state].values()
-            )
-            since = gang.bound_at
-            left_over = gang.released or (
-                since is not None and any(pod.kind.created <= since for pod in left)
-            )
-            if progress or not left_over:
+            if progress or not (gang.released or _lacks_old_pods(gang)):
                 continue
             self._observer.bound_in_part(gang.info(), len(bound), deleted=limits.delete_partial)
             if limits.delete_partial:
@@ -272,3 +266,17 @@ class Holding:
             self._unfinished[gang] = None
         else:
             self._unfinished.pop(gang, None)
+
+
+def _lacks_old_pods(gang: TrackedGang) -> bool:
+    """Return whether pods have no node that were created before others of their gang started.
+
+    Later ones replace some that were lost.
+    """
+    since = gang.bound_at
+    left = (
+        pod
+        for state in (PodState.UNGATED, PodState.UNSCHEDULABLE, PodState.WAITING)
+        for pod in gang.pods[state].values()
+    )
+    return since is not None and any(pod.kind.created <= since for pod in left)

@@ -87,12 +87,7 @@ class Reservations:
     def update(self, now: float) -> None:
         """End the reservation if it is over, and reserve for the next gang that needs it."""
         self._end(now)
-        while (due_at := self._starving.first()) is not None and due_at <= now:
-            gang = self._starving.pop(now)
-            assert gang is not None
-            last = gang.in_vain >= self._limits.stuck_after
-            self._due.put(gang, (last, gang.queue_key))
-            self._longest_due.put(gang, (last, due_at, gang.queue_key))
+        self._collect_due(now)
         if self.gang is not None:
             return
         for _ in range(_QUESTIONS):
@@ -109,6 +104,14 @@ class Reservations:
                 self._until = now + self._duration_s(gang)
                 self._on_change()
                 return
+
+    def _collect_due(self, now: float) -> None:
+        while (due_at := self._starving.first()) is not None and due_at <= now:
+            gang = self._starving.pop(now)
+            assert gang is not None
+            last = gang.in_vain >= self._limits.stuck_after
+            self._due.put(gang, (last, gang.queue_key))
+            self._longest_due.put(gang, (last, due_at, gang.queue_key))
 
     def next_wake(self) -> float | None:
         """Return when :meth:`update` is due; ``None`` if no gang waits."""

@@ -24,7 +24,7 @@ checked again, a hundred at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -226,27 +226,32 @@ class GangScheduler:
         Returns:
             The answer; ``None`` if the free capacity is not known yet.
         """
-        pod = self._table.pods.get(preemptor)
-        if pod is not None and not pod.gang.complete:
-            fits = pod.gang.is_large and self._fit.fits(pod.gang)
-            if fits is None:
-                return None
-            if not fits:
-                return Preemption("refused", {}, self._schedule_and_flush(now))
+        helps = self._would_help(self._table.pods.get(preemptor))
+        if helps is None:
+            return None
+        if not helps:
+            return Preemption("refused", {}, self._schedule_and_flush(now))
         nodes = {node: list(uids) for node, uids in victims.items()}
         waiting = {node: [u for u in uids if self._unbound(u)] for node, uids in nodes.items()}
         free = [node for node, uids in nodes.items() if uids and len(waiting[node]) == len(uids)]
         clean = {node: uids for node, uids in nodes.items() if not waiting[node]}
         if clean and not free:
             return Preemption("allowed", clean, self._schedule_and_flush(now))
-        candidates = free or [node for node in nodes if waiting[node]]
-        if candidates:
-            chosen = min(candidates, key=lambda node: (len(waiting[node]), node))
-            for uid in waiting[chosen]:
-                victim = self._table.pods[uid]
-                if victim.state is PodState.WAITING:
-                    self._reject(victim.gang, Cause.PREEMPTED, "its capacity is needed", now)
+        self._give_way([waiting[node] for node in sorted(free or nodes) if waiting[node]], now)
         return Preemption("spared", {}, self._schedule_and_flush(now))
+
+    def _would_help(self, pod: TrackedPod | None) -> bool | None:
+        """Return whether a pod's gang can start; ``None`` if that is not known yet."""
+        if pod is None or pod.gang.complete:
+            return True
+        return pod.gang.is_large and self._fit.fits(pod.gang)
+
+    def _give_way(self, choices: Sequence[Sequence[str]], now: float) -> None:
+        """Refuse the gangs of the fewest waiting pods whose capacity is enough."""
+        for uid in min(choices, key=len, default=()):
+            victim = self._table.pods[uid]
+            if victim.state is PodState.WAITING:
+                self._reject(victim.gang, Cause.PREEMPTED, "its capacity is needed", now)
 
     def tick(self, now: float) -> list[Action]:
         """Handle the passage of time."""

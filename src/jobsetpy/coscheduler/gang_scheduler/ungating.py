@@ -104,40 +104,48 @@ class Ungating:
 
     def review(self, gang: TrackedGang, now: float, *, ready: bool, in_flight: bool) -> None:
         """Update the queue and the places of a gang that has changed."""
-        info, limits = gang.info(), self._limits
+        info = gang.info()
         entry = self._entries.get(gang)
         if entry is None or entry.lane.scheduler != info.scheduler:
             self.forget(gang)
             entry = self._enter(gang)
         lane, key = entry.lane, gang.queue_key
         if ready:
-            complete = gang.complete
-            lane.queue.put(gang, key)
-            lane.begun.put(gang, key if in_flight and gang.ungated else None)
-            lane.whole.put(gang, key if complete else None)
-            if complete:
-                self._queued.pop(gang, None)
-            else:
-                self._queued[gang] = None
-            if gang.not_before > now:
-                self._retries.set(gang, gang.not_before)
-            else:
-                self._retries.drop(gang)
+            self._enqueue(gang, lane, now, in_flight=in_flight)
         elif gang in lane.queue:
             self._dequeue(gang, lane)
         self._backing_off.put(gang, key if in_flight and gang.failures else None)
-        place, needed = "", 0
         if in_flight:
-            stuck = gang.failures >= limits.stuck_after
-            place = TRIED if not info.needs_capacity else STUCK if stuck else FRESH
-            if not self._holding.exceeds_limit(gang):
-                needed = max(gang.waiting, info.min_available - gang.running)
-        self._take(entry, place, needed)
+            large = self._holding.exceeds_limit(gang)
+            needed = 0 if large else max(gang.waiting, info.min_available - gang.running)
+            self._take(entry, self._place_of(gang), needed)
+        else:
+            self._take(entry, "", 0)
         if ready:
             lane.recheck(gang)
             self._wake(lane)
         elif lane.settling is gang and not gang.unsettled:
             self._wake(lane)
+
+    def _place_of(self, gang: TrackedGang) -> str:
+        """Return the place of a gang that is being placed."""
+        if not gang.info().needs_capacity:
+            return TRIED
+        return STUCK if gang.failures >= self._limits.stuck_after else FRESH
+
+    def _enqueue(self, gang: TrackedGang, lane: Lane, now: float, *, in_flight: bool) -> None:
+        key, complete = gang.queue_key, gang.complete
+        lane.queue.put(gang, key)
+        lane.begun.put(gang, key if in_flight and gang.ungated else None)
+        lane.whole.put(gang, key if complete else None)
+        if complete:
+            self._queued.pop(gang, None)
+        else:
+            self._queued[gang] = None
+        if gang.not_before > now:
+            self._retries.set(gang, gang.not_before)
+        else:
+            self._retries.drop(gang)
 
     def forget(self, gang: TrackedGang) -> None:
         """Forget a gang without pods, or with another scheduler."""
@@ -257,26 +265,15 @@ class Ungating:
         for gang in lane.begun:
             if gang.not_before <= now:
                 return gang
-        limits = self._limits
-        held = (limits.held or float("inf")) - self._needed
-        if not lane.has_place(limits.in_flight, limits.stuck):
+        if not lane.has_place(self._limits.in_flight, self._limits.stuck):
             return self._choose_without_place(lane, now)
         for _ in range(_QUESTIONS):
             gang_ = lane.next_unchecked()
             if gang_ is None:
                 return None
-            if gang_.not_before > now:
-                continue
-            if gang_.complete:
+            if gang_.not_before <= now and gang_.complete:
                 return gang_
-            if self._refuse_too_large(gang_):
-                continue
-            if gang_.missing > held:
-                gang_.outrun = self._scan_again = True
-                continue
-            if self._reservations.must_leave_capacity(gang_):
-                continue
-            if lane.places[TRIED] >= limits.stuck and not gang_.info().needs_capacity:
+            if gang_.not_before > now or not self._may_be_tried(lane, gang_):
                 continue
             fits = self._fit.fits(gang_)
             if fits:
@@ -288,6 +285,18 @@ class Ungating:
             gang_.outrun = gang_.outrun or self._fit.ever_fits(gang_) is True
         self._wake(lane)
         return None
+
+    def _may_be_tried(self, lane: Lane, gang: TrackedGang) -> bool:
+        """Return whether an incomplete gang may be ungated if it fits."""
+        limits = self._limits
+        if self._refuse_too_large(gang):
+            return False
+        if limits.held and gang.missing > limits.held - self._needed:
+            gang.outrun = self._scan_again = True
+            return False
+        if self._reservations.must_leave_capacity(gang):
+            return False
+        return lane.places[TRIED] < limits.stuck or gang.info().needs_capacity
 
     def _choose_without_place(self, lane: Lane, now: float) -> TrackedGang | None:
         """Return the next gang to ungate while the places for incomplete gangs are taken."""

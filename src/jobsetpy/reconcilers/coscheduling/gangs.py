@@ -21,7 +21,7 @@ first attempt has the names of versions without attempts, so that their pods nee
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -223,11 +223,7 @@ def possible(
     """
     left = {gang.name: gang.size for gang in gangs}
     mine = list(jobs)
-    buckets = sort_jobs(jobset, mine, features)
-    stay_failed, _ = split(jobset.spec.failure_policy, buckets.failed)
-    over = {job.metadata.uid for job in buckets.successful}
-    over |= {match.job.metadata.uid for match in stay_failed}
-    active = {job.metadata.uid for job in buckets.active}
+    over, active = _over_and_active(jobset, mine, features)
     by_name = {job.metadata.name: job for job in mine}
     for item in gangs.targets:
         full = pods_to_start(jobset, item)
@@ -241,6 +237,16 @@ def possible(
             elif job.metadata.uid in active:
                 left[gang.name] -= full - _unfinished(item, full, job.status.succeeded)
     return left
+
+
+def _over_and_active(
+    jobset: JobSet, jobs: Sequence[Job], features: Features
+) -> tuple[set[str], set[str]]:
+    """Return the UIDs of the Jobs that are complete or stay failed, and of the active ones."""
+    buckets = sort_jobs(jobset, jobs, features)
+    stay_failed, _ = split(jobset.spec.failure_policy, buckets.failed)
+    over = [*buckets.successful, *(match.job for match in stay_failed)]
+    return {job.metadata.uid for job in over}, {job.metadata.uid for job in buckets.active}
 
 
 def _unfinished(item: ReplicatedJob, full: int, succeeded: int) -> int:

@@ -100,23 +100,26 @@ def plan_followers(pods: Sequence[PlacedPod], nodes: NodeLabels, *, over: bool) 
     leaders = [pod for pod in pods if pod.live and pod.is_leader]
     if not leaders:
         return _without_leader(pods, followers, nodes) if over else WAIT
-    domains: set[str] = set()
-    for leader in leaders:
-        if not leader.node:
-            return WAIT
-        found = _domain(leader, nodes)
-        if isinstance(found, UnknownTopology):
-            return FollowersPlan(unknown=found)
-        domains.add(found)
-    if len(domains) > 1:
-        return WAIT
-    (domain,) = domains
+    domain = _common_domain(leaders, nodes)
+    if not isinstance(domain, str):
+        return WAIT if domain is None else FollowersPlan(unknown=domain)
     topology = leaders[0].topology
     loose = [pod for pod in followers if not pod.held]
     plan = _release(domain, followers)
     if any(is_misplaced(pod, topology, domain) for pod in loose):
         return attrs.evolve(plan, evict=(*loose, *plan.evict))
     return plan
+
+
+def _common_domain(leaders: Sequence[PlacedPod], nodes: NodeLabels) -> str | UnknownTopology | None:
+    """Return the domain of all leaders; ``None`` if they have no node, or several domains."""
+    if not all(leader.node for leader in leaders):
+        return None
+    domains = [_domain(leader, nodes) for leader in leaders]
+    unknown = next((each for each in domains if isinstance(each, UnknownTopology)), None)
+    if unknown is not None:
+        return unknown
+    return domains[0] if len(set(domains)) == 1 else None
 
 
 def is_misplaced(pod: PlacedPod, topology: str, domain: str) -> bool:

@@ -127,9 +127,7 @@ class PlacementPlan(Plan[PlacementMemory]):
 
 def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: Now) -> PlacementPlan:
     """Plan the release and, if necessary, the eviction of the followers of one Job."""
-    shown = {p.uid: p.version for each in observed.incarnations for p in each.pods}
-    # Drop writes that the cache already shows.
-    acted = {uid: at for uid, at in memory.acted.items() if shown.get(uid) == at}
+    acted = _not_shown(memory.acted, observed)
     reported = memory.reported if observed.incarnations else None
     unconfirmed, placements = [], []
     for each in observed.incarnations:
@@ -143,17 +141,23 @@ def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: No
     acted |= {pod.uid: pod.version for pod in (*released, *evicted)}
     result = Result.done()
     if acted:
-        written = bool(released or evicted)
-        summary = f"released {len(released)}, evicted {len(evicted)}" if written else ""
+        summary = f"released {len(released)}, evicted {len(evicted)}"
+        summary = summary if released or evicted else ""
         result = Result.requeue_after(timedelta(seconds=observed.look_again_s), summary=summary)
-    remembers = acted or reported is not None
+    kept = PlacementMemory(acted=acted, reported=reported)
     return PlacementPlan(
         at=now.wall,
-        memory=PlacementMemory(acted=acted, reported=reported) if remembers else None,
+        memory=None if kept == PlacementMemory() else kept,
         unconfirmed=tuple(unconfirmed),
         placements=tuple(placements),
         result=result,
     )
+
+
+def _not_shown(acted: Mapping[str, str], observed: ObservedPlacement) -> dict[str, str]:
+    """Return the writes that the cache does not show yet."""
+    shown = {p.uid: p.version for each in observed.incarnations for p in each.pods}
+    return {uid: at for uid, at in acted.items() if shown.get(uid) == at}
 
 
 def _followers(
