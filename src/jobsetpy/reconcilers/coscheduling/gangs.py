@@ -250,7 +250,7 @@ def _over_and_active(
 
 
 def _unfinished(item: ReplicatedJob, full: int, succeeded: int) -> int:
-    """Return how many pods of a Job its gang needs if so many have succeeded.
+    """Return the number of pods of a Job that its gang needs, given the succeeded ones.
 
     Args:
         item: ReplicatedJob of the Job.
