@@ -1,6 +1,7 @@
-"""Two seats and a spare: every order of events, with lost, cut off and returning pods.
+"""Two seats and a spare pod or Job: every order of events, with lost, cut off and returning pods.
 
-``JOBSETPY_EXHAUSTIVE=1`` explores two faults on one way (minutes).
+``JOBSETPY_EXHAUSTIVE=1`` explores two faults on one way (minutes). Larger groups have random
+schedules.
 """
 
 import gc
@@ -10,18 +11,26 @@ from collections.abc import Iterator
 import pytest
 
 from support.restarts import seat_explorer
-from support.restarts.seat_explorer import Explorer, Violation
+from support.restarts.seat_explorer import Explorer, Shape, Violation, walk
 
 LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
+JOB = Shape(jobs=3, working=2, seats=1, pods=1)
+"""Two Jobs of a pod, and a spare one."""
 CASES = {
     "a pod is lost": (1, ("lost", "takeover")),
     "a pod is deleted": (1, ("delete",)),
+    "a Job is lost": (1, ("lost", "takeover"), JOB),
+    "a Job is deleted": (1, ("delete",), JOB),
 }
 LARGE_CASES = {
     "a pod is cut off, given up, and heals": (1, ("cut",)),
     "a worker fails": (2, ("fail", "takeover")),
     "two pods are lost": (2, ("lost", "takeover")),
     "a pod is cut off, and another one fails": (2, ("cut", "fail")),
+    "a Job is cut off, given up, and heals": (1, ("cut",), JOB),
+    "two Jobs are lost": (2, ("lost", "takeover"), JOB),
+    "a pod of a Job is lost, whose other one lives": (1, ("lost",), Shape(2, 1, 2, 2)),
+    "a pod of a Job is cut off, whose other one lives": (1, ("cut",), Shape(2, 1, 2, 2)),
 }
 
 
@@ -46,9 +55,10 @@ def test_each_seat_has_one_worker_and_every_state_leads_to_a_running_group(case,
     assert any(state.versions[-1].synced == 2 for state in explorer.states)
 
 
-def test_a_lost_spare_restarts_none():
+@pytest.mark.parametrize("shape", [Shape(), JOB], ids=["pod", "Job"])
+def test_a_lost_spare_restarts_none(shape):
     """Whenever it is lost, returns or is deleted: no epoch is opened."""
-    explorer = Explorer(1, ("lost", "delete", "takeover"), spares_only=True)
+    explorer = Explorer(1, ("lost", "delete", "takeover"), shape, spares_only=True)
     explorer.run()
     explorer.check_liveness()
 
@@ -56,9 +66,24 @@ def test_a_lost_spare_restarts_none():
     assert seen == {(0, 0), (1, 0)}
 
 
-def _keeps_its_index(status, pod):
+@pytest.mark.parametrize(
+    "shape",
+    [Shape(1, 1, 4, 6), Shape(3, 2, 2, 2), Shape(4, 2, 2, 3)],
+    ids=["spare pods", "a spare Job", "both"],
+)
+@pytest.mark.parametrize("seed", range(200 if LARGE else 8))
+def test_each_seat_has_one_worker_in_random_schedules(shape, seed):
+    """Pods are lost, cut off, deleted and fail, managers take over; in the end all seats work."""
+    state = walk(shape, seed, steps=250, faults=0.05)
+
+    newest = state.versions[-1]
+    assert newest.synced > newest.deprecated
+    assert len(newest.taken) <= len(shape.places)
+
+
+def _keeps_its_index(shape, status, pod):
     """An agent that does not look for its seat."""
-    return pod.index if pod.index < seat_explorer.SEATS else None
+    return (0, pod.index) if pod.index < shape.seats else None
 
 
 def test_agents_that_keep_their_index_are_found(monkeypatch):

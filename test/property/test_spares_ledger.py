@@ -8,24 +8,38 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
-from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, TakenSeat
+from jobsetpy.api.jobset import (
+    InPlaceRestartStatus,
+    JobSetStatus,
+    TakenJob,
+    TakenSeat,
+)
+from jobsetpy.reconcilers.restart_in_place.job_seats import READY
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
-from jobsetpy.reconcilers.restart_in_place.seats import READY
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded
 
 GROUP = AttemptKey("ns", "js", "js", 0)
-JOBS, INDEXES = ("a", "b"), range(3)
+JOBS, INDEXES = ("a", "b", "w-0", "w-1", "w-2"), range(3)
+"""Two Jobs of their own, and three of a ReplicatedJob of which one is a spare."""
 
 
 def make_job(name: str, spares: int) -> Job:
     """A Job of three pods."""
     owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js", "name": "js",
              "controller": True}  # fmt: skip
+    notes, labels = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares % 3)}, {keys.RESTART_ATTEMPT: "0"}
+    group, _, index = name.partition("-")
+    if index:
+        notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = "1"
+        labels |= {keys.REPLICATED_JOB_NAME: group, keys.JOB_INDEX: index,
+                   keys.REPLICATED_JOB_REPLICAS: "3"}  # fmt: skip
     meta = {"name": name, "namespace": "ns", "uid": name, "ownerReferences": [owner],
-            "labels": {keys.RESTART_ATTEMPT: "0"},
-            "annotations": {keys.IN_PLACE_SPARES_ANNOTATION: str(spares)}}  # fmt: skip
-    return decoded(Job, {"metadata": meta, "spec": {"parallelism": 3, "completions": 3}})
+            "labels": labels, "annotations": notes}  # fmt: skip
+    status = {"succeeded": 1, "completedIndexes": "0"} if spares > 2 else {}
+    return decoded(
+        Job, {"metadata": meta, "spec": {"parallelism": 3, "completions": 3}, "status": status}
+    )
 
 
 def make_pod(job: str, index: int, epoch: int, ready: bool, leaving: bool) -> ChildPod:
@@ -43,13 +57,18 @@ def make_pod(job: str, index: int, epoch: int, ready: bool, leaving: bool) -> Ch
     return decoded(ChildPod, {"metadata": meta, "status": {"phase": "Running"}})
 
 
-def status(taken: list[tuple[str, int, int]]) -> JobSetStatus:
-    """A status in which pods with an index hold seats of a Job."""
+def status(taken: list[tuple[str, int, int]], jobs: list[int] = ()) -> JobSetStatus:
+    """A status in which pods with an index hold seats of a Job, and Jobs those of the first two."""
     entries = {
         (job, seat): TakenSeat(job=job, seat=seat, pod_uid=f"{job}{index}", pod_index=index)
         for job, seat, index in taken
     }
-    return JobSetStatus(in_place_restart=InPlaceRestartStatus(taken_seats=tuple(entries.values())))
+    moved = [TakenJob(job=f"w-{at}", holder=f"w-{one}") for at, one in enumerate(jobs) if at != one]
+    return JobSetStatus(
+        in_place_restart=InPlaceRestartStatus(
+            taken_seats=tuple(entries.values()), taken_jobs=tuple(moved)
+        )
+    )
 
 
 def counted(ledger: EpochLedger) -> object:
@@ -57,10 +76,10 @@ def counted(ledger: EpochLedger) -> object:
     found = ledger.histogram(GROUP)
     spares = found.spares
     if spares is None:
-        return dict(found.epochs), found.leaving
+        return dict(found.epochs), found.leaving, found.succeeded
     return (
-        dict(found.epochs), found.leaving, dict(spares.parked), spares.ready, spares.exhausted,
-        sorted((job.name, job.seats, sorted(pod.uid for pod in job.pods)) for job in spares.jobs()),
+        dict(found.epochs), found.leaving, found.succeeded, dict(spares.parked), spares.ready, spares.exhausted,
+        sorted((job.name, job.seats, job.begun, sorted(pod.uid for pod in job.pods)) for job in spares.jobs()),
     )  # fmt: skip
 
 
@@ -70,7 +89,7 @@ steps = st.lists(
         st.tuples(
             st.just("pod"), pods, st.none() | st.tuples(st.integers(0, 2), st.booleans(), st.booleans())
         ),
-        st.tuples(st.just("job"), st.sampled_from(JOBS), st.none() | st.integers(0, 2)),
+        st.tuples(st.just("job"), st.sampled_from(JOBS), st.none() | st.integers(0, 5)),
         st.tuples(
             st.just("status"),
             st.lists(
@@ -78,7 +97,7 @@ steps = st.lists(
                 max_size=2,
                 unique_by=lambda entry: (entry[0], entry[2]),
             ),
-            st.none(),
+            st.permutations(range(3)),
         ),
     ),
     max_size=25,
@@ -93,7 +112,7 @@ def test_counts_depend_on_the_state_and_not_on_its_history(history):
     latest = status([])
     for kind, what, state in history:
         if kind == "status":
-            latest = status(what)
+            latest = status(what, state[:2])
             ledger.note_status(GROUP, latest, 0, 0.0)
             continue
         old, new = held[kind].pop(what, None), None

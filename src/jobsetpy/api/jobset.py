@@ -52,6 +52,7 @@ __all__ = [
     "RetentionPolicy",
     "StartupPolicy",
     "SuccessPolicy",
+    "TakenJob",
     "TakenSeat",
     "VolumeClaimPolicy",
 ]
@@ -424,6 +425,16 @@ class TakenSeat:
 
 
 @wire
+class TakenJob:
+    """Job whose seats are all held by the pods of another Job of its ReplicatedJob."""
+
+    job: str = field(default="", required=True, description="Name of the Job.")
+    holder: str = field(
+        default="", required=True, description="Name of the Job whose pods do its work."
+    )
+
+
+@wire
 class InPlaceRestartStatus:
     """Restarts in place, and how epochs are charged to ``maxRestarts``.
 
@@ -498,7 +509,7 @@ class InPlaceRestartStatus:
         minimum=0,
         description=(
             "Number of spares that could take a seat immediately; absent without the annotation "
-            "jobset.sigs.k8s.io/in-place-restart-spares."
+            "jobset.sigs.k8s.io/in-place-restart-spares or in-place-restart-spare-replicas."
         ),
     )
     taken_seats: tuple[TakenSeat, ...] = field(
@@ -507,6 +518,14 @@ class InPlaceRestartStatus:
         description=(
             "Seats held by other pods than those with their completion indexes, as of syncedEpoch. "
             "All others are held by the pods with their indexes."
+        ),
+    )
+    taken_jobs: tuple[TakenJob, ...] = field(
+        default=(),
+        atomic=True,
+        description=(
+            "Jobs whose seats are all held by another Job of their ReplicatedJob, as of "
+            "syncedEpoch. The seats in takenSeats are then those of the Job that holds them."
         ),
     )
     crash_times: tuple[datetime, ...] = field(

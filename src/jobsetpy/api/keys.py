@@ -98,6 +98,8 @@ IN_PLACE_SPARES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-spares"
 START_WITHOUT_SPARES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-start-without-spares"
 """On a JobSet, ``true``: its pods start without waiting for as many as it has spares; the manager
 sets it on Jobs and pods of startup groups."""
+IN_PLACE_SPARE_JOBS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-spare-replicas"
+"""Number of Jobs of a ReplicatedJob that wait as spares; the manager sets it on Jobs and pods."""
 AGENT_STATE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-state"
 """State of a supervisor in a pod of a Job with spares, written by the agent: ``parked`` and
 ``ready`` without a seat, ``saving=SECONDS`` while its worker uses its grace period."""

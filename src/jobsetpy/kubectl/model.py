@@ -39,6 +39,13 @@ class TakenSeat(msgspec.Struct, frozen=True, rename={"pod_uid": "podUID"}):
     pod_uid: str = ""
 
 
+class TakenJob(msgspec.Struct, frozen=True):
+    """One of ``status.inPlaceRestart.takenJobs``."""
+
+    job: str = ""
+    holder: str = ""
+
+
 class InPlaceRestart(msgspec.Struct, frozen=True, rename="camel"):
     """``status.inPlaceRestart``."""
 
@@ -46,6 +53,7 @@ class InPlaceRestart(msgspec.Struct, frozen=True, rename="camel"):
     uncounted_epochs: int = 0
     ready_spares: int | None = None
     taken_seats: tuple[TakenSeat, ...] = ()
+    taken_jobs: tuple[TakenJob, ...] = ()
 
 
 class ReplicatedJobStatus(msgspec.Struct, frozen=True, rename="camel"):

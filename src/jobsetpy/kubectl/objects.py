@@ -11,6 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.model import InPlaceRestart, JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier_state import (
+    holds_job,
     holds_seat,
     is_waiting,
     next_epoch,
@@ -91,9 +92,12 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
             if _seat(job, pod, done) != PARKED
         ]
         out["barrier"] = _barrier(model, working, jobset)
-        spares = sum(_spares(job) or 0 for job in mine)
+        parked = [job for job in mine if not _works_for(job, done)]
+        spares = sum(_parallelism(job) if job in parked else _spares(job) or 0 for job in mine)
         if spares:
             out["spares"] = {"ready": done.ready_spares or 0, "of": spares}
+        if any(_spare_jobs(job) for job in mine):
+            out["spares"]["jobs"] = len(parked)
     out["conditions"] = [
         {key: each.get(key) for key in ("type", "reason", "message", "lastTransitionTime")}
         for each in jobset.get("status", {}).get("conditions") or ()
@@ -162,6 +166,27 @@ def _spares(job: Json) -> int | None:
     return _number(job, keys.IN_PLACE_SPARES_ANNOTATION)
 
 
+def _spare_jobs(job: Json) -> int:
+    """Number of spare Jobs of a Job's ReplicatedJob."""
+    return _number(job, keys.IN_PLACE_SPARE_JOBS_ANNOTATION) or 0
+
+
+def _parallelism(job: Json) -> int:
+    found: int = job.get("spec", {}).get("parallelism", 1)
+    return found
+
+
+def _works_for(job: Json, done: InPlaceRestart) -> str:
+    """Name of the Job whose seats the pods of a Job hold, its own mostly; "" for a spare Job."""
+    meta, spares = job["metadata"], _spare_jobs(job)
+    taken = {one.job: one.holder for one in done.taken_jobs}
+    replicas = _number(job, keys.REPLICATED_JOB_REPLICAS) or 0
+    working = replicas - spares if spares else 0
+    if not holds_job(meta["name"], _number(job, keys.JOB_INDEX) or 0, working, taken):
+        return ""
+    return next((name for name, holder in taken.items() if holder == meta["name"]), meta["name"])
+
+
 def _number(each: Json, annotation: str) -> int | None:
     text = (each["metadata"].get("annotations") or {}).get(annotation, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else None
@@ -169,12 +194,14 @@ def _number(each: Json, annotation: str) -> int | None:
 
 def _seat(job: Json, pod: Json, done: InPlaceRestart) -> int | None:
     """Seat of a pod, ``PARKED`` if it has none; ``None`` where the JobSet has no spares."""
+    if not _works_for(job, done):
+        return PARKED
     spares, index = _spares(job), _number(pod, keys.COMPLETION_INDEX_ANNOTATION)
     if spares is None or index is None:
         return None
     name, uid = job["metadata"]["name"], pod["metadata"]["uid"]
     taken = {one.seat: one.pod_uid for one in done.taken_seats if one.job == name}
-    if not holds_seat(uid, index, job.get("spec", {}).get("parallelism", 1) - spares, taken):
+    if not holds_seat(uid, index, _parallelism(job) - spares, taken):
         return PARKED
     return next((seat for seat, holder in taken.items() if holder == uid), index)
 
@@ -187,12 +214,14 @@ def _job(job: Json, pods: list[Json], done: InPlaceRestart) -> dict[str, Any]:
             word = "Completed" if each["type"] == "Complete" else each["type"]
     if job["metadata"].get("deletionTimestamp"):
         word = "Terminating"
+    name, works_for = job["metadata"]["name"], _works_for(job, done)
     return {
-        "name": job["metadata"]["name"],
+        "name": name,
         "state": word,
+        **({} if works_for == name else {"worksFor": works_for}),
         "ready": status.get("ready") or 0,
         "succeeded": status.get("succeeded") or 0,
-        "parallelism": job.get("spec", {}).get("parallelism", 1),
+        "parallelism": _parallelism(job),
         "pods": [_pod(pod, _seat(job, pod, done)) for pod in pods],
     }
 

@@ -27,10 +27,10 @@ from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import typed
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.restart_in_place.barrier_report import parked_uids
+from jobsetpy.reconcilers.restart_in_place.job_seats import READY
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
-from jobsetpy.reconcilers.restart_in_place.seats import READY
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules import restart_budget

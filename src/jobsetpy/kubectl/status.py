@@ -156,6 +156,9 @@ def _lines(found: dict[str, Any], now: datetime) -> list[Branch]:
     spares = found.get("spares")
     if spares is not None:
         text = f"spares: {spares['ready']} of {spares['of']} ready"
+        if "jobs" in spares:
+            jobs = spares["jobs"]
+            text += f", {jobs} spare {'job' if jobs == 1 else 'jobs'}"
         lines.append(Branch(text if spares["ready"] else paint(text, "yellow"), []))
     lines += [
         Branch(f"{each['type']}: {clean(each['message'] or '')}", [])
@@ -177,6 +180,8 @@ def _late(pods: list[dict[str, Any]]) -> list[Branch]:
 
 def _job(job: dict[str, Any]) -> str:
     done = f", {job['succeeded']} succeeded" if job["succeeded"] else ""
+    if "worksFor" in job:
+        done += f", seats of {job['worksFor']}" if job["worksFor"] else ", spare"
     return f"{job['name']} {_state(job['state'])} {job['ready']}/{job['parallelism']} ready{done}"
 
 

@@ -1,4 +1,4 @@
-"""Every order of events of a Job with two seats and a spare, with a bounded number of faults.
+"""Every order of events of Jobs with seats and spares, with a bounded number of faults.
 
 The decisions are the project's own: the agents' barrier and seat, the manager's ledger, decision and
 assignment. Kubelets, Job controller and watches are modelled. A pod is lost with all its processes
@@ -13,9 +13,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from functools import cache
+from random import Random
 from typing import Any, NamedTuple
 
 from jobsetpy.agent.protocol.barrier import Lift, PatchEpoch, Restart
+from jobsetpy.agent.protocol.wire_types import InPlaceRestart
+from jobsetpy.agent.protocol.wire_types import TakenJob as AgentJob
 from jobsetpy.agent.protocol.wire_types import TakenSeat as AgentSeat
 from jobsetpy.agent.supervisor.seat import Place
 from jobsetpy.api import keys
@@ -30,22 +33,44 @@ from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 from support.restarts.epoch_steps import barrier_of, state_of
 
-SEATS, PODS = 2, 3
-JOB = "test-js-w-0"
 Json = dict[str, Any]
 
 
+class Shape(NamedTuple):
+    """Numbers of Jobs, of those with seats, of the seats of each, and of its pods."""
+
+    jobs: int = 1
+    working: int = 1
+    seats: int = 2
+    pods: int = 3
+
+    @property
+    def all(self) -> int:
+        """Number of pods."""
+        return self.jobs * self.pods
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """All seats, by Job and index, in the order of their ranks."""
+        return [(job, seat) for job in range(self.working) for seat in range(self.seats)]
+
+    def name(self, at: int) -> str:
+        """Name of the Job of the pod with this number."""
+        return f"test-js-w-{at // self.pods}"
+
+
 class Status(NamedTuple):
-    """Status of the JobSet; ``record`` has all fields of its part about restarts in place."""
+    """Status of the JobSet: epochs, entries for seats and for Jobs, and the size of the group."""
 
     synced: int = 0
     deprecated: int = 0
-    taken: tuple[tuple[int, str], ...] = ()
+    taken: tuple[tuple[str, int, str], ...] = ()
+    jobs: tuple[tuple[str, str], ...] = ()
     pods: int = 0
 
 
 class Pod(NamedTuple):
-    """Pod in the API server."""
+    """Pod in the API server; ``index`` numbers the pods of all Jobs, one after the other."""
 
     uid: str
     index: int
@@ -58,12 +83,12 @@ class Agent(NamedTuple):
 
     Args:
         uid: UID of the pod.
-        index: its completion index.
+        index: number of the pod.
         barrier: state of the barrier; ``()`` before the first state of the JobSet.
         seen: number of the state's versions that it has seen.
         patch: epoch that it is about to store, 0 for none.
         phase: "waiting", "running" or "stopping".
-        seat: seat of its worker.
+        seat: seat of its worker, by Job and index.
         epoch: epoch of its worker.
     """
 
@@ -73,20 +98,21 @@ class Agent(NamedTuple):
     seen: int = 0
     patch: int = 0
     phase: str = "waiting"
-    seat: int = -1
+    seat: tuple[int, int] = (-1, -1)
     epoch: int = 0
 
 
 class State(NamedTuple):
     """Everything; ``cached`` is what the manager knows of the pods, ``cause`` an epoch that ended."""
 
+    shape: Shape
     versions: tuple[Status, ...]
     pods: tuple[Pod | None, ...]
     agents: tuple[Agent, ...]
     cached: tuple[Pod | None, ...]
     cause: int = 0
     faults: int = 0
-    made: int = PODS
+    made: int = 0
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is, not that it is an error
@@ -99,11 +125,20 @@ class Explorer:
     Args:
         faults: maximum number of faults on one way.
         kinds: kinds of faults.
+        shape: numbers of Jobs, seats and pods.
         spares_only: True if only pods without a seat have faults, once the barrier has lifted:
             before that a manager may just be about to give them one.
     """
 
-    def __init__(self, faults: int, kinds: tuple[str, ...], *, spares_only: bool = False) -> None:
+    def __init__(
+        self,
+        faults: int,
+        kinds: tuple[str, ...],
+        shape: Shape = Shape(),  # noqa: B008 - immutable
+        *,
+        spares_only: bool = False,
+    ) -> None:
+        self.shape = shape
         self.faults = faults
         self.kinds = kinds
         self.spares_only = spares_only
@@ -114,12 +149,12 @@ class Explorer:
 
     def run(self) -> None:
         """Explore everything. Raises :class:`Violation` with the way to it."""
-        self._add(start(), -1, "start")
+        self._add(start(self.shape), -1, "start")
         todo = deque([0])
         while todo:
             number = todo.popleft()
             try:
-                for label, fault, after in self._next(self.states[number]):
+                for label, fault, after in self.events(self.states[number]):
                     known = len(self.states)
                     found = self._add(_canonical(after), number, label)
                     if not fault:
@@ -164,7 +199,8 @@ class Explorer:
 
     # ---- events ----------------------------------------------------------------------------------
 
-    def _next(self, state: State) -> Iterator[tuple[str, bool, State]]:
+    def events(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        """Yield what may happen next: a label, if it is a fault, and the state after it."""
         for at, agent in enumerate(state.agents):
             for label, after in _agent_events(state, agent):
                 agents = list(state.agents)
@@ -178,7 +214,7 @@ class Explorer:
                 yield f"{agent.uid} patched", False, stored._replace(agents=tuple(agents))
         for index, pod in enumerate(state.pods):
             if pod is None:
-                uid = f"{index}{'abcdefghi'[state.made - PODS]}"
+                uid = f"{index}.{state.made}"
                 fresh = _put(state, index, Pod(uid, index))
                 agents = (*state.agents, Agent(uid, index))
                 yield f"{uid} created", False, fresh._replace(agents=agents, made=state.made + 1)
@@ -195,7 +231,9 @@ class Explorer:
         for pod in filter(None, state.pods):
             agent = next(each for each in state.agents if each.uid == pod.uid)
             newest = state.versions[-1]
-            if self.spares_only and (holds(newest, pod) is not None or not newest.synced):
+            if self.spares_only and (
+                holds(state.shape, newest, pod) is not None or not newest.synced
+            ):
                 continue
             if pod.leaving:
                 continue
@@ -213,17 +251,51 @@ class Explorer:
             yield "takeover", True, state._replace(cached=state.pods, cause=0)
 
 
-def start() -> State:
+def start(shape: Shape) -> State:
     """A JobSet whose pods have just been created."""
-    pods = tuple(Pod(str(index), index) for index in range(PODS))
+    pods = tuple(Pod(str(index), index) for index in range(shape.all))
     agents = tuple(Agent(pod.uid, pod.index) for pod in pods)
-    return State((Status(),), pods, agents, pods)
+    return State(shape, (Status(),), pods, agents, pods)
 
 
-def holds(status: Status, pod: Pod | Agent) -> int | None:
+def holds(shape: Shape, status: Status, pod: Pod | Agent) -> tuple[int, int] | None:
     """Return the seat of a pod, by the agents' rule."""
-    place = Place(uid=pod.uid, job=JOB, index=pod.index, seats=SEATS)
-    return place.seat([AgentSeat(JOB, seat, uid) for seat, uid in status.taken])
+    job, index = divmod(pod.index, shape.pods)
+    place = Place(
+        uid=pod.uid, job=shape.name(pod.index), index=index, seats=shape.seats, job_index=job,
+        jobs=shape.working if shape.working < shape.jobs else 0,
+    )  # fmt: skip
+    return place.seat(
+        InPlaceRestart(
+            tuple(AgentSeat(*one) for one in status.taken),
+            tuple(AgentJob(*one) for one in status.jobs),
+        )
+    )
+
+
+def walk(shape: Shape, seed: int, steps: int, faults: float) -> State:
+    """Return a state after random events, and then after others without faults until all work.
+
+    Args:
+        shape: numbers of Jobs, seats and pods.
+        seed: seed of the schedule.
+        steps: number of events with faults among them.
+        faults: their share.
+    """
+    chance = Random(seed)
+    explorer = Explorer(steps, ("lost", "cut", "delete", "fail", "takeover"), shape)
+    state, way = start(shape), []
+    for step in range(steps + 3000):
+        if step >= steps and _works(state):
+            return state
+        found = list(explorer.events(state))
+        bad = [each for each in found if each[1]] if step < steps else []
+        good = [each for each in found if not each[1]]
+        chosen = bad if bad and (not good or chance.random() < faults) else good
+        label, _, after = chance.choice(chosen)
+        way.append(label)
+        state = _canonical(after)
+    raise Violation(f"no way on after {way[-50:]}: {state}")
 
 
 def _canonical(state: State) -> State:
@@ -243,7 +315,7 @@ def _works(state: State) -> bool:
         for each in state.agents
         if each.phase == "running" and each.epoch == newest.synced and _lives(state, each)
     }
-    return newest.synced > newest.deprecated and len(seats) == SEATS
+    return newest.synced > newest.deprecated and len(seats) == len(state.shape.places)
 
 
 def _lives(state: State, agent: Agent) -> bool:
@@ -273,7 +345,7 @@ def _next_round(agent: Agent) -> Agent:
     one = barrier_of(agent.barrier)
     (patch,) = one.next_round()
     return agent._replace(
-        barrier=state_of(one), patch=patch.epoch, phase="waiting", seat=-1, epoch=0
+        barrier=state_of(one), patch=patch.epoch, phase="waiting", seat=(-1, -1), epoch=0
     )
 
 
@@ -292,11 +364,11 @@ def _agent_events(state: State, agent: Agent) -> Iterator[tuple[str, Agent | Non
             case PatchEpoch(epoch):
                 after = after._replace(patch=epoch)
             case Lift(epoch):
-                seat = holds(status, agent)
+                seat = holds(state.shape, status, agent)
                 if seat is None:
                     after = _next_round(after)
                 elif _lives(state, agent) and not state.pods[agent.index].leaving:  # confirmed
-                    after = after._replace(phase="running", seat=seat, epoch=epoch)
+                    after = after._replace(phase="running", seat=tuple(seat), epoch=epoch)
             case Restart(_, _, replaced):
                 if after.phase == "waiting" or replaced:
                     after = _next_round(after)  # its worker is killed
@@ -315,7 +387,8 @@ def _checked(state: State) -> State:
         raise Violation(f"two workers have a seat: {workers}")
     newest = state.versions[-1]
     for each in workers:
-        if each.epoch < newest.synced and _lives(state, each) and holds(newest, each) is not None:
+        seated = holds(state.shape, newest, each) is not None
+        if each.epoch < newest.synced and _lives(state, each) and seated:
             raise Violation(f"{each.uid} has a seat, and works at {each.epoch}")
     return state
 
@@ -330,7 +403,7 @@ def _see(state: State, index: int) -> State:
     cause = state.cause
     if old is not None and not old.leaving and old.epoch == newest.synced > newest.deprecated:
         ended = new is None or new.uid != old.uid or new.leaving
-        if ended and holds(newest, old) is not None:
+        if ended and holds(state.shape, newest, old) is not None:
             cause = newest.synced
     return state._replace(cached=cached, cause=cause)
 
@@ -339,7 +412,7 @@ def _passes(state: State) -> Iterator[tuple[str, bool, State]]:
     """Passes of the manager's reconciler: before the last call is over, and after."""
     newest = state.versions[-1]
     for waited_s in (0.0, 1000.0):
-        found = reconcile(newest, state.cached, state.cause, waited_s)
+        found = reconcile(state.shape, newest, state.cached, state.cause, waited_s)
         if found is None:
             continue
         if found.synced < newest.synced or found.deprecated < newest.deprecated:
@@ -348,27 +421,31 @@ def _passes(state: State) -> Iterator[tuple[str, bool, State]]:
             raise Violation(f"a restart without a fault: {found}")
         if found.synced > newest.synced:
             holders = [
-                holds(found, pod) for pod in state.cached if pod and pod.epoch == found.synced
+                holds(state.shape, found, pod)
+                for pod in state.cached
+                if pod and pod.epoch == found.synced
             ]
-            if sorted(each for each in holders if each is not None) != list(range(SEATS)):
+            if sorted(each for each in holders if each is not None) != state.shape.places:
                 raise Violation(f"not each seat has a pod: {found}, {state.cached}")
         wrote = state._replace(versions=(*state.versions, found))
-        yield f"manager {found.synced}/{found.deprecated} {found.taken}", False, wrote
+        label = f"manager {found.synced}/{found.deprecated} {found.taken} {found.jobs}"
+        yield label, False, wrote
 
 
 @cache
 def reconcile(
-    status: Status, cached: tuple[Pod | None, ...], cause: int, waited_s: float
+    shape: Shape, status: Status, cached: tuple[Pod | None, ...], cause: int, waited_s: float
 ) -> Status | None:
     """Return the status that the manager writes; ``None`` if it writes none."""
-    jobset = jobset_of(status)
+    jobset = jobset_of(shape, status)
     ledger = EpochLedger()
-    ledger.job_changed(None, job_of())
+    for job in range(shape.jobs):
+        ledger.job_changed(None, job_of(shape, job))
     key = AttemptKey.of(jobset)
     ledger.note_status(key, jobset.status, 0, 0.0)
     for pod in cached:
         if pod is not None:
-            ledger.pod_changed(None, pod_of(pod))
+            ledger.pod_changed(None, pod_of(shape, pod))
     pods = ledger.histogram(key)
     why = Cause(cause, FailureSignal.POD_DELETED, "p") if cause else None
     if why is None and has_missing_pods(jobset, pods) and waited_s:
@@ -377,26 +454,45 @@ def reconcile(
     assert decision.failed is None
     if decision.synced is None and decision.deprecated is None:
         return None
-    taken = status.taken
+    taken, jobs = status.taken, status.jobs
     if decision.synced is not None and decision.record is not None:
-        taken = tuple((one.seat, one.pod_uid) for one in decision.record.taken_seats)
+        record = decision.record
+        taken = tuple((one.job, one.seat, one.pod_uid) for one in record.taken_seats)
+        jobs = tuple((one.job, one.holder) for one in record.taken_jobs)
     return Status(
-        decision.synced or status.synced, decision.deprecated or status.deprecated, taken, SEATS
+        decision.synced or status.synced,
+        decision.deprecated or status.deprecated,
+        taken,
+        jobs,
+        len(shape.places),
     )
 
 
+def _notes(shape: Shape) -> Json:
+    notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(shape.pods - shape.seats)}
+    if shape.working < shape.jobs:
+        notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = str(shape.jobs - shape.working)
+    return notes
+
+
 @cache
-def jobset_of(status: Status) -> JobSet:
+def jobset_of(shape: Shape, status: Status) -> JobSet:
     """The JobSet with a status."""
-    template = replicated_job("w", parallelism=PODS)
+    template = replicated_job("w", shape.jobs, parallelism=shape.pods)
     spec = template["template"]["spec"]
-    spec.update(completions=PODS, completionMode="Indexed")
-    notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(PODS - SEATS)}
-    spec["template"]["metadata"] = {"annotations": notes}
+    spec.update(completions=shape.pods, completionMode="Indexed")
+    spec["template"]["metadata"] = {"annotations": _notes(shape)}
     taken = [
-        {"job": JOB, "seat": seat, "pod": uid, "podUID": uid, "podIndex": int(uid[0])}
-        for seat, uid in status.taken
+        {
+            "job": job,
+            "seat": seat,
+            "pod": uid,
+            "podUID": uid,
+            "podIndex": int(uid.partition(".")[0]) % shape.pods,
+        }
+        for job, seat, uid in status.taken
     ]
+    jobs = [{"job": job, "holder": holder} for job, holder in status.jobs]
     return decoded(
         JobSet,
         jobset_json(
@@ -405,40 +501,45 @@ def jobset_of(status: Status) -> JobSet:
             status={
                 "syncedEpoch": status.synced,
                 "deprecatedEpoch": status.deprecated,
-                "inPlaceRestart": {"pods": status.pods, "takenSeats": taken},
+                "inPlaceRestart": {
+                    "pods": status.pods,
+                    "takenSeats": taken,
+                    "takenJobs": jobs,
+                },
             },
         ),
     )
 
 
 @cache
-def job_of() -> Job:
-    """Its Job."""
+def job_of(shape: Shape, index: int) -> Job:
+    """One of its Jobs."""
     owner = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "test-js",
         "uid": "js-uid", "controller": True,
     }  # fmt: skip
-    labels = {keys.RESTART_ATTEMPT: "0", keys.REPLICATED_JOB_NAME: "w"}
-    meta = {
-        "name": JOB, "namespace": "default", "uid": "job", "labels": labels,
-        "annotations": {keys.IN_PLACE_SPARES_ANNOTATION: str(PODS - SEATS)},
-        "ownerReferences": [owner],
+    labels = {
+        keys.RESTART_ATTEMPT: "0", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: str(index),
+        keys.REPLICATED_JOB_REPLICAS: str(shape.jobs),
     }  # fmt: skip
-    return decoded(Job, {"metadata": meta, "spec": {"parallelism": PODS, "completions": PODS}})
+    meta = {
+        "name": shape.name(index * shape.pods), "namespace": "default", "uid": f"job-{index}",
+        "labels": labels, "annotations": _notes(shape), "ownerReferences": [owner],
+    }  # fmt: skip
+    spec = {"parallelism": shape.pods, "completions": shape.pods}
+    return decoded(Job, {"metadata": meta, "spec": spec})
 
 
 @cache
-def pod_of(pod: Pod) -> ChildPod:
+def pod_of(shape: Shape, pod: Pod) -> ChildPod:
     """A pod as the manager caches it."""
-    notes = {
-        keys.COMPLETION_INDEX_ANNOTATION: str(pod.index),
-        keys.IN_PLACE_SPARES_ANNOTATION: str(PODS - SEATS),
-    }
+    job, index = divmod(pod.index, shape.pods)
+    notes = {keys.COMPLETION_INDEX_ANNOTATION: str(index), **_notes(shape)}
     if pod.epoch:
         notes[keys.EPOCH_ANNOTATION] = str(pod.epoch)
     meta: Json = {
         "name": pod.uid, "namespace": "default", "uid": pod.uid, "annotations": notes,
-        "ownerReferences": [{"kind": "Job", "uid": "job", "controller": True}],
+        "ownerReferences": [{"kind": "Job", "uid": f"job-{job}", "controller": True}],
     }  # fmt: skip
     if pod.leaving:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"

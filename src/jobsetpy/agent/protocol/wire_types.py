@@ -53,10 +53,18 @@ class TakenSeat(msgspec.Struct, frozen=True, rename={"pod_uid": "podUID"}):
     address: str = ""
 
 
+class TakenJob(msgspec.Struct, frozen=True):
+    """Job whose seats are all held by the pods of another one."""
+
+    job: str
+    holder: str
+
+
 class InPlaceRestart(msgspec.Struct, frozen=True, rename="camel"):
     """``status.inPlaceRestart`` of a JobSet."""
 
     taken_seats: tuple[TakenSeat, ...] = ()
+    taken_jobs: tuple[TakenJob, ...] = ()
 
 
 _NO_RECORD = InPlaceRestart()

@@ -2,20 +2,21 @@
 
 The manager publishes the assignment in the write that lifts the barrier (see
 ``reconcilers.restart_in_place.seats``): entries for seats that are held by another pod than that
-with their completion index. A pod without a seat is parked: it joins the next epoch, prepares its
-standby process, and waits.
+with their completion index, and for Jobs whose seats are held by another Job. A pod without a seat
+is parked: it joins the next epoch, prepares its standby process, and waits.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Final
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
-from jobsetpy.agent.protocol.settings import number_of
-from jobsetpy.agent.protocol.wire_types import TakenSeat
+from jobsetpy.agent.protocol.settings import ConfigurationError, number_of
+from jobsetpy.agent.protocol.wire_types import InPlaceRestart
 from jobsetpy.agent.supervisor.worker_settings import MAX_RANKS, worker_environs
 
 READY: Final = "ready"
@@ -28,6 +29,22 @@ than the manager waits for a missing pod."""
 ENDING_S: Final = 30
 """Minimum of the reported seconds for a worker that stops because its pod ends."""
 
+HOSTS_VARIABLE: Final = "JOBSET_HOSTFILE"
+"""Variable with the path of the file of hosts in the order of their ranks."""
+
+
+_HOSTS: Final = re.compile(r"([^=]+)=([0-9]{1,7})x([0-9]{1,7})x([0-9]{1,2})", re.ASCII)
+
+
+class Seat(NamedTuple):
+    """Place in the training world, within a ReplicatedJob: index of the Job, and of the pod."""
+
+    job: int
+    pod: int
+
+    def __str__(self) -> str:
+        return f"{self.job}-{self.pod}"
+
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Place of a pod in its Job.
@@ -37,35 +54,116 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         job: name of its Job.
         index: its completion index.
         seats: number of seats of the Job.
+        job_index: index of the Job.
+        jobs: number of Jobs of its ReplicatedJob that have seats; 0 if all have their own.
         variables: variables of the worker with the completion index as value.
+        job_variables: variables of the worker with an index of the Job as value.
         master_job: name of the Job of the coordinator; "" without ranks.
         master_seat: seat of the coordinator.
+        domain: domain of the names of pods; "" if they have none.
     """
 
     uid: str
     job: str
     index: int
     seats: int
+    job_index: int = 0
+    jobs: int = 0
     variables: tuple[str, ...] = ()
+    job_variables: tuple[str, ...] = ()
     master_job: str = ""
     master_seat: int = 0
+    domain: str = ""
 
-    def seat(self, taken: Sequence[TakenSeat]) -> int | None:
+    @property
+    def own(self) -> Seat:
+        """Seat that the pod has if no other pod holds it; a spare pod's does not exist."""
+        return Seat(self.job_index, self.index)
+
+    def seat(self, taken: InPlaceRestart) -> Seat | None:
         """Return the pod's seat; ``None`` if it has none.
 
         Args:
             taken: the assignment in the state of the JobSet that lifts the barrier.
         """
-        own = next((one.seat for one in taken if one.pod_uid == self.uid), None)
-        if own is not None or self.index >= self.seats:
-            return own
-        lost = any((one.job, one.seat) == (self.job, self.index) for one in taken)
-        return None if lost else self.index
+        job = self._seats_of(taken)
+        if job is None:
+            return None
+        own = next((one.seat for one in taken.taken_seats if one.pod_uid == self.uid), None)
+        if own is not None:
+            return Seat(job, own)
+        lost = any((one.job, one.seat) == (self.job, self.index) for one in taken.taken_seats)
+        return None if lost or self.index >= self.seats else Seat(job, self.index)
 
-    def master_address(self, taken: Sequence[TakenSeat]) -> str:
+    def _seats_of(self, taken: InPlaceRestart) -> int | None:
+        """Return the index of the Job whose seats the pods of the own one have; or ``None``."""
+        held = next((one.job for one in taken.taken_jobs if one.holder == self.job), "")
+        if held:
+            return int(held.rpartition("-")[2])
+        given_up = any(one.job == self.job for one in taken.taken_jobs)
+        return None if given_up or 0 < self.jobs <= self.job_index else self.job_index
+
+    def master_address(self, taken: InPlaceRestart) -> str:
         """Return the address of the coordinator's pod; "" if it is the one with that index."""
         wanted = (self.master_job, self.master_seat)
-        return next((one.address for one in taken if (one.job, one.seat) == wanted), "")
+        return address_of(*wanted, taken, self.domain) if self.master_job else ""
+
+
+def address_of(job: str, seat: int, taken: InPlaceRestart, domain: str) -> str:
+    """Return the address of the pod with a seat; "" if it is the one with the indexes."""
+    holder = next((one.holder for one in taken.taken_jobs if one.job == job), job)
+    for one in taken.taken_seats:
+        if (one.job, one.seat) == (holder, seat):
+            return one.address
+    return "" if holder == job else f"{holder}-{seat}.{domain}"
+
+
+class Hosts(msgspec.Struct, frozen=True, kw_only=True):
+    """Hosts of all seats in the order of their ranks, in a file for programs that read one.
+
+    Args:
+        file: path of the file.
+        jobset: name of the JobSet.
+        domain: domain of the names of pods.
+        jobs: name, number of Jobs with seats, seats and processes of each ReplicatedJob with ranks.
+        first: name of the Job, and seat, of rank 0.
+    """
+
+    file: str
+    jobset: str
+    domain: str
+    jobs: tuple[tuple[str, int, int, int], ...]
+    first: tuple[str, int]
+
+    def lines(self, taken: InPlaceRestart) -> list[str]:
+        """Return a line for each seat: the pod's address, and its number of processes."""
+        seats = list(self._seats())
+        begin = next((at for at, one in enumerate(seats) if one[:2] == self.first), 0)
+        holders = {one.job: one.holder for one in taken.taken_jobs}
+        addresses = {(one.job, one.seat): one.address for one in taken.taken_seats}
+        found = []
+        for job, seat, processes in (*seats[begin:], *seats[:begin]):
+            holder = holders.get(job, job)
+            name = addresses.get((holder, seat)) or f"{holder}-{seat}.{self.domain}"
+            found.append(f"{name} slots={processes}")
+        return found
+
+    def _seats(self) -> Iterator[tuple[str, int, int]]:
+        for name, jobs, seats, processes in self.jobs:
+            for index in range(jobs):
+                for seat in range(seats):
+                    yield f"{self.jobset}-{name}-{index}", seat, processes
+
+    def write(self, taken: InPlaceRestart) -> None:
+        """Replace the file by the hosts of an assignment.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        half = f"{self.file}.half"
+        with open(half, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes long to import
+            file.writelines(f"{line}\n" for line in self.lines(taken))
+        os.replace(half, self.file)  # noqa: PTH105
 
 
 def load_place(environ: Mapping[str, str]) -> Place | None:
@@ -76,14 +174,46 @@ def load_place(environ: Mapping[str, str]) -> Place | None:
     """
     if not environ.get("WORKER_SEATS"):
         return None
+
+    def words(name: str) -> tuple[str, ...]:
+        return tuple(filter(None, environ.get(name, "").split(",")))
+
     return Place(
         uid=environ.get("POD_UID", ""),
         job=environ.get("WORKER_JOB", ""),
         index=number_of(environ, "WORKER_POD_INDEX", 0, 0, MAX_RANKS),
         seats=number_of(environ, "WORKER_SEATS", 1, 0, MAX_RANKS),
-        variables=tuple(filter(None, environ.get("WORKER_SEAT_VARIABLES", "").split(","))),
+        job_index=number_of(environ, "WORKER_JOB_INDEX", 0, 0, MAX_RANKS),
+        jobs=number_of(environ, "WORKER_SEAT_JOBS", 0, 0, MAX_RANKS),
+        variables=words("WORKER_SEAT_VARIABLES"),
+        job_variables=words("WORKER_SEAT_JOB_VARIABLES"),
         master_job=environ.get("WORKER_MASTER_JOB", ""),
         master_seat=number_of(environ, "WORKER_MASTER_SEAT", 0, 0, MAX_RANKS),
+        domain=environ.get("MASTER_ADDR", "").partition(".")[2],
+    )
+
+
+def load_hosts(environ: Mapping[str, str], place: Place, file: str) -> Hosts | None:
+    """Read the hosts of all seats, as admission describes them; ``None`` without ranks.
+
+    Raises:
+        ConfigurationError: ``WORKER_HOSTS`` cannot be read.
+    """
+    text = environ.get("WORKER_HOSTS", "")
+    if not text:
+        return None
+    jobs = []
+    for part in text.split(","):
+        found = _HOSTS.fullmatch(part)
+        if found is None:
+            raise ConfigurationError(f"WORKER_HOSTS must be NAME=JOBSxPODSxPROCESSES: {text!r}")
+        jobs.append((found[1], int(found[2]), int(found[3]), int(found[4])))
+    return Hosts(
+        file=file,
+        jobset=environ.get("JOBSET_NAME", ""),
+        domain=place.domain,
+        jobs=tuple(jobs),
+        first=(place.master_job, place.master_seat),
     )
 
 
@@ -95,6 +225,7 @@ class SeatEnvirons:
         common: variables that the processes share.
         environ: the supervisor's own variables, as of :func:`worker_environs`.
         processes: number of processes in this pod.
+        hosts: hosts of all seats, for a file; ``None`` without ranks.
 
     Raises:
         ConfigurationError: a value is missing, or the values are inconsistent.
@@ -106,29 +237,61 @@ class SeatEnvirons:
         common: dict[bytes, bytes],
         environ: Mapping[str, str],
         processes: int,
+        hosts: Hosts | None = None,
     ) -> None:
         self.place = place
         self._common = common
         self._environ = environ
         self._processes = processes
-        self._of(0, "")  # mistakes should end the pod before it waits
+        self._hosts = hosts
+        self._written: InPlaceRestart | None = None
+        self._of(Seat(self._known_job, 0), "")  # mistakes should end the pod before it waits
 
-    def of(self, seat: int, taken: Sequence[TakenSeat]) -> list[Mapping[bytes, bytes]]:
+    def of(self, seat: Seat, taken: InPlaceRestart) -> list[Mapping[bytes, bytes]]:
         """Return the environment of each process of a seat's worker."""
         return self._of(seat, self.place.master_address(taken))
+
+    def write_hosts(self, taken: InPlaceRestart) -> None:
+        """Write the file of hosts unless it is current.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if self._hosts is not None and taken != self._written:
+            self._hosts.write(taken)
+            self._written = taken
 
     @property
     def parked(self) -> list[Mapping[bytes, bytes]]:
         """Environment in which the standby processes of a parked pod prepare: without a rank."""
+        index = min(self.place.index, self.place.seats - 1)
         return [
             {name: value for name, value in environ.items() if name != b"RANK"}
-            for environ in self._of(min(self.place.index, self.place.seats - 1), "")
+            for environ in self._of(Seat(self._known_job, index), "")
         ]
 
-    def _of(self, seat: int, address: str) -> list[Mapping[bytes, bytes]]:
-        names = [os.fsencode(name) for name in self.place.variables]
-        follows = {name: str(seat).encode() for name in names if name in self._common}
-        own = {**self._environ, "WORKER_POD_INDEX": str(seat)}
+    @property
+    def _known_job(self) -> int:
+        """Index of the Job, or of one with seats in place of a spare one."""
+        place = self.place
+        return min(place.job_index, place.jobs - 1) if place.jobs else place.job_index
+
+    def _of(self, seat: Seat, address: str) -> list[Mapping[bytes, bytes]]:
+        follows = dict.fromkeys(self.place.variables, seat.pod)
+        for name in self.place.job_variables:
+            value = self._common.get(os.fsencode(name), b"")
+            if value.isdigit():
+                follows[name] = int(value) + seat.job - self.place.job_index
+        own = {
+            **self._environ,
+            "WORKER_JOB_INDEX": str(seat.job),
+            "WORKER_POD_INDEX": str(seat.pod),
+        }
         if address:
             own["MASTER_ADDR"] = address
-        return worker_environs(self._common | follows, own, self._processes)
+        changed = {
+            os.fsencode(name): str(value).encode()
+            for name, value in follows.items()
+            if os.fsencode(name) in self._common
+        }
+        return worker_environs(self._common | changed, own, self._processes)

@@ -37,7 +37,7 @@ from jobsetpy.agent.protocol.settings import (
     load,
 )
 from jobsetpy.agent.protocol.signals import leave_on_signals
-from jobsetpy.agent.protocol.wire_types import JobSetStatus, TakenSeat
+from jobsetpy.agent.protocol.wire_types import InPlaceRestart, JobSetStatus
 from jobsetpy.agent.supervisor import epoch_file
 from jobsetpy.agent.supervisor.processes import (
     Processes,
@@ -46,6 +46,7 @@ from jobsetpy.agent.supervisor.processes import (
     original_environ,
 )
 from jobsetpy.agent.supervisor.progress import (
+    FOLDER,
     VARIABLE,
     Progress,
     ProgressRules,
@@ -54,11 +55,15 @@ from jobsetpy.agent.supervisor.progress import (
 )
 from jobsetpy.agent.supervisor.seat import (
     ENDING_S,
+    HOSTS_VARIABLE,
     PARKED,
     READY,
     SAVING,
     SAVING_AFTER_S,
+    Hosts,
+    Place,
     SeatEnvirons,
+    load_hosts,
     load_place,
 )
 from jobsetpy.agent.supervisor.worker_rules import (
@@ -144,7 +149,7 @@ class Supervisor:
     ) -> None:
         self._group = group
         self._seats = seats
-        self._taken: tuple[TakenSeat, ...] = ()
+        self._taken = InPlaceRestart()
         self._parked = False
         self._saves: asyncio.TimerHandle | None = None
         self._environs = environs
@@ -273,7 +278,7 @@ class Supervisor:
     # ---- seats, in a JobSet with spares ----------------------------------------------------------
 
     def _see_status(self, status: JobSetStatus) -> None:
-        self._taken = status.in_place_restart.taken_seats
+        self._taken = status.in_place_restart
         if self._ring is not None:
             self._ring.see(status.synced_epoch, status.deprecated_epoch)
 
@@ -285,8 +290,12 @@ class Supervisor:
         if seat is None:
             return False
         self._parked = False
-        if seat != self._seats.place.index:
-            self._log("the pod takes another seat", seat=seat, index=self._seats.place.index)
+        if seat != self._seats.place.own:
+            self._log("the pod takes another seat", seat=str(seat), own=str(self._seats.place.own))
+        try:
+            self._seats.write_hosts(self._taken)
+        except OSError as error:
+            self._log("the file of hosts cannot be written", level="warning", error=str(error))
         self._use(self._seats.of(seat, self._taken))
         return True
 
@@ -601,6 +610,18 @@ def _progress_file(settings: Settings) -> str:
     return progress_file(os.environ, namespace=settings.namespace, pod=settings.pod_name)
 
 
+def _hosts(
+    place: Place, common: dict[bytes, bytes], environ: Mapping[str, str], settings: Settings
+) -> Hosts | None:
+    """Read the hosts of all seats, and set the variable with the path of their file."""
+    pod = f"{settings.namespace}.{settings.pod_name}"[-200:]
+    file = common.get(HOSTS_VARIABLE.encode()) or os.fsencode(f"{FOLDER}/jobset-hosts.{pod}")
+    hosts = load_hosts(environ, place, os.fsdecode(file))
+    if hosts is not None:
+        common[HOSTS_VARIABLE.encode()] = file
+    return hosts
+
+
 def _standby_rules(environ: Mapping[str, str]) -> StandbyRules | None:
     """Read the settings for standby processes; ``None`` for none."""
     if not environ.get("WORKER_STANDBY") and not environ.get("WORKER_PRELOAD"):
@@ -707,7 +728,11 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         )
         common[epoch_file.VARIABLE.encode()] = os.fsencode(running)
         place = load_place(environ)
-        seats = None if place is None else SeatEnvirons(place, common, environ, rules.processes)
+        seats = None
+        if place is not None:
+            seats = SeatEnvirons(
+                place, common, environ, rules.processes, _hosts(place, common, environ, settings)
+            )
         environs = (
             worker_environs(common, environ, rules.processes) if seats is None else seats.parked
         )

@@ -33,7 +33,12 @@ from jobsetpy.reconcilers.rules.names import (
     namespaced_job,
     subdomain,
 )
-from jobsetpy.reconcilers.rules.spares import spares_by_name, success_policy
+from jobsetpy.reconcilers.rules.spares import (
+    SpareCounts,
+    spare_annotations,
+    spares_by_name,
+    success_policy,
+)
 from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
 
 GENERATED_KEYS: Final = frozenset(
@@ -57,6 +62,7 @@ GENERATED_KEYS: Final = frozenset(
         keys.COSCHEDULING_BACKEND_ANNOTATION,
         keys.LOST_NODE_DEADLINE_ANNOTATION,
         keys.IN_PLACE_SPARES_ANNOTATION,
+        keys.IN_PLACE_SPARE_JOBS_ANNOTATION,
         *group_scheduling.ANNOTATIONS,
     }
 )
@@ -88,7 +94,7 @@ class JobTemplateBuilder:
             0 for never.
         group_annotations: annotations of the startup group, if the ReplicatedJob is in one.
         claims: names of the volume claim templates, each with its index in the spec.
-        spares: number of spares of each of its Jobs; ``None`` if the JobSet has none at all.
+        spares: numbers of its spares; ``None`` if the JobSet has none at all.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place, from sums over all ReplicatedJobs
@@ -106,7 +112,7 @@ class JobTemplateBuilder:
         lost_node_deadline_s: float = 0.0,
         group_annotations: Mapping[str, str] | None = None,
         claims: Mapping[str, int] | None = None,
-        spares: int | None = None,
+        spares: SpareCounts | None = None,
     ) -> None:
         meta = jobset.metadata
         self.replicated = replicated
@@ -179,12 +185,12 @@ class JobTemplateBuilder:
         self._pod_template = pod_template
         for notes in (self._job_annotations, self._pod_annotations):
             notes.pop(keys.IN_PLACE_SPARES_ANNOTATION, None)
-            if spares is not None:
-                notes[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
+            notes.pop(keys.IN_PLACE_SPARE_JOBS_ANNOTATION, None)
+            notes.update(spare_annotations(spares))
         self._spec = {
             **job_spec,
             **job_fields(job_spec, lost_node_deadline_s),
-            **success_policy(job_spec, spares or 0),
+            **success_policy(job_spec, 0 if spares is None else spares.pods),
             "suspend": jobset.spec.suspend is True,
         }
         # The TTL would delete a finished Job; it would be missing, created again and run again.

@@ -15,7 +15,7 @@ from jobsetpy.reconcilers.rules.membership import (
     pods_of,
     replicated_job_of,
 )
-from jobsetpy.reconcilers.rules.spares import seats_of_job
+from jobsetpy.reconcilers.rules.spares import seats_of_job, working_jobs
 
 
 def is_ready(job: Job) -> bool:
@@ -108,6 +108,8 @@ def without_suspended(
 def all_jobs_ready(
     jobset: JobSet, statuses: Iterable[ReplicatedJobStatus], *, stay_failed: int = 0
 ) -> bool:
-    """Return whether every Job is ready or has succeeded, apart from those that stay failed."""
-    wanted = sum(item.replicas for item in jobset.spec.replicated_jobs) - stay_failed
-    return wanted == sum(item.ready + item.succeeded for item in statuses)
+    """Return whether every Job is ready or has succeeded, apart from spare and failed ones."""
+    wanted = working_jobs(jobset)
+    there = {item.name: item.ready + item.succeeded for item in statuses}
+    missing = sum(max(0, count - there.get(name, 0)) for name, count in wanted.items())
+    return missing <= stay_failed

@@ -88,6 +88,7 @@ from jobsetpy.reconcilers.rules.plan import (
     JobsPlan,
     StatusChange,
 )
+from jobsetpy.reconcilers.rules.spares import working_jobs
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.time_accounting import activity
 from jobsetpy.reconcilers.rules.times import Now, PinnedTime
@@ -199,7 +200,7 @@ class _JobsPlanner:
         self.suspended = self.spec.suspend is True
         self.in_order = in_order(self.spec)
         self.counters: dict[str, ReplicatedJobStatus] = {}
-        self.replicas = {item.name: item.replicas for item in self.spec.replicated_jobs}
+        self.wanted_jobs = working_jobs(jobset)
         self.stay_failed: list[Match] = []
         self.waits: list[EmitEvent] = []
         self.recreation = Recreation(memory, now)
@@ -240,7 +241,9 @@ class _JobsPlanner:
                 self.jobset, failed, self.draft, self.features, self.restart_pace
             )
             return self._result(problem=problem)
-        if self.buckets.successful and is_satisfied(self.spec, self.buckets.successful):
+        if self.buckets.successful and is_satisfied(
+            self.spec, self.buckets.successful, self.wanted_jobs
+        ):
             self.draft.complete()
             return self._result()
         if self.stay_failed and self._is_out_of_reach():
@@ -498,8 +501,7 @@ class _JobsPlanner:
             if not self._dependencies_reached(item):
                 self._wait_for_dependencies()
                 continue
-            if ordered and has_started(item, self.counters.get(item.name)):
-                continue
+            started = has_started(self.wanted_jobs[item.name], self.counters.get(item.name))
             stem = job_name(self.jobset.metadata.name, item.name, "")
             taken = self.buckets.names
             missing = [index for index in range(item.replicas) if f"{stem}{index}" not in taken]
@@ -518,7 +520,7 @@ class _JobsPlanner:
                 plan = plans[item.name]
                 gate = self._needs_gate(plan)
                 self.actions += [CreateJob(f"{stem}{i}", plan.body(i, gate=gate)) for i in missing]
-            if ordered:
+            if ordered and not started:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)
                 return
         if ordered:
@@ -572,15 +574,14 @@ class _JobsPlanner:
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
                 continue
-            if self.in_order and has_started(item, self.counters.get(item.name)):
-                continue
+            started = has_started(self.wanted_jobs[item.name], self.counters.get(item.name))
             self.actions += resumptions(
                 item,
                 suspended.get(item.name, ()),
                 annotations.get(item.name),
                 lost_node_deadline_s=deadline_s,
             )
-            if self.in_order:
+            if self.in_order and not started:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)
                 return
         self.draft.set(cond.RESUMED)
@@ -597,7 +598,7 @@ class _JobsPlanner:
             self.draft.set(cond.SUSPENDED)
 
     def _dependencies_reached(self, item: ReplicatedJob) -> bool:
-        return not item.depends_on or dependencies_reached(item, self.counters, self.replicas)
+        return not item.depends_on or dependencies_reached(item, self.counters, self.wanted_jobs)
 
 
 def _summary(actions: Sequence[Action], *, writes: bool) -> str:

@@ -24,17 +24,17 @@ def in_order(spec: JobSetSpec) -> bool:
     return spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
 
 
-def has_started(replicated: ReplicatedJob, status: ReplicatedJobStatus | None) -> bool:
-    """Return whether every Job of a ReplicatedJob is ready or finished."""
+def has_started(wanted: int, status: ReplicatedJobStatus | None) -> bool:
+    """Return whether a number of Jobs of a ReplicatedJob are ready or finished."""
     if status is None:
-        return replicated.replicas == 0
-    return replicated.replicas == status.failed + status.ready + status.succeeded
+        return wanted == 0
+    return status.failed + status.ready + status.succeeded >= wanted
 
 
 def dependencies_reached(
     replicated: ReplicatedJob,
     statuses: Mapping[str, ReplicatedJobStatus],
-    replicas: Mapping[str, int],
+    wanted_jobs: Mapping[str, int],
 ) -> bool:
     """Return whether all dependencies of a ReplicatedJob are satisfied.
 
@@ -43,18 +43,18 @@ def dependencies_reached(
     Args:
         replicated: dependent ReplicatedJob.
         statuses: counters by name; a missing entry is a dependency that is not satisfied.
-        replicas: ``replicas`` of the spec by name.
+        wanted_jobs: number of Jobs by name, without spare ones.
     """
     for dependency in replicated.depends_on:
         status = statuses.get(dependency.name)
-        wanted = replicas.get(dependency.name)
+        wanted = wanted_jobs.get(dependency.name)
         if status is None or wanted is None:
             return False
         if dependency.status == "Complete":
             reached = status.succeeded
         else:
             reached = status.ready + status.failed + status.succeeded
-        if reached != wanted:
+        if reached < wanted:
             return False
     return True
 

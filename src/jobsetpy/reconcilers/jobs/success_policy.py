@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSetSpec, ReplicatedJob, SuccessPolicy
 from jobsetpy.reconcilers.rules.membership import replicated_job_of
 
 
-def is_satisfied(spec: JobSetSpec, successful: Iterable[Job]) -> bool:
+def is_satisfied(spec: JobSetSpec, successful: Iterable[Job], wanted: Mapping[str, int]) -> bool:
     """Return whether enough Jobs have succeeded.
 
     ``Any`` needs one Job of the targets, ``All`` needs all of them; no targets means every
     ReplicatedJob. Without a policy (the field may be removed from a JobSet) ``All`` applies. A
     JobSet without a successful Job is never complete, even if its targets have no Jobs.
+
+    Args:
+        spec: spec of the JobSet.
+        successful: complete Jobs.
+        wanted: number of Jobs that have work, by name of the ReplicatedJob: all but spare ones,
+            of which none is complete without having taken over the work of another one.
     """
     policy = spec.success_policy or SuccessPolicy()
     targets = frozenset(policy.target_replicated_jobs)
-    done = sum(1 for job in successful if not targets or replicated_job_of(job) in targets)
-    if done == 0:
+    names = map(replicated_job_of, successful)
+    done = Counter(name for name in names if not targets or name in targets)
+    if not done:
         return False
     if policy.operator == "Any":
         return True
-    return done >= sum(
-        item.replicas for item in spec.replicated_jobs if not targets or item.name in targets
+    return all(
+        done[name] >= count for name, count in wanted.items() if not targets or name in targets
     )
 
 

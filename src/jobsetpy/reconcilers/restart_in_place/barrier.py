@@ -22,7 +22,7 @@ from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.actions import FAIL_JOB
 from jobsetpy.reconcilers.rules.membership import is_ours
-from jobsetpy.reconcilers.rules.spares import spares_of
+from jobsetpy.reconcilers.rules.spares import spares_of, working_jobs_of
 
 LONGEST_REQUEST: Final = 63
 """Maximum length of a restart request's value that is stored unchanged."""
@@ -42,7 +42,7 @@ def takes_part(jobset: JobSet) -> bool:
 
 
 def expected_pods(jobset: JobSet) -> int:
-    """Return the size of the restart group: replicas times seats, over all ReplicatedJobs.
+    """Return the size of the restart group: Jobs with seats times seats, over all ReplicatedJobs.
 
     A Job has as many seats as pods, less its spares.
     """
@@ -52,7 +52,7 @@ def expected_pods(jobset: JobSet) -> int:
         parallelism = spec.get("parallelism") if isinstance(spec, Mapping) else None
         # The API server's default is 1.
         pods = parallelism if isinstance(parallelism, int) else 1
-        total += item.replicas * (pods - spares_of(jobset, item))
+        total += working_jobs_of(jobset, item) * (pods - spares_of(jobset, item))
     return total
 
 

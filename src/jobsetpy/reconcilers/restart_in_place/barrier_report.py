@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
@@ -15,13 +16,13 @@ from jobsetpy.reconcilers.restart_in_place.barrier import (
     leaves_jobs_failed,
     record_of,
 )
-from jobsetpy.reconcilers.restart_in_place.barrier_state import holds_seat
+from jobsetpy.reconcilers.restart_in_place.barrier_state import holds_job, holds_seat
 from jobsetpy.reconcilers.restart_in_place.job_rules import is_ending
 from jobsetpy.reconcilers.restart_in_place.reports import parse_report
-from jobsetpy.reconcilers.restart_in_place.seats import taken_by_job
+from jobsetpy.reconcilers.restart_in_place.seats import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.restart_in_place.succeeded import succeeded
 from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
-from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job
+from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job, working_with
 
 MAX_NAMED: Final = 10
 """Maximum number of pods, and Jobs with missing pods, to name; the others are only counted."""
@@ -104,7 +105,7 @@ def _stays_failed(jobset: JobSet, job: Job) -> bool:
     return job.status.failed_condition is not None and leaves_jobs_failed(jobset)
 
 
-def parked_uids(jobset: JobSet, jobs: Iterable[Job], pods: Iterable[ChildPod]) -> frozenset[str]:
+def parked_uids(jobset: JobSet, jobs: Sequence[Job], pods: Iterable[ChildPod]) -> frozenset[str]:
     """Return the UIDs of pods without a seat; none where no Job has spares."""
     seats = {
         job.metadata.uid: (seats_of_job(job), job.metadata.name)
@@ -114,15 +115,25 @@ def parked_uids(jobset: JobSet, jobs: Iterable[Job], pods: Iterable[ChildPod]) -
     if not seats:
         return frozenset()
     taken = taken_by_job(record_of(jobset).taken_seats)
+    spare = {job.metadata.uid for job in jobs if is_parked(jobset, job)}
     found = set()
     for pod in pods:
         meta = pod.metadata
         index = parse_count(meta.annotations.completion_index)
         count, name = seats.get(meta.controller_uid, (0, ""))
         known = bool(name) and index is not None
-        if known and not holds_seat(meta.uid, index or 0, count, taken.get(name, {})):
+        seated = known and holds_seat(meta.uid, index or 0, count, taken.get(name, {}))
+        if known and (meta.controller_uid in spare or not seated):
             found.add(meta.uid)
     return frozenset(found)
+
+
+def is_parked(jobset: JobSet, job: Job) -> bool:
+    """Return True for a Job without seats: all of its pods are spares."""
+    meta = job.metadata
+    index = parse_count(meta.labels.get(keys.JOB_INDEX)) or 0
+    taken = taken_jobs_of(record_of(jobset).taken_jobs)
+    return not holds_job(meta.name, index, working_with(job), taken)
 
 
 def _lacking(
@@ -162,6 +173,8 @@ def _lacking(
     for job in sorted(jobs, key=lambda job: job.metadata.name):
         name, uid = replicated_job_of(job), job.metadata.uid
         made[name] = made.get(name, 0) + 1
+        if is_parked(jobset, job):
+            continue
         if uid in away:
             expected -= seats_of_job(job)
             continue

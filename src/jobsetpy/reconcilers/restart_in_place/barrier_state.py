@@ -73,3 +73,15 @@ def holds_seat(uid: str, index: int, seats: int, taken: Mapping[int, str]) -> bo
         taken: UIDs of the holders of seats with an entry, by seat.
     """
     return uid in taken.values() or (index < seats and index not in taken)
+
+
+def holds_job(name: str, index: int, working: int, taken: Mapping[str, str]) -> bool:
+    """Return True if the pods of a Job have the seats of a Job: its own, or those of another one.
+
+    Args:
+        name: name of the Job.
+        index: its index in its ReplicatedJob.
+        working: number of Jobs of the ReplicatedJob that have seats; 0 if all have their own.
+        taken: names of the holders of Jobs with an entry, by name of the Job.
+    """
+    return not working or name in taken.values() or (index < working and name not in taken)

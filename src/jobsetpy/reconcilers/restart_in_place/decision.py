@@ -25,9 +25,9 @@ from jobsetpy.reconcilers.restart_in_place.barrier import (
 from jobsetpy.reconcilers.restart_in_place.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge, account, over_budget
 from jobsetpy.reconcilers.restart_in_place.cause import Cause
+from jobsetpy.reconcilers.restart_in_place.job_seats import Seating
 from jobsetpy.reconcilers.restart_in_place.observed import Crash, Histogram
 from jobsetpy.reconcilers.restart_in_place.record import on_crash, on_deprecate, on_sync
-from jobsetpy.reconcilers.restart_in_place.seats import READY, Seating, Swap
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, restarts_in_place
 from jobsetpy.reconcilers.rules.plan import EmitEvent
@@ -225,11 +225,13 @@ def _sync(
     epoch = charged.epoch
     count = pods.epochs.get(epoch, 0) if seats is None else seats.filled
     record = progress.with_progress(jobset, on_sync(jobset, charged, expected), charged, pods)
-    swaps: tuple[Swap, ...] = ()
     if pods.spares is not None and seats is not None:
-        swaps = seats.swaps
-        ready = pods.spares.ready - sum(swap.pod.state == READY for swap in swaps)
-        record = evolve(record, taken_seats=seats.taken, ready_spares=max(0, ready))
+        record = evolve(
+            record,
+            taken_seats=seats.taken,
+            taken_jobs=seats.taken_jobs,
+            ready_spares=max(0, pods.spares.ready - seats.ready),
+        )
     started = pace.started(evolve(jobset.status, restart_pacing=begun))
     said = texts.barrier_lifted(charged, count)
     return EpochDecision(
@@ -238,6 +240,6 @@ def _sync(
         pacing=pause.remembered(jobset, started, record, pace),
         conditions=said.conditions,
         charge=charged,
-        events=(*said.events, *seating.swap_events(swaps)),
-        seats_taken=len(swaps),
+        events=(*said.events, *seating.swap_events(seats)),
+        seats_taken=0 if seats is None else seats.seats_taken,
     )

@@ -17,12 +17,17 @@ from zlib import crc32
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job, JobStatus
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
-from jobsetpy.api.jobset import JobSetStatus, TakenSeat
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, TakenSeat
 from jobsetpy.api.meta import version_number
 from jobsetpy.reconcilers.restart_in_place.barrier import NO_RECORD
-from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID, holds_seat
+from jobsetpy.reconcilers.restart_in_place.barrier_state import (
+    INVALID,
+    holds_job,
+    holds_seat,
+)
 from jobsetpy.reconcilers.restart_in_place.cause import FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures import Failure, SyncedMark, sign_of
+from jobsetpy.reconcilers.restart_in_place.job_seats import READY, SeatedJob, SeatPod
 from jobsetpy.reconcilers.restart_in_place.observed import (
     Crash,
     Histogram,
@@ -39,12 +44,7 @@ from jobsetpy.reconcilers.restart_in_place.reports import (
     parse_progress,
     parse_report,
 )
-from jobsetpy.reconcilers.restart_in_place.seats import (
-    READY,
-    SeatedJob,
-    SeatPod,
-    taken_by_job,
-)
+from jobsetpy.reconcilers.restart_in_place.seats import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.restart_in_place.succeeded import (
     completion_of,
     counted,
@@ -58,7 +58,11 @@ from jobsetpy.reconcilers.rules.membership import (
     replicated_job_of,
 )
 from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
-from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job
+from jobsetpy.reconcilers.rules.spares import (
+    seats_of_job,
+    spares_of_job,
+    working_with,
+)
 
 K = TypeVar("K")
 
@@ -89,10 +93,16 @@ class _Job(NamedTuple):
     uid: str = ""
     seats: int = 0
     spares: int | None = None
+    number: int = 0  # its index in its ReplicatedJob
+    working: int = 0  # Jobs of the ReplicatedJob with seats, 0 if all have
 
     def uncounted(self, completions: Iterable[str]) -> int:
         """Return how many completions the Job's status does not include yet."""
         return sum(not is_counted(self.status, completion) for completion in completions)
+
+    def completed(self, completions: Iterable[str]) -> int:
+        """Return how many of its pods have succeeded, given the completions of its pods."""
+        return counted(self.status) + self.uncounted(completions)
 
 
 class _Counts:
@@ -213,24 +223,40 @@ class _JobCounts(_Counts):
 
 
 class _Seats:
-    """Seats of one Job of a JobSet with spares, and the number of its ready spares."""
+    """Seats of one Job of a JobSet with spares, and the number of its ready spares.
 
-    __slots__ = ("job", "ready", "taken")
+    Args:
+        job: the Job.
+        taken: UIDs of the holders of seats with an entry.
+        held: False for a Job whose pods are all parked.
+    """
 
-    def __init__(self, job: _Job, taken: Mapping[int, str]) -> None:
+    __slots__ = ("held", "job", "ready", "taken")
+
+    def __init__(self, job: _Job, taken: Mapping[int, str], *, held: bool) -> None:
         self.job = job
         self.taken = taken
+        self.held = held
         self.ready = 0
 
     @property
-    def exhausted(self) -> bool:
-        """Return True if no spare is ready although there should be one."""
-        return bool(self.job.spares and not self.ready)
+    def lacking(self) -> int:
+        """Return 1 if no spare is ready although there should be one."""
+        wanted = bool(self.job.spares or self.job.working)
+        return int(self.held and wanted and not self.ready)
+
+    @property
+    def whole(self) -> int:
+        """Return 1 if its pods can take over all seats of another Job."""
+        return int(not self.held and self.ready >= self.job.seats)
 
     def parks(self, pod: _LivePod) -> bool:
         """Return True if a pod has no seat."""
-        place = pod[7]
-        return place is not None and not holds_seat(pod[5], place[0], self.job.seats, self.taken)
+        return pod[7] is not None and self.parks_pod(pod[5], pod[7][0])
+
+    def parks_pod(self, uid: str, index: int) -> bool:
+        """Return True if the pod with a UID and a completion index has no seat."""
+        return not self.held or not holds_seat(uid, index, self.job.seats, self.taken)
 
 
 class _Attempt(_Counts):
@@ -240,7 +266,7 @@ class _Attempt(_Counts):
     """
 
     __slots__ = (
-        *("exhausted", "parked", "ready", "seats", "taken"),
+        *("lacking", "parked", "ready", "seats", "taken", "taken_jobs", "whole"),
         *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "from_start"),
         *("invalid_seen", "jobs", "latest", "lost", "mark", "noted", "opened", "opener", "remade"),
         *("reported", "single", "succeeded", "window_s"),
@@ -269,7 +295,10 @@ class _Attempt(_Counts):
         self.seats: dict[str, _Seats] = {}  # by name of the Job
         self.taken: tuple[TakenSeat, ...] = ()
         self.parked: dict[int, int] = {}  # number by epoch
-        self.exhausted = self.ready = 0
+        self.taken_jobs: dict[str, str] = {}
+        self.ready = 0
+        self.lacking: dict[str, int] = {}  # Jobs without a ready spare, see _group_of
+        self.whole: dict[str, int] = {}  # spare Jobs that are ready, by ReplicatedJob
 
     def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
         """Count those that appear."""
@@ -373,6 +402,11 @@ class _Attempt(_Counts):
             where = (pod.metadata.name, pod.spec.node_name)
             self.reported = ReportedEnd(newest, *where, end, -1 if last is None else last)
 
+    @property
+    def exhausted(self) -> int:
+        """Number of Jobs with seats and without a ready spare: a pod of theirs, or a whole Job."""
+        return sum(count for group, count in self.lacking.items() if group not in self.whole)
+
     def pod_counted(self, job: _Job, counts: _JobCounts, pod: _Pod, number: int) -> bool:
         """Count a pod for the attempt as for its Job."""
         if len(pod) > 1:
@@ -383,8 +417,21 @@ class _Attempt(_Counts):
         # Only the first pod of an index counts, and only until the Job counts it.
         if counts.completions.get(pod[0], 0) != max(number, 0) or is_counted(job.status, pod[0]):
             return False
+        if not self._holds(job):
+            return False
         self.succeeded += number
         return True
+
+    def _holds(self, job: _Job) -> bool:
+        """Return True if a Job has seats; others complete nothing, and are not missed."""
+        return holds_job(job.name, job.number, job.working, self.taken_jobs)
+
+    def _tally(self, seats: _Seats, sign: int) -> None:
+        """Count a Job by its ready spares, or take it back before they change."""
+        if seats.lacking:
+            _add(self.lacking, _group_of(seats.job), sign)
+        if seats.whole:
+            _add(self.whole, seats.job.replicated_job, sign)
 
     def place(self, seats: _Seats | None, pod: _LivePod, number: int) -> None:
         """Count a pod as a part of the group, or as parked."""
@@ -398,24 +445,32 @@ class _Attempt(_Counts):
         elif epoch == INVALID:
             self.note({pod[5]: InvalidEpoch(pod[4], pod[5], pod[0] or "", pod[1])}, number)
         if place[1] == READY and epoch > 0 and not pod[3]:
-            self.exhausted -= seats.exhausted
+            self._tally(seats, -1)
             self.ready += number
             seats.ready += number
-            self.exhausted += seats.exhausted
+            self._tally(seats, 1)
 
-    def move(self, taken: tuple[TakenSeat, ...], placed: Mapping[str, _JobCounts]) -> None:
-        """Process another assignment of seats: pods join the group or leave it."""
-        self.taken = taken
-        by_job = taken_by_job(taken)
+    def move(self, record: InPlaceRestartStatus, placed: Mapping[str, _JobCounts]) -> None:
+        """Process another assignment of seats: pods and Jobs join the group or leave it."""
+        self.taken = record.taken_seats
+        self.taken_jobs = taken_jobs_of(record.taken_jobs)
+        by_job = taken_by_job(self.taken)
         for name, seats in self.seats.items():
-            now = by_job.get(name, {})
-            if now == seats.taken:
+            now, held = by_job.get(name, {}), self._holds(seats.job)
+            if (now, held) == (seats.taken, seats.held):
                 continue
             counts = placed.get(seats.job.uid)
             pods = () if counts is None else tuple(counts.placed.values())
             for pod in pods:
                 self.place(seats, pod, -1)
-            seats.taken = now
+            if held is not seats.held:
+                change = 1 if held else -1
+                completions = () if counts is None else counts.completions
+                self.lost += change * seats.job.lost
+                self.succeeded += change * seats.job.completed(completions)
+            self._tally(seats, -1)
+            seats.taken, seats.held = now, held
+            self._tally(seats, 1)
             for pod in pods:
                 self.place(seats, pod, 1)
 
@@ -427,28 +482,28 @@ class _Attempt(_Counts):
                 self.place(self.seats.get(before.name), pod, -1)
             gone = self.seats.pop(before.name, None)
             if gone is not None:
-                self.exhausted -= gone.exhausted
+                self._tally(gone, -1)
         if after is not None:
             if after.spares is not None:
                 taken = taken_by_job(self.taken).get(after.name, {})
-                self.seats[after.name] = _Seats(after, taken)
-                self.exhausted += self.seats[after.name].exhausted
+                seats = _Seats(after, taken, held=self._holds(after))
+                self.seats[after.name] = seats
+                self._tally(seats, 1)
             for pod in pods:
                 self.place(self.seats.get(after.name), pod, 1)
 
     def job_changed(self, before: _Job | None, after: _Job | None, counts: _Counts) -> bool:
         """Add a Job with its pods, or remove both."""
-        if before is None or after is None or before[-2:] != after[-2:]:
+        if before is None or after is None or before[-4:] != after[-4:]:
             self._seats_changed(before, after, counts)
         elif after.name in self.seats:
             self.seats[after.name].job = after
-        was, now = before or _Job(), after or _Job()
-        more = now.lost - was.lost
+        more = change = 0
+        for job, sign in ((before, -1), (after, 1)):
+            if job is not None and self._holds(job):
+                more += sign * job.lost
+                change += sign * job.completed(counts.completions)
         self.lost += more
-        known = counts.completions
-        change = counted(now.status) - counted(was.status)
-        change += now.uncounted(known) if after is not None else 0
-        change -= was.uncounted(known) if before is not None else 0
         self.succeeded += change
         changed = bool(change or more)
         if counts.empty or (before is not None and after is not None):
@@ -518,9 +573,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _JobCounts, _Attempt]):
         if job is None or place is None:
             return False
         seats = self._attempts[job[0]].seats.get(job[1].name)
-        return seats is not None and not holds_seat(
-            pod.metadata.uid, place[0], seats.job.seats, seats.taken
-        )
+        return seats is not None and seats.parks_pod(pod.metadata.uid, place[0])
 
     def _note_crashes(
         self, old: ChildPod, new: ChildPod, wall: Callable[[], datetime] | None
@@ -632,9 +685,12 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _JobCounts, _Attempt]):
         known = self._attempts.get(group)
         if known is None:
             return
-        taken = (status.in_place_restart or NO_RECORD).taken_seats
-        if taken != known.taken:
-            known.move(taken, self._pods)
+        record = status.in_place_restart or NO_RECORD
+        if (
+            record.taken_seats != known.taken
+            or taken_jobs_of(record.taken_jobs) != known.taken_jobs
+        ):
+            known.move(record, self._pods)
             known.note_epochs(now)
         known.note_status(status, version, now, window_s)
 
@@ -679,6 +735,10 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _JobCounts, _Attempt]):
                 seats.job.seats,
                 [_seat_pod(pod) for pod in self._placed(seats.job) if parse_report(*pod[:2]) > 0],
                 partial(self._has_completed, seats.job),
+                seats.job.replicated_job,
+                seats.job.number,
+                seats.job.working,
+                begun=self._has_begun(seats.job),
             )
             for name, seats in attempt.seats.items()
             if not seats.job.lost
@@ -693,10 +753,19 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _JobCounts, _Attempt]):
         here = counts is not None and str(index) in counts.completions
         return here or is_counted(job.status, str(index))
 
+    def _has_begun(self, job: _Job) -> bool:
+        counts = self._pods.get(job.uid)
+        return bool(counted(job.status) or (counts is not None and counts.completions))
+
     def invalid(self, group: AttemptKey) -> Mapping[str, InvalidEpoch]:
         """Return pods with an invalid annotation, by UID; a live view."""
         counts = self._attempts.get(group)
         return {} if counts is None else counts.invalid
+
+
+def _group_of(job: _Job) -> str:
+    """Return the key of Jobs that share spare Jobs; all others have the same one."""
+    return job.replicated_job if job.working else ""
 
 
 def _add(numbers: dict[K, int], value: K, number: int) -> int:
@@ -754,8 +823,9 @@ def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
     if key is None:
         return None
     meta, seats, spares = job.metadata, seats_of_job(job), spares_of_job(job)
-    name = replicated_job_of(job)
-    return key, _Job(job.status, _lost(job), name, meta.name, meta.uid, seats, spares)
+    name, index = replicated_job_of(job), parse_count(meta.labels.get(keys.JOB_INDEX)) or 0
+    place = (meta.name, meta.uid, seats, spares, index, working_with(job))
+    return key, _Job(job.status, _lost(job), name, *place)
 
 
 def _failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:

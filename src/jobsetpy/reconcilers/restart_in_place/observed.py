@@ -12,9 +12,9 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.failures import Failure
+from jobsetpy.reconcilers.restart_in_place.job_seats import SeatedJob
 from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.reports import FirstProgress, ReportedEnd
-from jobsetpy.reconcilers.restart_in_place.seats import SeatedJob
 from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
 
 

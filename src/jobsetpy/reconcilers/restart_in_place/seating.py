@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from jobsetpy.api import keys
@@ -9,14 +10,9 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier import group_size, record_of
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.budget import is_starting
+from jobsetpy.reconcilers.restart_in_place.job_seats import CALLS, WITHOUT_SPARES, Seating
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs, Spares
-from jobsetpy.reconcilers.restart_in_place.seats import (
-    CALLS,
-    WITHOUT_SPARES,
-    Seating,
-    Swap,
-    assign_seats,
-)
+from jobsetpy.reconcilers.restart_in_place.seats import assign_seats
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.plan import EmitEvent
@@ -35,6 +31,7 @@ def plan_seats(jobset: JobSet, pods: Histogram, expected: int, waited_s: float) 
         pods.spares.jobs(),
         record_of(jobset).taken_seats,
         next_epoch(jobset.status, pods.epochs),
+        taken_jobs=record_of(jobset).taken_jobs,
         waited_s=waited_s,
         starting=is_starting(jobset, expected),
         calls=WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
@@ -46,7 +43,7 @@ def plan_seats(jobset: JobSet, pods: Histogram, expected: int, waited_s: float) 
 def may_be_filled(jobset: JobSet, pods: Histogram, expected: int) -> bool:
     """Return True if enough pods, parked ones included, are at the epoch of a closed barrier.
 
-    A necessary condition, in O(1): each Job can fill its seats with its own pods only.
+    A necessary condition, in O(1): each Job fills its seats with its own pods, or gives all up.
     """
     if pods.spares is None or not is_waiting(jobset.status, pods.epochs):
         return False
@@ -82,14 +79,13 @@ def spares_condition(jobset: JobSet, spares: Spares) -> tuple[cond.DesiredCondit
     return (cond.DesiredCondition(kind, False, keys.SPARES_READY_REASON, message),)
 
 
-def swap_events(swaps: tuple[Swap, ...]) -> tuple[EmitEvent, ...]:
-    """Return an event for each of the first seats that are taken over."""
-    events = []
-    for swap in swaps[:MAX_SWAP_EVENTS]:
-        old = f" of pod {swap.lost!r}" if swap.lost else ""
-        message = f"pod {swap.pod.name!r} takes seat {swap.seat} of job {swap.job!r}{old}"
-        events.append(EmitEvent(cond.NORMAL, keys.SEAT_TAKEN_REASON, message))
-    return tuple(events)
+def swap_events(seating: Seating | None) -> tuple[EmitEvent, ...]:
+    """Return an event for each of the first seats and Jobs that are taken over."""
+    changes = () if seating is None else seating.changes()
+    return tuple(
+        EmitEvent(cond.NORMAL, keys.SEAT_TAKEN_REASON, change)
+        for change in islice(changes, MAX_SWAP_EVENTS)
+    )
 
 
 def seconds_waited(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> float:

@@ -1,4 +1,4 @@
-"""Assignment of seats: which pod does the work of which completion index.
+"""Assignment of seats: which pod does the work of which completion index of which Job.
 
 A Job with spares has more pods than seats. A pod that has a seat is its *holder*, a pod without one
 is *parked*. Seats are assigned when a barrier lifts, and only then:
@@ -7,127 +7,50 @@ is *parked*. Seats are assigned when a barrier lifts, and only then:
 * A seat whose holder is lost goes to a parked pod of the same Job that has come to the new epoch.
 * A pod that returns later is parked.
 
-The assignment is a list of exceptions (``status.inPlaceRestart.takenSeats``): a seat without an
-entry is held by the pod with its completion index. Entries name pods by UID, because a replacement
-has the same index and nearly the same name. All agents read the same list in the same version of
-the status that lifts their barrier, so each seat has exactly one holder in each epoch.
+A ReplicatedJob may have more Jobs than Jobs with seats, too: all pods of the others are parked.
+A Job that cannot fill its seats gives all of them up to one of those, and is parked from then on.
+It keeps them once one of its pods has succeeded: that work would be lost with its count.
+
+The assignment is a list of exceptions. A seat without an entry in
+``status.inPlaceRestart.takenSeats`` is held by the pod with its completion index; entries name pods
+by UID, because a replacement has the same index and nearly the same name. The seats of a Job
+without an entry in ``takenJobs`` are held by its own pods. All agents read the same lists in the
+same version of the status that lifts their barrier, so each seat has exactly one holder in each
+epoch. All agents receive them, so they are kept short: see :data:`MAX_ENTRIES`.
 
 A holder that is missing although parked pods could take over is waited for: until its last call is
-over, see :class:`Calls`. Nothing here depends on earlier calls: a manager that takes over decides
-the same, from the stored list and the pods.
+over, see :class:`job_seats.Calls`. Nothing here depends on earlier calls: a manager that takes over
+decides the same, from the stored lists and the pods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import attrs
 
-from jobsetpy.api.jobset import TakenSeat
+from jobsetpy.api.jobset import TakenJob, TakenSeat
+from jobsetpy.reconcilers.restart_in_place.barrier_state import holds_job
+from jobsetpy.reconcilers.restart_in_place.job_seats import (
+    CALLS,
+    Calls,
+    JobSwap,
+    Round,
+    SeatedJob,
+    Seating,
+    assign_job,
+    call_s,
+)
 
-READY: Final = "ready"
-"""Agent's state: it has no seat, and its standby process is prepared or there is none."""
-PARKED: Final = "parked"
-"""Agent's state: it has no seat, and its standby process is not prepared yet."""
-SAVING: Final = "saving="
-"""Beginning of the agent's state while its worker uses its grace period, with its seconds."""
+MAX_ENTRIES: Final = 64
+"""Number of entries above which pods and Jobs get back the seats of their own indexes.
 
-
-@attrs.frozen
-class Calls:
-    """Times in seconds for which a missing holder is waited for although its seat could be filled.
-
-    Args:
-        last_s: a pod that exists and has not come to the epoch: from the first sign of the restart.
-        leaving_s: a pod that is being deleted; its worker gets a moment to report that it saves.
-        start_s: pods that start for the first time, and pull images: from the first pod's arrival.
-        saving_s: in addition to the grace period that a saving worker has.
-    """
-
-    last_s: float = 1.0
-    leaving_s: float = 0.5
-    start_s: float = 60.0
-    saving_s: float = 5.0
-
-
-CALLS: Final = Calls()
-WITHOUT_SPARES: Final = Calls(start_s=5.0)
-"""For a JobSet that starts without spares: pods that are late are expected."""
-
-
-@attrs.frozen
-class SeatPod:
-    """Live pod of a JobSet with spares that has reported an epoch.
-
-    Args:
-        name: name of the pod.
-        uid: its UID.
-        index: its completion index.
-        epoch: epoch that it has reported.
-        state: its agent's state, or "".
-        leaving: True if it is being deleted.
-        address: its IP address, "" if unknown.
-    """
-
-    name: str
-    uid: str
-    index: int
-    epoch: int
-    state: str = ""
-    leaving: bool = False
-    address: str = ""
-
-
-@attrs.frozen
-class SeatedJob:
-    """Job of a JobSet with spares; it may have none itself.
-
-    Args:
-        name: name of the Job.
-        seats: number of seats.
-        pods: its live pods with an epoch.
-        completed: returns True if a completion index has succeeded.
-    """
-
-    name: str
-    seats: int
-    pods: Sequence[SeatPod] = ()
-    completed: Callable[[int], bool] = lambda _index: False
-
-
-@attrs.frozen
-class Swap:
-    """Seat that a pod takes over; ``lost`` is the name of its last holder if that is known."""
-
-    job: str
-    seat: int
-    pod: SeatPod
-    lost: str = ""
-
-
-@attrs.frozen
-class Seating:
-    """Assignment of all seats at an epoch, or the reason why there is none yet.
-
-    Args:
-        taken: the new exceptions, by Job and seat.
-        swaps: seats that change their holder.
-        filled: number of seats that pods can fill.
-        unfilled: number of seats that no pod can fill.
-        wait_s: seconds until the last call for missing holders is over, if all can be filled.
-    """
-
-    taken: tuple[TakenSeat, ...] = ()
-    swaps: tuple[Swap, ...] = ()
-    filled: int = 0
-    unfilled: int = 0
-    wait_s: float = 0.0
-
-    @property
-    def complete(self) -> bool:
-        """Return True if the barrier may lift with this assignment."""
-        return not self.unfilled and self.wait_s <= 0
+A swap displaces a survivor's successor, so that with one spare all seats could have entries after
+some thousand swaps. Once pods take their own seats back, at most as many entries remain as seats
+whose own pods are lost. Survivors move only then, since their files on a node's disk stay behind.
+"""
 
 
 def taken_by_job(taken: Iterable[TakenSeat]) -> dict[str, dict[int, str]]:
@@ -138,6 +61,11 @@ def taken_by_job(taken: Iterable[TakenSeat]) -> dict[str, dict[int, str]]:
     return found
 
 
+def taken_jobs_of(taken: Iterable[TakenJob]) -> dict[str, str]:
+    """Return the names of holders by Job."""
+    return {one.job: one.holder for one in taken}
+
+
 def assign_seats(
     jobs: Iterable[SeatedJob],
     taken: Iterable[TakenSeat],
@@ -145,115 +73,158 @@ def assign_seats(
     *,
     waited_s: float,
     starting: bool,
+    taken_jobs: Iterable[TakenJob] = (),
     calls: Calls = CALLS,
 ) -> Seating:
     """Assign all seats at an epoch; O(pods).
 
     Args:
-        jobs: the Jobs with spares.
-        taken: the assignment so far.
+        jobs: the Jobs of a JobSet with spares.
+        taken: the assignment so far, of seats.
         epoch: epoch that pods have to reach.
         waited_s: seconds since the first sign of the restart, or of the first pod's arrival.
         starting: True if the pods are new, and no seat has been lost.
+        taken_jobs: the assignment so far, of Jobs.
         calls: times for which missing holders are waited for.
     """
-    known: dict[str, list[TakenSeat]] = {}
+    now = Round(epoch, waited_s, starting, calls)
+    groups: dict[str, list[SeatedJob]] = {}
+    for job in sorted(jobs, key=lambda job: (job.replicated_job, job.index, job.name)):
+        groups.setdefault(f"{job.replicated_job}/" if job.working else job.name, []).append(job)
+    entries: dict[str, list[TakenSeat]] = {}
     for one in taken:
-        known.setdefault(one.job, []).append(one)
-    parts = [
-        _assign(job, known.get(job.name, ()), epoch, waited_s, starting, calls)
-        for job in sorted(jobs, key=lambda job: job.name)
-    ]
-    return Seating(
-        taken=tuple(one for part in parts for one in part.taken),
-        swaps=tuple(one for part in parts for one in part.swaps),
-        filled=sum(part.filled for part in parts),
-        unfilled=sum(part.unfilled for part in parts),
-        wait_s=max((part.wait_s for part in parts), default=0.0),
-    )
+        entries.setdefault(one.job, []).append(one)
+    holders = taken_jobs_of(taken_jobs)
+    seating = _assign(groups.values(), entries, holders, now)
+    if len(seating.taken) <= MAX_ENTRIES and len(seating.taken_jobs) <= MAX_ENTRIES:
+        return seating
+    for job in (job for group in groups.values() for job in group):
+        entries[job.name] = _without_displaced(job, entries.get(job.name, ()), now)
+    for group in groups.values():
+        holders = _without_displaced_jobs(group, holders, now)
+    home = _assign(groups.values(), entries, holders, now)
+    return attrs.evolve(home, wait_s=max(home.wait_s, seating.wait_s))
 
 
 def _assign(
-    job: SeatedJob,
-    taken: Iterable[TakenSeat],
-    epoch: int,
-    waited_s: float,
-    starting: bool,
-    calls: Calls,
+    groups: Iterable[Sequence[SeatedJob]],
+    taken: Mapping[str, Sequence[TakenSeat]],
+    holders: Mapping[str, str],
+    now: Round,
 ) -> Seating:
-    by_uid = {pod.uid: pod for pod in job.pods}
-    # Of two pods of an index one is being deleted; the other one replaces it.
-    by_index = {pod.index: pod for pod in sorted(job.pods, key=lambda pod: not pod.leaving)}
-    entries = {one.seat: one for one in taken if one.seat < job.seats}
-    if starting:
-        # No worker has run: a pod that was lost is no reason to prefer others to those with the
-        # seats' own indexes.
-        entries = {
-            seat: one
-            for seat, one in entries.items()
-            if one.pod_uid in by_uid or job.completed(one.pod_index)
-        }
-    holders: dict[int, SeatPod] = {}
-    lost: dict[int, SeatPod | None] = {}
-    kept: dict[int, TakenSeat] = {}
-    for seat in range(job.seats):
-        entry = entries.get(seat)
-        pod = by_index.get(seat) if entry is None else by_uid.get(entry.pod_uid)
-        if job.completed(seat if entry is None else entry.pod_index):
-            if entry is not None:
-                kept[seat] = entry
-        elif pod is not None and pod.epoch == epoch and not pod.leaving:
-            holders[seat] = pod
-        else:
-            lost[seat] = pod
-    free = [pod for pod in job.pods if pod.epoch == epoch and not pod.leaving]
-    seated = {pod.uid for pod in holders.values()}
-    free = [pod for pod in free if pod.uid not in seated]
-    swaps, wait_s = [], 0.0
-    for seat, pod in lost.items():
-        if not free:
-            break
-        chosen = _best(free, seat)
-        free.remove(chosen)
-        holders[seat] = chosen
-        name = pod.name if pod is not None else entries[seat].pod if seat in entries else ""
-        swaps.append(Swap(job.name, seat, chosen, name))
-        wait_s = max(wait_s, _call_s(pod, calls, starting=starting) - waited_s)
-    for seat, pod in holders.items():
-        if pod.index != seat:
-            kept[seat] = _entry(job.name, seat, pod)
+    return _sum(_Group(group, taken, holders, now).assign() for group in groups)
+
+
+def _sum(parts: Iterable[Seating]) -> Seating:
+    known = list(parts)
     return Seating(
-        taken=tuple(kept[seat] for seat in sorted(kept)),
-        swaps=tuple(swaps),
-        filled=len(holders),
-        unfilled=len(lost) - len(swaps),
-        wait_s=max(0.0, wait_s),
+        taken=tuple(one for part in known for one in part.taken),
+        swaps=tuple(one for part in known for one in part.swaps),
+        filled=sum(part.filled for part in known),
+        unfilled=sum(part.unfilled for part in known),
+        wait_s=max((part.wait_s for part in known), default=0.0),
+        ready=sum(part.ready for part in known),
+        taken_jobs=tuple(one for part in known for one in part.taken_jobs),
+        job_swaps=tuple(one for part in known for one in part.job_swaps),
     )
 
 
-def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
-    return TakenSeat(
-        job=job,
-        seat=seat,
-        pod=pod.name,
-        pod_uid=pod.uid,
-        pod_index=pod.index,
-        address=pod.address,
-    )
+@attrs.define(slots=False)
+class _Group:
+    """Jobs that can take over from each other: those of a ReplicatedJob, or a single one.
+
+    Args:
+        jobs: the Jobs, at least one.
+        taken: the assignment so far, by Job.
+        holders: names of the holders of Jobs with an entry.
+        now: the assignment that is to be made.
+    """
+
+    jobs: Sequence[SeatedJob]
+    taken: Mapping[str, Sequence[TakenSeat]]
+    holders: Mapping[str, str]
+    now: Round
+
+    def assign(self) -> Seating:
+        """Assign the seats of all Jobs."""
+        return _sum(map(self._assign, _names(self.jobs)))
+
+    def _assign(self, name: str) -> Seating:
+        """Assign the seats of one Job to the Job that holds them, or to a spare one."""
+        old = self.holders.get(name, name)
+        holder = self._by_name.get(old)
+        if holder is None:
+            seating = Seating(unfilled=self.jobs[0].seats)
+        else:
+            seating = assign_job(holder, self.taken.get(old, ()), self.now)
+        new = old
+        if seating.unfilled and not (holder is not None and holder.begun) and self._spare_jobs:
+            new, found = min(self._spare_jobs.items(), key=lambda one: _preference(name, one))
+            del self._spare_jobs[new]
+            swap = JobSwap(name, new, old, found.filled)
+            wait_s = max(0.0, self._call_s(holder) - self.now.waited_s)
+            seating = attrs.evolve(found, swaps=(), job_swaps=(swap,), wait_s=wait_s)
+        entries = () if new == name else (TakenJob(job=name, holder=new),)
+        return attrs.evolve(seating, taken_jobs=entries)
+
+    @cached_property
+    def _by_name(self) -> dict[str, SeatedJob]:
+        return {job.name: job for job in self.jobs}
+
+    @cached_property
+    def _spare_jobs(self) -> dict[str, Seating]:
+        """Parked Jobs that can fill all seats of a Job, and how."""
+        known = {
+            job.name: assign_job(job, (), self.now)
+            for job in self.jobs
+            if not holds_job(job.name, job.index, job.working, self.holders) and not job.begun
+        }
+        return {name: seating for name, seating in known.items() if not seating.unfilled}
+
+    def _call_s(self, holder: SeatedJob | None) -> float:
+        """Return how long a Job is waited for: its spares may come, its workers may save."""
+        missing = () if holder is None else holder.pods
+        times = (call_s(pod, self.now) for pod in missing if not self.now.has(pod))
+        return max([call_s(None, self.now), *times])
 
 
-def _best(free: Sequence[SeatPod], seat: int) -> SeatPod:
-    """Return the pod to take a seat: prepared ones first, then that with the seat's own index."""
-    return min(free, key=lambda one: (one.state != READY, one.index != seat, one.index))
+def _names(jobs: Sequence[SeatedJob]) -> list[str]:
+    """Return the names of a group's Jobs that have seats; such a Job may not exist."""
+    first = jobs[0]
+    stem = first.name.rpartition("-")[0]
+    return [f"{stem}-{index}" for index in range(first.working)] or [first.name]
 
 
-def _call_s(pod: SeatPod | None, calls: Calls, *, starting: bool) -> float:
-    """Return how long a holder is waited for, in seconds; 0 for a pod that is gone."""
-    if starting:
-        return calls.start_s
-    if pod is None:
-        return 0.0
-    if pod.state.startswith(SAVING):
-        seconds = pod.state.removeprefix(SAVING)
-        return float(seconds) + calls.saving_s if seconds.isdecimal() else calls.last_s
-    return calls.leaving_s if pod.leaving else calls.last_s
+def _preference(name: str, spare: tuple[str, Seating]) -> tuple[bool, bool, str]:
+    """Return the order of spare Jobs: prepared ones first, then the one with the index."""
+    other, seating = spare
+    return seating.ready < seating.filled, other != name, other
+
+
+def _without_displaced(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> list[TakenSeat]:
+    """Return the entries of a Job without those of pods that can have the seats of their indexes.
+
+    Once an index has succeeded its seats stay as they are, since the list says whose work that was.
+    """
+    if job.begun:
+        return list(taken)
+    own = {pod.index for pod in job.pods if now.has(pod) and pod.index < job.seats}
+    return [one for one in taken if one.seat not in own and one.pod_index not in own]
+
+
+def _without_displaced_jobs(
+    jobs: Sequence[SeatedJob], holders: Mapping[str, str], now: Round
+) -> dict[str, str]:
+    """Return the same for the entries of Jobs."""
+    names = set(_names(jobs))
+    begun = {job.name for job in jobs if job.begun}
+    own = {
+        job.name
+        for job in jobs
+        if job.name in names and not assign_job(job, (), now).unfilled
+    }  # fmt: skip
+    return {
+        job: holder
+        for job, holder in holders.items()
+        if job not in names or holder in begun or job in begun or not {job, holder} & own
+    }

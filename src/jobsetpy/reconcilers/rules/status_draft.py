@@ -18,6 +18,7 @@ from jobsetpy.api.jobset import (
     ReplicatedJobStatus,
     RestartPacing,
     RestartRecord,
+    TakenJob,
     TakenSeat,
 )
 from jobsetpy.api.meta import Condition
@@ -241,6 +242,10 @@ def _in_place_restart_json(
             [_taken_seat_json(one) for one in before.taken_seats],
             [_taken_seat_json(one) for one in record.taken_seats],
         ),
+        "takenJobs": (
+            [_taken_job_json(one) for one in before.taken_jobs],
+            [_taken_job_json(one) for one in record.taken_jobs],
+        ),
         "servedRequest": (before.served_request, record.served_request),
         "crashTimes": (
             [seconds_text(at) for at in before.crash_times],
@@ -272,6 +277,10 @@ def _taken_seat_json(one: TakenSeat) -> dict[str, Any]:
         "podIndex": one.pod_index,
         "address": one.address,
     }
+
+
+def _taken_job_json(one: TakenJob) -> dict[str, Any]:
+    return {"job": one.job, "holder": one.holder}
 
 
 def _restart_pacing_json(pacing: RestartPacing) -> dict[str, Any]:

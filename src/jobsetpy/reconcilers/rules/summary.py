@@ -8,6 +8,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
+from jobsetpy.reconcilers.rules.spares import working_jobs
 
 RUNNING: Final = "Running"
 RESTARTING: Final = "Restarting"
@@ -39,8 +40,8 @@ def state(jobset: JobSet) -> str:
     if jobset.spec.restarts_in_place and status.deprecated_epoch >= status.synced_epoch:
         return WAITING
     counters = {item.name: item for item in status.replicated_jobs_status}
-    for item in jobset.spec.replicated_jobs:
-        known = counters.get(item.name)
-        if known is None or known.ready + known.succeeded + known.failed < item.replicas:
+    for name, wanted in working_jobs(jobset).items():
+        known = counters.get(name)
+        if known is None or known.ready + known.succeeded + known.failed < wanted:
             return WAITING
     return RUNNING

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
-from jobsetpy.agent.protocol.wire_types import TakenSeat
-from jobsetpy.agent.supervisor.seat import Place, SeatEnvirons, load_place
+from jobsetpy.agent.protocol.wire_types import InPlaceRestart, TakenJob, TakenSeat
+from jobsetpy.agent.supervisor.seat import (
+    Place,
+    Seat,
+    SeatEnvirons,
+    load_hosts,
+    load_place,
+)
 
 OWN = {
     "POD_UID": "u3",
@@ -35,6 +41,26 @@ def taken(seat: int, uid: str, job: str = "js-w-1", address: str = "") -> TakenS
     return TakenSeat(job, seat, uid, address)
 
 
+def moved(**holders: str) -> tuple[TakenJob, ...]:
+    """Entries for Jobs, by index, that others hold."""
+    return tuple(TakenJob(f"js-w-{job[1:]}", holder) for job, holder in holders.items())
+
+
+NONE = InPlaceRestart()
+SPARE_JOB = OWN | {
+    "WORKER_JOB": "js-w-2",
+    "WORKER_JOB_INDEX": "2",
+    "WORKER_POD_INDEX": "0",
+    "WORKER_SEAT_JOBS": "2",
+    "WORKER_SEAT_JOB_VARIABLES": "SLICE,GLOBAL",
+    "WORKER_HOSTS": "v=1x2x1,w=2x3x2",
+    "WORKER_WORLD_SIZE": "14",
+    "WORKER_FIRST_RANK": "2",
+    "WORKER_MASTER_RANK": "2",
+    "JOBSET_NAME": "js",
+}
+
+
 @pytest.mark.parametrize(
     ("index", "entries", "seat"),
     [
@@ -60,7 +86,92 @@ def test_a_pod_finds_its_seat_by_its_uid(
     index: int, entries: list[TakenSeat], seat: int | None
 ) -> None:
     """An entry first, then its completion index, if that is a seat and not taken."""
-    assert place(index).seat(entries) == seat
+    found = place(index).seat(InPlaceRestart(tuple(entries)))
+    assert found == (None if seat is None else Seat(0, seat))
+
+
+@pytest.mark.parametrize(
+    ("job", "holders", "seat"),
+    [
+        (1, {}, Seat(1, 0)),
+        (2, {}, None),
+        (2, {"_1": "js-w-2"}, Seat(1, 0)),
+        (1, {"_1": "js-w-2"}, None),
+        (1, {"_1": "js-w-2", "_0": "js-w-1"}, Seat(0, 0)),
+        (2, {"_0": "js-w-3"}, None),
+    ],
+    ids=["its own", "a spare", "it takes over", "given up", "another one's", "another takes over"],
+)
+def test_a_pod_finds_the_seats_of_its_job(job: int, holders: dict[str, str], seat: Seat) -> None:
+    """By the name of the Job, in an entry first, then by its index, if that Job has seats."""
+    one = Place(uid="own", job=f"js-w-{job}", index=0, seats=3, job_index=job, jobs=2)
+
+    assert one.seat(InPlaceRestart(taken_jobs=moved(**holders))) == seat
+
+
+def test_ranks_and_indexes_of_the_job_follow_the_seats() -> None:
+    """A spare Job has the ranks and the indexes of the Job that it replaces, wherever they begin."""
+    found = load_place(SPARE_JOB)
+    assert found is not None
+    common = {b"SLICE": b"2", b"GLOBAL": b"3", b"OTHER": b"2", **COMMON}
+    seats = SeatEnvirons(found, common, SPARE_JOB, 2)
+    taken_over = InPlaceRestart(taken_jobs=moved(_1="js-w-2"))
+    seat = found.seat(taken_over)
+    assert seat == Seat(1, 0)
+    first, second = seats.of(seat, taken_over)
+
+    assert (first[b"SLICE"], first[b"GLOBAL"], first[b"OTHER"]) == (b"1", b"2", b"2")
+    assert (first[b"RANK"], second[b"RANK"]) == (b"6", b"7")
+    assert first[b"JOB_COMPLETION_INDEX"] == b"0"
+    assert all(b"RANK" not in each for each in seats.parked)
+
+
+def test_the_address_of_the_first_rank_follows_its_job() -> None:
+    """The name of the pod with its index in the Job that holds it, or the address of another pod."""
+    found = load_place(SPARE_JOB)
+    assert found is not None
+    own = moved(_0="js-w-2")
+    other = (taken(0, "u9", job="js-w-2", address="10.0.0.9"),)
+
+    assert found.master_address(NONE) == ""
+    assert found.master_address(InPlaceRestart(taken_jobs=own)) == "js-w-2-0.js"
+    assert found.master_address(InPlaceRestart(other, own)) == "10.0.0.9"
+    assert found.master_address(InPlaceRestart(other)) == ""
+
+
+def test_hosts_are_listed_in_the_order_of_their_ranks(tmp_path) -> None:
+    """From the coordinator's, each where its seat is now, with its number of processes."""
+    found = load_place(SPARE_JOB)
+    assert found is not None
+    file = tmp_path / "hosts"
+    hosts = load_hosts(SPARE_JOB, found, str(file))
+    assert hosts is not None
+    seats = SeatEnvirons(found, dict(COMMON), SPARE_JOB, 2, hosts)
+    seats.write_hosts(NONE)
+
+    assert file.read_text().splitlines() == [
+        *(f"js-w-{job}-{pod}.js slots=2" for job in (0, 1) for pod in (0, 1, 2)),
+        *(f"js-v-0-{pod}.js slots=1" for pod in (0, 1)),
+    ]
+
+    later = InPlaceRestart((taken(2, "u9", "js-w-2", "10.0.0.9"),), moved(_1="js-w-2"))
+    seats.write_hosts(later)
+    lines = file.read_text().splitlines()
+    assert lines[3:6] == ["js-w-2-0.js slots=2", "js-w-2-1.js slots=2", "10.0.0.9 slots=2"]
+    assert lines[:3] == [f"js-w-0-{pod}.js slots=2" for pod in (0, 1, 2)]
+
+    file.unlink()
+    seats.write_hosts(later)
+    assert not file.exists()
+
+
+def test_unreadable_hosts_end_the_agent() -> None:
+    """Admission has written them; a manifest by hand may be wrong."""
+    found = load_place(SPARE_JOB)
+    assert found is not None
+    assert load_hosts({}, found, "f") is None
+    with pytest.raises(ConfigurationError, match="WORKER_HOSTS must be"):
+        load_hosts({"WORKER_HOSTS": "w=2x3"}, found, "f")
 
 
 def test_without_the_variable_there_are_no_seats() -> None:
@@ -73,7 +184,7 @@ def test_ranks_and_indexes_follow_the_seat() -> None:
     found = load_place(OWN)
     assert found is not None
     seats = SeatEnvirons(found, dict(COMMON), OWN, 2)
-    first, second = seats.of(1, [taken(1, "u3")])
+    first, second = seats.of(Seat(1, 1), InPlaceRestart((taken(1, "u3"),)))
 
     assert first[b"JOB_COMPLETION_INDEX"] == b"1"
     assert b"NODE_RANK" not in first
@@ -86,9 +197,10 @@ def test_the_address_of_the_first_rank_follows_its_seat() -> None:
     found = load_place(OWN)
     assert found is not None
     seats = SeatEnvirons(found, dict(COMMON), OWN, 2)
-    entries = [taken(0, "u9", job="js-w-0", address="10.0.0.9"), taken(1, "u3")]
+    entries = (taken(0, "u9", job="js-w-0", address="10.0.0.9"), taken(1, "u3"))
+    found_by = seats.of(Seat(1, 1), InPlaceRestart(entries))
 
-    assert {each[b"MASTER_ADDR"] for each in seats.of(1, entries)} == {b"10.0.0.9"}
+    assert {each[b"MASTER_ADDR"] for each in found_by} == {b"10.0.0.9"}
 
 
 def test_a_parked_pod_prepares_without_a_rank() -> None:

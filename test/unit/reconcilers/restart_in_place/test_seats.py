@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsetpy.api.jobset import TakenSeat
+from jobsetpy.api.jobset import TakenJob, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.barrier_state import holds_seat
-from jobsetpy.reconcilers.restart_in_place.seats import (
+from jobsetpy.reconcilers.restart_in_place.job_seats import (
     PARKED,
     READY,
     SAVING,
     SeatedJob,
     SeatPod,
+)
+from jobsetpy.reconcilers.restart_in_place.seats import (
+    MAX_ENTRIES,
     assign_seats,
     taken_by_job,
 )
+from jobsetpy.reconcilers.rules.status_draft import _taken_seat_json
 
 
 def pod(index, epoch=2, state="", uid="", **more):
@@ -151,6 +158,230 @@ def test_a_new_start_forgets_lost_pods():
     assert seating.taken == ()
 
 
+def test_a_resumed_job_keeps_the_seats_of_succeeded_indexes_apart():
+    """Index 1 has succeeded in seat 0: its own seat still needs a pod, and has another entry."""
+    other = pod(3, uid="gone")
+    seating = assigned(
+        pod(2),
+        taken=[entry(0, pod(1, uid="over")), entry(1, other)],
+        completed={1},
+        starting=True,
+        waited_s=60.0,
+    )
+
+    assert seating.complete
+    assert holders(seating) == {0: "over", 1: "2a"}
+
+
+# ---- whole Jobs as spares ------------------------------------------------------------------------
+
+
+def job(index, *pods, seats=2, working=2, completed=()):
+    """One of the Jobs of a ReplicatedJob, with its pods' UIDs made different from others."""
+    named = [attrs.evolve(each, uid=f"{index}.{each.uid}") for each in pods]
+    return SeatedJob(
+        f"js-w-{index}", seats, named, completed.__contains__, "w", index, working,
+        begun=bool(completed),
+    )  # fmt: skip
+
+
+def seated(*jobs, taken=(), held=(), waited_s=0.0, starting=False):
+    """The seats of all Jobs at epoch 2."""
+    entries = [TakenJob(job=f"js-w-{one}", holder=f"js-w-{other}") for one, other in held]
+    return assign_seats(
+        jobs, taken, 2, waited_s=waited_s, starting=starting, taken_jobs=entries
+    )  # fmt: skip
+
+
+def held(seating):
+    """Job and holder of each entry, by index."""
+    return {(one.job[-1], one.holder[-1]) for one in seating.taken_jobs}
+
+
+FULL = pod(0, state=READY), pod(1, state=READY)
+
+
+def test_nothing_is_stored_when_all_jobs_are_complete():
+    """The spare Job stays parked."""
+    seating = seated(job(0, pod(0), pod(1)), job(1, pod(0), pod(1)), job(2, *FULL))
+
+    assert seating.complete
+    assert (seating.taken, seating.taken_jobs, seating.job_swaps) == ((), (), ())
+    assert seating.filled == 4
+
+
+def test_a_spare_job_takes_all_seats_of_a_job_that_has_lost_a_pod():
+    """The other pod of that Job is parked: the unit only makes sense together."""
+    seating = seated(job(0, pod(0), pod(1)), job(1, pod(0)), job(2, *FULL))
+
+    assert seating.complete
+    assert held(seating) == {("1", "2")}
+    assert (seating.filled, seating.ready, seating.seats_taken) == (4, 2, 2)
+    assert list(seating.changes()) == ["job 'js-w-2' takes all seats of job 'js-w-1'"]
+
+
+def test_a_spare_job_takes_the_seats_of_a_job_that_does_not_exist():
+    """Its Job may be deleted, and is not created yet."""
+    seating = seated(job(0, pod(0), pod(1)), job(2, *FULL))
+
+    assert seating.complete
+    assert held(seating) == {("1", "2")}
+
+
+def test_a_job_uses_its_own_spares_first():
+    """It gives up its seats only once it has lost more pods than it has spares."""
+    own = job(1, pod(0), pod(2, state=READY))
+    seating = seated(job(0, pod(0), pod(1)), own, job(2, *FULL))
+
+    assert seating.complete
+    assert seating.taken_jobs == ()
+    assert [(swap.job, swap.seat) for swap in seating.swaps] == [("js-w-1", 1)]
+
+
+@pytest.mark.parametrize(
+    ("other", "call_s"),
+    [
+        (pod(1, epoch=1), 1.0),
+        (pod(1, epoch=1, leaving=True), 0.5),
+        (pod(1, epoch=1, state=f"{SAVING}30"), 35.0),
+    ],
+    ids=["late", "leaving", "saving"],
+)
+def test_the_survivors_of_a_job_are_waited_for_before_it_gives_up_its_seats(other, call_s):
+    """Index 0 is gone, and the other worker may still save its work."""
+    jobs = job(0, pod(0), pod(1)), job(1, other), job(2, *FULL)
+
+    assert not seated(*jobs, waited_s=call_s - 0.25).complete
+    assert held(seated(*jobs, waited_s=call_s)) == {("1", "2")}
+
+
+def test_a_job_that_is_incomplete_is_no_spare():
+    """Nor does a part of it help another Job."""
+    seating = seated(job(0, pod(0), pod(1)), job(1, pod(0)), job(2, pod(0, state=READY)))
+
+    assert not seating.complete
+    assert (seating.filled, seating.unfilled, seating.taken_jobs) == (3, 1, ())
+
+
+def test_prepared_spare_jobs_come_first():
+    """All pods with a standby process before those that still prepare."""
+    seating = seated(
+        job(0, pod(0)), job(2, pod(0), pod(1, state=READY), working=2), job(3, *FULL),
+        job(1, pod(0), pod(1)),
+    )  # fmt: skip
+
+    assert held(seating) == {("0", "3")}
+
+
+def test_a_job_that_is_complete_again_is_a_spare():
+    """It is parked, and takes the seats of the next Job that is lost."""
+    jobs = job(0, pod(0), pod(1)), job(1, *FULL), job(2, pod(0))
+
+    assert held(seated(*jobs, held=[(1, 2)])) == set()
+    assert list(seated(*jobs, held=[(1, 2)]).changes()) == [
+        "job 'js-w-1' takes all its seats back from job 'js-w-2'"
+    ]
+    kept = seated(job(0, pod(0)), job(1, *FULL), job(2, pod(0), pod(1)), held=[(1, 2)])
+    assert held(kept) == {("0", "1"), ("1", "2")}
+
+
+def test_a_job_keeps_its_seats_once_a_pod_has_succeeded():
+    """Its Job has counted that work; nor does such a Job take over another one's."""
+    begun = job(1, completed={0})
+    seating = seated(job(0, pod(0), pod(1)), begun, job(2, *FULL))
+    assert (seating.complete, seating.taken_jobs) == (False, ())
+
+    used = job(2, *FULL, completed={0})
+    assert not seated(job(0, pod(0)), job(1, pod(0), pod(1)), used).complete
+
+
+def test_the_pods_of_a_spare_job_have_entries_within_it():
+    """With spares of its own, where pods are missing there too."""
+    other = job(2, pod(0, state=READY), pod(2, state=READY, address="10.0.0.2"))
+    seating = seated(job(0, pod(0), pod(1)), job(1, pod(0)), other)
+
+    assert held(seating) == {("1", "2")}
+    assert [(one.job, one.seat, one.pod_uid) for one in seating.taken] == [
+        ("js-w-2", 1, "2.2a")
+    ]  # fmt: skip
+
+
+# ---- size of the lists ---------------------------------------------------------------------------
+
+
+def test_the_lists_stay_short_over_2000_swaps():
+    """Each lost pod comes back as a spare of another seat; all agents receive the lists."""
+    seats, spare = 300, 1
+    pods = [pod(index) for index in range(seats + spare)]
+    taken, most, chance = (), 0, Random(1)
+    for number in range(2000):
+        holders_of = taken_by_job(taken).get("w", {})
+        seat = chance.randrange(seats)
+        uid = holders_of.get(seat)
+        lost = next(
+            each for each in pods if (each.uid == uid if uid else each.index == seat)
+        )  # fmt: skip
+        others = [each for each in pods if each is not lost]
+        seating = assign_seats(
+            [SeatedJob("w", seats, others)], taken, 2, waited_s=9.0, starting=False
+        )
+        assert seating.complete
+        taken = seating.taken
+        pods = [*others, pod(lost.index, uid=f"{lost.index}-{number}")]
+        most = max(most, len(taken))
+
+    assert 32 < most <= MAX_ENTRIES
+    assert len(str([_taken_seat_json(one) for one in taken])) < 20_000
+
+
+def test_the_list_of_jobs_stays_short_over_400_swaps():
+    """As that of seats; a Job that returns is a spare."""
+    working = 100
+    count = working + 1
+    entries, most, chance = (), 0, Random(1)
+    for _ in range(400):
+        held_by = {one.job: one.holder for one in entries}
+        name = f"js-w-{chance.randrange(working)}"
+        lost = held_by.get(name, name)
+        jobs = [
+            job(at, *(() if f"js-w-{at}" == lost else [pod(0)]), seats=1, working=working)
+            for at in range(count)
+        ]
+        seating = assign_seats(jobs, (), 2, waited_s=9.0, starting=False, taken_jobs=entries)
+        assert seating.complete
+        entries = seating.taken_jobs
+        most = max(most, len(entries))
+
+    assert 32 < most <= MAX_ENTRIES
+
+
+def test_as_many_entries_remain_as_pods_are_lost():
+    """Where more pods are lost than the limit, only their seats have entries."""
+    lost = MAX_ENTRIES + 10
+    pods = [pod(index) for index in range(lost, 2 * lost)]
+    pods += [pod(2 * lost + index, state=READY) for index in range(lost)]
+    shuffled = [entry(seat, pods[(seat - lost - 1) % lost]) for seat in range(lost, 2 * lost)]
+    seating = assign_seats(
+        [SeatedJob("w", 2 * lost, pods)], shuffled, 2, waited_s=9.0, starting=False
+    )
+
+    assert seating.complete
+    assert {one.seat for one in seating.taken} == set(range(lost))
+
+
+def test_the_seats_of_a_job_with_a_success_stay_as_they_are():
+    """The list says which seat's work the index has done that succeeded."""
+    count = MAX_ENTRIES + 10
+    pods = [pod(index) for index in range(count)]
+    turned = [entry(seat, pods[(seat + 1) % count]) for seat in range(count)]
+    done = {1}
+    jobs = [SeatedJob("w", count, pods[:1] + pods[2:], done.__contains__, begun=True)]
+    seating = assign_seats(jobs, turned, 2, waited_s=9.0, starting=False)
+
+    assert seating.complete
+    assert seating.taken == tuple(turned)
+
+
 PODS = st.lists(
     st.builds(
         SeatPod,
@@ -171,7 +402,9 @@ def _unlike(pods):
     for at, each in enumerate(pods):
         leaving = each.leaving or each.index in seen
         seen |= set() if leaving else {each.index}
-        out.append(SeatPod(f"pod-{at}", f"u{at}", each.index, each.epoch, each.state, leaving))
+        out.append(
+            SeatPod(f"pod-{at}", f"{each.index}u{at}", each.index, each.epoch, each.state, leaving)
+        )
     return out
 
 
@@ -197,17 +430,10 @@ def test_each_seat_has_one_holder_and_survivors_keep_theirs(rounds, keep):
                 found[seat] = each.uid
         assert sorted(found) == [0, 1, 2]
         assert all(found[s] == uid for s, uid in before.items() if uid in there)
-        assert len(entries) <= max(0, len(there) - 3) + sum(
-            i > 2 for i in map(index, there.values())
-        )
+        assert len(entries) <= 3
         taken, before = seating.taken, found
 
 
 def list_of(each):
     """Fields of a pod."""
     return [each.name, each.uid, each.index, each.epoch, each.state, each.leaving, each.address]
-
-
-def index(each):
-    """Completion index of a pod."""
-    return each.index

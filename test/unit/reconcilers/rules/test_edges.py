@@ -143,8 +143,8 @@ def test_the_size_of_a_group_with_a_failed_job(action, less):
 def test_starts_without_counters():
     """Without counters only what wants no Jobs has started, and no dependency is reached."""
     empty, two = ReplicatedJob(name="a", replicas=0), ReplicatedJob(name="a", replicas=2)
-    assert has_started(empty, None)
-    assert not has_started(two, None)
+    assert has_started(empty.replicas, None)
+    assert not has_started(two.replicas, None)
     made = ModelCluster(
         jobset_json(replicated_job("a"), replicated_job("b", depends_on=[("a", "Ready")]))
     )

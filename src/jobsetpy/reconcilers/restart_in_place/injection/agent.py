@@ -114,13 +114,13 @@ def inject(
     if isinstance(ranks, FieldError):
         return Injection(jobset, problems=[ranks])
     with_spares = any(
-        spares_in(child(template, "template", "metadata", "annotations"), notes)
+        any(spares_in(child(template, "template", "metadata", "annotations"), notes))
         for _, template, _ in templates(jobs)
     )
     for at, template, pod in templates(jobs):
         path = f"spec.replicatedJobs[{at}].template.spec"
         if not runs_agent(pod):
-            seated = supervised and with_spares
+            seated = jobs[at] if supervised and with_spares else None
             more = _add_agent(mode, template, notes, path, agent, ranks.get(at), seated=seated)
             problems += more
         if template != given[at]["template"]["spec"]:
@@ -193,9 +193,12 @@ def _add_agent(
     agent: AgentContainer,
     ranks: Ranks | None,
     *,
-    seated: bool,
+    seated: Json | None,
 ) -> list[FieldError]:
-    """Add the agent to one Job's pods; after an error the result must not be used."""
+    """Add the agent to one Job's pods; after an error the result must not be used.
+
+    ``seated`` is the ReplicatedJob if the JobSet has spares.
+    """
     if not agent.image:
         return [
             required(
@@ -214,10 +217,10 @@ def _add_agent(
     if mode == SIDECAR:
         add_sidecar(pod, options, agent)
         return problems
-    if seated:
+    if seated is not None:
         for at, worker in objects(pod, "containers"):
             if at in options.workers:
-                found = seat_variables(template, worker, notes, ranks)
+                found = seat_variables(seated, worker, notes, ranks)
                 options = attrs.evolve(options, seats=found)
     problems += _unsupervisable(pod, f"{path}.template.spec", options)
     if not problems:

@@ -29,7 +29,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
     text,
     texts,
 )
-from jobsetpy.reconcilers.rules.spares import parse_spares
+from jobsetpy.reconcilers.rules.spares import SpareCounts, parse_spares
 
 MAX_PROCESSES = 64
 OWN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -52,6 +52,13 @@ INDEX_FIELDS = tuple(
 )
 """Fields of the downward API with a pod's completion index."""
 
+JOB_INDEX_FIELDS = tuple(
+    f"metadata.{kind}['{name}']"
+    for kind in ("annotations", "labels")
+    for name in (keys.JOB_INDEX, keys.JOB_GLOBAL_INDEX, keys.JOB_GROUP_INDEX)
+)
+"""Fields with the index of a pod's Job."""
+
 _COUNT = re.compile(r"[1-9][0-9]?", re.ASCII)
 
 
@@ -62,22 +69,27 @@ class Ranks:
     Args:
         first: rank of its first process.
         pods: number of pods of each of its Jobs, without spares.
+        jobs: number of its Jobs, without spare ones.
         processes: number of processes of each of its pods.
         world: total number of processes.
         master: rank of the coordinator's first process, by the order of the ReplicatedJobs.
         address: address of the coordinator's pod.
         master_job: name of the coordinator's Job, without that of the JobSet.
         master_seat: completion index of the coordinator's pod.
+        hosts: the processes of all ReplicatedJobs in the order of their ranks before that of the
+            coordinator's is 0, as ``NAME=JOBSxPODSxPROCESSES`` with commas.
     """
 
     first: int
     pods: int
     processes: int
+    jobs: int = 1
     world: int = 0
     master: int = 0
     address: str = ""
     master_job: str = ""
     master_seat: int = 0
+    hosts: str = ""
 
 
 def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[FieldError]]:
@@ -234,9 +246,11 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
         counted = isinstance(value, str) and _COUNT.fullmatch(value) and int(value) <= MAX_PROCESSES
         if not counted or pods is None or pods < 0:
             continue
-        pods -= min(pods, spares_in(own, notes))
-        ranks = Ranks(world, pods, int(value))
-        world += pods * ranks.processes * (1 if replicas is None else max(0, replicas))
+        spares = spares_in(own, notes)
+        jobs = 1 if replicas is None else max(0, replicas)
+        pods -= min(pods, spares.pods)
+        ranks = Ranks(world, pods, int(value), jobs - min(jobs, spares.jobs))
+        world += pods * ranks.processes * ranks.jobs
         places.setdefault(text(job, "name"), ranks)
         found[at] = ranks
     if not places:
@@ -254,6 +268,9 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
     job_index, pod_index = number(chosen, "jobIndex") or 0, number(chosen, "podIndex") or 0
     master = place.first + (job_index * place.pods + pod_index) * place.processes
     address = _address(spec, f"{job_name}-{job_index}-{pod_index}")
+    hosts = ",".join(
+        f"{name}={each.jobs}x{each.pods}x{each.processes}" for name, each in places.items()
+    )
     return {
         at: attrs.evolve(
             each,
@@ -262,51 +279,66 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
             address=address,
             master_job=f"{job_name}-{job_index}",
             master_seat=pod_index,
+            hosts=hosts,
         )
         for at, each in found.items()
     }
 
 
-def spares_in(own: Json, notes: Mapping[str, Any]) -> int:
-    """Return the number of spares of a Job; 0 for an invalid one, which validation refuses.
+def spares_in(own: Json, notes: Mapping[str, Any]) -> SpareCounts:
+    """Return the numbers of spares of a ReplicatedJob; 0 for invalid ones, which are refused.
 
     Args:
         own: annotations of its pod template.
         notes: annotations of the JobSet.
     """
-    name = keys.IN_PLACE_SPARES_ANNOTATION
-    return parse_spares(own.get(name, notes.get(name))) or 0
+    names = (keys.IN_PLACE_SPARES_ANNOTATION, keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
+    return SpareCounts(*(parse_spares(own.get(name, notes.get(name))) or 0 for name in names))
 
 
 def seat_variables(
-    template: Json, worker: Json, notes: Mapping[str, Any], ranks: Ranks | None
+    job: Json, worker: Json, notes: Mapping[str, Any], ranks: Ranks | None
 ) -> dict[str, str]:
     """Return the supervisor's variables about its seat, for a JobSet with spares.
 
     Args:
-        template: the Job's spec.
+        job: the ReplicatedJob.
         worker: the container.
         notes: annotations of the JobSet.
         ranks: ranks of this ReplicatedJob, if it has any.
     """
-    own = child(template, "template", "metadata", "annotations")
+    template = child(job, "template", "spec")
+    spares = spares_in(child(template, "template", "metadata", "annotations"), notes)
     pods = number(template, "completions") or 0
-    found = {"WORKER_SEATS": str(pods - min(pods, spares_in(own, notes)))}
+    found = {"WORKER_SEATS": str(pods - min(pods, spares.pods))}
+    if spares.jobs:
+        jobs = number(job, "replicas")
+        found["WORKER_SEAT_JOBS"] = str((1 if jobs is None else jobs) - spares.jobs)
+        found["WORKER_SEAT_JOB_VARIABLES"] = ",".join(job_index_variables(worker))
     if ranks is not None:
         jobset = f"$({keys.AGENT_VARIABLE_PREFIX}JOBSET_NAME)"
         found["WORKER_MASTER_JOB"] = f"{jobset}-{ranks.master_job}"
         found["WORKER_MASTER_SEAT"] = str(ranks.master_seat)
+        found["WORKER_HOSTS"] = ranks.hosts
     return found | {"WORKER_SEAT_VARIABLES": ",".join(index_variables(worker))}
 
 
 def index_variables(worker: Json) -> list[str]:
     """Return the variables of a container that have the completion index of its pod as value."""
-    names = [
+    return list(dict.fromkeys(["JOB_COMPLETION_INDEX", *_variables_of(worker, INDEX_FIELDS)]))
+
+
+def job_index_variables(worker: Json) -> list[str]:
+    """Return the variables of a container that have an index of its pod's Job as value."""
+    return _variables_of(worker, JOB_INDEX_FIELDS)
+
+
+def _variables_of(worker: Json, fields: tuple[str, ...]) -> list[str]:
+    return [
         text(each, "name")
         for _, each in objects(worker, "env")
-        if text(child(each, "valueFrom", "fieldRef"), "fieldPath") in INDEX_FIELDS
+        if text(child(each, "valueFrom", "fieldRef"), "fieldPath") in fields
     ]
-    return list(dict.fromkeys(["JOB_COMPLETION_INDEX", *names]))
 
 
 def _address(spec: Json, pod: str) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     INDEX_FIELDS,
+    JOB_INDEX_FIELDS,
     index_variables,
+    job_index_variables,
     spares_in,
 )
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
@@ -28,10 +30,12 @@ from jobsetpy.reconcilers.rules.json_tree import (
     pod_spec,
     text,
 )
-from jobsetpy.reconcilers.rules.spares import MAX_SPARES, parse_spares
+from jobsetpy.reconcilers.rules.spares import MAX_SPARES, SpareCounts, parse_spares
 
 _NAME = keys.IN_PLACE_SPARES_ANNOTATION
 _START = keys.START_WITHOUT_SPARES_ANNOTATION
+_JOBS = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
+_NAMES = (_NAME, _JOBS)
 _SIDECAR = (
     "a sidecar cannot give a container another rank while it runs: use the supervisor, or remove "
     "the annotation"
@@ -43,7 +47,12 @@ def spares(jobset: Json) -> list[FieldError]:
     """Return errors about spares of a new JobSet, after injection of its agents."""
     spec, notes = child(jobset, "spec"), child(jobset, "metadata", "annotations")
     places = [("", notes), *_places(spec)]
-    given = [(path, own[_NAME]) for path, own in places if _NAME in own]
+    given = [
+        (note_field(name, path), own[name])
+        for path, own in places
+        for name in _NAMES
+        if name in own
+    ]
     start = _start(jobset, with_spares=bool(given))
     if not given or start:
         return start
@@ -54,16 +63,16 @@ def spares(jobset: Json) -> list[FieldError]:
     elif mode != "supervisor":
         why = _NO_AGENT if mode is None else _SIDECAR
     if why:
-        return [invalid(note_field(_NAME, path), value, why) for path, value in given]
+        return [invalid(field, value, why) for field, value in given]
     problems = [
-        invalid(note_field(_NAME, path), value, f"must be a whole number from 0 to {MAX_SPARES}")
-        for path, value in given
+        invalid(field, value, f"must be a whole number from 0 to {MAX_SPARES}")
+        for field, value in given
         if parse_spares(value) is None
     ]
     if problems:
         return problems
     jobs = list(objects(spec, "replicatedJobs"))
-    if any(_spares_of(job, notes) for _, job in jobs):
+    if any(any(_spares_of(job, notes)) for _, job in jobs):
         for at, job in jobs:
             problems += _job(job, notes, f"spec.replicatedJobs[{at}].template.spec")
         problems += _coordinator(spec, notes)
@@ -102,9 +111,10 @@ def spares_update(old: Json, new: Json) -> list[FieldError]:
     why = "field is immutable: the Jobs are created for one number of pods"
     problems = [invalid(note_field(name), after, why) for name in changed_notes(old, new, [_START])]
     return problems + [
-        invalid(note_field(_NAME, path), own.get(_NAME), "field is immutable")
+        invalid(note_field(name, path), own.get(name), "field is immutable")
         for path, own in _places(child(new, "spec"))
-        if path in before and own.get(_NAME) != before[path].get(_NAME)
+        for name in _NAMES
+        if path in before and own.get(name) != before[path].get(name)
     ]
 
 
@@ -115,7 +125,7 @@ def _places(spec: Json) -> Iterator[tuple[str, Json]]:
         yield path, child(job_spec(job), "template", "metadata", "annotations")
 
 
-def _spares_of(job: Json, notes: Json) -> int:
+def _spares_of(job: Json, notes: Json) -> SpareCounts:
     return spares_in(child(job_spec(job), "template", "metadata", "annotations"), notes)
 
 
@@ -127,14 +137,19 @@ def _job(job: Json, notes: Json, path: str) -> list[FieldError]:
     if mode != "Indexed":
         why = "seats are completion indexes: it must be Indexed, with spares in the JobSet"
         problems.append(invalid(f"{path}.completionMode", mode, why))
-    if not count:
+    if not any(count):
         return problems
-    pods = number(spec, "completions") or 0
-    if count >= pods:
-        own = child(spec, "template", "metadata", "annotations")
-        field = note_field(_NAME, f"{path}.template") if _NAME in own else note_field(_NAME)
-        why = f"a job of {text(job, 'name')!r} has {pods} pods, and at least one must work"
-        problems.append(invalid(field, str(count), why))
+    pods, jobs = number(spec, "completions") or 0, number(job, "replicas")
+    jobs, own = 1 if jobs is None else jobs, child(spec, "template", "metadata", "annotations")
+    most = (
+        (_NAME, count.pods, pods, f"a job of {text(job, 'name')!r} has {pods} pods"),
+        (_JOBS, count.jobs, jobs, f"{text(job, 'name')!r} has {jobs} jobs (replicas)"),
+    )
+    for name, spare, there, what in most:
+        if spare and spare >= there:
+            field = note_field(name, f"{path}.template") if name in own else note_field(name)
+            why = f"{what}, and at least one must work: add the spares to them, or ask for fewer"
+            problems.append(invalid(field, str(spare), why))
     for name, why in (
         ("successPolicy", "the manager sets it: a job is complete when all seats have succeeded"),
         ("backoffLimitPerIndex", "a spare may fail at any time: it must not fail its index"),
@@ -144,12 +159,14 @@ def _job(job: Json, notes: Json, path: str) -> list[FieldError]:
     pod = pod_spec(job)
     for at, container in objects(pod, "containers"):
         if supervised({"containers": [container]}):
-            problems += _worker(container, f"{path}.template.spec.containers[{at}]")
-    return problems + _files(pod, f"{path}.template.spec")
+            where = f"{path}.template.spec.containers[{at}]"
+            problems += _worker(container, where, jobs=bool(count.jobs))
+    fields = INDEX_FIELDS + (JOB_INDEX_FIELDS if count.jobs else ())
+    return problems + _files(pod, f"{path}.template.spec", fields)
 
 
-def _files(pod: Json, path: str) -> list[FieldError]:
-    """Return errors for volumes with the completion index of the pod in a file."""
+def _files(pod: Json, path: str, fields: tuple[str, ...]) -> list[FieldError]:
+    """Return errors for volumes with an index that follows the seat of the pod in a file."""
     sources = [(f"volumes[{at}]", volume) for at, volume in objects(pod, "volumes")]
     sources += [
         (f"{field}.projected.sources[{nth}]", source)
@@ -164,12 +181,12 @@ def _files(pod: Json, path: str) -> list[FieldError]:
         )
         for field, volume in sources
         for at, item in objects(child(volume, "downwardAPI"), "items")
-        if (source := text(child(item, "fieldRef"), "fieldPath")) in INDEX_FIELDS
+        if (source := text(child(item, "fieldRef"), "fieldPath")) in fields
     ]
 
 
-def _worker(container: Json, path: str) -> list[FieldError]:
-    """Return errors in the container that the supervisor runs."""
+def _worker(container: Json, path: str, *, jobs: bool) -> list[FieldError]:
+    """Return errors in the container that the supervisor runs; ``jobs`` if Jobs are spares."""
     env = objects(container, "env")
     names = {text(each, "name") for _, each in env}
     problems = []
@@ -179,7 +196,7 @@ def _worker(container: Json, path: str) -> list[FieldError]:
             "processes a pod has"
         )
         problems.append(required(note_field(keys.IN_PLACE_PROCESSES_ANNOTATION), why))
-    followers = index_variables(container)
+    followers = index_variables(container) + (job_index_variables(container) if jobs else [])
     fixed = "is set when the container starts, and could not follow a seat to another pod"
     for at, each in env:
         if text(each, "name") == "MASTER_ADDR":
@@ -213,12 +230,17 @@ def _refers(value: str, names: list[str]) -> bool:
 def _coordinator(spec: Json, notes: Json) -> list[FieldError]:
     """Return an error for a coordinator that is a spare."""
     chosen = child(spec, "coordinator")
-    index = number(chosen, "podIndex") or 0
+    index, job_index = number(chosen, "podIndex") or 0, number(chosen, "jobIndex") or 0
     for _, job in objects(spec, "replicatedJobs"):
         if text(job, "name") != text(chosen, "replicatedJob"):
             continue
-        seats = (number(job_spec(job), "completions") or 0) - _spares_of(job, notes)
+        spares = _spares_of(job, notes)
+        seats = (number(job_spec(job), "completions") or 0) - spares.pods
         if index >= seats > 0:
             why = f"is a spare: a job has {seats} seats"
             return [invalid("spec.coordinator.podIndex", index, why)]
+        working = (number(job, "replicas") or 0) - spares.jobs
+        if job_index >= working > 0:
+            why = f"is a spare job: {working} of the jobs have seats, from index 0"
+            return [invalid("spec.coordinator.jobIndex", job_index, why)]
     return []

@@ -15,6 +15,7 @@ from jobsetpy.testing import json_patch
 
 SPARES = keys.IN_PLACE_SPARES_ANNOTATION
 START = keys.START_WITHOUT_SPARES_ANNOTATION
+JOBS = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
 POD = "spec.replicatedJobs[0].template.spec.template"
 WORKER = {"name": "worker", "image": "test.invalid/w:1", "command": ["python3", "train.py"]}
 INDEX = {"fieldRef": {"fieldPath": f"metadata.annotations['{keys.COMPLETION_INDEX_ANNOTATION}']"}}
@@ -119,7 +120,93 @@ def test_a_pod_template_has_its_own_number():
     assert variables(jobset(spares="2", own={SPARES: "1"}))["WORKER_SEATS"] == "3"
 
 
+def test_spare_jobs_have_no_ranks_of_their_own():
+    """The ranks are those of the other Jobs; variables with the Job's index follow its seats."""
+    field = {"fieldRef": {"fieldPath": f"metadata.labels['{keys.JOB_INDEX}']"}}
+    worker = {"env": [{"name": "SLICE", "valueFrom": field}]}
+    found = variables(jobset(spares=None, own={JOBS: "1"}, worker=worker))
+
+    assert found["WORKER_WORLD_SIZE"] == "8"
+    assert found["WORKER_SEATS"] == found["WORKER_JOB_PODS"] == "4"
+    assert found["WORKER_SEAT_JOBS"] == "1"
+    assert found["WORKER_SEAT_JOB_VARIABLES"] == "SLICE"
+    assert found["WORKER_HOSTS"] == "w=1x4x2"
+
+
+def test_spare_pods_and_spare_jobs_go_together():
+    """A Job loses its own spares before it gives up its seats."""
+    found = variables(jobset(spares="1", notes={JOBS: "1"}))
+
+    assert (found["WORKER_WORLD_SIZE"], found["WORKER_SEATS"]) == ("6", "3")
+    assert found["WORKER_HOSTS"] == "w=1x3x2"
+
+
 REFUSED = {
+    "no number of jobs": (
+        jobset(spares=None, notes={JOBS: "x"}),
+        f"metadata.annotations[{JOBS}]",
+        "whole number from 0",
+    ),
+    "all jobs": (
+        jobset(spares=None, notes={JOBS: "2"}),
+        f"metadata.annotations[{JOBS}]",
+        "has 2 jobs (replicas), and at least one must work: add the spares to them",
+    ),
+    "more than jobs": (
+        jobset(spares="1", own={JOBS: "7"}),
+        f"{POD}.metadata.annotations[{JOBS}]",
+        "has 2 jobs (replicas)",
+    ),
+    "spare jobs without an agent": (
+        jobset(spares=None, notes={JOBS: "1", keys.IN_PLACE_AGENT_ANNOTATION: None}),
+        f"metadata.annotations[{JOBS}]",
+        "needs the annotation",
+    ),
+    "spare jobs with Recreate": (
+        jobset(
+            spares=None,
+            strategy="Recreate",
+            notes={JOBS: "1", keys.IN_PLACE_AGENT_ANNOTATION: None},
+        ),
+        f"metadata.annotations[{JOBS}]",
+        "has no effect unless restartStrategy is InPlaceRestart",
+    ),
+    "spare jobs in sidecar mode": (
+        jobset(
+            spares=None,
+            notes={
+                JOBS: "1",
+                keys.IN_PLACE_AGENT_ANNOTATION: "sidecar",
+                keys.IN_PLACE_PROCESSES_ANNOTATION: None,
+            },
+        ),
+        f"metadata.annotations[{JOBS}]",
+        "a sidecar cannot give a container another rank",
+    ),
+    "spare jobs, not Indexed": (
+        jobset(spares=None, notes={JOBS: "1"}, completionMode="NonIndexed"),
+        "spec.replicatedJobs[0].template.spec.completionMode",
+        "must be Indexed",
+    ),
+    "the index of the job in an argument": (
+        jobset(
+            spares=None,
+            notes={JOBS: "1"},
+            worker={
+                "env": [
+                    {
+                        "name": "SLICE",
+                        "valueFrom": {
+                            "fieldRef": {"fieldPath": f"metadata.labels['{keys.JOB_INDEX}']"}
+                        },
+                    }
+                ],
+                "args": ["--slice=$(SLICE)"],
+            },
+        ),
+        f"{POD}.spec.containers[0].args[0]",
+        "read the variable in the program",
+    ),
     "no number": (jobset(spares="one"), f"metadata.annotations[{SPARES}]", "whole number from 0"),
     "negative": (jobset(spares="-1"), f"metadata.annotations[{SPARES}]", "whole number from 0"),
     "all pods": (jobset(spares="4"), f"metadata.annotations[{SPARES}]", "has 4 pods, and at least"),
@@ -267,6 +354,25 @@ def test_a_coordinator_must_have_a_seat():
 
     (found,) = problems(body)
     assert found.startswith("spec.coordinator.podIndex: Invalid value: 3: is a spare")
+
+
+def test_a_coordinator_is_in_a_job_with_seats():
+    """Its Job may give them up later; then its address follows."""
+    body = jobset(spares=None, notes={JOBS: "1"})
+    body["spec"]["coordinator"] = {"replicatedJob": "w", "jobIndex": 1, "podIndex": 0}
+
+    (found,) = problems(body)
+    assert found.startswith("spec.coordinator.jobIndex: Invalid value: 1: is a spare job")
+
+
+def test_the_number_of_spare_jobs_never_changes():
+    """Ranks are built into the pods."""
+    old, _ = admitted(jobset(spares=None, notes={JOBS: "1"}))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"][JOBS] = "0"
+    fields = [str(each).partition(":")[0] for each in validate_update(old, new)]
+
+    assert fields == [f"metadata.annotations[{JOBS}]"]
 
 
 def test_the_number_of_spares_never_changes():

@@ -1,0 +1,261 @@
+"""Seats of one Job with spares: its pods, their holders, and the pods that take over.
+
+The rules are explained in :mod:`reconcilers.restart_in_place.seats`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import attrs
+
+from jobsetpy.api.jobset import TakenJob, TakenSeat
+
+READY: Final = "ready"
+"""Agent's state: it has no seat, and its standby process is prepared or there is none."""
+PARKED: Final = "parked"
+"""Agent's state: it has no seat, and its standby process is not prepared yet."""
+SAVING: Final = "saving="
+"""Beginning of the agent's state while its worker uses its grace period, with its seconds."""
+
+
+@attrs.frozen
+class Calls:
+    """Times in seconds for which a missing holder is waited for although its seat could be filled.
+
+    Args:
+        last_s: a pod that exists and has not come to the epoch: from the first sign of the restart.
+        leaving_s: a pod that is being deleted; its worker gets a moment to report that it saves.
+        start_s: pods that start for the first time, and pull images: from the first pod's arrival.
+        saving_s: in addition to the grace period that a saving worker has.
+    """
+
+    last_s: float = 1.0
+    leaving_s: float = 0.5
+    start_s: float = 60.0
+    saving_s: float = 5.0
+
+
+CALLS: Final = Calls()
+WITHOUT_SPARES: Final = Calls(start_s=5.0)
+"""For a JobSet that starts without spares: pods that are late are expected."""
+
+
+@attrs.frozen
+class SeatPod:
+    """Live pod of a JobSet with spares that has reported an epoch.
+
+    Args:
+        name: name of the pod.
+        uid: its UID.
+        index: its completion index.
+        epoch: epoch that it has reported.
+        state: its agent's state, or "".
+        leaving: True if it is being deleted.
+        address: its IP address, "" if unknown.
+    """
+
+    name: str
+    uid: str
+    index: int
+    epoch: int
+    state: str = ""
+    leaving: bool = False
+    address: str = ""
+
+
+@attrs.frozen
+class SeatedJob:
+    """Job of a JobSet with spares; it may have none itself.
+
+    Args:
+        name: name of the Job.
+        seats: number of seats.
+        pods: its live pods with an epoch.
+        completed: returns True if a completion index has succeeded.
+        replicated_job: name of its ReplicatedJob.
+        index: its index in that.
+        working: number of Jobs of the ReplicatedJob that have seats; 0 if each has its own.
+        begun: True if a completion index has succeeded.
+    """
+
+    name: str
+    seats: int
+    pods: Sequence[SeatPod] = ()
+    completed: Callable[[int], bool] = lambda _index: False
+    replicated_job: str = ""
+    index: int = 0
+    working: int = 0
+    begun: bool = False
+
+
+@attrs.frozen
+class Swap:
+    """Seat that a pod takes over; ``lost`` is the name of its last holder if that is known."""
+
+    job: str
+    seat: int
+    pod: SeatPod
+    lost: str = ""
+
+    def __str__(self) -> str:
+        old = f" of pod {self.lost!r}" if self.lost else ""
+        return f"pod {self.pod.name!r} takes seat {self.seat} of job {self.job!r}{old}"
+
+
+@attrs.frozen
+class JobSwap:
+    """Job whose seats are all taken over by another one; ``lost`` has held them before."""
+
+    job: str
+    holder: str
+    lost: str
+    seats: int
+
+    def __str__(self) -> str:
+        if self.holder == self.job:
+            return f"job {self.job!r} takes all its seats back from job {self.lost!r}"
+        held = "" if self.lost == self.job else f", which job {self.lost!r} has held"
+        return f"job {self.holder!r} takes all seats of job {self.job!r}{held}"
+
+
+@attrs.frozen
+class Seating:
+    """Assignment of all seats at an epoch, or the reason why there is none yet.
+
+    Args:
+        taken: the new exceptions, by Job and seat.
+        swaps: seats that change their holder.
+        filled: number of seats that pods can fill.
+        unfilled: number of seats that no pod can fill.
+        wait_s: seconds until the last call for missing holders is over, if all can be filled.
+        ready: number of ready spares that get a seat.
+        taken_jobs: the new exceptions, by Job.
+        job_swaps: Jobs whose seats all change their holder.
+    """
+
+    taken: tuple[TakenSeat, ...] = ()
+    swaps: tuple[Swap, ...] = ()
+    filled: int = 0
+    unfilled: int = 0
+    wait_s: float = 0.0
+    ready: int = 0
+    taken_jobs: tuple[TakenJob, ...] = ()
+    job_swaps: tuple[JobSwap, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Return True if the barrier may lift with this assignment."""
+        return not self.unfilled and self.wait_s <= 0
+
+    @property
+    def seats_taken(self) -> int:
+        """Number of seats that change their holder."""
+        return len(self.swaps) + sum(each.seats for each in self.job_swaps)
+
+    def changes(self) -> Iterator[str]:
+        """Yield a sentence for each change of a holder."""
+        yield from map(str, (*self.job_swaps, *self.swaps))
+
+
+@attrs.frozen
+class Round:
+    """Assignment that is to be made.
+
+    Args:
+        epoch: epoch that pods have to reach.
+        waited_s: seconds since the first sign of the restart, or of the first pod's arrival.
+        starting: True if the pods are new, and no seat has been lost.
+        calls: times for which missing holders are waited for.
+    """
+
+    epoch: int
+    waited_s: float
+    starting: bool
+    calls: Calls = CALLS
+
+    def has(self, pod: SeatPod | None) -> bool:
+        """Return True if a pod can have a seat."""
+        return pod is not None and pod.epoch == self.epoch and not pod.leaving
+
+
+def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seating:
+    """Assign the seats of one Job to its pods; O(pods)."""
+    by_uid = {pod.uid: pod for pod in job.pods}
+    # Of two pods of an index one is being deleted; the other one replaces it.
+    by_index = {pod.index: pod for pod in sorted(job.pods, key=lambda pod: not pod.leaving)}
+    entries = {one.seat: one for one in taken if one.seat < job.seats}
+    if now.starting:
+        # No worker has run: a pod that was lost is no reason to prefer others to those with the
+        # seats' own indexes, unless one of these has succeeded in another seat.
+        entries = {
+            seat: one
+            for seat, one in entries.items()
+            if one.pod_uid in by_uid or job.completed(one.pod_index) or job.completed(seat)
+        }
+    holders: dict[int, SeatPod] = {}
+    lost: dict[int, SeatPod | None] = {}
+    kept: dict[int, TakenSeat] = {}
+    for seat in range(job.seats):
+        entry = entries.get(seat)
+        pod = by_index.get(seat) if entry is None else by_uid.get(entry.pod_uid)
+        if job.completed(seat if entry is None else entry.pod_index):
+            if entry is not None:
+                kept[seat] = entry
+        elif pod is not None and now.has(pod):
+            holders[seat] = pod
+        else:
+            lost[seat] = pod
+    seated = {pod.uid for pod in holders.values()}
+    free = [pod for pod in job.pods if now.has(pod) and pod.uid not in seated]
+    swaps, wait_s = [], 0.0
+    for seat, pod in lost.items():
+        if not free:
+            break
+        chosen = _best(free, seat)
+        free.remove(chosen)
+        holders[seat] = chosen
+        name = pod.name if pod is not None else entries[seat].pod if seat in entries else ""
+        swaps.append(Swap(job.name, seat, chosen, name))
+        wait_s = max(wait_s, call_s(pod, now) - now.waited_s)
+    for seat, pod in holders.items():
+        if pod.index != seat:
+            kept[seat] = _entry(job.name, seat, pod)
+    return Seating(
+        taken=tuple(kept[seat] for seat in sorted(kept)),
+        swaps=tuple(swaps),
+        filled=len(holders),
+        unfilled=len(lost) - len(swaps),
+        wait_s=max(0.0, wait_s),
+        ready=sum(pod.state == READY for pod in holders.values()),
+    )
+
+
+def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
+    return TakenSeat(
+        job=job,
+        seat=seat,
+        pod=pod.name,
+        pod_uid=pod.uid,
+        pod_index=pod.index,
+        address=pod.address,
+    )
+
+
+def _best(free: Sequence[SeatPod], seat: int) -> SeatPod:
+    """Return the pod to take a seat: prepared ones first, then that with the seat's own index."""
+    return min(free, key=lambda one: (one.state != READY, one.index != seat, one.index))
+
+
+def call_s(pod: SeatPod | None, now: Round) -> float:
+    """Return how long a holder is waited for, in seconds; 0 for a pod that is gone."""
+    calls = now.calls
+    if now.starting:
+        return calls.start_s
+    if pod is None:
+        return 0.0
+    if pod.state.startswith(SAVING):
+        seconds = pod.state.removeprefix(SAVING)
+        return float(seconds) + calls.saving_s if seconds.isdecimal() else calls.last_s
+    return calls.leaving_s if pod.leaving else calls.last_s
