@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -161,7 +162,11 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
             OSError: the file cannot be written.
         """
         half = f"{self.file}.half"
-        with open(half, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes long to import
+        with suppress(FileNotFoundError):
+            os.unlink(half)  # noqa: PTH108 - pathlib costs memory
+        fd = os.open(half, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            os.fchmod(fd, 0o644)  # workers of other users read it, regardless of the umask
             file.writelines(f"{line}\n" for line in self.lines(taken))
         os.replace(half, self.file)  # noqa: PTH105
 

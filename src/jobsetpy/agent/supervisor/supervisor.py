@@ -46,11 +46,11 @@ from jobsetpy.agent.supervisor.processes import (
     original_environ,
 )
 from jobsetpy.agent.supervisor.progress import (
-    FOLDER,
     VARIABLE,
     Progress,
     ProgressRules,
     load_progress_rules,
+    memory_file,
     progress_file,
 )
 from jobsetpy.agent.supervisor.seat import (
@@ -614,11 +614,12 @@ def _hosts(
     place: Place, common: dict[bytes, bytes], environ: Mapping[str, str], settings: Settings
 ) -> Hosts | None:
     """Read the hosts of all seats, and set the variable with the path of their file."""
-    pod = f"{settings.namespace}.{settings.pod_name}"[-200:]
-    file = common.get(HOSTS_VARIABLE.encode()) or os.fsencode(f"{FOLDER}/jobset-hosts.{pod}")
-    hosts = load_hosts(environ, place, os.fsdecode(file))
+    file = memory_file(
+        os.environ, HOSTS_VARIABLE, "hosts", namespace=settings.namespace, pod=settings.pod_name
+    )
+    hosts = load_hosts(environ, place, file)
     if hosts is not None:
-        common[HOSTS_VARIABLE.encode()] = file
+        common[HOSTS_VARIABLE.encode()] = os.fsencode(file)
     return hosts
 
 

@@ -1441,6 +1441,7 @@ SEATS = {
     "WORKER_WORLD_SIZE": "2",
     "WORKER_JOB_PODS": "2",
     "MASTER_ADDR": "js-w-0-0.js",
+    "WORKER_HOSTS": "w=1x2x1",
 }
 """A pod with index 2 of a Job with two seats."""
 PRINTER = "echo seat $RANK $JOB_COMPLETION_INDEX $MASTER_ADDR; exec sleep 299"
@@ -1478,6 +1479,29 @@ async def test_a_pod_without_a_seat_is_parked_until_it_takes_one(pod: Pod) -> No
         assert STATE not in notes(pod)
         pod.status(syncedEpoch=3, inPlaceRestart=seated((1, "u2")))
         await agent.printed("seat 1 1 js-w-0-0.js")
+
+
+async def test_the_worker_finds_the_hosts_of_its_epoch(pod: Pod, tmp_path: Path) -> None:
+    """In a file by rank, written before it starts; the agent asks nobody for it."""
+    file = tmp_path / "hosts"
+    own = {f"JOBSET_AGENT_{k}": v for k, v in (pod.environ | SEATS).items() if k != "PATH"}
+    script = "paste -s -d, $JOBSET_HOSTFILE; exec sleep 299"
+    async with pod.run(
+        "sh", "-c", script, **own, JOB_COMPLETION_INDEX="2", JOBSET_HOSTFILE=str(file)
+    ) as agent:
+        await pod.lift(1)
+        await pod.at(2)
+        assert not file.exists()
+        pod.status(deprecatedEpoch=1)
+        pod.server.requests.clear()
+        pod.status(syncedEpoch=2, inPlaceRestart=seated((0, "u2")))
+        await agent.printed("10.0.0.0 slots=1,-w-0-1.js slots=1")
+        assert len(pod.server.requests) == 0
+        pod.status(deprecatedEpoch=2)
+        await pod.at(3)
+        pod.status(syncedEpoch=3, inPlaceRestart=seated((1, "u2")))
+        await agent.printed("-w-0-0.js slots=1,10.0.0.1 slots=1")
+        assert [(one.verb, one.resource) for one in pod.server.requests] == [("patch", "pods")]
 
 
 async def test_a_holder_whose_seat_is_taken_is_killed_and_parks(pod: Pod) -> None:

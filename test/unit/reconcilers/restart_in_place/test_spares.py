@@ -21,10 +21,21 @@ class Group:
         self.pods = {}
 
     async def start(
-        self, *, seats=2, spares=1, jobs=1, max_restarts=10, absent=None, early=False, rules=()
+        self,
+        *,
+        seats=2,
+        spares=1,
+        jobs=1,
+        spare_jobs=0,
+        max_restarts=10,
+        absent=None,
+        early=False,
+        rules=(),
     ):
         """Create the JobSet, and bring all pods but an absent one to epoch 1."""
         notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares)}
+        if spare_jobs:
+            notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = str(spare_jobs)
         template = replicated_job("w", jobs, parallelism=seats + spares)
         spec = template["template"]["spec"]
         spec.update(completions=seats + spares, completionMode="Indexed")
@@ -46,7 +57,8 @@ class Group:
         await self.rig.settle()
         assert self.rig.epochs() == (1, 0)
         for name, index in self.pods.items():
-            if index >= seats and absent is None:
+            spare = index >= seats or int(name.split("-")[3]) >= jobs - spare_jobs
+            if spare and absent is None:
                 self.park(name, 2)
         await self.rig.settle()
         self.rig.world.requests.clear()
@@ -57,8 +69,10 @@ class Group:
         name = name or f"{job['metadata']['name']}-{index}"
         body = make_pod(name).of(job, index).phase("Running").build()
         notes = body["metadata"].setdefault("annotations", {})
-        spares = job["metadata"]["annotations"][keys.IN_PLACE_SPARES_ANNOTATION]
-        notes[keys.IN_PLACE_SPARES_ANNOTATION] = spares
+        given = job["metadata"]["annotations"]
+        for kind in (keys.IN_PLACE_SPARES_ANNOTATION, keys.IN_PLACE_SPARE_JOBS_ANNOTATION):
+            if kind in given:
+                notes[kind] = given[kind]
         self.rig.world.create("pods", body)
         self.rig.world.set_status("pods", name, podIP=f"10.0.0.{index}")
         self.pods[name] = index
@@ -312,3 +326,154 @@ async def test_group_goes_without_the_seats_of_a_job_that_stays_failed(rig, grou
         assert rig.epochs()[0] == epoch
         assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
         assert rig.condition("Failed") is None
+
+
+# ---- whole Jobs as spares ------------------------------------------------------------------------
+
+
+def job_of(rig, index):
+    """A Job of the JobSet."""
+    return rig.world.get("jobs", f"test-js-w-{index}")
+
+
+def held_jobs(rig):
+    """Entries of the assignment by Job."""
+    record = rig.status()["inPlaceRestart"]
+    return [(one["job"], one["holder"]) for one in record.get("takenJobs", ())]
+
+
+async def test_a_spare_job_takes_all_seats_of_a_job_that_loses_a_pod(rig, group):
+    """In the write that lifts the barrier; the rest of that Job is parked, and returns as a spare."""
+    async with rig.manager():
+        await group.start(jobs=3, spares=0, spare_jobs=1)
+        assert group.ready() == 2
+        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "False"
+        rig.world.delete("pods", "test-js-w-1-0")
+        await rig.settle(0.1)
+        for name in ("test-js-w-0-0", "test-js-w-0-1"):
+            rig.report(name, 2)
+        group.park("test-js-w-1-1", 2, None)  # its agent has a seat until the barrier lifts
+        await rig.settle(0.1)
+
+        assert rig.epochs() == (2, 1)
+        assert held_jobs(rig) == [("test-js-w-1", "test-js-w-2")]
+        assert group.seats() == []
+        assert group.ready() == 0
+        assert rig.status()["restartHistory"][-1]["seatsTaken"] == 2
+        (event,) = rig.events(keys.SEAT_TAKEN_REASON)
+        assert event[1] == "job 'test-js-w-2' takes all seats of job 'test-js-w-1'"
+
+        group.park("test-js-w-1-1", 3)
+        group.park(group.create(0, name="test-js-w-1-0-again", job=job_of(rig, 1)), 3)
+        await rig.settle()
+        assert rig.epochs() == (2, 1)
+        assert group.ready() == 2
+        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "False"
+
+
+async def test_a_lost_spare_job_restarts_none(rig, group):
+    """Its pods have no seats: no epoch, nothing of the budget."""
+    async with rig.manager():
+        await group.start(jobs=3, spares=0, spare_jobs=1, max_restarts=0)
+        for name in ("test-js-w-2-0", "test-js-w-2-1"):
+            rig.world.delete("pods", name)
+        await rig.settle(120)
+
+        assert rig.epochs() == (1, 0)
+        assert rig.condition("Failed") is None
+        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION) == ("True", "NoReadySpare")
+
+
+async def test_the_jobset_is_complete_when_the_jobs_with_seats_are(rig, group):
+    """Also where a spare Job has taken over; the Jobs that are left are deleted."""
+    async with rig.manager():
+        await group.start(jobs=3, spares=0, spare_jobs=1)
+        rig.world.delete("pods", "test-js-w-1-0")
+        await rig.settle(0.1)
+        for name in ("test-js-w-0-0", "test-js-w-0-1"):
+            rig.report(name, 2)
+        group.park("test-js-w-1-1", 2, None)
+        await rig.settle()
+        assert held_jobs(rig) == [("test-js-w-1", "test-js-w-2")]
+        rig.finish("test-js-w-0")
+        await rig.settle()
+        assert rig.condition("Completed") is None
+        rig.finish("test-js-w-2")
+        await rig.settle()
+
+        assert rig.condition("Completed")[0] == "True"
+        assert sorted(rig.jobs()) == ["test-js-w-0", "test-js-w-2"]
+
+
+async def test_a_success_seen_late_in_a_job_without_seats_does_not_count(rig, group):
+    """The work is done again elsewhere; otherwise the group would wait for a pod too few for ever."""
+    async with rig.manager():
+        await group.start(jobs=3, spares=0, spare_jobs=1)
+        rig.world.delete("pods", "test-js-w-1-0")
+        await rig.settle(0.1)
+        for name in ("test-js-w-0-0", "test-js-w-0-1"):
+            rig.report(name, 2)
+        await rig.settle(2)  # the other pod of the Job has ended, of which nothing is known yet
+        assert held_jobs(rig) == [("test-js-w-1", "test-js-w-2")]
+        rig.world.set_status("jobs", "test-js-w-1", succeeded=1, completedIndexes="1")
+        rig.world.delete("pods", "test-js-w-1-1")
+        await rig.settle()
+        names = ("test-js-w-0-0", "test-js-w-0-1", "test-js-w-2-0", "test-js-w-2-1")
+        for name in names:
+            rig.report(name, 3)
+        await rig.settle()
+
+        assert rig.epochs() == (3, 2)
+
+
+async def test_a_new_manager_continues_with_the_same_jobs(rig, group):
+    """The assignment of Jobs comes from the status."""
+    async with rig.manager():
+        await group.start(jobs=3, spares=0, spare_jobs=1)
+        rig.world.delete("pods", "test-js-w-0-1")
+        await rig.settle(0.1)
+    async with rig.manager():
+        for name in ("test-js-w-1-0", "test-js-w-1-1"):
+            rig.report(name, 2)
+        group.park("test-js-w-0-0", 2, None)
+        await rig.settle()
+        assert rig.epochs() == (2, 1)
+        assert held_jobs(rig) == [("test-js-w-0", "test-js-w-2")]
+    async with rig.manager():
+        group.park("test-js-w-0-0", 3)
+        await rig.settle(30)
+
+        assert rig.epochs() == (2, 1)
+        assert rig.condition(keys.BARRIER_STALLED_CONDITION) is None
+
+
+@pytest.mark.parametrize(
+    ("spares", "pods"), [(0, 1000), (1, 1010)], ids=["without spares", "with spares"]
+)
+async def test_an_assignment_costs_no_request_for_each_pod(rig, group, spares, pods):
+    """Of 1,000 seats: one write begins a restart and one ends it, and there are their events."""
+    async with rig.manager():
+        await group.start(seats=100, jobs=10, spares=spares)
+        assert len(group.pods) == pods
+        rig.world.requests.clear()
+        lost = "test-js-w-3-7"
+        rig.world.delete("pods", lost)
+        await rig.settle(0.1)
+        names = [name for name, index in group.pods.items() if index < 100 and name != lost]
+        if not spares:
+            names.append(group.create(7, name=f"{lost}-again", job=job_of(rig, 3)))
+        for name in names:
+            rig.report(name, 2)
+        await rig.settle(1)
+
+        assert rig.epochs() == (2, 1)
+        assert len(group.seats() if spares else ()) == spares
+        made = [
+            (one.verb, one.resource, one.json["reason"] if one.resource == "events" else "")
+            for one in rig.world.requests.writes
+        ]
+        print(f"requests of the manager for {pods} pods: {made}")
+        writes = [one for one in made if one[1] != "events"]
+        # With spares, another one says that a Job has no ready spare until the pod has returned.
+        assert writes == [("patch", "jobsets/status", "")] * (2 + spares)
+        assert len(made) <= 4 + 2 * spares
