@@ -8,7 +8,7 @@ A JobSet requests coscheduling by annotations, so that its CRD stays the one tha
 * ``…-min-available``: minimum number of pods of a gang that start together; default all. With the
   scopes ``ReplicatedJob`` and ``Job`` it may also be set on a Job template, which then overrides
   the JobSet's.
-* ``in-place-restart-start-without-spares: "true"``: spares of the JobSet count in no gang.
+* ``in-place-restart-start-without-spares: "true"``: a gang of one Job does not wait for its spares.
 * ``…-capacity-check: "false"``: the coscheduler tries a gang although no capacity is left for it,
   so that autoscalers and preemption can react.
 * ``…-timeout-seconds``: time for which a coscheduler holds reservations of an incomplete gang.
@@ -96,21 +96,27 @@ class Gangs:
             for item in jobset.spec.replicated_jobs
             if not targets or item.name in targets
         }
+        # Spares can fill no seat of another Job, so only a gang of one Job may start without them.
+        alone = scope == JOB or sum(item.replicas for item in self._targets.values()) == 1
+        self.pods = {
+            name: pods_to_start(jobset, item)
+            if alone or (scope == REPLICATED_JOB and item.replicas == 1)
+            else pods_of_template(item)
+            for name, item in self._targets.items()
+        }
+        """Number of pods of each Job that its gang waits for, by name of the ReplicatedJob."""
         self._whole: Gang | None = None
         if scope == JOBSET:
-            size = sum(
-                item.replicas * pods_to_start(jobset, item) for item in self._targets.values()
-            )
+            size = sum(item.replicas * self.pods[name] for name, item in self._targets.items())
             self._whole = self._gang("", size, self._minimum)
         elif scope == REPLICATED_JOB:
             self._of_replicated_job = {
-                name: self._gang(name, item.replicas * pods_to_start(jobset, item), self._own(item))
+                name: self._gang(name, item.replicas * self.pods[name], self._own(item))
                 for name, item in self._targets.items()
             }
         else:
             self._of_jobs = {
-                name: (pods_to_start(jobset, item), self._own(item))
-                for name, item in self._targets.items()
+                name: (self.pods[name], self._own(item)) for name, item in self._targets.items()
             }
 
     def of(self, replicated_job: str, index: int | str) -> Gang | None:
@@ -226,7 +232,7 @@ def possible(
     over, active = _over_and_active(jobset, mine, features)
     by_name = {job.metadata.name: job for job in mine}
     for item in gangs.targets:
-        full = pods_to_start(jobset, item)
+        full = gangs.pods[item.name]
         for index in range(item.replicas):
             job = by_name.get(job_name(jobset.metadata.name, item.name, index))
             gang = gangs.of(item.name, index)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.coscheduling.backends import DEFAULT_SCHEDULER
 from jobsetpy.reconcilers.coscheduling.gangs import (
+    JOB,
     JOBSET,
     LABELS,
     SCOPES,
@@ -35,6 +36,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
 )
 from jobsetpy.reconcilers.rules.membership import pods_at_once
 from jobsetpy.reconcilers.rules.replicated_jobs import reached_targets, replicas_of
+from jobsetpy.reconcilers.rules.spares import parse_spares
 
 SETTINGS: Final = (
     keys.COSCHEDULING_TARGETS_ANNOTATION,
@@ -68,6 +70,7 @@ def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
     problems += _minima(notes, targets, scope)
     problems += _reserved(targets)
     problems += _placement(notes, targets)
+    problems += _spares(notes, targets, scope)
     if scope == JOBSET:
         problems += _order(spec, targets)
         problems += _alike(targets)
@@ -231,6 +234,30 @@ def _placement(notes: Json, targets: list[tuple[int, Json]]) -> list[FieldError]
                 )
             break
     return problems
+
+
+def _spares(notes: Json, targets: list[tuple[int, Json]], scope: str) -> list[FieldError]:
+    """Reject gangs of several Jobs that start without spares: their minimum is one number."""
+    jobs = [replicas_of(job) for _, job in targets if _has_spares(notes, job)]
+    together = (
+        sum(replicas_of(job) for _, job in targets) if scope == JOBSET else max(jobs, default=0)
+    )
+    if scope == JOB or not jobs or together < 2:
+        return []
+    if notes.get(keys.START_WITHOUT_SPARES_ANNOTATION) != "true":
+        return []
+    why = (
+        f"must be {JOB} with the annotation {keys.START_WITHOUT_SPARES_ANNOTATION}: of a gang of "
+        "several jobs that many pods could start in the wrong jobs, since spares fill no seat of "
+        "another job"
+    )
+    return [invalid(note_field(keys.COSCHEDULING_ANNOTATION), scope, why)]
+
+
+def _has_spares(notes: Json, job: Json) -> bool:
+    own = child(job_spec(job), "template", "metadata", "annotations")
+    names = (keys.IN_PLACE_SPARES_ANNOTATION, keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
+    return any(parse_spares(own.get(name, notes.get(name))) for name in names)
 
 
 def _order(spec: Json, targets: list[tuple[int, Json]]) -> list[FieldError]:

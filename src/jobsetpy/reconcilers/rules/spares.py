@@ -123,9 +123,15 @@ def starts_without_spares(jobset: JobSet) -> bool:
 
 
 def pods_to_start(jobset: JobSet, replicated: ReplicatedJob) -> int:
-    """Return the number of pods of each Job that gangs and startup groups wait for."""
+    """Return the number of pods of a Job that are waited for before any of them starts."""
     pods = pods_of_template(replicated)
     return pods - spares_of(jobset, replicated) if starts_without_spares(jobset) else pods
+
+
+def jobs_to_start(jobset: JobSet, replicated: ReplicatedJob) -> int:
+    """Return the number of a ReplicatedJob's Jobs that a startup group waits for."""
+    early = starts_without_spares(jobset)
+    return working_jobs_of(jobset, replicated) if early else replicated.replicas
 
 
 def pods_to_start_of_job(job: Job, succeeded: int = 0) -> int:

@@ -27,8 +27,8 @@ from jobsetpy.reconcilers.rules.membership import (
     replicated_job_of,
 )
 from jobsetpy.reconcilers.rules.names import job_name
+from jobsetpy.reconcilers.rules.spares import jobs_to_start, pods_to_start_of_job
 from jobsetpy.reconcilers.rules.spares import pods_to_start as pods_to_start_of
-from jobsetpy.reconcilers.rules.spares import pods_to_start_of_job
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.spec import (
     attempt,
@@ -97,18 +97,19 @@ def released_attempt(
     now = attempt(jobset)
     newest = 0
     for item in targets(jobset):
-        wanted = pods_to_start_of(jobset, item)
+        wanted, there = pods_to_start_of(jobset, item), 0
         for index in range(item.replicas):
             job = by_name.get(job_name(jobset.metadata.name, item.name, index))
             if job is None or job.metadata.uid not in current:
-                return 0
+                continue
             own = parse_count(job.metadata.annotations.get(keys.GROUP_ATTEMPT, "0"))
             # A Job of an attempt that the cached JobSet does not know yet: wait for the JobSet.
             if own is None or own > now:
                 return 0
-            if job.status.finished is None and not _all_started(job, wanted, ledger):
-                return 0
-            newest = max(newest, own)
+            if job.status.finished is not None or _all_started(job, wanted, ledger):
+                there, newest = there + 1, max(newest, own)
+        if there < jobs_to_start(jobset, item):
+            return 0
     return newest
 
 

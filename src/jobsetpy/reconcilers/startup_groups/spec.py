@@ -19,7 +19,11 @@ from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
 from jobsetpy.reconcilers.rules.plan import CreateGroupObject
-from jobsetpy.reconcilers.rules.spares import pods_to_start, starts_without_spares
+from jobsetpy.reconcilers.rules.spares import (
+    jobs_to_start,
+    pods_to_start,
+    starts_without_spares,
+)
 
 ANNOTATIONS: Final = frozenset(
     {
@@ -54,7 +58,9 @@ def attempt(jobset: JobSet) -> int:
 
 def startup_group_size(jobset: JobSet) -> int:
     """Return the number of pods that have to start before any of them may continue."""
-    return sum(item.replicas * pods_to_start(jobset, item) for item in targets(jobset))
+    return sum(
+        jobs_to_start(jobset, item) * pods_to_start(jobset, item) for item in targets(jobset)
+    )
 
 
 def job_annotations(jobset: JobSet) -> dict[str, dict[str, str]]:

@@ -194,12 +194,32 @@ def test_a_group_does_not_wait_for_pods_that_do_not_come_again(jobs, left):
     assert possible(jobset, found, jobs, Features()) == {group.name: left}
 
 
-def with_spares(scope, *, start=None, minimum=None, b=2):
-    """A JobSet with two Jobs of three pods, one of them a spare, and one Job without spares."""
+@pytest.mark.parametrize(
+    ("scope", "start", "minimum", "expected"),
+    [
+        ("JobSet", None, None, 3),
+        ("JobSet", "true", None, 2),
+        ("JobSet", "true", "1", 1),
+        ("JobSet", "true", "3", 2),
+        ("ReplicatedJob", "true", None, 2),
+        ("Job", "true", None, 2),
+    ],
+)
+def test_gang_of_one_job_waits_for_its_seats_when_it_starts_without_spares(
+    scope, start, minimum, expected
+):
+    """Whatever its scope; a minimum that is lower counts, a higher one is cut."""
+    (gang,) = gangs_of(with_spares(scope, start=start, minimum=minimum, jobs=1))
+
+    assert gang.min_available == expected
+
+
+def with_spares(scope, *, start=None, minimum=None, jobs=2):
+    """A JobSet with Jobs of three pods, one of them a spare; of several, one without spares."""
     own = {"annotations": {keys.IN_PLACE_SPARES_ANNOTATION: "1"}}
     jobs = (
-        replicated_job("a", 2, parallelism=3, pod_metadata=own),
-        replicated_job("b", 1, parallelism=b),
+        replicated_job("a", jobs, parallelism=3, pod_metadata=own),
+        *((replicated_job("b", 1, parallelism=2),) if jobs > 1 else ()),
     )
     policy = {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"}
     body = make(scope, *jobs, minimum=minimum, failurePolicy=policy)
@@ -213,11 +233,10 @@ def with_spares(scope, *, start=None, minimum=None, b=2):
     [
         ("JobSet", None, None, [("", 8)]),
         ("JobSet", "false", None, [("", 8)]),
-        ("JobSet", "true", None, [("", 6)]),
+        ("JobSet", "true", None, [("", 8)]),
         ("JobSet", "true", "5", [("", 5)]),
-        ("JobSet", "true", "8", [("", 6)]),
         ("ReplicatedJob", None, None, [("a", 6), ("b", 2)]),
-        ("ReplicatedJob", "true", None, [("a", 4), ("b", 2)]),
+        ("ReplicatedJob", "true", None, [("a", 6), ("b", 2)]),
         ("Job", None, None, [("a-0", 3), ("a-1", 3), ("b-0", 2)]),
         ("Job", "true", None, [("a-0", 2), ("a-1", 2), ("b-0", 2)]),
     ],
@@ -225,7 +244,7 @@ def with_spares(scope, *, start=None, minimum=None, b=2):
 def test_gang_waits_for_spares_unless_its_jobset_starts_without_them(
     scope, start, minimum, expected
 ):
-    """Its minimum has the spares in it, or has them not."""
+    """Gangs of several Jobs wait: that many pods could be the wrong ones."""
     found = gangs_of(with_spares(scope, start=start, minimum=minimum))
 
     assert [(gang.title, gang.min_available) for gang in found] == expected
@@ -233,17 +252,17 @@ def test_gang_waits_for_spares_unless_its_jobset_starts_without_them(
 
 @pytest.mark.parametrize(
     ("start", "succeeded", "expected"),
-    [(None, 0, 8), (None, 1, 7), (None, 2, 6), ("true", 0, 6), ("true", 1, 5), ("true", 2, 4)],
+    [(None, 0, 3), (None, 1, 2), (None, 2, 1), ("true", 0, 2), ("true", 1, 1), ("true", 2, 0)],
 )
 def test_gang_needs_no_spares_when_seats_have_succeeded(start, succeeded, expected):
     """A pod that is lost late is bound, though its Job has more pods than nodes."""
-    jobset = with_spares("JobSet", start=start)
+    jobset = with_spares("JobSet", start=start, jobs=1)
     found = gangs_of(jobset)
     (gang,) = found
     left = possible(jobset, found, [child("a", 0, succeeded=succeeded)], Features())
 
     assert left == {gang.name: expected}
-    assert minimum(gang, left[gang.name]) == expected
+    assert minimum(gang, left[gang.name]) == max(1, expected)
 
 
 def test_gang_does_not_count_the_spares_of_a_job_that_is_complete():
@@ -253,7 +272,7 @@ def test_gang_does_not_count_the_spares_of_a_job_that_is_complete():
     (gang,) = found
     over = child("a", 0, succeeded=2, finished="Complete")
 
-    assert possible(jobset, found, [over], Features()) == {gang.name: 4}
+    assert possible(jobset, found, [over], Features()) == {gang.name: 5}
 
 
 GROUP = Gang("n", "", 8, 6)

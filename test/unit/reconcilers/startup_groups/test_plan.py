@@ -202,6 +202,26 @@ def test_group_waits_for_spares_unless_its_jobset_starts_without_them(notes, sta
     assert sizes == {"4" if notes is EARLY else "6"}
 
 
+SPARE_JOB = {keys.IN_PLACE_SPARE_JOBS_ANNOTATION: "1"}
+
+
+@pytest.mark.parametrize(
+    ("early", "started", "released"),
+    [
+        ("false", "00 01 10", False),
+        ("false", "00 01 10 11", True),
+        ("true", "00 10", False),
+        ("true", "10 11", True),
+    ],
+)
+def test_group_waits_for_spare_jobs_unless_its_jobset_starts_without_them(early, started, released):
+    """Two Jobs, one of them a spare: as many pods in both are no Job that could work."""
+    group = Group(notes={**SPARE_JOB, keys.START_WITHOUT_SPARES_ANNOTATION: early})
+    group.start(*("-".join(each) for each in started.split()))
+
+    assert (group.look(0).signal is not None) is released
+
+
 def test_missing_spares_are_not_reported_when_the_group_starts_without_them():
     """Only pods of the Job that cannot fill its seats are."""
     group = Group(pods=3, notes=EARLY)

@@ -319,6 +319,16 @@ REFUSED = {
         f"metadata.annotations[{START}]",
         f"has no effect without {SPARES}",
     ),
+    "start of a gang of several Jobs": (
+        jobset(notes={START: "true", keys.COSCHEDULING_ANNOTATION: "JobSet"}),
+        f"metadata.annotations[{keys.COSCHEDULING_ANNOTATION}]",
+        "spares fill no seat of another job",
+    ),
+    "start of a gang of a ReplicatedJob": (
+        jobset(notes={START: "true", keys.COSCHEDULING_ANNOTATION: "ReplicatedJob"}),
+        f"metadata.annotations[{keys.COSCHEDULING_ANNOTATION}]",
+        "must be Job with the annotation",
+    ),
     "start of one Job": (
         jobset(own={START: "true"}),
         f"{POD}.metadata.annotations[{START}]",
@@ -395,3 +405,20 @@ def test_the_number_of_spares_never_changes():
     resized = copy.deepcopy(old)
     resized["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 6, "completions": 6}
     assert any("cannot change" in str(each) for each in validate_update(old, resized))
+
+
+@pytest.mark.parametrize(
+    ("scope", "start", "replicas"),
+    [
+        ("Job", "true", 2),
+        ("JobSet", "true", 1),
+        ("ReplicatedJob", "true", 1),
+        ("JobSet", "false", 2),
+    ],
+)
+def test_gang_with_spares_is_accepted_when_it_is_one_job_or_waits_for_them(scope, start, replicas):
+    """A gang of several Jobs waits for all pods."""
+    body = jobset(notes={START: start, keys.COSCHEDULING_ANNOTATION: scope})
+    body["spec"]["replicatedJobs"][0]["replicas"] = replicas
+
+    assert problems(body) == []
