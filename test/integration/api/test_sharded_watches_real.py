@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from support.informer_log import InformerLog
 
 from hack.cluster import Cluster
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.client import connect
-from jobsetpy.informers import NullObserver, Shard, SharedInformer, WatchOptions
+from jobsetpy.informers import Shard, SharedInformer, WatchOptions
 from support import patience
 from support.cluster.install import create_namespace
 
 pytestmark = pytest.mark.cluster
 NAMESPACES = ("default", "training", "inference", "vision", "speech", "search")
-
-
-class Told(NullObserver):
-    """Remembers who filtered, and the types of events."""
-
-    def __init__(self):
-        self.by_server = []
-        self.events = []
-
-    def on_shard(self, kind, *, by_server):
-        self.by_server.append(by_server)
-
-    def on_event(self, kind, type_):
-        self.events.append(type_)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +43,7 @@ async def test_the_server_sends_each_object_to_one(client, by):
     for name in NAMESPACES:
         await create_namespace(client, name)
         await client.create(ConfigMap, name, config_map("listed"))
-    told = [Told(), Told()]
+    told = [InformerLog(), InformerLog()]
     shards = [Shard(index, 2, by) for index in range(2)]
     halves = [
         SharedInformer(
@@ -81,6 +68,6 @@ async def test_the_server_sends_each_object_to_one(client, by):
             task.cancel()
 
     assert len(found[0] | found[1]) == total
-    assert [each.by_server for each in told] == [[True], [True]]
+    assert [each.shards for each in told] == [[True], [True]]
     # Had the server sent all, each would have heard of all.
     assert sum(each.events.count("ADDED") for each in told) == len(NAMESPACES)

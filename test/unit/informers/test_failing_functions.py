@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.informer_log import InformerLog
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import ConfigMap, Pod
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.informers import (
     Index,
-    NullObserver,
     SharedInformer,
     StoreWriter,
     Tally,
@@ -39,16 +39,6 @@ def config_map(name, version="1", **labels):
             }
         },
     )
-
-
-class Log(NullObserver):
-    """Who failed where."""
-
-    def __init__(self):
-        self.told = []
-
-    def on_function_error(self, kind, function, error, namespace, name):
-        self.told.append((kind, function, type(error), namespace, name))
 
 
 @pytest.fixture
@@ -162,7 +152,7 @@ def test_a_tally_of_something_else_is_a_failure(part):
 @pytest.mark.looptime
 async def test_an_informer_survives_a_function_that_fails():
     """One bad object of a list or watch ends nothing; the observer knows its name."""
-    log, client = Log(), RecordingClient(qps=0)
+    log, client = InformerLog(), RecordingClient(qps=0)
     world = client.world
     for name, labels in [("good", {"team": "x"}), ("bad", {})]:
         world.create("configmaps", {"metadata": {"name": name, "labels": labels}})
@@ -178,7 +168,7 @@ async def test_an_informer_survives_a_function_that_fails():
         running.cancel()
 
     assert [obj.metadata.name for obj in informer.store.by_index(TEAM, "x")] == ["good", "late"]
-    assert {each[1:] for each in log.told if each[1].startswith("index")} == {
+    assert {each for each in log.functions if each[0].startswith("index")} == {
         ("index 'team'", KeyError, "default", "bad"),
         ("index 'team'", KeyError, "default", "bad-too"),
     }
@@ -187,7 +177,7 @@ async def test_an_informer_survives_a_function_that_fails():
 @pytest.mark.looptime
 async def test_an_object_whose_transform_fails_stays_as_it_was():
     """A new one is left out; one that was good before stays in its last good state."""
-    log, client = Log(), RecordingClient(qps=0)
+    log, client = InformerLog(), RecordingClient(qps=0)
     world = client.world
     for name, labels in [("good", {"team": "x"}), ("bad", {})]:
         world.create("configmaps", {"metadata": {"name": name, "labels": labels}})
@@ -212,7 +202,7 @@ async def test_an_object_whose_transform_fails_stays_as_it_was():
         assert informer.store.list() == []
         running.cancel()
 
-    assert [each[4] for each in log.told] == ["bad", "good"]
+    assert [each[3] for each in log.functions] == ["bad", "good"]
 
 
 def test_failures_are_counted():

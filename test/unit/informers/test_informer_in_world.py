@@ -5,30 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.informer_log import InformerLog
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
 from jobsetpy.client import Client
-from jobsetpy.informers import NullObserver, SharedInformer, Tally, WatchOptions
+from jobsetpy.informers import SharedInformer, Tally, WatchOptions
 from jobsetpy.testing import World, make_pod
 
 PHASES: Tally[Pod, str, str] = Tally(
     "phases", lambda pod: (pod.metadata.namespace, pod.status.phase)
 )
-
-
-class Log(NullObserver):
-    """Counts lists and remembers why watches ended."""
-
-    def __init__(self):
-        self.lists = 0
-        self.ends = []
-
-    def on_list(self, kind, seconds, count):
-        self.lists += 1
-
-    def on_watch_end(self, kind, reason):
-        self.ends.append(reason)
 
 
 class Replica:
@@ -61,7 +48,7 @@ def world():
 @pytest.fixture(params=[False, True], ids=["pages", "streaming"])
 def informer(request, world):
     """An informer of the world's pods, with either way of listing."""
-    log = Log()
+    log = InformerLog()
     informer = SharedInformer(
         Client(world.transport()),
         Pod,
@@ -119,7 +106,7 @@ async def test_faults_of_all_kinds(world, informer):
             disturb(world, 1 + number)
             await asyncio.sleep(5)
             check(world, informer)
-        assert informer.log.lists == 1
+        assert len(informer.log.lists) == 1
 
         faults.status(503, verb="watch", count=2)
         faults.end_watches()
@@ -128,7 +115,7 @@ async def test_faults_of_all_kinds(world, informer):
         await asyncio.sleep(10)
         check(world, informer)
 
-        assert informer.log.lists == 2
+        assert len(informer.log.lists) == 2
         assert informer.healthy()
 
 
@@ -148,7 +135,7 @@ async def test_silence_is_noticed_and_costs_no_list(world, informer):
         await asyncio.sleep(1)
         check(world, informer)
 
-    assert informer.log.lists == 1
+    assert len(informer.log.lists) == 1
     assert informer.log.ends.count("silence") <= 3
 
 
@@ -164,7 +151,7 @@ async def test_expiry_while_silent(world, informer):
         await asyncio.sleep(46)
         check(world, informer)
 
-    assert informer.log.lists == 2
+    assert len(informer.log.lists) == 2
 
 
 @pytest.mark.looptime
@@ -178,4 +165,4 @@ async def test_server_without_bookmarks(world, informer):
         await asyncio.sleep(1)
         check(world, informer)
 
-    assert informer.log.lists == 1
+    assert len(informer.log.lists) == 1

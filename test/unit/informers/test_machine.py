@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from support.informer_log import InformerLog
 
 from jobsetpy.client import WatchFrame
 from jobsetpy.client._errors import error_from_response
@@ -26,7 +27,6 @@ from jobsetpy.informers import (
     ListCompleted,
     Listed,
     ListStarted,
-    NullObserver,
     WatchMachine,
     WatchOptions,
 )
@@ -49,32 +49,6 @@ class Thing(msgspec.Struct, frozen=True):
 class Strict(msgspec.Struct, frozen=True):
     metadata: Meta
     size: int
-
-
-class Log(NullObserver):
-    """Remembers what the machine told."""
-
-    def __init__(self):
-        self.ends = []
-        self.bad = []
-        self.relists = []
-        self.stale = []
-        self.failures = []
-
-    def on_watch_end(self, kind, reason):
-        self.ends.append(reason)
-
-    def on_decode_error(self, kind, error, namespace, name):
-        self.bad.append((namespace, name))
-
-    def on_relist(self, kind, reason):
-        self.relists.append(reason)
-
-    def on_stale_event(self, kind, type_):
-        self.stale.append(type_)
-
-    def on_failure(self, kind, error, retry_in_s):
-        self.failures.append(retry_in_s)
 
 
 def thing(name, rv, size=0):
@@ -105,7 +79,7 @@ def error(code):
 
 
 def machine(cls=Thing, *, rand=lambda: 0.5, **options):
-    log = Log()
+    log = InformerLog()
     decode = msgspec.json.Decoder(cls).decode
     options = WatchOptions(observer=log, rand=rand, **options)
     made = WatchMachine(decode, kind="Thing", options=options)
@@ -171,7 +145,7 @@ class TestLists:
         made.on_waited()
 
         assert RequestPage("more", 500) == made.command
-        assert log.failures == [0.05]
+        assert log.waits == [0.05]
 
     def test_retry_after_is_obeyed(self):
         """A server that names its own waiting time is not asked sooner."""
@@ -204,7 +178,7 @@ class TestLists:
         made.on_page([], "1", "more")
         made.on_error(ConnectFailedError("no"), 0.0)
 
-        assert log.failures == [0.05, 0.1, 0.2, 0.05]
+        assert log.waits == [0.05, 0.1, 0.2, 0.05]
 
     @pytest.mark.parametrize("fault", [ExpiredError(410), InvalidError(400)])
     def test_expired_token_begins_again(self, fault):
@@ -241,7 +215,7 @@ class TestLists:
             made.on_waited()
             assert RequestPage("", 500) == made.command
 
-        assert max(log.failures) == 1.5
+        assert max(log.waits) == 1.5
 
 
 class TestEvents:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.informer_log import InformerLog
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
@@ -18,7 +19,6 @@ from jobsetpy.informers import (
     ListCompleted,
     Listed,
     ListStarted,
-    NullObserver,
     SharedInformer,
     Unreadable,
     WatchOptions,
@@ -26,20 +26,6 @@ from jobsetpy.informers import (
 from jobsetpy.testing import World, make_pod
 
 UNFIT = {"spec": {"priority": "very high"}}
-
-
-class Log(NullObserver):
-    """Who was told to be undecodable, and how many lists there were."""
-
-    def __init__(self):
-        self.named = []
-        self.lists = 0
-
-    def on_list(self, kind, seconds, count):
-        self.lists += 1
-
-    def on_decode_error(self, kind, error, namespace, name):
-        self.named.append((namespace, name))
 
 
 class Heard:
@@ -61,7 +47,7 @@ class Heard:
 @pytest.fixture(params=[False, True], ids=["pages", "streaming"])
 def informer(request):
     """Five pods, followed with either way of listing; with its world, log and what was heard."""
-    world, log, heard = World(), Log(), Heard()
+    world, log, heard = World(), InformerLog(), Heard()
     for number in range(5):
         world.create("pods", make_pod(f"p{number}").build())
     informer = SharedInformer(
@@ -104,11 +90,11 @@ async def test_a_list_keeps_the_last_good_version(informer):
         await asyncio.sleep(1)
         assert names(informer) == ALL
         await relist(world)
-        assert log.lists == 2
+        assert len(log.lists) == 2
         assert names(informer) == ALL
         assert any(pod is good for pod in informer.store.list())
         assert heard.all == [("update", "p0")]
-        assert set(log.named) == {("default", "p2")}
+        assert set(log.bad) == {("default", "p2")}
 
         world.patch("pods", "p2", {"spec": {"priority": 5}})
         await asyncio.sleep(1)
@@ -143,7 +129,7 @@ async def test_an_object_that_never_fitted_is_left_out(informer):
         tasks.start(informer.run(), name="informer")
         await informer.wait_for_sync()
         assert names(informer) == ["p0", "p1", "p3", "p4"]
-        assert log.named == [("default", "p2")]
+        assert log.bad == [("default", "p2")]
 
 
 def pod(name, version):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from support.informer_log import InformerLog
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Node, Pod
@@ -18,7 +19,6 @@ from jobsetpy.informers import (
     Applied,
     Deleted,
     Listed,
-    NullObserver,
     Shard,
     SharedInformer,
     Unreadable,
@@ -170,14 +170,6 @@ class TestMachine:
         assert machine.resource_version == "99"
 
 
-class Told(NullObserver):
-    def __init__(self):
-        self.by_server = []
-
-    def on_shard(self, kind, *, by_server):
-        self.by_server.append((kind, by_server))
-
-
 def test_informers_share_what_a_server_without_shards_sends():
     """Two informers that ask for halves hold each object once, and are told who filters."""
 
@@ -187,7 +179,7 @@ def test_informers_share_what_a_server_without_shards_sends():
         for name in names:
             world.add_namespace(name)
             world.create("pods", make_pod("p", namespace=name).build(), namespace=name)
-        told = Told()
+        told = InformerLog()
         client = Client(world.transport())
         halves = [
             SharedInformer(client, Pod, WatchOptions(shard=Shard(index, 2), observer=told))
@@ -202,7 +194,7 @@ def test_informers_share_what_a_server_without_shards_sends():
         assert found[0].isdisjoint(found[1])
         assert found[0] | found[1] == set(names)
         assert all(found)
-        assert told.by_server == [("Pod", False)] * 2
+        assert told.shards == [False] * 2
         asked = {request.query.get("shardSelector") for request in world.requests}
         assert asked == {half.selector for half in (Shard(0, 2), Shard(1, 2))}
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from support.informer_log import InformerLog
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
@@ -27,36 +28,9 @@ from jobsetpy.informers import (
     ListCompleted,
     Listed,
     ListStarted,
-    NullObserver,
     Watcher,
     WatchOptions,
 )
-
-
-class Log(NullObserver):
-    """Remembers what the watcher told."""
-
-    def __init__(self):
-        self.ends = []
-        self.lists = []
-        self.waits = []
-        self.silences = []
-        self.bad = []
-
-    def on_watch_end(self, kind, reason):
-        self.ends.append(reason)
-
-    def on_list(self, kind, seconds, count):
-        self.lists.append(count)
-
-    def on_failure(self, kind, error, retry_in_s):
-        self.waits.append(retry_in_s)
-
-    def on_silence(self, kind, seconds):
-        self.silences.append(seconds)
-
-    def on_decode_error(self, kind, error, namespace, name):
-        self.bad.append(str(error))
 
 
 class View:
@@ -93,7 +67,7 @@ def now():
 
 
 def make(server, *, decode=None, **options):
-    log = Log()
+    log = InformerLog()
     options = {"rand": lambda: 0.5, "observer": log} | options
     return Watcher(server, Pod, WatchOptions(**options), decode=decode), log
 
