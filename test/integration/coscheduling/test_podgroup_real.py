@@ -3,7 +3,6 @@
 One node without a kubelet has room for four pods.
 """
 
-import asyncio
 import contextlib
 import json
 
@@ -12,7 +11,7 @@ import pytest_asyncio
 
 from hack.cluster import Cluster
 from hack.generate.kustomize import render
-from jobsetpy import admission, aio
+from jobsetpy import admission
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
@@ -39,6 +38,7 @@ from support.coscheduling.coscheduler_process import (
     ExtenderSite,
     coscheduler_process,
 )
+from support.managers import started
 from support.patience import eventually
 
 pytestmark = [
@@ -82,13 +82,8 @@ class Site:
         add_jobset_controllers(manager, backend=Backend(marks))
         if webhooks:
             admission.setup(manager, admission.WebhookSettings(marks=marks, **webhooks))
-        stop = asyncio.Event()
-        async with aio.supervise() as tasks:
-            running = tasks.start(manager.run(stop), name="manager")
-            await eventually(manager.ready.is_set, LIMIT_S)
+        async with started(manager):
             yield
-            stop.set()
-            await running
         await own.aclose()
 
     async def create(self, name, *, pods, replicas=1, scope="JobSet", notes=None, **spec):

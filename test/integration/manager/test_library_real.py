@@ -1,17 +1,16 @@
 """A controller of a resource of its own on a real API server: what nearly every one does."""
 
-import asyncio
 import sys
 from typing import Any, ClassVar
 
 import pytest
 import yaml
 
-from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.app.main import main
 from support.cluster.install import apply_object
-from support.patience import eventually, timeout
+from support.managers import started
+from support.patience import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -87,7 +86,7 @@ async def test_a_resource_of_ones_own(client, namespace, capsys, monkeypatch):
     """Definition after the manager; finalizer, status, owned object, drift, unknown fields kept."""
     monkeypatch.setitem(sys.modules, "boxes_of_a_test", sys.modules[__name__])
     printed = definition(capsys, "boxes_of_a_test")
-    manager, stop = rt.Manager(client), asyncio.Event()
+    manager = rt.Manager(client)
     boxes = manager.informer(Box, namespace=namespace, optional=True)
     maps = manager.informer(rt.ConfigMap, namespace=namespace)
     reconciler = Boxes(manager.client, boxes.store)
@@ -100,10 +99,7 @@ async def test_a_resource_of_ones_own(client, namespace, capsys, monkeypatch):
         )
         return found.data
 
-    async with aio.supervise() as tasks:
-        running = tasks.start(manager.run(stop), name="manager")
-        async with timeout(30):
-            await manager.ready.wait()
+    async with started(manager):
         assert len(boxes.store) == 0, "the server does not know the kind, and the manager works"
 
         await apply_object(client, printed)
@@ -134,8 +130,6 @@ async def test_a_resource_of_ones_own(client, namespace, capsys, monkeypatch):
         await client.delete(Box, namespace, "a")
         await eventually(lambda: boxes.store.get(rt.ObjectKey(namespace, "a")) is None, 30)
         assert reconciler.cleaned == ["a"]
-        stop.set()
-        await running
     names = [box.metadata.name async for box in rt.list_objects(client, Box, namespace)]
     assert names == []
 

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 import structlog
 
-from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.app.config.settings import Configuration
@@ -15,6 +14,7 @@ from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.manager import Manager
 from jobsetpy.testing import RecordingClient, World
 from jobsetpy.testing.jobsets import jobset_json
+from support.managers import started
 
 OFF = Configuration(feature_gates={"AllAlpha": False})
 
@@ -42,17 +42,12 @@ async def test_gates_reach_the_rules(configuration):
     world = World()
     world.register(JobSet)
     manager, _ = made(world, configuration)
-    stop = asyncio.Event()
-    async with aio.supervise() as tasks:
-        running = tasks.start(manager.run(stop), name="manager")
-        await manager.ready.wait()
+    async with started(manager):
         body = jobset_json()
         del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
         world.create(JobSet, body)
         await asyncio.sleep(5)
         labels = [job["metadata"]["labels"] for job in world.list("jobs")]
-        stop.set()
-        await running
     assert len(labels) == 4
     assert all((keys.JOB_RESTART_ATTEMPT in each) == (configuration is None) for each in labels)
 
@@ -65,16 +60,11 @@ async def test_jobsets_that_a_gate_leaves_out_are_named():
         world.register(JobSet)
         world.create(JobSet, in_place("stored"))
         manager, _ = made(world, configuration)
-        stop = asyncio.Event()
         with structlog.testing.capture_logs() as logs:
-            async with aio.supervise() as tasks:
-                running = tasks.start(manager.run(stop), name="manager")
-                await manager.ready.wait()
+            async with started(manager):
                 world.create(JobSet, in_place("late"))
                 world.create(JobSet, in_place("other", strategy="Recreate"))
                 await asyncio.sleep(30)
-                stop.set()
-                await running
         noted = [line for line in logs if line.get("gate") == "InPlaceRestart"]
         assert sorted(line["object"] for line in noted) == expected
         assert {line["log_level"] for line in noted} <= {"warning"}

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 
-from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.testing import RecordingClient, World
+from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
@@ -33,15 +33,12 @@ class Noted:
 @asynccontextmanager
 async def controlling(world, reconcile, **options):
     """A manager with a controller of ConfigMaps that own PersistentVolumeClaims."""
-    manager, stop = rt.Manager(RecordingClient(world, qps=0)), asyncio.Event()
+    manager = rt.Manager(RecordingClient(world, qps=0))
     maps, claims = manager.informer(rt.ConfigMap), manager.informer(rt.PersistentVolumeClaim)
     manager.add(rt.controller_for(maps, reconcile, name="maps", owns=[claims], **options))
-    async with aio.supervise() as tasks:
-        run = tasks.start(manager.run(stop), name="manager")
+    async with started(manager):
         await asyncio.sleep(5)
         yield
-        stop.set()
-        await run
 
 
 def claim_of(owner):

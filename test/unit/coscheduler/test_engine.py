@@ -19,6 +19,7 @@ from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
+from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
@@ -102,17 +103,12 @@ class Rig:
         engine = self.scheduler.engine = Engine(client, clock=VirtualClock())
         manager = Manager(client, clock=VirtualClock())
         manager.informer(GroupPod, label_selector=keys.POD_GROUP_NAME).add_handler(engine)
-        stop = asyncio.Event()
-        async with aio.supervise() as tasks:
-            running = tasks.start(manager.run(stop), name="manager")
-            await manager.ready.wait()
+        async with started(manager), aio.supervise() as tasks:
             writing = tasks.start(engine.run(), name="engine")
             scheduling = tasks.start(self.scheduler.run(), name="scheduler")
             yield engine
             scheduling.cancel()
             writing.cancel()
-            stop.set()
-            await running
 
     def group(self, name, size, minimum=None):
         """Make a group's pods, behind their gate."""
@@ -264,17 +260,12 @@ async def counting(world, client):
     world.create("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": amounts}})
     engine = Engine(client, clock=VirtualClock(), capacity=True)
     manager = Manager(client, clock=VirtualClock())
-    stop = asyncio.Event()
     pods, nodes = manager.informer(GroupPod), manager.informer(CapacityNode)
-    async with aio.supervise() as tasks:
-        running = tasks.start(manager.run(stop), name="manager")
-        await manager.ready.wait()
+    async with started(manager), aio.supervise() as tasks:
         engine.listen(pods, nodes)
         writing = tasks.start(engine.run(), name="engine")
         yield engine, tasks
         writing.cancel()
-        stop.set()
-        await running
 
 
 async def test_a_second_request_for_a_pod_that_is_being_bound():
@@ -495,10 +486,7 @@ async def with_nodes(world):
     engine = Engine(client, clock=VirtualClock(), capacity=True)
     manager = Manager(client, clock=VirtualClock())
     pods, nodes = manager.informer(GroupPod), manager.informer(CapacityNode)
-    stop = asyncio.Event()
-    async with aio.supervise() as tasks:
-        running = tasks.start(manager.run(stop), name="manager")
-        await manager.ready.wait()
+    async with started(manager), aio.supervise() as tasks:
         engine.listen(pods, nodes)
         writing = tasks.start(engine.run(), name="engine")
 
@@ -509,8 +497,6 @@ async def with_nodes(world):
 
         yield engine, ask
         writing.cancel()
-        stop.set()
-        await running
 
 
 def cordon(world):

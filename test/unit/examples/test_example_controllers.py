@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.api.schema import crd_of
 from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import RecordingClient, VirtualClock, World
+from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
@@ -32,10 +32,9 @@ async def test_ephemeral_volume_claims():
     module, world = example("ephemeral_volume_claims"), World()
     world.garbage_collect = True
     world.create("customresourcedefinitions", crd_of(module.EphemeralVolumeClaim))
-    manager, stop = rt.Manager(RecordingClient(world, qps=0)), asyncio.Event()
+    manager = rt.Manager(RecordingClient(world, qps=0))
     module.setup(manager)
-    async with aio.supervise() as tasks:
-        running = tasks.start(manager.run(stop), name="manager")
+    async with started(manager):
         await asyncio.sleep(5)
         body = {"metadata": {"name": "a"}, "spec": {"size": "1Gi"}}
         world.create("ephemeralvolumeclaims", body)
@@ -52,8 +51,6 @@ async def test_ephemeral_volume_claims():
         world.delete("ephemeralvolumeclaims", "a")
         await asyncio.sleep(5)
         assert world.list("persistentvolumeclaims") == []
-        stop.set()
-        await running
 
     assert claim["spec"]["resources"] == {"requests": {"storage": "1Gi"}}
     assert (status["claim"], status["conditions"][0]["type"]) == ("a", "Ready")
@@ -63,14 +60,11 @@ async def test_ephemeral_volume_claims():
 @asynccontextmanager
 async def running(setup, world, clock=None):
     """A manager with a controller, as long as the block lasts."""
-    manager, stop = rt.Manager(RecordingClient(world, qps=0), clock=clock), asyncio.Event()
+    manager = rt.Manager(RecordingClient(world, qps=0), clock=clock)
     setup(manager)
-    async with aio.supervise() as tasks:
-        run = tasks.start(manager.run(stop), name="manager")
+    async with started(manager):
         await asyncio.sleep(5)
         yield
-        stop.set()
-        await run
 
 
 async def test_node_summary():

@@ -7,12 +7,12 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from jobsetpy import aio
 from jobsetpy.manager import Manager, ManagerSettings
 from jobsetpy.manager._endpoints import health_routes, metrics_route
 from jobsetpy.serving.http import listening, parse_address
 from jobsetpy.testing import RecordingClient, World
 from support import patience
+from support.managers import started
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,5 @@ async def test_http2_is_not_spoken(opening):
 async def test_no_address_serves_nothing():
     """Without addresses there are no servers and no ports."""
     manager = Manager(RecordingClient(World(), qps=0), settings=ManagerSettings())
-    stop = asyncio.Event()
-    async with aio.supervise() as tasks:
-        running = tasks.start(manager.run(stop), name="manager")
-        await manager.ready.wait()
+    async with started(manager):
         assert (manager.health_port, manager.metrics_port) == (None, None)
-        stop.set()
-        await running

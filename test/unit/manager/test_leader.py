@@ -16,6 +16,7 @@ from jobsetpy.errors import LeadershipLostError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings, Runnable
 from jobsetpy.manager._leader import LeaderElector
 from jobsetpy.testing import RecordingClient, World, make_job
+from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
@@ -459,10 +460,7 @@ async def test_a_standby_is_warm_and_writes_nothing():
         jobs = manager.informer(Job)
         manager.add(worker)
         manager.add(server)
-        stop = asyncio.Event()
-        async with aio.supervise() as tasks:
-            running = tasks.start(manager.run(stop), name="manager")
-            await manager.ready.wait()
+        async with started(manager):
             standby = (server.runs, worker.runs, len(jobs.store.list()), manager.leading.is_set())
             with pytest.raises(LeadershipLostError):
                 await manager.client.delete(Job, "default", "j")
@@ -473,8 +471,6 @@ async def test_a_standby_is_warm_and_writes_nothing():
             await manager.leading.wait()
             await manager.client.delete(Job, "default", "j")
             leader = (server.runs, worker.runs)
-            stop.set()
-            await running
 
     assert standby == (True, False, 1, False)
     assert leader == (True, True)
@@ -512,10 +508,7 @@ async def test_a_standby_queues_nothing_and_then_sees_all():
             ],
         )
         manager.add(controller)
-        stop = asyncio.Event()
-        async with aio.supervise() as tasks:
-            running = tasks.start(manager.run(stop), name="manager")
-            await manager.ready.wait()
+        async with started(manager):
             for name in ("x", "y", "z"):
                 world.create("jobs", make_job(name).build())
             await asyncio.sleep(1)
@@ -525,8 +518,6 @@ async def test_a_standby_queues_nothing_and_then_sees_all():
             a.stop.set()
             await manager.leading.wait()
             await asyncio.sleep(1)
-            stop.set()
-            await running
 
     assert waiting == 0
     assert sorted(noting.keys) == ["x", "z"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import aiohttp
 import attrs
 import pytest
 
-from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
@@ -17,6 +15,7 @@ from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.coscheduler import CoschedulerSettings
 from jobsetpy.coscheduler import setup as set_up_coscheduler
 from jobsetpy.testing import RecordingClient, World
+from support.managers import started
 
 
 @attrs.frozen
@@ -47,15 +46,10 @@ async def scraped(setup) -> list[str]:
     settings = rt.ManagerSettings(metrics_bind_address="127.0.0.1:0")
     manager = rt.Manager(RecordingClient(world, qps=0), settings=settings)
     setup(manager)
-    stop = asyncio.Event()
-    async with aio.supervise() as tasks:
-        running = tasks.start(manager.run(stop), name="manager")
-        await manager.ready.wait()
+    async with started(manager):
         url = f"http://127.0.0.1:{manager.metrics_port}/metrics"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             text = await answer.text()
-        stop.set()
-        await running
     return re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)
 
 

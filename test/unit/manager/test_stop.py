@@ -10,6 +10,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.errors import StopTimedOutError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings, Runnable
 from jobsetpy.testing import RecordingClient, World, make_job
+from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
@@ -142,14 +143,9 @@ async def test_draining_has_its_limit():
     course = Course()
     manager = Manager(RecordingClient(qps=0), settings=ManagerSettings(stop_timeout_s=3))
     manager.add(Server(course, 1000.0))
-    stop = asyncio.Event()
     with pytest.raises(StopTimedOutError):
-        async with aio.supervise() as tasks:
-            running = tasks.start(manager.run(stop), name="manager")
-            await manager.ready.wait()
+        async with started(manager):
             course.began = loop_time()
-            stop.set()
-            await running
 
     assert course.steps["server ended"] == 3.0
 
@@ -184,10 +180,7 @@ async def test_watches_that_fail_for_long_are_shown_until_they_work_again():
     world = World()
     manager = Manager(RecordingClient(world, qps=0))
     manager.informer(Job)
-    stop = asyncio.Event()
-    async with aio.supervise() as tasks:
-        running = tasks.start(manager.run(stop), name="manager")
-        await manager.ready.wait()
+    async with started(manager):
         await asyncio.sleep(600)
         quiet = manager.problems()
         for verb in ("list", "watch"):
@@ -200,8 +193,6 @@ async def test_watches_that_fail_for_long_are_shown_until_they_work_again():
         world.faults.clear()
         await asyncio.sleep(40)
         after = manager.problems()
-        stop.set()
-        await running
 
     assert quiet == short == after == []
     (line,) = long

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
@@ -22,6 +21,7 @@ from jobsetpy.reconcilers.startup_groups import (
 )
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
 from jobsetpy.testing.jobsets import jobset_json
+from support.managers import started
 
 NAMESPACE = "default"
 
@@ -58,13 +58,8 @@ class Rig:
             startup_groups_reconciler.setup(manager)
         if gangs:
             coscheduling_reconciler.setup(manager, None if gangs is True else gangs)
-        stop = asyncio.Event()
-        async with aio.supervise() as tasks:
-            running = tasks.start(manager.run(stop), name="manager")
-            await manager.ready.wait()
+        async with started(manager):
             yield manager
-            stop.set()
-            await running
 
     @staticmethod
     async def settle(seconds=5.0):

@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.testing import RecordingClient, World
+from support.managers import started
 
 WIDGETS = rt.ResourceInfo("example.com", "v1", "Widget", "widgets")
 DEFINITION = {
@@ -111,14 +111,11 @@ async def test_a_kind_that_comes_later():
             seen.append((request.name, widgets.store.get(request.key) is not None))
             return rt.Result.done()
 
-    manager, stop = rt.Manager(RecordingClient(world)), asyncio.Event()
+    manager = rt.Manager(RecordingClient(world))
     widgets = manager.informer(rt.unstructured(WIDGETS), optional=True)
     watches = [rt.Watch(widgets, rt.enqueue_self)]
     manager.add(rt.Controller(name="widgets", reconciler=Reconciler(), watches=watches))
-    async with aio.supervise() as tasks:
-        running = tasks.start(manager.run(stop), name="manager")
-        async with asyncio.timeout(5):
-            await manager.ready.wait()
+    async with started(manager):
         assert (len(widgets.store), manager.problems()) == (0, [])
         world.create("customresourcedefinitions", DEFINITION)
         world.create("widgets", BODY)
@@ -131,5 +128,3 @@ async def test_a_kind_that_comes_later():
         world.create("widgets", BODY)
         await asyncio.sleep(15)
         assert seen[2:] == [("a", True)]
-        stop.set()
-        await running

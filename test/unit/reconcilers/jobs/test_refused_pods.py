@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.jobs import refused_pods_reconciler
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_job, make_jobset
+from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
@@ -60,14 +60,10 @@ class Cluster:
     async def manager(self):
         """A running manager; leaving the block stops it."""
         client = RecordingClient(self.world, qps=0)
-        manager, stop = Manager(client, clock=VirtualClock()), asyncio.Event()
+        manager = Manager(client, clock=VirtualClock())
         refused_pods_reconciler.setup(manager)
-        async with aio.supervise() as tasks:
-            running = tasks.start(manager.run(stop), name="manager")
-            await manager.ready.wait()
+        async with started(manager):
             yield client
-            stop.set()
-            await running
 
 
 def now():

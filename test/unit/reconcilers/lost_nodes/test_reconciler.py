@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
@@ -15,6 +14,7 @@ from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.lost_nodes import reconciler as lost_nodes_reconciler
 from jobsetpy.reconcilers.placement import reconciler as placement_reconciler
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_job, make_jobset, make_pod
+from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
@@ -72,13 +72,8 @@ class Nodes:
         """A running manager; leaving the block stops it."""
         manager = Manager(RecordingClient(self.world, qps=0), clock=VirtualClock())
         lost_nodes_reconciler.setup(manager, lost_nodes_reconciler.LostNodesSettings(**settings))
-        stop = asyncio.Event()
-        async with aio.supervise() as tasks:
-            running = tasks.start(manager.run(stop), name="manager")
-            await manager.ready.wait()
+        async with started(manager):
             yield manager
-            stop.set()
-            await running
 
     def state(self, name):
         """Phase of a pod, and whether it was deleted by force."""
@@ -268,14 +263,9 @@ async def test_one_watch_of_nodes(nodes):
     manager = Manager(RecordingClient(nodes.world, qps=0), clock=VirtualClock())
     placement_reconciler.setup(manager)
     controller = lost_nodes_reconciler.setup(manager)
-    stop = asyncio.Event()
-    async with aio.supervise() as tasks:
-        running = tasks.start(manager.run(stop), name="manager")
-        await manager.ready.wait()
+    async with started(manager):
         for _ in range(5):
             nodes.hear("n1")
             await asyncio.sleep(1)
         assert len(controller.queue) == 0
         assert len(nodes.world.requests.matching("watch", "nodes")) == 1
-        stop.set()
-        await running

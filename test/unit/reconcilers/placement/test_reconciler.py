@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.placement import reconciler as placement_reconciler
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_job, make_jobset, make_pod
+from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
@@ -42,13 +42,8 @@ class Rack:
         self.controller = placement_reconciler.setup(
             manager, placement_reconciler.PlacementSettings(**settings)
         )
-        stop = asyncio.Event()
-        async with aio.supervise() as tasks:
-            running = tasks.start(manager.run(stop), name="manager")
-            await manager.ready.wait()
+        async with started(manager):
             yield manager
-            stop.set()
-            await running
 
     @staticmethod
     async def settle(seconds=1.0):

@@ -1,0 +1,25 @@
+"""Manager that runs for the duration of a block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from jobsetpy import aio
+from jobsetpy.manager import Manager
+from support import patience
+
+START_S = 60.0
+
+
+@asynccontextmanager
+async def started(manager: Manager) -> AsyncIterator[Manager]:
+    """Run a manager; it is ready within the block, and stops in order at its end."""
+    stop = asyncio.Event()
+    async with aio.supervise() as tasks:
+        tasks.start(manager.run(stop), name="manager")
+        async with patience.timeout(START_S):
+            await manager.ready.wait()
+        yield manager
+        stop.set()
