@@ -18,8 +18,9 @@ async def started(manager: Manager) -> AsyncIterator[Manager]:
     """Run a manager; it is ready within the block, and stops in order at its end."""
     stop = asyncio.Event()
     async with aio.supervise() as tasks:
-        tasks.start(manager.run(stop), name="manager")
+        running = tasks.start(manager.run(stop), name="manager")
         async with patience.timeout(START_S):
             await manager.ready.wait()
         yield manager
         stop.set()
+        await running

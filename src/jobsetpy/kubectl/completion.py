@@ -75,22 +75,24 @@ def suggestions(words: Sequence[str]) -> tuple[list[str], str]:
     command = next((word for word in before if word in COMMANDS), "")
     actions = _actions(command)
     asked = actions.get(previous)
+    directive, found = NO_FILES, list[str]()
     if asked is not None and asked.nargs != 0:
         if previous in _OF_THE_CLUSTER:
-            return _values(previous, before, last), NO_FILES
-        values = [str(each) for each in asked.choices or ()]
-        directive = FILES if asked.metavar in _FILES else NO_FILES
-        return [value for value in values if value.startswith(last)], directive
-    if last.startswith("-"):
-        flags = sorted(flag for flag in actions if flag.startswith("--"))
-        return [flag for flag in flags if flag.startswith(last)], NO_FILES
-    if not command:
-        return [name for name in COMMANDS if name.startswith(last)], NO_FILES
-    if command in {"lint", "simulate"}:
-        return [], FILES
-    if command == "completion":
-        return [name for name in SHELLS if name.startswith(last)], NO_FILES
-    return _names(before, last), NO_FILES
+            found = _values(previous, before)
+        else:
+            found = [str(each) for each in asked.choices or ()]
+            directive = FILES if asked.metavar in _FILES else NO_FILES
+    elif last.startswith("-"):
+        found = sorted(flag for flag in actions if flag.startswith("--"))
+    elif not command:
+        found = list(COMMANDS)
+    elif command in {"lint", "simulate"}:
+        directive = FILES
+    elif command == "completion":
+        found = list(SHELLS)
+    else:
+        found = _listed(before, "")
+    return [each for each in found if each.startswith(last)], directive
 
 
 def _actions(command: str) -> dict[str, argparse.Action]:
@@ -104,24 +106,18 @@ def _actions(command: str) -> dict[str, argparse.Action]:
     }
 
 
-def _values(flag: str, before: Sequence[str], last: str) -> list[str]:
+def _values(flag: str, before: Sequence[str]) -> list[str]:
     from jobsetpy.kubectl.kubeconfig import contexts
 
     if flag == "--context":
         try:
-            return [
-                name for name in contexts(_options(before), os.environ) if name.startswith(last)
-            ]
+            return contexts(_options(before), os.environ)
         except CommandError:
             return []
-    return _listed(before, last, "/api/v1/namespaces")
+    return _listed(before, "/api/v1/namespaces")
 
 
-def _names(before: Sequence[str], last: str) -> list[str]:
-    return _listed(before, last, "")
-
-
-def _listed(before: Sequence[str], last: str, path: str) -> list[str]:
+def _listed(before: Sequence[str], path: str) -> list[str]:
     from jobsetpy.kubectl.main import import_msgspec
 
     import_msgspec()
@@ -132,7 +128,7 @@ def _listed(before: Sequence[str], last: str, path: str) -> list[str]:
         return [each["metadata"]["name"] for each in found]
 
     try:
-        return [name for name in run(_options(before), os.environ, names) if name.startswith(last)]
+        return run(_options(before), os.environ, names)
     except (CommandError, JobSetPyError):
         return []
 

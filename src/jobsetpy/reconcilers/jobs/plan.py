@@ -331,21 +331,19 @@ class _JobsPlanner:
         partial = partial or change
         if self._counters_wait_s(partial) > SOON_S:
             partial = None
+        waits = [] if delay is None else [delay.total_seconds()]
         wait_s = self._counters_wait_s(change)
         if wait_s > SOON_S:
             change = None
-            wait = timedelta(seconds=wait_s)
-            delay = wait if delay is None else min(delay, wait)
+            waits.append(wait_s)
         if self.paused_s:
-            wait = timedelta(seconds=self.paused_s)
-            delay = wait if delay is None else min(delay, wait)
+            waits.append(self.paused_s)
         if self.recreation.held:
-            wait = timedelta(seconds=self.recreation.wait_s)
-            delay = wait if delay is None else min(delay, wait)
+            waits.append(self.recreation.wait_s)
         report_s = report_after_s(self.held, self.now.monotonic)
         if report_s is not None:
-            wait = timedelta(seconds=report_s)
-            delay = wait if delay is None else min(delay, wait)
+            waits.append(report_s)
+        delay = timedelta(seconds=min(waits)) if waits else None
         activity = self._activity()
         writes = change is not None and bool(change.patch)
         ready_since = self.memory.ready_since
@@ -482,19 +480,13 @@ class _JobsPlanner:
 
     def _create_jobs(self) -> None:
         policy = self.spec.failure_policy
-        blocked = (
-            policy is not None
-            and policy.restart_strategy == keys.BLOCKING_RECREATE
-            and bool(self.buckets.previous)
-        )
-        ordered = self.in_order and not self.suspended
+        blocking = policy is not None and policy.restart_strategy == keys.BLOCKING_RECREATE
+        blocked = blocking and bool(self.buckets.previous)
         if blocked:
             self.waits.append(WAITING_FOR_DELETION)
-        if self._pauses():
-            blocked = True
-        blocked = blocked or bool(
-            self.recreation.held
-        )  # pods without what they need would only fail
+        # Without what they need, pods would only fail.
+        blocked = self._pauses() or blocked or bool(self.recreation.held)
+        ordered = self.in_order and not self.suspended
         plans: Mapping[str, JobTemplateBuilder] | None = None
         room = CREATED_AT_ONCE
         for item in self.spec.replicated_jobs:

@@ -7,7 +7,7 @@ status, so that fields of other writers are never changed and an unchanged statu
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
@@ -154,6 +154,16 @@ def condition_change(jobset: JobSet, wanted: cond.DesiredCondition, now: Now) ->
     return draft.change()
 
 
+_PLAIN_FIELDS: Final = {
+    "restarts_count_towards_max": "restartsCountTowardsMax",
+    "terminal_state": "terminalState",
+    "synced_epoch": "syncedEpoch",
+    "deprecated_epoch": "deprecatedEpoch",
+    "current_in_place_restart_attempt": "currentInPlaceRestartAttempt",
+    "previous_in_place_restart_attempt": "previousInPlaceRestartAttempt",
+}
+
+
 def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
     """Return the JSON of differing status fields, for a merge patch; {} if none differs.
 
@@ -164,21 +174,12 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
         patch["conditions"] = [condition_json(item) for item in new.conditions]
     if new.replicated_jobs_status != old.replicated_jobs_status:
         patch["replicatedJobsStatus"] = [_counters_json(i) for i in new.replicated_jobs_status]
-    if new.restarts_count_towards_max != old.restarts_count_towards_max:
-        patch["restartsCountTowardsMax"] = new.restarts_count_towards_max
-    if new.terminal_state != old.terminal_state:
-        patch["terminalState"] = new.terminal_state
-    if patch or new.restarts != old.restarts:
+    if patch or _ends_and_restarts(new) != _ends_and_restarts(old):
         # kubectl shows it even if it is 0, so it is stored with the first write.
         patch["restarts"] = new.restarts
-    if new.synced_epoch != old.synced_epoch:
-        patch["syncedEpoch"] = new.synced_epoch
-    if new.deprecated_epoch != old.deprecated_epoch:
-        patch["deprecatedEpoch"] = new.deprecated_epoch
-    if new.current_in_place_restart_attempt != old.current_in_place_restart_attempt:
-        patch["currentInPlaceRestartAttempt"] = new.current_in_place_restart_attempt
-    if new.previous_in_place_restart_attempt != old.previous_in_place_restart_attempt:
-        patch["previousInPlaceRestartAttempt"] = new.previous_in_place_restart_attempt
+    for field, name in _PLAIN_FIELDS.items():
+        if (value := getattr(new, field)) != getattr(old, field):
+            patch[name] = value
     if new.in_place_restart != old.in_place_restart and new.in_place_restart is not None:
         patch["inPlaceRestart"] = _in_place_restart_json(old.in_place_restart, new.in_place_restart)
     if new.restart_history != old.restart_history:
@@ -189,6 +190,10 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
         # It is stored with other changes: otherwise each new pod would cost a write.
         patch["readyPods"] = new.ready_pods
     return patch
+
+
+def _ends_and_restarts(status: JobSetStatus) -> tuple[object, ...]:
+    return status.restarts, status.restarts_count_towards_max, status.terminal_state
 
 
 def condition_json(condition: Condition) -> dict[str, Any]:
