@@ -233,6 +233,21 @@ def transport_to(request):
     return make
 
 
+@pytest.fixture
+def connected(http_server, transport_to):
+    """Connects a transport to a server for a block; options are those of ``transport_to``."""
+
+    @asynccontextmanager
+    async def connect(handler=None, *, context=None, **options):
+        http_server.handler = handler or http_server.handler
+        async with http_server.running(context=context):
+            transport = transport_to(http_server.url, **options)
+            yield transport
+            await transport.aclose()
+
+    return connect
+
+
 class ScriptedTransport:
     """Answers from a list: a response, an exception, or a pair of delay and one of these."""
 

@@ -43,10 +43,9 @@ async def read_all(stream):
 # ---- whole answers --------------------------------------------------------------------------
 
 
-async def test_a_request_arrives_as_meant(http_server, transport_to):
+async def test_a_request_arrives_as_meant(http_server, connected):
     """Method, target, headers and body, and nothing else of weight."""
-    async with http_server.running():
-        transport = transport_to(http_server.url, token="t0k")
+    async with connected(token="t0k") as transport:
         request = HttpRequest(
             method="PATCH",
             path="/a/b%2Fc",
@@ -55,7 +54,6 @@ async def test_a_request_arrives_as_meant(http_server, transport_to):
             content_type="application/merge-patch+json",
         )
         answer = await transport.request(request)
-        await transport.aclose()
     (got,) = http_server.requests
 
     assert (answer.status, answer.body) == (200, b"hello")
@@ -70,29 +68,24 @@ async def test_a_request_arrives_as_meant(http_server, transport_to):
     assert got.headers.get("accept-encoding", "identity") == "identity"
 
 
-async def test_no_token_no_header(http_server, transport_to):
+async def test_no_token_no_header(http_server, connected):
     """An anonymous client says nothing of itself."""
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected() as transport:
         await transport.request(get())
-        await transport.aclose()
 
     assert "authorization" not in http_server.requests[0].headers
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 302, 404, 409, 500, 503])
-async def test_every_status_is_an_answer(status, http_server, transport_to):
+async def test_every_status_is_an_answer(status, http_server, connected):
     """The transport judges nothing, follows nothing and repeats nothing."""
 
     async def handler(exchange):
         body = b"" if status == 204 else b"text"
         await exchange.reply(status, body, ["Location: /elsewhere", "Retry-After: 3"])
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         answer = await transport.request(get())
-        await transport.aclose()
 
     assert answer.status == status
     assert answer.headers["retry-after"] == "3"
@@ -101,55 +94,46 @@ async def test_every_status_is_an_answer(status, http_server, transport_to):
     assert len(http_server.requests) == 1
 
 
-async def test_connections_are_kept(http_server, transport_to):
+async def test_connections_are_kept(http_server, connected):
     """Requests one after the other share a connection, also after failures."""
 
     async def handler(exchange):
         await exchange.reply(404 if len(http_server.requests) % 2 else 200, b"x" * 10_000)
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         for _ in range(5):
             await transport.request(get())
             await transport.request(send("POST"))
-        await transport.aclose()
 
     assert http_server.connections == 1
 
 
-async def test_a_crowd_of_requests_shares_connections(http_server, transport_to):
+async def test_a_crowd_of_requests_shares_connections(http_server, connected):
     """A thousand requests at once do not open a thousand connections."""
-    async with http_server.running():
-        transport = transport_to(http_server.url)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(1000):
-                group.create_task(transport.request(send("POST")))
-        await transport.aclose()
+    async with connected() as transport, asyncio.TaskGroup() as group:
+        for _ in range(1000):
+            group.create_task(transport.request(send("POST")))
 
     assert len(http_server.requests) == 1000
     assert http_server.connections <= 64
 
 
-async def test_connection_close_is_obeyed(http_server, transport_to):
+async def test_connection_close_is_obeyed(http_server, connected):
     """A server that closes after its answer is met on a new connection."""
 
     async def handler(exchange):
         await exchange.reply(200, b"x", ["Connection: close"])
         exchange.close()
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         for _ in range(3):
             assert (await transport.request(send("POST"))).body == b"x"
-        await transport.aclose()
 
     assert http_server.connections == 3
 
 
 @pytest.mark.parametrize("pieces", [[], [b"a"], [b"hello ", b"w", b"orld"], [b"x" * 300_000] * 20])
-async def test_chunked_answers(pieces, http_server, transport_to):
+async def test_chunked_answers(pieces, http_server, connected):
     """Chunks are put together, also when they are many and large."""
 
     async def handler(exchange):
@@ -158,45 +142,37 @@ async def test_chunked_answers(pieces, http_server, transport_to):
             await exchange.chunk(piece)
         await exchange.chunk(b"")
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         for _ in range(2):
             answer = await transport.request(get())
             assert answer.body == b"".join(pieces)
-        await transport.aclose()
 
     assert http_server.connections == 1
 
 
-async def test_interim_answers_are_passed_over(http_server, transport_to):
+async def test_interim_answers_are_passed_over(connected):
     """A 1xx is not the answer."""
 
     async def handler(exchange):
         await exchange.send(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n")
         await exchange.reply(200, b"real")
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         answer = await transport.request(get())
-        await transport.aclose()
 
     assert (answer.status, answer.body) == (200, b"real")
 
 
-async def test_large_bodies_arrive(http_server, transport_to):
+async def test_large_bodies_arrive(http_server, connected):
     """A body far beyond the socket's buffers goes out whole."""
     body = b"y" * 5_000_000
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected() as transport:
         await transport.request(send("POST", body))
-        await transport.aclose()
 
     assert http_server.requests[0].body == body
 
 
-async def test_many_requests_and_many_watches_at_once(http_server, transport_to):
+async def test_many_requests_and_many_watches_at_once(connected):
     """Open streams take no turns from requests, however many they are."""
 
     async def handler(exchange):
@@ -207,9 +183,7 @@ async def test_many_requests_and_many_watches_at_once(http_server, transport_to)
         else:
             await exchange.reply(200, b"ok")
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         ready = asyncio.Semaphore(0)
         done = asyncio.Event()
 
@@ -227,7 +201,6 @@ async def test_many_requests_and_many_watches_at_once(http_server, transport_to)
             async with asyncio.TaskGroup() as requests:
                 answers = [requests.create_task(transport.request(get())) for _ in range(200)]
             done.set()
-        await transport.aclose()
 
     assert {answer.result().status for answer in answers} == {200}
 
@@ -268,20 +241,17 @@ def cuts():
 
 @pytest.mark.parametrize("handler", cuts(), ids=lambda handler: handler.__name__)
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_broken_answers(handler, method, http_server, transport_to):
+async def test_broken_answers(handler, method, http_server, connected):
     """Whatever breaks, it is a StreamBrokenError, and nothing is sent a second time."""
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         with pytest.raises(StreamBrokenError):
             await transport.request(send(method, None if method == "GET" else b"{}"))
-        await transport.aclose()
 
     assert len(http_server.requests) == 1
 
 
 @pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"])
-async def test_silence_ends_at_the_deadline(start, http_server, transport_to):
+async def test_silence_ends_at_the_deadline(start, http_server, connected):
     """Before the headers and in the body alike; the connection is not used again."""
 
     async def handler(exchange):
@@ -291,18 +261,15 @@ async def test_silence_ends_at_the_deadline(start, http_server, transport_to):
         else:
             await exchange.reply(200, b"ok")
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         with pytest.raises(ApiTimeoutError):
             await transport.request(get(timeout_s=0.1))
         assert (await transport.request(get())).body == b"ok"
-        await transport.aclose()
 
     assert http_server.connections == 2
 
 
-async def test_cancellation_closes_the_connection(http_server, transport_to):
+async def test_cancellation_closes_the_connection(http_server, connected):
     """An answer that nobody waits for cannot be taken for the next one."""
     asked = asyncio.Event()
 
@@ -313,16 +280,13 @@ async def test_cancellation_closes_the_connection(http_server, transport_to):
         else:
             await exchange.reply(200, b"second")
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         task = asyncio.create_task(transport.request(get()))
         await asked.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert (await transport.request(get())).body == b"second"
-        await transport.aclose()
 
 
 async def test_none_listens(transport_to):
@@ -352,7 +316,7 @@ async def test_a_closed_transport_sends_nothing(http_server, transport_to):
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "PUT", "DELETE"])
-async def test_writes_are_not_repeated_on_stale_connections(method, http_server, transport_to):
+async def test_writes_are_not_repeated_on_stale_connections(method, http_server, connected):
     """A server may close a kept connection while a request is on its way; it may have read it."""
 
     async def handler(exchange):
@@ -361,19 +325,16 @@ async def test_writes_are_not_repeated_on_stale_connections(method, http_server,
         else:
             await exchange.reply(200, b"ok")
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         await transport.request(get())
         with pytest.raises(StreamBrokenError):
             await transport.request(send(method))
         assert (await transport.request(get())).body == b"ok"
-        await transport.aclose()
 
     assert [request.method for request in http_server.requests] == ["GET", method, "GET"]
 
 
-async def test_a_second_answer_is_not_taken_for_the_next_one(http_server, transport_to):
+async def test_a_second_answer_is_not_taken_for_the_next_one(http_server, connected):
     """A connection on which more came than was asked for is closed."""
     right = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright"
     late = b"HTTP/1.1 408 Late\r\nContent-Length: 4\r\n\r\nlate"
@@ -381,12 +342,9 @@ async def test_a_second_answer_is_not_taken_for_the_next_one(http_server, transp
     async def handler(exchange):
         await exchange.send(right + late)
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         for _ in range(3):
             assert (await transport.request(send("POST"))).body == b"right"
-        await transport.aclose()
 
     assert http_server.connections == 3
 
@@ -414,26 +372,22 @@ async def test_reads_survive_stale_connections(http_server, transport_to):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_tls_with_the_right_authority(host, http_server, transport_to, certificates):
+async def test_tls_with_the_right_authority(host, connected, certificates):
     """Certificates are checked against the given authority, for IPv6 addresses as well."""
-    async with http_server.running(context=certificates.server_context(), host=host):
-        transport = transport_to(http_server.url, ca=certificates.ca)
+    async with connected(
+        context=certificates.server_context(), host=host, ca=certificates.ca
+    ) as transport:
         assert (await transport.request(get())).body == b"hello"
         async with transport.stream(get()) as stream:
             assert await read_all(stream) == b"hello"
-        await transport.aclose()
 
 
-async def test_tls_with_the_wrong_authority(
-    http_server, transport_to, certificates, other_authority
-):
+async def test_tls_with_the_wrong_authority(http_server, connected, certificates, other_authority):
     """Nothing is sent to a server whose certificate someone else signed."""
     context = other_authority.server_context()
-    async with http_server.running(context=context):
-        transport = transport_to(http_server.url, ca=certificates.ca, token="secret")
+    async with connected(context=context, ca=certificates.ca, token="secret") as transport:
         with pytest.raises(ConnectFailedError, match=r"(?i)certificate"):
             await transport.request(get())
-        await transport.aclose()
 
     assert http_server.requests == []
 
@@ -497,14 +451,11 @@ async def test_cancelled_tls_requests_leave_no_connection(
     assert left == []
 
 
-async def test_a_rotated_authority_is_taken_up(
-    http_server, transport_to, certificates, other_authority, tmp_path
-):
+async def test_a_rotated_authority_is_taken_up(connected, certificates, other_authority, tmp_path):
     """New connections trust what the file holds when they are opened, and nothing from before."""
     file = tmp_path / "ca.crt"
     shutil.copy(other_authority.ca, file)
-    async with http_server.running(context=certificates.server_context()):
-        transport = transport_to(http_server.url, ca=file)
+    async with connected(context=certificates.server_context(), ca=file) as transport:
         with pytest.raises(ConnectFailedError, match=r"(?i)certificate"):
             await transport.request(get())
         file.write_text("half a file")
@@ -516,16 +467,15 @@ async def test_a_rotated_authority_is_taken_up(
         assert (await transport.request(get())).body == b"hello"
         async with transport.stream(get()) as stream:
             assert await read_all(stream) == b"hello"
-        await transport.aclose()
 
 
-async def test_tls_with_the_wrong_name(http_server, transport_to, certificates):
+async def test_tls_with_the_wrong_name(http_server, connected, certificates):
     """A certificate for another host is none."""
-    async with http_server.running(context=certificates.server_context("other")):
-        transport = transport_to(http_server.url, ca=certificates.ca)
+    async with connected(
+        context=certificates.server_context("other"), ca=certificates.ca
+    ) as transport:
         with pytest.raises(ConnectFailedError, match=r"(?i)certificate"):
             await transport.request(get())
-        await transport.aclose()
 
     assert http_server.requests == []
 
@@ -542,14 +492,13 @@ async def test_tls_to_a_server_without(http_server, transport_to, certificates):
     assert http_server.requests == []
 
 
-async def test_tls_answers_that_are_cut(http_server, transport_to, certificates):
+async def test_tls_answers_that_are_cut(connected, certificates):
     """Breaking off within TLS is told as without."""
-    http_server.handler = cuts()[4]
-    async with http_server.running(context=certificates.server_context()):
-        transport = transport_to(http_server.url, ca=certificates.ca)
+    async with connected(
+        cuts()[4], context=certificates.server_context(), ca=certificates.ca
+    ) as transport:
         with pytest.raises(StreamBrokenError):
             await transport.request(get())
-        await transport.aclose()
 
 
 # ---- credentials ----------------------------------------------------------------------------
@@ -581,16 +530,14 @@ async def test_a_rotated_token_is_taken_up_after_a_401(http_server, transport_to
     assert sent == ["Bearer old", "Bearer old", "Bearer new", "Bearer new", "Bearer new"]
 
 
-async def test_no_credentials_no_request(http_server, transport_to, tmp_path):
+async def test_no_credentials_no_request(http_server, connected, tmp_path):
     """A token file that is not there yet stops the request before it starts."""
-    async with http_server.running():
-        transport = transport_to(http_server.url, token_file=tmp_path / "none")
+    async with connected(token_file=tmp_path / "none") as transport:
         with pytest.raises(ConnectFailedError):
             await transport.request(get())
         (tmp_path / "none").write_text("t")
         await transport.refresh_credentials()
         await transport.request(get())
-        await transport.aclose()
 
     assert len(http_server.requests) == 1
 
@@ -598,7 +545,7 @@ async def test_no_credentials_no_request(http_server, transport_to, tmp_path):
 # ---- streams --------------------------------------------------------------------------------
 
 
-async def test_a_stream_gives_bytes_as_they_come(http_server, transport_to):
+async def test_a_stream_gives_bytes_as_they_come(connected):
     """Nothing is held back until more arrives."""
     go = asyncio.Event()
 
@@ -609,20 +556,16 @@ async def test_a_stream_gives_bytes_as_they_come(http_server, transport_to):
         await exchange.chunk(b"two\n")
         await exchange.chunk(b"")
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
-        async with transport.stream(get()) as stream:
-            assert stream.status == 200
-            assert stream.headers["transfer-encoding"] == "chunked"
-            assert await stream.read() == b"one\n"
-            go.set()
-            assert await read_all(stream) == b"two\n"
-            assert await stream.read() == b""
-        await transport.aclose()
+    async with connected(handler) as transport, transport.stream(get()) as stream:
+        assert stream.status == 200
+        assert stream.headers["transfer-encoding"] == "chunked"
+        assert await stream.read() == b"one\n"
+        go.set()
+        assert await read_all(stream) == b"two\n"
+        assert await stream.read() == b""
 
 
-async def test_leaving_a_stream_closes_it_at_once(http_server, transport_to):
+async def test_leaving_a_stream_closes_it_at_once(connected):
     """The server is not left with a watch that nobody reads."""
     gone = asyncio.Event()
 
@@ -632,17 +575,14 @@ async def test_leaving_a_stream_closes_it_at_once(http_server, transport_to):
         await exchange.gone.wait()
         gone.set()
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         async with transport.stream(get()) as stream:
             await stream.read()
         async with patience.timeout(5):
             await gone.wait()
-        await transport.aclose()
 
 
-async def test_a_cancelled_read_loses_nothing(http_server, transport_to):
+async def test_a_cancelled_read_loses_nothing(connected):
     """An idle deadline around a read may pass, and the next read goes on."""
     go = asyncio.Event()
 
@@ -653,64 +593,49 @@ async def test_a_cancelled_read_loses_nothing(http_server, transport_to):
         await exchange.chunk(b"two\n")
         await exchange.chunk(b"")
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
-        async with transport.stream(get()) as stream:
-            assert await stream.read() == b"one\n"
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.02):
-                    await stream.read()
-            go.set()
-            assert await read_all(stream) == b"two\n"
-        await transport.aclose()
+    async with connected(handler) as transport, transport.stream(get()) as stream:
+        assert await stream.read() == b"one\n"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await stream.read()
+        go.set()
+        assert await read_all(stream) == b"two\n"
 
 
 @pytest.mark.parametrize("handler", cuts()[2:5], ids=lambda handler: handler.__name__)
-async def test_a_stream_that_breaks(handler, http_server, transport_to):
+async def test_a_stream_that_breaks(handler, connected):
     """What came before is delivered; then the break is told, and told again if asked again."""
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
-        async with transport.stream(get()) as stream:
-            with pytest.raises(StreamBrokenError):
-                await read_all(stream)
-            with pytest.raises(StreamBrokenError):
-                await stream.read()
-        await transport.aclose()
+    async with connected(handler) as transport, transport.stream(get()) as stream:
+        with pytest.raises(StreamBrokenError):
+            await read_all(stream)
+        with pytest.raises(StreamBrokenError):
+            await stream.read()
 
 
-async def test_a_stream_that_is_not_answered(http_server, transport_to):
+async def test_a_stream_that_is_not_answered(connected):
     """Opening has a deadline; what is read later has none."""
 
     async def handler(exchange):
         await exchange.gone.wait()
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
+    async with connected(handler) as transport:
         with pytest.raises(ApiTimeoutError):
             async with transport.stream(get(timeout_s=0.1)):
                 pass
-        await transport.aclose()
 
 
-async def test_a_refused_stream_has_a_body(http_server, transport_to):
+async def test_a_refused_stream_has_a_body(connected):
     """The reason can be read from the stream like anything else."""
 
     async def handler(exchange):
         await exchange.reply(410, b'{"reason":"Expired"}')
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
-        async with transport.stream(get()) as stream:
-            assert stream.status == 410
-            assert await read_all(stream) == b'{"reason":"Expired"}'
-        await transport.aclose()
+    async with connected(handler) as transport, transport.stream(get()) as stream:
+        assert stream.status == 410
+        assert await read_all(stream) == b'{"reason":"Expired"}'
 
 
-async def test_a_slow_reader_stops_the_server(http_server, transport_to):
+async def test_a_slow_reader_stops_the_server(connected):
     """Unread data is bounded: the server has to wait instead of filling our memory."""
     sent = 0
     ended = asyncio.Event()
@@ -724,17 +649,13 @@ async def test_a_slow_reader_stops_the_server(http_server, transport_to):
         await exchange.chunk(b"")
         ended.set()
 
-    http_server.handler = handler
-    async with http_server.running():
-        transport = transport_to(http_server.url)
-        async with transport.stream(get()) as stream:
-            await stream.read()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.3):
-                    await ended.wait()
-            before = sent
-            rest = await read_all(stream)
-        await transport.aclose()
+    async with connected(handler) as transport, transport.stream(get()) as stream:
+        await stream.read()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await ended.wait()
+        before = sent
+        rest = await read_all(stream)
 
     assert before < 40_000_000
     assert len(rest) > 2000 * 65536 - 3_000_000
