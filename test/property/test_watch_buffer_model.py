@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,18 +14,7 @@ from jobsetpy.informers import (
     Listed,
     ListStarted,
 )
-
-
-class Meta(msgspec.Struct, frozen=True):
-    name: str
-    uid: str
-    resource_version: str
-    namespace: str = "ns"
-
-
-class Thing(msgspec.Struct, frozen=True):
-    metadata: Meta
-
+from support.informers_kit import Meta, Thing
 
 NAMES = "abc"
 STEPS = st.lists(
@@ -72,7 +60,7 @@ def test_a_slow_reader_ends_with_the_same_view(steps):
             case "write":
                 old = truth.get(argument)
                 uid = old.metadata.uid if old else str(clock)
-                truth[argument] = Thing(Meta(argument, uid, str(clock)))
+                truth[argument] = Thing(Meta(argument, "ns", uid, str(clock)))
                 buffer.put([Applied(truth[argument])])
             case "delete":
                 if argument in truth:

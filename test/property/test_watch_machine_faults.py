@@ -31,17 +31,7 @@ from jobsetpy.informers import (
 )
 from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
 from jobsetpy.informers._machine import is_older
-
-
-class Meta(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-class Thing(msgspec.Struct, frozen=True):
-    metadata: Meta = Meta()
+from support.informers_kit import Meta, Thing
 
 
 class Server:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.informer_log import InformerLog
 
 from hack.cluster import Cluster
 from jobsetpy.aio import supervise
@@ -12,6 +11,7 @@ from jobsetpy.client import connect
 from jobsetpy.informers import Shard, SharedInformer, WatchOptions
 from support import patience
 from support.cluster.install import create_namespace
+from support.informers_kit import InformerLog
 
 pytestmark = pytest.mark.cluster
 NAMESPACES = ("default", "training", "inference", "vision", "speech", "search")

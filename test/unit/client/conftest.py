@@ -238,9 +238,9 @@ def connected(http_server, transport_to):
     """Connects a transport to a server for a block; options are those of ``transport_to``."""
 
     @asynccontextmanager
-    async def connect(handler=None, *, context=None, **options):
+    async def connect(handler=None, *, context=None, host="127.0.0.1", **options):
         http_server.handler = handler or http_server.handler
-        async with http_server.running(context=context):
+        async with http_server.running(context=context, host=host):
             transport = transport_to(http_server.url, **options)
             yield transport
             await transport.aclose()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import pytest
 
 from jobsetpy.aio import supervise
@@ -17,21 +16,11 @@ from jobsetpy.informers import (
     Listed,
     ListStarted,
 )
-
-
-class Meta(msgspec.Struct, frozen=True):
-    name: str
-    uid: str
-    resource_version: str
-    namespace: str = "ns"
-
-
-class Thing(msgspec.Struct, frozen=True):
-    metadata: Meta
+from support.informers_kit import Meta, Thing
 
 
 def thing(name, version=1, uid="u"):
-    return Thing(Meta(name, uid, str(version)))
+    return Thing(Meta(name, "ns", uid, str(version)))
 
 
 A1, A2, A3, B1 = thing("a", 1), thing("a", 2), thing("a", 3), thing("b", 1)

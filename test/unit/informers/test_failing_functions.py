@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.informer_log import InformerLog
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import ConfigMap, Pod
@@ -20,6 +19,7 @@ from jobsetpy.informers import (
 from jobsetpy.observability.hooks import InformerMetrics
 from jobsetpy.observability.metrics import REGISTRY
 from jobsetpy.testing import RecordingClient, decoded
+from support.informers_kit import InformerLog
 
 TEAM = Index("team", lambda obj: [obj.metadata.labels["team"]])
 TEAMS = Tally("teams", lambda obj: ("all", obj.metadata.labels["team"]))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.informer_log import InformerLog
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
 from jobsetpy.client import Client
 from jobsetpy.informers import SharedInformer, Tally, WatchOptions
 from jobsetpy.testing import World, make_pod
+from support.informers_kit import InformerLog
 
 PHASES: Tally[Pod, str, str] = Tally(
     "phases", lambda pod: (pod.metadata.namespace, pod.status.phase)

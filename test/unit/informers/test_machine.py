@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from support.informer_log import InformerLog
 
 from jobsetpy.client import WatchFrame
 from jobsetpy.client._errors import error_from_response
@@ -32,18 +31,7 @@ from jobsetpy.informers import (
 )
 from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
 from jobsetpy.informers._machine import STREAMING_TRIES, STUCK_LIMIT, is_older
-
-
-class Meta(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-class Thing(msgspec.Struct, frozen=True):
-    metadata: Meta = Meta()
-    size: int = 0
+from support.informers_kit import InformerLog, Meta, Thing
 
 
 class Strict(msgspec.Struct, frozen=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.informer_log import InformerLog
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
@@ -24,6 +23,7 @@ from jobsetpy.informers import (
     WatchOptions,
 )
 from jobsetpy.testing import World, make_pod
+from support.informers_kit import InformerLog
 
 UNFIT = {"spec": {"priority": "very high"}}
 

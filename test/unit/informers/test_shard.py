@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from support.informer_log import InformerLog
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Node, Pod
@@ -28,6 +27,7 @@ from jobsetpy.informers import (
 from jobsetpy.informers._shard import fnv1a_64
 from jobsetpy.manager import Manager, ManagerSettings
 from jobsetpy.testing import World, make_pod
+from support.informers_kit import InformerLog
 
 
 def uid(number):

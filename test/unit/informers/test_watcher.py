@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from support.informer_log import InformerLog
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
@@ -31,6 +30,7 @@ from jobsetpy.informers import (
     Watcher,
     WatchOptions,
 )
+from support.informers_kit import InformerLog
 
 
 class View:

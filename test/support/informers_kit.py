@@ -1,10 +1,28 @@
-"""Observer of informers that keeps what it is called with."""
+"""Small objects for tests of informers, and an observer that keeps what it is called with."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from jobsetpy.informers import NullObserver
+
+
+class Meta(msgspec.Struct, frozen=True, rename="camel"):
+    """Metadata, as far as informers read it."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Thing(msgspec.Struct, frozen=True):
+    """An object with a field of its own."""
+
+    metadata: Meta = Meta()
+    size: int = 0
 
 
 class InformerLog(NullObserver):
