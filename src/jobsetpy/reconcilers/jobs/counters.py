@@ -20,11 +20,7 @@ from jobsetpy.reconcilers.rules.spares import seats_of_job, working_jobs
 
 def is_ready(job: Job) -> bool:
     """Return whether the Job has as many ready or succeeded pods as it can have, without spares."""
-    spec, status = job.spec, job.status
-    pods = seats_of_job(job)
-    if spec.completions is not None and spec.completions < pods:
-        pods = spec.completions
-    return status.succeeded + (status.ready or 0) >= pods
+    return job.status.succeeded + (job.status.ready or 0) >= seats_of_job(job)
 
 
 def lacks_pods(job: Job) -> bool:

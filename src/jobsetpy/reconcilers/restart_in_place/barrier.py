@@ -12,7 +12,6 @@ Epochs start at 1. Both numbers only increase.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Final
 
 from jobsetpy.api import keys
@@ -21,7 +20,7 @@ from jobsetpy.reconcilers.restart_in_place.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.actions import FAIL_JOB
-from jobsetpy.reconcilers.rules.membership import is_ours
+from jobsetpy.reconcilers.rules.membership import is_ours, pods_of_template
 from jobsetpy.reconcilers.rules.spares import spares_of, working_jobs_of
 
 LONGEST_REQUEST: Final = 63
@@ -46,14 +45,10 @@ def expected_pods(jobset: JobSet) -> int:
 
     A Job has as many seats as pods, less its spares.
     """
-    total = 0
-    for item in jobset.spec.replicated_jobs:
-        spec = item.template.get("spec")
-        parallelism = spec.get("parallelism") if isinstance(spec, Mapping) else None
-        # The API server's default is 1.
-        pods = parallelism if isinstance(parallelism, int) else 1
-        total += working_jobs_of(jobset, item) * (pods - spares_of(jobset, item))
-    return total
+    return sum(
+        working_jobs_of(jobset, item) * (pods_of_template(item) - spares_of(jobset, item))
+        for item in jobset.spec.replicated_jobs
+    )
 
 
 def group_size(jobset: JobSet, pods: Histogram) -> int:

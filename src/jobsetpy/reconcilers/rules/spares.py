@@ -113,8 +113,8 @@ def working_with(job: Job) -> int:
 
 
 def pods_of_job(job: Job) -> int:
-    """Return the parallelism of a Job; the API server's default is 1."""
-    return 1 if job.spec.parallelism is None else job.spec.parallelism
+    """Return the number of pods that a Job runs in parallel, before any of them succeeds."""
+    return pods_at_once(job.spec.parallelism, job.spec.completions)
 
 
 def starts_without_spares(jobset: JobSet) -> bool:

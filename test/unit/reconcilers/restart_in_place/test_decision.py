@@ -157,6 +157,14 @@ def test_expected_pods():
     assert expected_pods(decoded(JobSet, data)) == 11
 
 
+def test_barrier_lifts_when_a_job_has_fewer_completions_than_parallel_pods():
+    """The Job controller creates no more pods than completions, so the group has no more either."""
+    items = (replicated_job("a", 2, parallelism=4, job_spec={"completions": 3}),)
+    decision = decide_epochs(jobset(items=items), Histogram({1: 6}))
+
+    assert decision.synced == 1
+
+
 class TestEvents:
     def events(self, synced, deprecated, epochs, **status):
         """Reason and message of what would be told."""
