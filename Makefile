@@ -139,10 +139,13 @@ demo: $(STAMP) ## A real cluster, a JobSet, one worker killed, the group restart
 
 # Of PyPI: some 3 GB, since torch for Linux brings CUDA.
 TRAINERS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/jobsetpy/trainers
+# Where the image of PyTorch was made, its packages are there already: 5 GB that need no second copy.
+TORCH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/jobsetpy/training/torch-packages
 
 .PHONY: trainers
 trainers: $(STAMP) ## Kill a rank of trainings with Hugging Face's Trainer and Lightning (fetches 3 GB once)
 	@test -e $(TRAINERS)/.installed || { $(PYTHON) -m venv $(TRAINERS) \
+	  && { test ! -d $(TORCH) || echo $(TORCH) >$$(echo $(TRAINERS)/lib/python3*/site-packages)/torch.pth; } \
 	  && $(TRAINERS)/bin/pip install --quiet --disable-pip-version-check -r bench/trainers.txt \
 	  && touch $(TRAINERS)/.installed; }
 	@for each in transformers lightning; do $(BIN)/python -m bench.training_local --framework $$each \

@@ -38,7 +38,7 @@ _REPORTS: Final = (
     ("restart_cause", 160),
     ("progress", 64),
     ("first_progress", 64),
-    ("agent_state", 16),
+    ("agent_state", 140),
     ("slow_patch", 64),
 )
 """Reports of agents, and the number of characters kept, plus one that marks a truncated report."""

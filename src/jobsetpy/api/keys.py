@@ -76,7 +76,11 @@ IN_PLACE_PROCESSES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-proc
 of its worker."""
 IN_PLACE_HEALTH_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-health-command"
 IN_PLACE_HEALTH_SECONDS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-health-seconds"
-"""Likewise: a supervisor's check of its machine before each epoch, and its timeout."""
+IN_PLACE_HEALTH_INTERVAL_ANNOTATION: Final = (
+    "jobset.sigs.k8s.io/in-place-restart-health-interval-seconds"
+)
+"""Likewise: a supervisor's check of its machine before each epoch, its timeout, and the interval of
+its checks in a pod that waits as a spare."""
 UNFIT_EXIT_CODE: Final = 85
 """Exit code of an agent whose machine has failed that check: the pod ends and is replaced."""
 INJECTED_REQUESTS_ANNOTATION: Final = "jobset.sigs.k8s.io/injected-requests"
@@ -101,13 +105,18 @@ sets it on Jobs and pods of startup groups."""
 IN_PLACE_SPARE_JOBS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-spare-replicas"
 """Number of Jobs of a ReplicatedJob that wait as spares; the manager sets it on Jobs and pods."""
 AGENT_STATE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-state"
-"""State of a supervisor in a pod of a Job with spares, written by the agent: ``parked`` and
-``ready`` without a seat, ``saving=SECONDS`` while its worker uses its grace period."""
+"""State of a supervisor, written by the agent. In a pod of a Job with spares, ``parked`` and
+``ready`` without a seat, ``saving=SECONDS`` while its worker uses its grace period. In any pod,
+``unfit: REASON`` before it ends because its health command has failed."""
+UNFIT_STATE: Final = "unfit: "
 HEARTBEAT_PORT: Final = 29400
 """UDP port of the heartbeats; below the ports of ``MASTER_PORT``."""
 UNHEARD_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-unheard"
 """Report of a supervisor about neighbours that send no heartbeats (format in
 ``agent.supervisor.ring_rules``)."""
+REPLACE_DELETED_ANNOTATION: Final = "jobset.sigs.k8s.io/replace-deleted-pods"
+"""On a JobSet that does not restart in place, ``Immediately`` or ``AfterBackoff``, the default:
+time at which its Jobs replace deleted pods."""
 RESTART_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-in-place"
 """On a JobSet: any new value restarts its workers in place once, without being counted."""
 LOST_NODE_DEADLINE_ANNOTATION: Final = "jobset.sigs.k8s.io/lost-node-deadline"
@@ -260,6 +269,7 @@ WORKER_HUNG_REASON: Final = "WorkerHung"
 LEAVING_POD_COUNTED_REASON: Final = "LeavingPodCounted"
 POD_LEAVING_REASON: Final = "PodLeaving"
 NODE_SUSPECT_REASON: Final = "NodeSuspect"
+NODE_UNFIT_REASON: Final = "NodeUnfit"
 PODS_LEAVE_OFTEN_REASON: Final = "PodsLeaveOften"
 JOB_HELD_REASON: Final = "JobHeldByFinalizers"
 API_SERVER_SLOW_REASON: Final = "APIServerSlow"

@@ -114,12 +114,12 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     if word == "Running" and not sentences:
         return Answer(
             word,
-            [_running(found), *_last_restart(jobset, now), *_suspect_nodes(jobset, now)],
+            [_running(found), *_last_restart(jobset, now), *_bad_nodes(jobset, of_jobs, now)],
             f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix",
         )
     if not sentences:
         sentences = ["its Jobs are not ready yet; no reason is reported."]
-    sentences += _suspect_nodes(jobset, now)
+    sentences += _bad_nodes(jobset, of_jobs, now)
     return Answer(word, [f"{name} is {word.lower()}:", *sentences], more)
 
 
@@ -329,6 +329,22 @@ def _last_restart(jobset: Json, now: datetime) -> list[str]:
         return []
     began = output.ago(history[-1].get("beganAt"), now)
     return [_sentence(f"Its last restart began {began} ago: {timeline.cause_of(history[-1])}")]
+
+
+def _bad_nodes(jobset: Json, pods: Sequence[Json], now: datetime) -> list[str]:
+    return [*_unfit_nodes(pods), *_suspect_nodes(jobset, now)]
+
+
+def _unfit_nodes(pods: Sequence[Json]) -> list[str]:
+    """Return a sentence for each of the first pods whose health command has failed."""
+    out = []
+    for pod in pods:
+        state = (pod["metadata"].get("annotations") or {}).get(keys.AGENT_STATE_ANNOTATION, "")
+        if state.startswith(keys.UNFIT_STATE):
+            name, node = pod["metadata"]["name"], pod.get("spec", {}).get("nodeName")
+            reason = state.removeprefix(keys.UNFIT_STATE)
+            out.append(_sentence(f"Node {node} is unfit for pod {name}: {reason}"))
+    return out[:MAX_NAMED]
 
 
 def _suspect_nodes(jobset: Json, now: datetime) -> list[str]:

@@ -159,8 +159,11 @@ REFUSED = {
         for value in ("", "-1", "1 MB", "9" * 20)
     },
     **{
-        f"state {value!r}": (annotations(**{STATE: value}), "must be parked, ready or saving")
-        for value in ("", "holder", "saving=", "saving=-1", "saving=123456", "ready ")
+        f"state {value[:30]!r}": (annotations(**{STATE: value}), "must be parked, ready, saving")
+        for value in (
+            *("", "holder", "saving=", "saving=-1", "saving=123456", "ready ", "unfit", "unfit: "),
+            *("unfit: a\nb", f"unfit: {'x' * 121}"),
+        )
     },
     "first progress": (annotations(**{FIRST: "41 soon"}), "must be a step and seconds"),
     **{
@@ -206,7 +209,9 @@ def test_report_of_the_worker(pods, token, cause, progress):
     assert answer.accepted()["metadata"]["annotations"] == {"kept": "1", **kept}
 
 
-@pytest.mark.parametrize("state", ["parked", "ready", "saving=30", None])
+@pytest.mark.parametrize(
+    "state", ["parked", "ready", "saving=30", "unfit: exit code 1: n\u00f6", None]
+)
 def test_a_state_is_stored_with_the_epoch(pods, token, state):
     """A pod without a seat says if it is prepared, one with a seat if its worker saves its work."""
     answer = pods.patch("own", annotations(**{EPOCH: "1", STATE: state}), token=token, dryRun="All")

@@ -41,7 +41,10 @@ async def group(cluster, client, namespace, tmp_path, *arguments, **settings):
     try:
         async with one.playing():
             await one.create(**{"jobs": 1, "pods": 4, **settings})
-            await one.at(1, 4)
+            if "spec" in settings:  # its pods restart in no other way
+                assert await patience.eventually(lambda: len(one.there(1)) == 4, 60)
+            else:
+                await one.at(1, 4)
             yield one, manager
     finally:
         await manager.stop()
@@ -72,6 +75,47 @@ async def test_pod_that_leaves_is_replaced_immediately_each_time(
         assert max(one.most.values()) == 1
         print(f"deletion to a running replacement, exit code {code}: {seconds}")
         assert max(seconds) < patience.scaled(8), seconds
+
+
+@pytest.mark.parametrize("replacement", ["Failed", "TerminatingOrFailed"])
+@pytest.mark.parametrize("policy", [{"maxRestarts": 3}, None], ids=["recreated", "no policy"])
+async def test_pod_of_another_jobset_is_replaced_immediately_each_time_when_it_is_requested(
+    cluster, client, namespace, tmp_path, policy, replacement
+):
+    """By annotation; the Job counts no failure, so that its limit and back-off stay as they are."""
+    settings = {
+        "spec": {"failurePolicy": policy},
+        "job": {"backoffLimit": 1, "podReplacementPolicy": replacement},
+        "annotations": {keys.REPLACE_DELETED_ANNOTATION: "Immediately"},
+    }
+    async with group(cluster, client, namespace, tmp_path, **settings) as (one, _):
+        one.code = 143
+        seconds = []
+        for _ in range(4):
+            known = set(one.ready_at)
+            at = await one.delete(one.there(1)[0])
+            seconds.append(round(await one.replacement(known, at), 2))
+            assert await patience.eventually(lambda: len(one.pods) == len(one.there(1)) == 4, 60)
+
+        assert counts(await one.job()) == (0, "", 0)
+        assert (await one.jobset()).status.restarts == 0
+        print(f"deletion to a running replacement, {policy}, {replacement}: {seconds}")
+        assert max(seconds) < patience.scaled(8), seconds
+
+
+async def test_deleted_pod_of_another_jobset_is_counted_when_nothing_is_requested(
+    cluster, client, namespace, tmp_path
+):
+    """As without the manager: the Job controller replaces it, and waits longer each time."""
+    settings = {"spec": {"failurePolicy": {"maxRestarts": 3}}, "job": {"backoffLimit": 6}}
+    async with group(cluster, client, namespace, tmp_path, **settings) as (one, _):
+        one.code = 143
+        await one.delete(one.there(1)[0])
+
+        async def counted():
+            return (await one.job()).status.failed == 1
+
+        assert await patience.eventually(counted, 30)
 
 
 async def test_suspension_completes_no_index_when_workers_exit_with_0(

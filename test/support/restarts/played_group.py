@@ -85,10 +85,12 @@ class PlayedGroup:
     async def create(self, **settings: Any) -> None:
         """Create the JobSet; ``job`` are further fields of its Jobs, the rest as elsewhere.
 
-        It has the ``annotations``, too.
+        It has the ``annotations`` and the fields of ``spec``, too.
         """
         job, annotations = settings.pop("job", {}), settings.pop("annotations", {})
+        spec_fields = settings.pop("spec", {})
         body = in_place_jobset(self.name, **settings)
+        body["spec"].update(spec_fields)
         body["metadata"]["annotations"].update(annotations)
         for item in body["spec"]["replicatedJobs"]:
             spec = item["template"]["spec"]

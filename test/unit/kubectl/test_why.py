@@ -261,3 +261,14 @@ async def test_the_command(training, capsys):
     assert "test-js is restarting:" in text
     assert "The barrier of epoch 3 waits for test-js-w-0-1 (it is at epoch 2)." in text
     assert "More: kubectl" in text
+
+
+def test_nodes_that_pods_have_called_unfit_are_named():
+    """With the reason of the health command, as long as the pod that failed exists."""
+    one = pod(phase="Failed")
+    one["metadata"]["annotations"] = {
+        keys.AGENT_STATE_ANNOTATION: "unfit: exit code 1: 40960 MiB in use"
+    }
+    answer = explain(jobset(failurePolicy=IN_PLACE), [job()], [one], NOW)
+
+    assert "Node n is unfit for pod p: exit code 1: 40960 MiB in use." in answer.sentences

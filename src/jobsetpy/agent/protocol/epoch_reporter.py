@@ -94,6 +94,7 @@ class EpochReporter:
         self._wanted = 0
         self._about = _NOTHING
         self._untold = False
+        self._then: Callable[[], None] | None = None
         self._stored = 0
         self._asked_at = -inf
         self._took_s = 0.0
@@ -138,10 +139,17 @@ class EpochReporter:
             self._lift = None
             self._wake.set()
 
-    def tell(self, about: Mapping[str, str | None]) -> None:
-        """Request that annotations are stored with the current epoch, once there is one."""
+    def tell(self, about: Mapping[str, str | None], then: Callable[[], None] | None = None) -> None:
+        """Request that annotations are stored with the current epoch, once there is one.
+
+        Args:
+            about: the annotations; ``None`` removes one.
+            then: called once they are stored, or refused. They are then stored without an epoch, if
+                there is none yet.
+        """
         self._about = {**self._about, **about}
-        if self._wanted:
+        self._then = then or self._then
+        if self._wanted or self._then is not None:
             self._untold = True
             self._wake.set()
 
@@ -216,7 +224,8 @@ class EpochReporter:
                 self._asked_at = asked_at
                 self._took_s = asyncio.get_running_loop().time() - asked_at
                 self._deadline = pod.metadata.annotations.deadline
-                self._log("epoch patched", epoch=epoch)
+                if epoch:
+                    self._log("epoch patched", epoch=epoch)
                 if self._took_s > SLOW_S:
                     self._log(
                         "the API server is slow to patch the pod",
@@ -228,6 +237,8 @@ class EpochReporter:
                     self._leaving = True
                     self._log("the pod is being deleted: no worker starts in it", level="warning")
                 self._try_lift()
+                if self._then is not None and not self._untold:
+                    self._then()
 
     @property
     def _is_waiting(self) -> bool:
@@ -243,11 +254,12 @@ class EpochReporter:
             self._about = {**self._about, keys.SLOW_PATCH_ANNOTATION: note}
 
     async def _patch(self, epoch: int) -> Pod:
+        stored = {keys.EPOCH_ANNOTATION: str(epoch)} if epoch else {}
         return await self._client.merge_patch(
             Pod,
             self._namespace,
             self._pod_name,
-            {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch), **self._about}}},
+            {"metadata": {"annotations": {**stored, **self._about}}},
         )
 
     def _log_failure(self, epoch: int, error: JobSetPyError, wait: float) -> None:

@@ -9,18 +9,23 @@ of the worker is left, it has a limited time to succeed, in which it is repeated
 device is often released only after its process has ended. The report waits for it, and with it the
 barrier, so neither a worker nor a standby process starts on a machine that is unfit.
 
+A pod that is parked, as a spare, has no restarts of its own: while it waits, the command runs again
+after each interval, never next to another run.
+
 Decisions on commands that go wrong:
 
 * One that fails or does not end within the time: the machine is unfit, and the pod ends.
 * One that cannot be run (exit code 126 or 127, or no shell): that is a mistake in the command or
   the image and says nothing about the machine. It is logged as an error, and the worker starts.
-* Its output is read to its end and discarded but for the last line, which is logged on failure.
+* Its output is read to its end and discarded but for the last line, which is reported on failure.
+* Processes that it leaves behind are killed when it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -33,10 +38,17 @@ from jobsetpy.agent.supervisor.processes import EXIT_NOT_EXECUTABLE, EXIT_NOT_FO
 from jobsetpy.agent.supervisor.worker_settings import seconds_of
 
 DEFAULT_SECONDS: Final = 2.0
+DEFAULT_INTERVAL_S: Final = 60.0
+JITTER: Final = 0.25
+"""Maximum part of the interval by which a check of a parked pod comes earlier or later: the spares
+of a group use devices and file systems that they share at different times."""
 FIRST_PAUSE_S: Final = 0.1
 MAX_PAUSE_S: Final = 1.0
 _KEPT: Final = 2048
 """Bytes of the end of the output that are kept."""
+_MARK: Final = b"JOBSET_HEALTH_CHECK"
+"""Variable of the command, by which the processes that it leaves behind are found."""
+_HANGS: Final = "it did not end"
 
 
 class HealthRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,38 +57,43 @@ class HealthRules(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         command: command line for ``/bin/sh``.
         seconds: time in which it must succeed once nothing of the worker is left.
+        interval_s: mean time between two checks of a parked pod; 0 for none.
     """
 
     command: str
     seconds: float = DEFAULT_SECONDS
+    interval_s: float = DEFAULT_INTERVAL_S
 
 
 def load(environ: Mapping[str, str]) -> HealthRules | None:
-    """Read ``HEALTH_COMMAND`` and ``HEALTH_SECONDS``; ``None`` for no command.
+    """Read ``HEALTH_COMMAND`` and its times; ``None`` for no command.
 
     Raises:
-        ConfigurationError: the time is not a number, or there is no command.
+        ConfigurationError: a time is not a number, or there is no command.
     """
     command = environ.get("HEALTH_COMMAND", "")
     if not command.strip():
-        if environ.get("HEALTH_SECONDS"):
-            raise ConfigurationError("HEALTH_SECONDS has no effect without HEALTH_COMMAND")
+        for name in ("HEALTH_SECONDS", "HEALTH_INTERVAL_SECONDS"):
+            if environ.get(name):
+                raise ConfigurationError(f"{name} has no effect without HEALTH_COMMAND")
         return None
     seconds = seconds_of(environ, "HEALTH_SECONDS", DEFAULT_SECONDS)
     if not seconds:
         raise ConfigurationError("HEALTH_SECONDS must be more than 0")
-    return HealthRules(command=command, seconds=seconds)
+    interval_s = seconds_of(environ, "HEALTH_INTERVAL_SECONDS", DEFAULT_INTERVAL_S)
+    return HealthRules(command=command, seconds=seconds, interval_s=interval_s)
 
 
 class Health:
-    """Checks with the health command, one for each report.
+    """Checks with the health command: one for each report, and more while the pod is parked.
 
     Args:
         processes: runs the command, aside from the worker.
         environ: its environment.
         rules: the user's settings.
         log: log for failures.
-        on_unfit: called once the time is over, at most once.
+        is_parked: returns True while the pod has reported and has no seat.
+        on_unfit: called with the reason once the time is over, at most once.
     """
 
     def __init__(
@@ -86,18 +103,22 @@ class Health:
         rules: HealthRules,
         *,
         log: Log,
-        on_unfit: Callable[[], None],
+        is_parked: Callable[[], bool],
+        on_unfit: Callable[[str], None],
     ) -> None:
         self._processes = processes
-        self._environ = environ
+        self._environ = {**environ, _MARK: b"1"}
         self._rules = rules
         self._log = log
+        self._is_parked = is_parked
         self._on_unfit = on_unfit
         self._fit = False
+        self._usable = True
         self._closed = False
         self._then: list[Callable[[], None]] = []
         self._deadline: asyncio.TimerHandle | None = None
         self._next: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
         self._pause = FIRST_PAUSE_S
         self._pid = 0
         self._reader = -1
@@ -121,6 +142,19 @@ class Health:
             self._deadline = loop.call_later(self._rules.seconds, self._over)
             self.begin()
 
+    def watch(self) -> None:
+        """Check again after an interval, and so on, as long as the pod is parked."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if not self._closed and self._usable and self._rules.interval_s and self._is_parked():
+            pause = self._rules.interval_s * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+            self._watch = asyncio.get_running_loop().call_later(pause, self._check_parked)
+
+    def _check_parked(self) -> None:
+        # A pod that is about to report has a check of its own, and is parked again after it.
+        if self._is_parked() and not self._then:
+            self.when_fit(self.watch)
+
     def after(self, then: Callable[[], None]) -> None:
         """Call ``then`` after the callbacks that wait for a check, or immediately if none does."""
         if self._then:
@@ -135,6 +169,8 @@ class Health:
     def close(self) -> None:
         """Kill the command and start no other: the pod ends."""
         self._closed = True
+        if self._watch is not None:
+            self._watch.cancel()
         self._then.clear()
         self._disarm()
         self._processes.kill_aside(self._pid)
@@ -142,6 +178,7 @@ class Health:
     def _run(self) -> None:
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._output = b""
+        self._usable = True
         try:
             os.set_blocking(writer, True)
             command = ["/bin/sh", "-c", self._rules.command]
@@ -174,11 +211,12 @@ class Health:
     def _late(self) -> None:
         """Kill a run that takes too long."""
         self._next = None
-        self._result = {"why": "it did not end", "said": self._last_line()}
+        self._result = {"why": _HANGS, "said": self._last_line()}
         self._processes.kill_aside(self._pid)
 
     def _ended(self, code: int) -> None:
         late = self._next is None
+        self._processes.kill_left(self._pid, _MARK + b"=1")
         self._pid = 0
         # At most what a pipe holds: a process that the command has left may write for ever.
         self._read()
@@ -216,6 +254,7 @@ class Health:
             command=printable(self._rules.command),
             **fields,
         )
+        self._usable = False  # nor will it be the next time
         self._succeeded()
 
     def _succeeded(self) -> None:
@@ -228,13 +267,14 @@ class Health:
         """Call the callbacks that wait; the next report has a check of its own."""
         self._fit = False
         self._pause = FIRST_PAUSE_S
+        self._result = {}
         then, self._then = self._then, []
         for each in then:
             each()
 
     def _over(self) -> None:
         self._deadline = None
-        self._result = self._result or {"why": "it did not end"}
+        self._result = self._result or {"why": _HANGS, "said": self._last_line()}
         self._log(
             "this machine is unfit: the health command did not succeed in time",
             level="error",
@@ -243,7 +283,8 @@ class Health:
             **self._result,
         )
         self.close()
-        self._on_unfit()
+        why = self._result.get("why") or f"exit code {self._result['exit_code']}"
+        self._on_unfit(": ".join(filter(None, (str(why), str(self._result.get("said", ""))))))
 
     def _disarm(self) -> None:
         for timer in (self._deadline, self._next):

@@ -187,6 +187,23 @@ class Processes:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(each, signal.SIGKILL)
 
+    def kill_left(self, group: int, mark: bytes) -> None:
+        """SIGKILL what a process that was aside and has just ended has left behind.
+
+        Args:
+            group: its process id, which is its group's.
+            mark: ``NAME=VALUE`` in its environment, and so in that of descendants that have left
+                its group.
+        """
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+        for pid in _descendants(_parents()):
+            with suppress(OSError):
+                with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - start-up
+                    marked = mark in file.read().split(b"\0")
+                if marked:
+                    os.kill(pid, signal.SIGKILL)
+
     def _spawn(
         self, environ: Mapping[bytes, bytes], command: Sequence[str], output: int | None = None
     ) -> int:

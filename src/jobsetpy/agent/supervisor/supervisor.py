@@ -108,6 +108,10 @@ EXIT_STOPPED: Final = 128 + signal.SIGTERM
 :meth:`Worker.signalled`."""
 
 
+LAST_REPORT_S: Final = 1.0
+"""Maximum time in seconds for the report of a pod that its machine is unfit, before it ends."""
+
+
 class Supervisor:
     """Runs a command once in each epoch of its group.
 
@@ -315,6 +319,8 @@ class Supervisor:
         self._use(self._seats.parked)
         if self._standbys is not None:
             self._standbys.parked()
+        if self._health is not None:
+            self._health.watch()
         return {keys.AGENT_STATE_ANNOTATION: self._state()}
 
     def _state(self) -> str:
@@ -411,10 +417,22 @@ class Supervisor:
     def _make_health(self, rules: HealthRules) -> Health:
         from jobsetpy.agent.supervisor.health import Health  # most pods have none
 
-        def unfit() -> None:
+        def end() -> None:
             self._do(self._worker.unfit())
 
-        return Health(self._processes, self._environs[0], rules, log=self._log, on_unfit=unfit)
+        def unfit(why: str) -> None:
+            state = f"{keys.UNFIT_STATE}{why}"[:MAX_CAUSE_TEXT].rstrip()
+            self._reporter.tell({keys.AGENT_STATE_ANNOTATION: state}, end)
+            asyncio.get_running_loop().call_later(LAST_REPORT_S, end)
+
+        return Health(
+            self._processes,
+            self._environs[0],
+            rules,
+            log=self._log,
+            is_parked=lambda: self._parked,
+            on_unfit=unfit,
+        )
 
     def _make_ring(self, rules: RingRules, progress_file: str) -> Ring:
         from jobsetpy.agent.supervisor.ring import Ring, WorkerMotion  # most pods have none
@@ -634,7 +652,8 @@ def _standby_rules(environ: Mapping[str, str]) -> StandbyRules | None:
 
 def _health_rules(environ: Mapping[str, str]) -> HealthRules | None:
     """Read the settings for the health command; ``None`` for none."""
-    if not environ.get("HEALTH_COMMAND") and not environ.get("HEALTH_SECONDS"):
+    times = environ.get("HEALTH_SECONDS") or environ.get("HEALTH_INTERVAL_SECONDS")
+    if not environ.get("HEALTH_COMMAND") and not times:
         return None
     from jobsetpy.agent.supervisor import health  # most pods have none
 

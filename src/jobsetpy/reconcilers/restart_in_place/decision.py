@@ -7,6 +7,7 @@ other reasons to give up, ``seating`` the use of spares.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import inf
 from typing import Final
 
@@ -105,6 +106,7 @@ def decide_epochs(
     cause: Cause | None = None,
     pace: Pace = UNPACED,
     waited_s: float = inf,
+    suspect: Collection[str] = (),
 ) -> EpochDecision:
     """Decide on the epochs of a JobSet.
 
@@ -121,6 +123,7 @@ def decide_epochs(
         cause: failure that was detected before the failed pod's agent reported it.
         pace: back-off of restarts, and the window in which they are counted.
         waited_s: seconds since the restart began, for the last call for missing pods.
+        suspect: names of nodes that get no seat while a prepared spare is elsewhere.
     """
     policy = jobset.spec.failure_policy
     if policy is None or not takes_part(jobset):
@@ -129,7 +132,9 @@ def decide_epochs(
     expected = group_size(jobset, pods)
     newest = max(pods.epochs, default=0)
     synced, deprecated = next_move(jobset, pods, cause, expected)
-    seats = None if deprecated is not None else seating.plan_seats(jobset, pods, expected, waited_s)
+    seats = None
+    if deprecated is None:
+        seats = seating.plan_seats(jobset, pods, expected, waited_s, suspect)
     if seats is not None and seats.complete and synced is None:
         synced = next_epoch(status, pods.epochs)
     opened = synced or (deprecated or 0) + 1

@@ -5,11 +5,12 @@ The rules are explained in :mod:`reconcilers.restart_in_place.seats`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
 
+from jobsetpy.api import keys
 from jobsetpy.api.jobset import TakenJob, TakenSeat
 
 READY: Final = "ready"
@@ -54,6 +55,7 @@ class SeatPod:
         state: its agent's state, or "".
         leaving: True if it is being deleted.
         address: its IP address, "" if unknown.
+        node: its node, "" if unknown.
     """
 
     name: str
@@ -63,6 +65,12 @@ class SeatPod:
     state: str = ""
     leaving: bool = False
     address: str = ""
+    node: str = ""
+
+    @property
+    def is_unfit(self) -> bool:
+        """Return True if the pod is about to end because its health command has failed."""
+        return self.state.startswith(keys.UNFIT_STATE)
 
 
 @attrs.frozen
@@ -92,16 +100,26 @@ class SeatedJob:
 
 @attrs.frozen
 class Swap:
-    """Seat that a pod takes over; ``lost`` is the name of its last holder if that is known."""
+    """Seat that a pod takes over.
+
+    Args:
+        job: name of the Job.
+        seat: number of the seat.
+        pod: the pod that takes it.
+        lost: name of its last holder, if that is known.
+        why: reason why that holder has to give it up although it is there; usually "".
+    """
 
     job: str
     seat: int
     pod: SeatPod
     lost: str = ""
+    why: str = ""
 
     def __str__(self) -> str:
         old = f" of pod {self.lost!r}" if self.lost else ""
-        return f"pod {self.pod.name!r} takes seat {self.seat} of job {self.job!r}{old}"
+        why = f": {self.why}" if self.why else ""
+        return f"pod {self.pod.name!r} takes seat {self.seat} of job {self.job!r}{old}{why}"
 
 
 @attrs.frozen
@@ -168,16 +186,20 @@ class Round:
         waited_s: seconds since the first sign of the restart, or of the first pod's arrival.
         starting: True if the pods are new, and no seat has been lost.
         calls: times for which missing holders are waited for.
+        suspect: names of nodes that get no seat while a prepared spare is elsewhere.
     """
 
     epoch: int
     waited_s: float
     starting: bool
     calls: Calls = CALLS
+    suspect: Collection[str] = ()
 
     def has(self, pod: SeatPod | None) -> bool:
         """Return True if a pod can have a seat."""
-        return pod is not None and pod.epoch == self.epoch and not pod.leaving
+        if pod is None or pod.leaving or pod.is_unfit:
+            return False
+        return pod.epoch == self.epoch
 
 
 def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seating:
@@ -213,12 +235,18 @@ def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seatin
     for seat, pod in lost.items():
         if not free:
             break
-        chosen = _best(free, seat)
+        chosen = _best(free, seat, now)
         free.remove(chosen)
         holders[seat] = chosen
         name = pod.name if pod is not None else entries[seat].pod if seat in entries else ""
         swaps.append(Swap(job.name, seat, chosen, name))
         wait_s = max(wait_s, call_s(pod, now) - now.waited_s)
+    free = [pod for pod in free if pod.state == READY and pod.node not in now.suspect]
+    for seat, pod in holders.items():
+        if free and pod.node in now.suspect and seat not in lost:
+            holders[seat] = chosen = _best(free, seat, now)
+            free.remove(chosen)
+            swaps.append(Swap(job.name, seat, chosen, pod.name, f"node {pod.node!r} is suspect"))
     for seat, pod in holders.items():
         if pod.index != seat:
             kept[seat] = _entry(job.name, seat, pod)
@@ -226,7 +254,7 @@ def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seatin
         taken=tuple(kept[seat] for seat in sorted(kept)),
         swaps=tuple(swaps),
         filled=len(holders),
-        unfilled=len(lost) - len(swaps),
+        unfilled=sum(seat not in holders for seat in lost),
         wait_s=max(0.0, wait_s),
         ready=sum(pod.state == READY for pod in holders.values()),
     )
@@ -243,14 +271,23 @@ def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
     )
 
 
-def _best(free: Sequence[SeatPod], seat: int) -> SeatPod:
-    """Return the pod to take a seat: prepared ones first, then that with the seat's own index."""
-    return min(free, key=lambda one: (one.state != READY, one.index != seat, one.index))
+def _best(free: Sequence[SeatPod], seat: int, now: Round) -> SeatPod:
+    """Return the pod to take a seat.
+
+    One on a node that is not suspect, then a prepared one, then that with the seat's own index.
+    """
+
+    def rank(one: SeatPod) -> tuple[bool, bool, bool, int]:
+        return one.node in now.suspect, one.state != READY, one.index != seat, one.index
+
+    return min(free, key=rank)
 
 
 def call_s(pod: SeatPod | None, now: Round) -> float:
-    """Return how long a holder is waited for, in seconds; 0 for a pod that is gone."""
+    """Return how long a holder is waited for, in seconds; 0 for a pod that is gone or unfit."""
     calls = now.calls
+    if pod is not None and pod.is_unfit:
+        return 0.0
     if now.starting:
         return calls.start_s
     if pod is None:

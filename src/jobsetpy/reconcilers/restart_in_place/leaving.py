@@ -1,4 +1,4 @@
-"""Pods that are evicted or deleted and that their Job must not count (restart in place).
+"""Pods that are evicted or deleted and that their Job must not count.
 
 A pod of a running group is drained, evicted, preempted or deleted. Its program may save its work
 and exit with 0: the Job controller would count its index as complete and never replace the pod. Or
@@ -13,6 +13,9 @@ The same holds for a pod that has ended if its deletion was requested before: it
 period, while a pod that is deleted after its end has none. The Job controller, which counts within
 about a second, may be faster; then its index is complete although its work is not, and the Job is
 recreated.
+
+JobSets that do not restart in place can request the same by annotation, except that their Jobs are
+never recreated for it: their pods may not depend on each other.
 
 Excluded are pods of Jobs that end or are deleted, pods whose end could fail their Job by
 ``podFailurePolicy`` (the JobSet's failure policy decides then), and pods on a node that are
@@ -46,6 +49,10 @@ from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
 EXPECTED_CODES: Final = (137, 143)
 """Exit codes that follow from an eviction or deletion: SIGKILL and SIGTERM."""
 
+
+IMMEDIATELY: Final = "Immediately"
+AFTER_BACKOFF: Final = "AfterBackoff"
+"""Values of the annotation ``replace-deleted-pods``."""
 
 CHECK_S: Final = 2.0
 """Interval in seconds between checks of a Job that may have counted a pod."""
@@ -111,13 +118,15 @@ def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
     told, pod, job, jobset = observed.told, observed.pod, observed.job, observed.jobset
     if job is None:
         return _check_again(observed)  # without a line in the log: so do all pods of deleted Jobs
-    if jobset is None or not _restarts_in_place(jobset) or not _is_replaced(jobset, job, told):
+    if jobset is None or not _replaces_pods(jobset) or not _is_replaced(jobset, job, told):
         return LeavingPlan()
     if pod is not None and pod.metadata.tracked:
         if not _is_replaced(jobset, job, pod):
             return LeavingPlan()
         result = Result.done(summary="has its job not count the pod")
         return LeavingPlan(uncount=True, result=result)
+    if not jobset.spec.restarts_in_place:
+        return LeavingPlan()
     index = parse_count(told.metadata.annotations.completion_index)
     if index is not None and job.status.has_completed(index):
         if observed.replaced:
@@ -144,10 +153,12 @@ def finalizer_patch(pod: ChildPod) -> dict[str, object]:
     return {"metadata": {"uid": meta.uid, "finalizers": others or None}}
 
 
-def _restarts_in_place(jobset: JobSet) -> bool:
+def _replaces_pods(jobset: JobSet) -> bool:
     """Return True if a JobSet's pods have to be replaced; if suspended, once it resumes."""
+    annotations = jobset.metadata.annotations
+    requested = annotations.get(keys.REPLACE_DELETED_ANNOTATION) == IMMEDIATELY
     return (
-        jobset.spec.restarts_in_place
+        (jobset.spec.restarts_in_place or requested)
         and jobset.metadata.deletion_timestamp is None
         and is_ours(jobset)
         and cond.finished(jobset.status.conditions) is None

@@ -70,8 +70,8 @@ MAX_FAILURES: Final = 16
 """Maximum number of undecided failures kept per attempt; one that counts is enough."""
 
 
-# Index, agent's state and address of a pod that says it belongs to a Job with spares.
-_Place: TypeAlias = tuple[int, str, str]
+# Index, agent's state, address and node of a pod that says it belongs to a Job with spares.
+_Place: TypeAlias = tuple[int, str, str, str]
 
 # Counted fields of a pod: its agent's report (parsed only after a change) and if that is an
 # attempt, restarts, if it is being deleted, name and UID, its progress, its place among spares, its
@@ -809,13 +809,14 @@ def _place_of(pod: ChildPod) -> _Place | None:
     if not annotations.spares:
         return None
     index = parse_count(annotations.completion_index)
-    return None if index is None else (index, annotations.agent_state, pod.status.pod_ip)
+    where = (pod.status.pod_ip, pod.spec.node_name)
+    return None if index is None else (index, annotations.agent_state, *where)
 
 
 def _seat_pod(pod: _LivePod) -> SeatPod:
-    index, state, address = pod[7] or (0, "", "")
+    index, state, address, node = pod[7] or (0, "", "", "")
     epoch = parse_report(pod[0], pod[1])
-    return SeatPod(pod[4], pod[5], index, epoch, state, leaving=pod[3], address=address)
+    return SeatPod(pod[4], pod[5], index, epoch, state, pod[3], address, node)
 
 
 def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:

@@ -39,6 +39,7 @@ MAX_AVOIDED: Final = 8
 MAX_FAILURES: Final = MAX_RECORDS
 """Maximum of ``NodeMemory.failures``: the history has no more records."""
 
+_WHERE: Final = {PREFER: ", on another node if possible", REQUIRE: ", on another node", OFF: ""}
 _CAUSES: Final = frozenset(
     {
         keys.CONTAINER_FAILED_REASON,
@@ -131,6 +132,19 @@ def unfit_codes(jobset: JobSet, template: Json) -> frozenset[int]:
 def is_unfit(pod: ChildPod, codes: frozenset[int]) -> bool:
     """Return True if a failed pod says that its node is unfit."""
     return pod.status.phase == "Failed" and any(one.exit_code in codes for one in pod.status.failed)
+
+
+def unfit_event(pod: ChildPod, successor: str, settings: NodeMemory) -> EmitEvent:
+    """Return the warning about a pod that has called its node unfit, and has a successor."""
+    node, state = pod.spec.node_name, pod.metadata.annotations.agent_state
+    reason = ""
+    if state.startswith(keys.UNFIT_STATE):
+        reason = f" ({state.removeprefix(keys.UNFIT_STATE)})"
+    message = (
+        f"pod {pod.metadata.name!r} has ended because node {node!r} is unfit for it{reason}: pod "
+        f"{successor!r} replaces it{_WHERE[settings.avoid]}"
+    )
+    return EmitEvent(cond.WARNING, keys.NODE_UNFIT_REASON, message)
 
 
 def avoided(

@@ -25,7 +25,7 @@ from jobsetpy.reconcilers.restart_in_place.detection import find_cause
 from jobsetpy.reconcilers.restart_in_place.missing import has_missing_pods, plan_running
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.pause import pace_of
-from jobsetpy.reconcilers.restart_in_place.seating import seconds_waited
+from jobsetpy.reconcilers.restart_in_place.seating import seconds_waited, suspect_nodes
 from jobsetpy.reconcilers.restart_in_place.stall import (
     plan_backoff,
     plan_gathering,
@@ -85,10 +85,12 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     cause = find_cause(jobset, observed, memory)
     pace = pace_of(jobset, observed, memory, now)
     waited_s = seconds_waited(jobset, observed, memory, now)
-    decision = decide_epochs(jobset, observed.pods, cause or memory.cause, pace, waited_s)
+    bad = suspect_nodes(jobset, observed, now)
+    decision = decide_epochs(jobset, observed.pods, cause or memory.cause, pace, waited_s, bad)
     if cause is not None and decision.empty:
         # No restarts are left: the failed pod's agent will report it, which fails the JobSet.
-        cause, decision = None, decide_epochs(jobset, observed.pods, memory.cause, pace, waited_s)
+        decision = decide_epochs(jobset, observed.pods, memory.cause, pace, waited_s, bad)
+        cause = None
     notices = invalid_notices(observed, memory)
     memory = _observed_state(observed, attrs.evolve(memory, cause=cause or memory.cause), pace)
     if not has_missing_pods(jobset, observed.pods):

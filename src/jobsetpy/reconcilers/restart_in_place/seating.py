@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import islice
 from typing import Final
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place import node_memory
 from jobsetpy.reconcilers.restart_in_place.barrier import group_size, record_of
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting, next_epoch
 from jobsetpy.reconcilers.restart_in_place.budget import is_starting
@@ -23,7 +25,13 @@ MAX_SWAP_EVENTS: Final = 10
 """Maximum number of seats taken over in one restart that are reported by events."""
 
 
-def plan_seats(jobset: JobSet, pods: Histogram, expected: int, waited_s: float) -> Seating | None:
+def plan_seats(
+    jobset: JobSet,
+    pods: Histogram,
+    expected: int,
+    waited_s: float,
+    suspect: Collection[str] = (),
+) -> Seating | None:
     """Return the seats at the next epoch, as far as pods can fill them; ``None`` without spares."""
     if pods.spares is None or not may_be_filled(jobset, pods, expected):
         return None
@@ -35,9 +43,17 @@ def plan_seats(jobset: JobSet, pods: Histogram, expected: int, waited_s: float) 
         waited_s=waited_s,
         starting=is_starting(jobset, expected),
         calls=WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
+        suspect=suspect,
     )
     # Jobs that do not exist yet have seats too.
     return seating if seating.filled == expected - pods.succeeded else None
+
+
+def suspect_nodes(jobset: JobSet, observed: ObservedEpochs, now: Now) -> Collection[str]:
+    """Return the nodes whose pods should have no seats."""
+    if observed.pods.spares is None or observed.nodes.avoid == node_memory.OFF:
+        return ()
+    return node_memory.suspects(jobset.status.restart_history, now.wall, observed.nodes)
 
 
 def may_be_filled(jobset: JobSet, pods: Histogram, expected: int) -> bool:

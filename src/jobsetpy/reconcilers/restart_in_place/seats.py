@@ -6,6 +6,9 @@ is *parked*. Seats are assigned when a barrier lifts, and only then:
 * A holder that has come to the new epoch keeps its seat.
 * A seat whose holder is lost goes to a parked pod of the same Job that has come to the new epoch.
 * A pod that returns later is parked.
+* A pod whose machine is unfit gets no seat, and its seat goes to another pod immediately.
+* A pod on a suspect node (:mod:`node_memory`) gets no seat, and its holder loses it, while a
+  prepared parked pod of the Job is elsewhere.
 
 A ReplicatedJob may have more Jobs than Jobs with seats, too: all pods of the others are parked.
 A Job that cannot fill its seats gives all of them up to one of those, and is parked from then on.
@@ -25,7 +28,7 @@ decides the same, from the stored lists and the pods.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -75,6 +78,7 @@ def assign_seats(
     starting: bool,
     taken_jobs: Iterable[TakenJob] = (),
     calls: Calls = CALLS,
+    suspect: Collection[str] = (),
 ) -> Seating:
     """Assign all seats at an epoch; O(pods).
 
@@ -86,8 +90,9 @@ def assign_seats(
         starting: True if the pods are new, and no seat has been lost.
         taken_jobs: the assignment so far, of Jobs.
         calls: times for which missing holders are waited for.
+        suspect: names of nodes that get no seat while a prepared spare is elsewhere.
     """
-    now = Round(epoch, waited_s, starting, calls)
+    now = Round(epoch, waited_s, starting, calls, suspect)
     groups: dict[str, list[SeatedJob]] = {}
     for job in sorted(jobs, key=lambda job: (job.replicated_job, job.index, job.name)):
         groups.setdefault(f"{job.replicated_job}/" if job.working else job.name, []).append(job)

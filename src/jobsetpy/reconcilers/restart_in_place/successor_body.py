@@ -16,6 +16,14 @@ from jobsetpy.reconcilers.rules.json_tree import Json, child, copied, items, obj
 INDEX_VARIABLE: Final = "JOB_COMPLETION_INDEX"
 PREFERENCE: Final = 100
 """Weight of the preference for other nodes, the highest there is."""
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_NOWHERE: Final = {
+    "topologyKey": "kubernetes.io/hostname",
+    "maxSkew": 1,
+    "whenUnsatisfiable": "ScheduleAnyway",
+    "labelSelector": {"matchLabels": {"jobset.sigs.k8s.io/no-pod": ""}},
+}
+"""Constraint that rates all nodes alike. A pod without any gets the scheduler's default ones."""
 
 
 def successor_body(
@@ -89,14 +97,27 @@ def _add_index(container: Json) -> None:
 
 
 def _avoid(spec: dict[str, Any], nodes: Sequence[str], required: bool) -> None:
-    """Add nodes to a pod's node affinity; each term accepts one name for each requirement."""
+    """Add nodes to a pod's node affinity; each term accepts one name for each requirement.
+
+    The node that a pod has left is the one that spreading prefers, by a score that is as high as
+    that of the affinity. So a pod that prefers other nodes has no other preferences about pods.
+    """
     fields = [
         {"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in sorted(nodes)
     ]
-    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    affinities = spec.setdefault("affinity", {})
+    affinity = affinities.setdefault("nodeAffinity", {})
     if not required:
-        preferred = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+        preferred = affinity.setdefault(_PREFERRED, [])
         preferred.append({"weight": PREFERENCE, "preference": {"matchFields": fields}})
+        for kind in ("podAffinity", "podAntiAffinity"):
+            affinities.get(kind, {}).pop(_PREFERRED, None)
+        hard = [
+            each
+            for each in spec.get("topologySpreadConstraints", ())
+            if each.get("whenUnsatisfiable") != _NOWHERE["whenUnsatisfiable"]
+        ]
+        spec["topologySpreadConstraints"] = hard or [_NOWHERE]
         return
     selector = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     terms = selector.setdefault("nodeSelectorTerms", [{}])  # any of them has to match

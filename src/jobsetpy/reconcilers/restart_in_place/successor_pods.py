@@ -18,7 +18,7 @@ from jobsetpy import runtime as rt
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
-from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import controller_of
 from jobsetpy.errors import (
     AlreadyExistsError,
@@ -33,7 +33,11 @@ from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import moment
-from jobsetpy.reconcilers.restart_in_place.node_memory import REQUIRE, NodeMemory
+from jobsetpy.reconcilers.restart_in_place.node_memory import (
+    REQUIRE,
+    NodeMemory,
+    unfit_event,
+)
 from jobsetpy.reconcilers.restart_in_place.pod_backoff import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.successor_body import failures_after, successor_body
 from jobsetpy.reconcilers.restart_in_place.successors import (
@@ -125,7 +129,7 @@ class SuccessorPodsReconciler:
             plan = plan_successors(observed, memory, moment(self._clock))
         self._memories.keep(key, plan.memory)
         if whole is not None and plan.create:
-            return await self._execute(whole, plan)
+            return await self._execute(whole, observed.jobset, plan)
         return plan.result
 
     def _observe(self, key: rt.ObjectKey) -> ObservedMembers:
@@ -149,7 +153,9 @@ class SuccessorPodsReconciler:
         except NotFoundError:
             return None
 
-    async def _execute(self, job: WholeJob, plan: SuccessorPlan) -> rt.Result:
+    async def _execute(
+        self, job: WholeJob, jobset: JobSet | None, plan: SuccessorPlan
+    ) -> rt.Result:
         """Create pods, the first one alone: what refuses it would refuse all of them."""
         refused: list[JobSetPyError] = []
 
@@ -157,7 +163,8 @@ class SuccessorPodsReconciler:
             if refused:
                 return
             try:
-                await self._create(job, one, plan.avoid)
+                if await self._create(job, one, plan.avoid):
+                    self._report(job, jobset, one)
             except (ForbiddenError, InvalidError) as error:
                 refused.append(error)
 
@@ -169,13 +176,14 @@ class SuccessorPodsReconciler:
         raise_failures(failures, "successors of failed pods could not be created")
         return plan.result
 
-    async def _create(self, job: WholeJob, one: Successor, avoid: Sequence[str]) -> None:
+    async def _create(self, job: WholeJob, one: Successor, avoid: Sequence[str]) -> bool:
+        """Create a pod; return False if there is nothing to create."""
         meta = job.metadata
         failures, limit = None, number(job.spec, "backoffLimitPerIndex")
         if limit is not None:
             failures = await self._index_failures(one)
             if failures > limit:
-                return  # the Job controller fails the index
+                return False  # the Job controller fails the index
         template = child(job.spec, "template")
         body = successor_body(
             meta.name,
@@ -189,11 +197,19 @@ class SuccessorPodsReconciler:
         try:
             await self._client.create(CreatedPod, meta.namespace, body)
         except AlreadyExistsError:
-            return  # by this manager or another: the cache lags behind
+            return False  # by this manager or another: the cache lags behind
+        return True
+
+    def _report(self, job: WholeJob, jobset: JobSet | None, one: Successor) -> None:
+        """Record the events of a pod that was created."""
         execution_metrics.successor_created()
         self._events.event(
             job, cond.NORMAL, keys.POD_CREATED_REASON, f"Created pod: {one.name}", series=one.name
         )
+        if one.unfit and one.predecessor is not None and jobset is not None:
+            event = unfit_event(one.predecessor, one.name, self._settings.nodes)
+            series = one.predecessor.metadata.name
+            self._events.event(jobset, event.type_, event.reason, event.message, series=series)
 
     async def _index_failures(self, one: Successor) -> int:
         """Return the failures of an index; 0 if its pods were not counted."""

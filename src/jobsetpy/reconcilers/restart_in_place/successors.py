@@ -136,12 +136,14 @@ class Successor:
         name: its name.
         predecessor: failed pod of the index that it follows; ``None`` if there is none left.
         early: number of its predecessors in a row that had not run.
+        unfit: True if its predecessor has called its node unfit.
     """
 
     index: int
     name: str
     predecessor: ChildPod | None = None
     early: int = 0
+    unfit: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -330,7 +332,7 @@ def _successor(
         early = (parse_count(notes.replaced_early) or 0) + 1
         if (epoch <= 0 and not unfit) or early > MAX_EARLY:
             return None
-    return Successor(index=index, name=name, predecessor=last, early=early)
+    return Successor(index=index, name=name, predecessor=last, early=early, unfit=unfit)
 
 
 def _may_fail_the_job(template: Json, last: ChildPod) -> bool:

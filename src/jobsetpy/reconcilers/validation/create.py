@@ -26,6 +26,7 @@ from jobsetpy.reconcilers.jobs.validation import replicated_jobs as validation_j
 from jobsetpy.reconcilers.jobs.validation import volumes as validation_volumes
 from jobsetpy.reconcilers.jobs.validation.volumes import Claim, LookupFailed
 from jobsetpy.reconcilers.lost_nodes import validation as validation_lost_nodes
+from jobsetpy.reconcilers.restart_in_place.validation.deleted_pods import deleted_pods
 from jobsetpy.reconcilers.restart_in_place.validation.progress import progress
 from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
     restart_pace,
@@ -111,6 +112,7 @@ def validate_create(
         *restart_pace(jobset),
         *progress(jobset),
         *spares(jobset),
+        *deleted_pods(jobset),
     ]
 
 

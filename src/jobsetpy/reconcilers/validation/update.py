@@ -15,7 +15,7 @@ from typing import Any
 from jobsetpy.api import keys, shapes
 from jobsetpy.reconcilers.coscheduling.validation import coscheduling_update
 from jobsetpy.reconcilers.jobs.validation.failure_policy import failure_policy
-from jobsetpy.reconcilers.jobs.validation.replicated_jobs import in_place_jobs
+from jobsetpy.reconcilers.jobs.validation.replicated_jobs import in_place_jobs, too_many_tolerations
 from jobsetpy.reconcilers.lost_nodes.validation import lost_node_deadline_update
 from jobsetpy.reconcilers.restart_in_place.injection.options import (
     SETTINGS as INJECTION_SETTINGS,
@@ -23,6 +23,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.options import (
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     WORLD_SIZE,
 )
+from jobsetpy.reconcilers.restart_in_place.validation.deleted_pods import deleted_pods_update
 from jobsetpy.reconcilers.restart_in_place.validation.progress import (
     progress_update,
 )
@@ -86,6 +87,8 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
             for field in COUNTS:
                 masked[at] = _restored(masked[at], before, ("template", "spec", field))
         if suspended and _pod_template(masked[at]) != _pod_template(before):
+            if _tolerations(masked[at]) != _tolerations(before):
+                problems += too_many_tolerations(masked[at], f"spec.replicatedJobs[{at}]")
             for parent, field in MUTABLE_WHEN_SUSPENDED:
                 path_of_field = ("template", "spec", "template", parent, field)
                 masked[at] = _restored(masked[at], before, path_of_field)
@@ -101,6 +104,7 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
     problems += restart_pace_update(old, new)
     problems += progress_update(old, new)
     problems += spares_update(old, new)
+    problems += deleted_pods_update(old, new)
     problems += lost_node_deadline_update(old, new)
     if old_spec.get("managedBy") != new_spec.get("managedBy"):
         problems.append(invalid("spec.managedBy", new_spec.get("managedBy"), IMMUTABLE))
@@ -201,6 +205,10 @@ def _finished(jobset: Json) -> bool:
 
 def _pod_template(replicated_job: Json) -> Json:
     return child(replicated_job, "template", "spec", "template")
+
+
+def _tolerations(replicated_job: Json) -> Any:
+    return child(_pod_template(replicated_job), "spec").get("tolerations")
 
 
 def _restored(value: Any, source: Any, path: tuple[str, ...]) -> Any:

@@ -1092,6 +1092,8 @@ async def test_a_pod_ends_when_its_machine_is_unfit(
     assert (line["level"], line[found[0]]) == ("error", found[1])
     assert line["said"] == ("" if "KILL" in command else "row remap failed")
     assert pod.epoch is None
+    reason = str(found[1]) if found[0] == "why" else f"exit code {found[1]}"
+    assert notes(pod)[STATE] == "unfit: " + ": ".join(filter(None, (reason, line["said"])))
     assert agent.out == []
 
 
@@ -1110,6 +1112,24 @@ async def test_a_command_that_cannot_be_run_says_nothing_about_the_machine(
 
     assert line["level"] == "error"
     assert line["said"].endswith(said)
+
+
+async def test_processes_that_the_health_command_leaves_are_killed_when_it_ends(pod: Pod) -> None:
+    """Those of its group, and one that has a session and a parent of its own."""
+    given = {"HEALTH_COMMAND": "sleep 297 & setsid sleep 298 & exit 0"}
+    async with pod.run("sh", "-c", "exec sleep 99", **given) as agent:
+        await pod.at(1)
+        await eventually(lambda: pod.left() == [agent.process.pid], seconds=10)
+
+
+async def test_an_unfit_pod_ends_when_its_report_is_not_stored(pod: Pod) -> None:
+    """The manager replaces it by its exit code alone."""
+    pod.server.faults.status(503, verb="patch", resource="pods")
+    given = {"HEALTH_COMMAND": "exit 1", "HEALTH_SECONDS": "0.1"}
+    async with pod.run("sh", "-c", "exec sleep 99", **given) as agent:
+        assert await agent.exit_code() == 85
+
+    assert STATE not in notes(pod)
 
 
 async def test_a_standby_is_released_when_the_device_is_free(pod: Pod, tmp_path: Path) -> None:
@@ -1216,6 +1236,8 @@ async def test_a_pod_that_is_asked_to_end_does_not_wait_for_its_health_command(p
     ("variables", "said"),
     [
         ({"HEALTH_SECONDS": "3"}, "has no effect without HEALTH_COMMAND"),
+        ({"HEALTH_INTERVAL_SECONDS": "3"}, "has no effect without HEALTH_COMMAND"),
+        ({"HEALTH_COMMAND": "true", "HEALTH_INTERVAL_SECONDS": "-1"}, "must be a number"),
         ({"HEALTH_COMMAND": "true", "HEALTH_SECONDS": "0"}, "must be more than 0"),
         ({"HEALTH_COMMAND": "true", "HEALTH_SECONDS": "x"}, "must be a number"),
     ],
@@ -1632,3 +1654,91 @@ async def test_worker_that_is_cut_off_from_everything_is_killed(pod: Pod, tmp_pa
             stalls.unlink()
             pod.status(syncedEpoch=2)
             await agent.printed("started", 2)
+
+
+def parked(pod: Pod, command: str, **settings: str) -> dict[str, str]:
+    """Variables of a pod with spares and a health command, which is frequent."""
+    given = {"HEALTH_COMMAND": command, "HEALTH_INTERVAL_SECONDS": "0.1", "HEALTH_SECONDS": "0.5"}
+    given = pod.environ | SEATS | given | settings
+    return {f"JOBSET_AGENT_{name}": value for name, value in given.items() if name != "PATH"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ("echo row remap failed; exit 3", "exit code 3: row remap failed"),
+        ("head -c 1000000 /dev/zero; echo; echo row remap failed; exit 3",
+         "exit code 3: row remap failed"),
+        ("echo row remap failed; exec sleep 296", "it did not end: row remap failed"),
+        ("setsid sleep 297 & sleep 298 & exit 3", "exit code 3"),
+    ],
+    ids=["fails", "prints a megabyte", "hangs", "leaves processes"],
+)  # fmt: skip
+async def test_a_spare_says_that_it_is_unfit_and_ends(
+    pod: Pod, tmp_path: Path, bad: str, reason: str
+) -> None:
+    """Its command succeeds at first, and fails while the pod waits."""
+    broken = tmp_path / "broken"
+    own = parked(pod, f"[ ! -e {broken} ] || {{ {bad}; }}")
+    async with pod.run("sh", "-c", PRINTER, **own) as agent:
+        await pod.lift(1)
+        await eventually(lambda: notes(pod).get(STATE) == "ready", seconds=10)
+        await pod.at(2)
+        broken.touch()
+        assert await agent.exit_code() == 85
+
+    assert notes(pod)[STATE] == f"unfit: {reason}"
+    assert pod.epoch == "2"
+    assert agent.out == []
+
+
+@pytest.mark.parametrize("command", ["/none/nvidia-smi", "/etc/passwd"])
+async def test_a_spare_is_not_checked_again_when_its_command_cannot_be_run(
+    pod: Pod, command: str
+) -> None:
+    """It stays ready, and the log has one line for each epoch, not one for each interval."""
+    async with pod.run("sh", "-c", PRINTER, **parked(pod, command)) as agent:
+        await pod.lift(1)
+        await pod.at(2)
+        await asyncio.sleep(0.5)  # in which it would have run some times
+        pod.status(deprecatedEpoch=1)
+        pod.status(syncedEpoch=2, inPlaceRestart=seated((0, "u2")))
+        await agent.printed("seat 0")
+
+    assert agent.logs("the health command cannot be run: this machine is not checked") == 2
+
+
+async def test_checks_of_a_spare_end_when_it_takes_a_seat(pod: Pod, tmp_path: Path) -> None:
+    """Until then one follows the other, and never next to it."""
+    ran = tmp_path / "ran"
+    command = f"echo begin >>{ran}; sleep 0.15; echo end >>{ran}"
+    async with pod.run("sh", "-c", PRINTER, **parked(pod, command)) as agent:
+        await pod.lift(1)
+        await pod.at(2)
+        await eventually(lambda: ran.read_text().count("end") >= 5, seconds=10)
+        pod.status(deprecatedEpoch=1)
+        pod.status(syncedEpoch=2, inPlaceRestart=seated((0, "u2")))
+        await agent.printed("seat 0")
+        runs = ran.read_text()
+        await asyncio.sleep(0.5)  # in which it would have run some times
+
+        assert ran.read_text() == runs == "begin\nend\n" * runs.count("end")
+
+
+async def test_a_spare_that_takes_a_seat_waits_for_a_check_that_runs(
+    pod: Pod, tmp_path: Path
+) -> None:
+    """No worker starts on a machine of which it is not known whether it is still fit."""
+    hold, begun = tmp_path / "hold", tmp_path / "begun"
+    command = f"[ ! -e {hold} ] || {{ touch {begun}; exit 1; }}"
+    async with pod.run("sh", "-c", PRINTER, **parked(pod, command, HEALTH_SECONDS="60")) as agent:
+        await pod.lift(1)
+        await pod.at(2)
+        hold.touch()
+        await eventually(begun.exists, seconds=10)
+        pod.status(deprecatedEpoch=1)
+        pod.status(syncedEpoch=2, inPlaceRestart=seated((0, "u2")))
+        await asyncio.sleep(0.3)  # in which a worker would have started
+        assert agent.out == []
+        hold.unlink()
+        await agent.printed("seat 0")

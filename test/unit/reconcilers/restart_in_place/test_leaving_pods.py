@@ -23,11 +23,15 @@ TRACKING = keys.JOB_TRACKING_FINALIZER
 AT = "2026-01-01T00:00:00Z"
 
 
-def jobset(*rules, strategy="InPlaceRestart", suspend=False, finished=False, deleted=False):
+def jobset(
+    *rules, strategy="InPlaceRestart", suspend=False, finished=False, deleted=False, replace=None
+):
     """A JobSet of one Job of four pods; ``rules`` are of the Job's pod failure policy."""
     item = replicated_job("w", 1, parallelism=4)
     item["template"]["spec"]["podFailurePolicy"] = {"rules": [*rules]}
     body = jobset_json(item, failurePolicy={"restartStrategy": strategy}, suspend=suspend)
+    if replace is not None:
+        body["metadata"]["annotations"] = {keys.REPLACE_DELETED_ANNOTATION: replace}
     if deleted:
         body["metadata"]["deletionTimestamp"] = AT
     if finished:
@@ -97,6 +101,16 @@ CASES = {
     "the group runs": (jobset(), job(), pod(), True),
     "the group is suspended": (jobset(suspend=True), job(suspend=True), pod(), True),
     "the jobset is recreated": (jobset(strategy="Recreate"), job(), pod(), False),
+    "the jobset is recreated and requests it": (
+        jobset(strategy="Recreate", replace="Immediately"), job(), pod(), True,
+    ),
+    "the jobset is recreated and waits": (
+        jobset(strategy="Recreate", replace="AfterBackoff"), job(), pod(), False,
+    ),
+    "the job that is recreated fails": (
+        jobset(strategy="Recreate", replace="Immediately"), job(condition="FailureTarget"), pod(),
+        False,
+    ),
     "the jobset is deleted": (jobset(deleted=True), job(), pod(), False),
     "the jobset has ended": (jobset(finished=True), job(), pod(), False),
     "the job is deleted": (jobset(), job(deleted=True), pod(), False),
@@ -159,6 +173,16 @@ def test_job_is_recreated_if_it_counts_a_pod_that(case):
 
     assert (plan.again, plan.recreate) == (again, recreate)
     assert (last.again, last.recreate) == (False, recreate)
+
+
+def test_job_of_a_jobset_that_is_recreated_is_never_recreated_for_a_counted_pod():
+    """Its other pods may not depend on the one that was deleted."""
+    its = job()
+    its = evolve(its, status=evolve(its.status, completed_indexes="0"))
+    of = jobset(strategy="Recreate", replace="Immediately")
+    observed = ObservedLeaving(told=pod(), pod=None, job=its, jobset=of)
+
+    assert plan_leaving(observed) == LeavingPlan()
 
 
 def test_job_that_is_not_known_is_awaited():

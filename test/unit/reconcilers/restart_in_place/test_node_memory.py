@@ -15,6 +15,7 @@ from jobsetpy.reconcilers.restart_in_place.node_memory import (
     suspects,
     suspicion,
     unfit_codes,
+    unfit_event,
 )
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
@@ -142,3 +143,22 @@ def _record(one):
         "kind": one.kind, "number": one.number, "beganAt": one.began_at.isoformat(),
         "cause": {"reason": one.cause.reason, "node": one.cause.node},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "avoid", "expected"),
+    [
+        ("unfit: row remap", "Prefer",
+         "unfit for it (row remap): pod 'q' replaces it, on another node if possible"),
+        ("", "Require", "unfit for it: pod 'q' replaces it, on another node"),
+        ("ready", "Off", "unfit for it: pod 'q' replaces it"),
+    ],
+)  # fmt: skip
+def test_unfit_node_is_reported_with_the_reason_of_the_health_command(state, avoid, expected):
+    """A program's exit code has none."""
+    meta = {"name": "p", "annotations": {keys.AGENT_STATE_ANNOTATION: state}}
+    one = decoded(ChildPod, {"metadata": meta, "spec": {"nodeName": "bad"}})
+    event = unfit_event(one, "q", NodeMemory(avoid=avoid))
+
+    assert (event.type_, event.reason) == ("Warning", "NodeUnfit")
+    assert event.message == f"pod 'p' has ended because node 'bad' is {expected}"

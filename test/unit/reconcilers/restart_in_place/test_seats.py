@@ -15,6 +15,7 @@ from jobsetpy.reconcilers.restart_in_place.job_seats import (
     PARKED,
     READY,
     SAVING,
+    Round,
     SeatedJob,
     SeatPod,
 )
@@ -40,10 +41,11 @@ def entry(seat, holder):
     )  # fmt: skip
 
 
-def assigned(*pods, taken=(), seats=2, completed=(), waited_s=0.0, starting=False):
+def assigned(*pods, taken=(), seats=2, completed=(), waited_s=0.0, starting=False, suspect=()):
     """The seats of one Job at epoch 2."""
     job = SeatedJob("w", seats, pods, completed.__contains__)
-    return assign_seats([job], taken, 2, waited_s=waited_s, starting=starting)
+    more = {"waited_s": waited_s, "starting": starting, "suspect": suspect}
+    return assign_seats([job], taken, 2, **more)
 
 
 def holders(seating):
@@ -139,6 +141,52 @@ def test_a_spare_never_helps_another_job():
         SeatedJob("b", 1, [pod(0), pod(1, state=READY)], lambda _: False),
     ]
     assert assign_seats(jobs, [], 2, waited_s=9.0, starting=False).unfilled == 1
+
+
+UNFIT = "unfit: exit code 3: row remap failed"
+
+
+def test_an_unfit_holder_loses_its_seat_immediately():
+    """Before its pod has ended; at the first start as well."""
+    pods = pod(0), pod(1, epoch=1, state=UNFIT), pod(2, state=READY)
+
+    assert (holders(assigned(*pods)), assigned(*pods).complete) == ({1: "2a"}, True)
+    assert assigned(*pods, starting=True).complete
+
+
+def test_an_unfit_spare_gets_no_seat():
+    """It has come to the epoch, and is about to end."""
+    assert assigned(pod(0), pod(2, state=UNFIT)).unfilled == 1
+    assert holders(assigned(pod(0), pod(2, state=UNFIT), pod(3, state=PARKED))) == {1: "3a"}
+
+
+SUSPECT = {
+    "a spare is elsewhere": ([pod(2, state=READY, node="b")], {1: "2a"}),
+    "the spare is not prepared": ([pod(2, state=PARKED, node="b")], {}),
+    "the spare is on that node": ([pod(2, state=READY, node="bad")], {}),
+    "there is no spare": ([], {}),
+}
+
+
+@pytest.mark.parametrize("case", SUSPECT)
+def test_holder_on_a_suspect_node_loses_its_seat_when(case):
+    """It has come to the epoch, and nothing is waited for."""
+    spares, expected = SUSPECT[case]
+    seating = assigned(pod(0, node="a"), pod(1, node="bad"), *spares, suspect={"bad"})
+
+    assert (holders(seating), seating.complete) == (expected, True)
+    assert [(one.lost, one.why) for one in seating.swaps] == [
+        ("pod-1a", "node 'bad' is suspect") for _ in expected
+    ]
+
+
+def test_spares_on_suspect_nodes_come_last():
+    """One that still prepares itself elsewhere comes before them; lost seats before suspect ones."""
+    spares = pod(2, state=READY, node="bad"), pod(3, state=PARKED, node="b")
+
+    assert holders(assigned(pod(0), *spares, suspect={"bad"})) == {1: "3a"}
+    assert holders(assigned(pod(0), spares[0], suspect={"bad"})) == {1: "2a"}
+    assert holders(assigned(pod(0, node="bad"), pod(3, state=READY), suspect={"bad"})) == {1: "3a"}
 
 
 def test_a_seat_whose_holder_has_succeeded_needs_no_other():
@@ -389,7 +437,7 @@ PODS = st.lists(
         uid=st.just(""),
         index=st.integers(0, 4),
         epoch=st.integers(1, 2),
-        state=st.sampled_from(["", READY, PARKED, f"{SAVING}9"]),
+        state=st.sampled_from(["", READY, PARKED, f"{SAVING}9", UNFIT]),
         leaving=st.booleans(),
     ),
     max_size=7,
@@ -421,7 +469,7 @@ def test_each_seat_has_one_holder_and_survivors_keep_theirs(rounds, keep):
         if not seating.complete:
             continue
         entries = taken_by_job(seating.taken).get("w", {})
-        there = {p.uid: p for p in named if p.epoch == 2 and not p.leaving}
+        there = {p.uid: p for p in named if Round(2, 0.0, starting=False).has(p)}
         found = {}
         for each in there.values():
             if holds_seat(each.uid, each.index, 3, entries):

@@ -189,6 +189,68 @@ async def test_a_failed_spare_restarts_none(rig, group, how):
         assert group.ready() == (1 if how == "crashed" else 0)
 
 
+async def test_an_unfit_spare_is_no_ready_spare(rig, group):
+    """Nothing restarts, and the next lost pod waits for its replacement."""
+    async with rig.manager():
+        await group.start()
+        group.park("test-js-w-0-2", 2, state="unfit: exit code 3: row remap failed")
+        await rig.settle()
+        assert (rig.epochs(), group.ready()) == ((1, 0), 0)
+        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "True"
+        rig.world.delete("pods", "test-js-w-0-1")
+        await rig.settle(0.1)
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle(10)
+
+        assert rig.epochs() == (1, 1)
+        group.create(1, name="again")
+        rig.report("again", 2)
+        await rig.settle()
+        assert (rig.epochs(), group.seats()) == ((2, 1), [])
+
+
+async def test_an_unfit_holder_is_replaced_by_a_spare_before_its_pod_has_ended(rig, group):
+    """Its agent says it during the restart, and the barrier lifts without the last call."""
+    async with rig.manager():
+        await group.start()
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle(0.1)
+        group.park("test-js-w-0-1", 1, state="unfit: it did not end")
+        await rig.settle(0.1)
+
+        assert rig.epochs() == (2, 1)
+        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+
+
+async def test_pod_on_a_suspect_node_gives_its_seat_to_a_spare_elsewhere(rig, group):
+    """The third restart that the node's pods begin; its pod is the spare from then on."""
+    async with rig.manager():
+        await group.start()
+        for name, node in (("0", "a"), ("1", "bad"), ("2", "c")):
+            rig.world.patch("pods", f"test-js-w-0-{name}", {"spec": {"nodeName": node}})
+        for epoch in (2, 3, 4):
+            assert group.seats() == []
+            notes = {
+                keys.EPOCH_ANNOTATION: str(epoch),
+                keys.RESTART_CAUSE_ANNOTATION: "exit-code=1",
+            }
+            rig.world.patch("pods", "test-js-w-0-1", {"metadata": {"annotations": notes}})
+            await rig.settle(0.1)
+            if epoch > 2:
+                group.park("test-js-w-0-2", epoch)
+            rig.report("test-js-w-0-0", epoch)
+            await rig.settle(60)
+            assert rig.epochs() == (epoch, epoch - 1)
+
+        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+        (event,) = rig.events(keys.SEAT_TAKEN_REASON)
+        assert event[1].endswith("of pod 'test-js-w-0-1': node 'bad' is suspect")
+        assert len(rig.events(keys.NODE_SUSPECT_REASON)) == 1
+        group.park("test-js-w-0-1", 5)
+        await rig.settle()
+        assert (rig.epochs(), group.ready()) == ((4, 3), 1)
+
+
 async def test_a_holder_that_is_late_loses_its_seat_after_the_last_call(rig, group):
     """A second after the restart began, if nothing says that it saves its work."""
     async with rig.manager():

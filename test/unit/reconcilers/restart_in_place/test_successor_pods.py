@@ -89,14 +89,18 @@ def job_json(**spec):
     }  # fmt: skip
 
 
-def pod(index=0, phase="Failed"):
+def pod(index=0, phase="Failed", code=1):
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": KEY.name, "uid": "j",
              "controller": True}  # fmt: skip
     notes = {keys.COMPLETION_INDEX_ANNOTATION: str(index), keys.EPOCH_ANNOTATION: "1"}
     meta = {"name": f"p{index}", "namespace": "default", "uid": f"p{index}", "annotations": notes,
             "labels": {keys.JOBSET_NAME: "test-js"}, "ownerReferences": [owner],
             "finalizers": [keys.JOB_TRACKING_FINALIZER]}  # fmt: skip
-    return decoded(ChildPod, {"metadata": meta, "status": {"phase": phase}})
+    ended = (
+        [{"name": "w", "state": {"terminated": {"exitCode": code}}}] if phase == "Failed" else []
+    )
+    status = {"phase": phase, "containerStatuses": ended}
+    return decoded(ChildPod, {"metadata": meta, "spec": {"nodeName": "n"}, "status": status})
 
 
 class Rig:
@@ -139,6 +143,16 @@ async def test_successor_is_created_and_reported():
     ((kind, type_, reason, message),) = rig.events.told
     assert (kind, type_, reason) == ("WholeJob", "Normal", "SuccessfulCreate")
     assert message == f"Created pod: {rig.client.created[0]['metadata']['name']}"
+
+
+async def test_unfit_node_is_reported_with_the_successor():
+    """On the JobSet, whose pods avoid it."""
+    rig = Rig(pod(code=85), pod(1, "Running"))
+
+    await rig.reconcile()
+    kind, type_, reason, message = rig.events.told[-1]
+    assert (kind, type_, reason) == ("JobSet", "Warning", "NodeUnfit")
+    assert "pod 'p0' has ended because node 'n' is unfit for it" in message
 
 
 async def test_nothing_is_created_when_the_job_is_suspended_meanwhile():
@@ -281,6 +295,31 @@ def test_pod_prefers_other_nodes():
             {"weight": 100, "preference": {"matchFields": fields}}
         ]
     }
+
+
+def test_preference_for_other_nodes_has_no_rival():
+    """Spreading prefers the node that a pod has left, with the same weight; what must hold stays."""
+    terms = {"preferredDuringSchedulingIgnoredDuringExecution": [{}],
+             "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]}  # fmt: skip
+    soft = {"topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"}
+    hard = {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    spec = {"containers": [], "affinity": {"podAntiAffinity": terms}}
+
+    def made(*constraints, **settings):
+        template = {"spec": {**spec, "topologySpreadConstraints": [*constraints]}}
+        one = Successor(index=0, name="x")
+        return successor_body("j", "u", template, one, **settings)["spec"]
+
+    avoiding = made(soft, hard, avoid=("a",))
+    assert [*avoiding["affinity"]["podAntiAffinity"]] == [
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert avoiding["topologySpreadConstraints"] == [hard]
+    (one,) = made(avoid=("a",))["topologySpreadConstraints"]
+    assert one["whenUnsatisfiable"] == "ScheduleAnyway"
+    for other in (made(soft, hard), made(soft, hard, avoid=("a",), required=True)):
+        assert other["topologySpreadConstraints"] == [soft, hard]
+        assert other["affinity"]["podAntiAffinity"] == terms
 
 
 def test_pod_requires_other_nodes_in_each_of_its_terms():

@@ -429,3 +429,14 @@ def test_the_largest_jobset_is_judged_quickly():
     assert time.process_time() - began < 2
     assert len(problems) == 2500
     assert max(len(problem.message) for problem in problems) < 500
+
+
+def test_more_tolerations_than_api_servers_can_handle_are_refused():
+    """They compare each with each other at every change of a pod."""
+    many = [{"key": f"k{n}", "operator": "Exists"} for n in range(1001)]
+
+    assert validate_create(jobset(rjob(pod={"tolerations": many[1:]}))) == []
+    (problem,) = validate_create(jobset(rjob("a"), rjob("b", pod={"tolerations": many})))
+    path = "spec.replicatedJobs[1].template.spec.template.spec.tolerations"
+    assert (problem.field, problem.cause) == (path, "FieldValueTooMany")
+    assert problem.message == "Too many: 1001: must have at most 1000 items"

@@ -65,6 +65,16 @@ def test_where_pods_go_may_change_around_a_suspension(field, value):
     assert (problem.field, problem.message.endswith("field is immutable")) == (JOBS, True)
 
 
+def test_tolerations_are_limited_when_they_change():
+    """A JobSet that has more already can still be changed and resumed."""
+    many = [{"key": f"k{n}", "operator": "Exists"} for n in range(1001)]
+    path = (*POD, "spec", "tolerations")
+    (problem,) = validate_update(SUSPENDED, put(SUSPENDED, many, *path))
+    assert problem.field == "spec.replicatedJobs[0].template.spec.template.spec.tolerations"
+    assert problem.cause == "FieldValueTooMany"
+    assert validate_update(put(SUSPENDED, many, *path), put(RUNNING, many, *path)) == []
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [

@@ -16,9 +16,11 @@ from jobsetpy.reconcilers.rules.field_errors import (
     invalid,
     invalid_label,
     plain,
+    too_many,
 )
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
+    items,
     job_spec,
     number,
     objects,
@@ -28,6 +30,10 @@ from jobsetpy.reconcilers.rules.json_tree import (
 from jobsetpy.reconcilers.rules.membership import MAX_JOBS
 from jobsetpy.reconcilers.rules.names import POD_SUFFIX, job_name
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
+
+MAX_TOLERATIONS = 1000
+"""Maximum number of tolerations of a pod. API servers compare each one with each other at every
+change of a pod, which takes them 41 s with 30,000."""
 
 
 def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldError]:
@@ -48,9 +54,19 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
         problems += _group_name(job, path)
         problems += _generated_names(job, name, path)
         problems += _depends_on(job, seen)
+        problems += too_many_tolerations(job, path)
         if in_place:
             problems += _in_place(job, path)
     return problems or _too_many_jobs(spec)
+
+
+def too_many_tolerations(job: Json, path: str) -> list[FieldError]:
+    """Return an error for pods with more tolerations than API servers can handle."""
+    count = len(items(pod_spec(job), "tolerations"))
+    if count <= MAX_TOLERATIONS:
+        return []
+    field = f"{path}.template.spec.template.spec.tolerations"
+    return [too_many(field, count, MAX_TOLERATIONS)]
 
 
 def _too_many_jobs(spec: Json) -> list[FieldError]:

@@ -43,7 +43,11 @@ STANDBY_SETTINGS = (
     keys.IN_PLACE_PRELOAD_ANNOTATION,
     keys.IN_PLACE_STANDBY_DELAY_ANNOTATION,
 )
-HEALTH_SETTINGS = (keys.IN_PLACE_HEALTH_ANNOTATION, keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION)
+HEALTH_SETTINGS = (
+    keys.IN_PLACE_HEALTH_ANNOTATION,
+    keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION,
+    keys.IN_PLACE_HEALTH_INTERVAL_ANNOTATION,
+)
 WORKER_SETTINGS = (*STANDBY_SETTINGS, keys.IN_PLACE_PROCESSES_ANNOTATION, *HEALTH_SETTINGS)
 MAX_COMMAND = 4096
 
@@ -150,13 +154,12 @@ def read_health(note: NoteReader, pod: Json, path: str) -> tuple[dict[str, str],
         pod: spec of the pod.
         path: field path of the pod's spec.
     """
-    command, seconds = map(note, HEALTH_SETTINGS)
+    command, seconds, interval = map(note, HEALTH_SETTINGS)
     problems = []
     if command.value is None:
-        if seconds.value is not None:
-            why = f"has no effect without {keys.IN_PLACE_HEALTH_ANNOTATION}: remove it"
-            problems.append(invalid(seconds.field, seconds.value, why))
-        return {}, problems
+        why = f"has no effect without {keys.IN_PLACE_HEALTH_ANNOTATION}: remove it"
+        times = [each for each in (seconds, interval) if each.value is not None]
+        return {}, [invalid(each.field, each.value, why) for each in times]
     given = command.value if isinstance(command.value, str) else ""
     if not given.strip() or "\0" in given or len(given) > MAX_COMMAND:
         why = f"must be a command line for sh, at most {MAX_COMMAND} characters"
@@ -164,6 +167,9 @@ def read_health(note: NoteReader, pod: Json, path: str) -> tuple[dict[str, str],
     if seconds.value is not None and not (is_seconds(seconds.value) and float(seconds.value) > 0):
         why = f"must be a number of seconds above 0, at most {MAX_SECONDS}"
         problems.append(invalid(seconds.field, seconds.value, why))
+    if interval.value is not None and not is_seconds(interval.value):
+        why = f"must be a number of seconds up to {MAX_SECONDS}, 0 for no checks of spares"
+        problems.append(invalid(interval.field, interval.value, why))
     if pod.get("restartPolicy") == "OnFailure":
         why = "a pod on an unfit machine ends, which needs restartPolicy Never"
         problems.append(invalid(f"{path}.restartPolicy", "OnFailure", why))
@@ -171,6 +177,7 @@ def read_health(note: NoteReader, pod: Json, path: str) -> tuple[dict[str, str],
     return {
         "HEALTH_COMMAND": given.replace("$", "$$"),
         "HEALTH_SECONDS": str(seconds.value or ""),
+        "HEALTH_INTERVAL_SECONDS": str(interval.value or ""),
     }, problems
 
 

@@ -706,15 +706,17 @@ def test_standbys(notes, expected):
 
 HEALTH = keys.IN_PLACE_HEALTH_ANNOTATION
 HEALTH_SECONDS = keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION
+HEALTH_INTERVAL = keys.IN_PLACE_HEALTH_INTERVAL_ANNOTATION
 
 
 def test_a_health_command():
     """The kubelet would expand variables in its value, so that dollar signs are doubled."""
     notes = {HEALTH: 'test -z "$(nvidia-smi)" && echo $$', HEALTH_SECONDS: "0.5"}
+    notes[HEALTH_INTERVAL] = "0"
     found = own_variables(injected(jobset(mode="supervisor", notes=notes)))
 
     assert found["HEALTH_COMMAND"] == 'test -z "$$(nvidia-smi)" && echo $$$$'
-    assert found["HEALTH_SECONDS"] == "0.5"
+    assert (found["HEALTH_SECONDS"], found["HEALTH_INTERVAL_SECONDS"]) == ("0.5", "0")
 
 
 @pytest.mark.parametrize(
@@ -727,6 +729,8 @@ def test_a_health_command():
         ({HEALTH: "true", HEALTH_SECONDS: "0"}, HEALTH_SECONDS, "above 0"),
         ({HEALTH: "true", HEALTH_SECONDS: "2s"}, HEALTH_SECONDS, "above 0"),
         ({HEALTH_SECONDS: "2"}, HEALTH_SECONDS, "no effect"),
+        ({HEALTH_INTERVAL: "2"}, HEALTH_INTERVAL, "no effect"),
+        ({HEALTH: "true", HEALTH_INTERVAL: "1m"}, HEALTH_INTERVAL, "0 for no checks of spares"),
     ],
 )
 def test_health_commands_that_cannot_be(notes, field, said):

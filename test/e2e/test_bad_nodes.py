@@ -1,0 +1,280 @@
+"""Nodes that are no good for a group, on two real ones: unfit by its health command, or suspect."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+
+import pytest
+
+from hack.cluster import Cluster
+from jobsetpy.api import keys
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import connect
+from jobsetpy.errors import NotFoundError
+from jobsetpy.kubectl.manifests import judge
+from jobsetpy.reconcilers.rules.features import Features
+from support.cluster.install import AGENT_IMAGE, install_crd
+from support.cluster.manager_process import ManagerProcess
+from support.patience import eventually
+from support.restarts.scenario import (
+    SHELL_IMAGE,
+    WORKER_SCRIPT,
+    ToldEvent,
+    build_images,
+    install_agents,
+    kill_worker,
+)
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
+
+NAMESPACE = "default"
+SUSPICIONS = "jobset_in_place_suspect_node_restarts_total"
+CHECK = "[ ! -e /checks/$NODE ] || { echo row remap failed; exit 3; }"
+
+
+@pytest.fixture(scope="module")
+def two_nodes():
+    """A cluster of two nodes."""
+    with Cluster(nodes=2, images=build_images()[1:], timeout_s=180) as running:
+        yield running
+
+
+@pytest.fixture
+async def manager(two_nodes, tmp_path):
+    """A manager beside the cluster, whose metrics can be read."""
+    client = await connect(kubeconfig=str(two_nodes.kubeconfig))
+    await install_crd(client)
+    await client.aclose()
+    process = ManagerProcess(two_nodes.kubeconfig, tmp_path / "manager.log", metrics=True)
+    await process.start()
+    yield process
+    await process.stop()
+
+
+@pytest.fixture
+async def client(two_nodes, manager):
+    """A client of the cluster."""
+    made = await connect(kubeconfig=str(two_nodes.kubeconfig))
+    yield made
+    await made.aclose()
+
+
+def manifest(name, folder, spares=0):
+    """A group with two seats whose pods are spread over the nodes, as admission stores it.
+
+    A node fails the pods' health command while ``folder`` has a file with its name.
+    """
+    notes = {
+        keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
+        keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
+        keys.IN_PLACE_HEALTH_ANNOTATION: CHECK,
+        keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION: "0.5",
+        keys.IN_PLACE_HEALTH_INTERVAL_ANNOTATION: "1",
+        keys.RESTART_BACKOFF_ANNOTATION: "0",
+    }
+    if spares:
+        notes[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
+    field = {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    container = {
+        "name": "worker",
+        "image": SHELL_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", WORKER_SCRIPT],
+        "env": [{"name": "NODE", "valueFrom": field}],
+        "volumeMounts": [{"name": "checks", "mountPath": "/checks"}],
+    }
+    spread = {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {keys.JOBSET_NAME: name}},
+    }
+    pod = {
+        "containers": [container],
+        "terminationGracePeriodSeconds": 5,
+        "topologySpreadConstraints": [spread],
+        "volumes": [{"name": "checks", "hostPath": {"path": str(folder), "type": "Directory"}}],
+    }
+    job = {"parallelism": 2 + spares, "completions": 2 + spares, "template": {"spec": pod}}
+    body = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": notes},
+        "spec": {
+            "failurePolicy": {"maxRestarts": 20, "restartStrategy": keys.IN_PLACE_RESTART},
+            "replicatedJobs": [{"name": "w", "template": {"spec": job}}],
+        },
+    }
+    verdict = judge(body, Features(), AGENT_IMAGE)
+    assert verdict.errors == []
+    return verdict.jobset
+
+
+class Group:
+    """A group, its pods, its status and its events."""
+
+    def __init__(self, client, name):
+        self.client = client
+        self.name = name
+
+    async def status(self):
+        """Return the status of its JobSet."""
+        return (await self.client.get(JobSet, NAMESPACE, self.name)).status
+
+    async def pods(self):
+        """Return its pods that have not ended, by completion index."""
+        page = await self.client.list_page(
+            Pod, NAMESPACE, label_selector=f"{keys.JOBSET_NAME}={self.name}"
+        )
+        return {
+            int(pod.metadata.annotations[keys.COMPLETION_INDEX_ANNOTATION]): pod
+            for pod in page.items
+            if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None
+        }
+
+    async def at(self, epoch):
+        """Wait until the workers of an epoch may run; return their pods."""
+
+        async def synced():
+            return (await self.status()).synced_epoch == epoch
+
+        await eventually(synced, 90, poll_s=0.05)
+        return await self.pods()
+
+    async def ready_spares(self, count):
+        """Wait until the status has that number of ready spares."""
+
+        async def ready():
+            record = (await self.status()).in_place_restart
+            return record is not None and record.ready_spares == count
+
+        await eventually(ready, 90, poll_s=0.05)
+
+    async def events(self, reason):
+        """Wait for events with a reason; return their notes."""
+
+        async def notes():
+            page = await self.client.list_page(ToldEvent, NAMESPACE)
+            mine = (event for event in page.items if event.metadata.name.startswith(self.name))
+            return [event.note for event in mine if event.reason == reason]
+
+        return await eventually(notes, 30, poll_s=0.1)
+
+
+@contextlib.asynccontextmanager
+async def running(client, name, folder, spares=0):
+    """A group whose workers run at epoch 1 and whose spares are ready; deleted in the end."""
+    await install_agents(client)
+    group = Group(client, name)
+    await client.create(JobSet, NAMESPACE, manifest(name, folder, spares))
+    try:
+        await group.at(1)
+        if spares:
+            await group.ready_spares(spares)
+        yield group
+    finally:
+        await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
+
+        async def gone():
+            try:
+                await client.get(JobSet, NAMESPACE, name)
+            except NotFoundError:
+                return True
+            return False
+
+        await eventually(gone, 90, poll_s=0.1)
+
+
+async def why(two_nodes, name):
+    """Return what ``kubectl jobset why`` says."""
+    words = ("-m", "jobsetpy.kubectl.main", "why", name, "--kubeconfig", str(two_nodes.kubeconfig))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *words, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
+
+
+async def test_pod_on_an_unfit_node_is_replaced_on_another_one(two_nodes, client, tmp_path):
+    """Its health command fails at the restart of another pod's worker: exit code 85."""
+    async with running(client, "unfit", tmp_path) as group:
+        pods = await group.pods()
+        first, second = pods[0].spec.node_name, pods[1].spec.node_name
+        assert first != second
+        (tmp_path / second).touch()
+        moment = await kill_worker(pods[0], supervised=True)
+        after = await group.at(2)
+        print(f"kill of a worker to a group without the unfit node: {time.time() - moment:.2f} s")
+
+        assert {pod.spec.node_name for pod in after.values()} == {first}
+        assert after[0].metadata.uid == pods[0].metadata.uid
+        (note,) = await group.events(keys.NODE_UNFIT_REASON)
+        ended = pods[1].metadata.name
+        assert note.startswith(
+            f"pod {ended!r} has ended because node {second!r} is unfit for it "
+            "(exit code 3: row remap failed)"
+        )
+        failed = await client.get(Pod, NAMESPACE, ended)
+        (status,) = failed.status.container_statuses
+        assert status.state.terminated.exit_code == keys.UNFIT_EXIT_CODE
+        said = await why(two_nodes, "unfit")
+        assert f"Node {second} is unfit for pod {ended}: exit code 3: row remap failed." in said
+
+
+async def test_spare_on_an_unfit_node_is_replaced_and_restarts_none(client, tmp_path):
+    """Its health command runs while it waits; the status has no ready spare meanwhile."""
+    async with running(client, "waits", tmp_path, spares=1) as group:
+        pods = await group.pods()
+        node = pods[2].spec.node_name
+        (tmp_path / node).touch()
+        at = time.monotonic()
+        await group.ready_spares(0)
+        unready_s = time.monotonic() - at
+        await group.ready_spares(1)
+        print(
+            f"node is unfit to no ready spare: {unready_s:.2f} s, to the next ready one: "
+            f"{time.monotonic() - at:.2f} s"
+        )
+        after = await group.pods()
+
+        assert after[2].metadata.uid != pods[2].metadata.uid
+        assert after[2].spec.node_name != node
+        assert [after[seat].metadata.uid for seat in (0, 1)] == [
+            pods[seat].metadata.uid for seat in (0, 1)
+        ]
+        assert (await group.status()).synced_epoch == 1
+        assert len(await group.events(keys.NODE_UNFIT_REASON)) == 1
+
+
+async def test_pod_on_a_suspect_node_gives_its_seat_to_a_spare_elsewhere(
+    two_nodes, manager, client, tmp_path
+):
+    """Three restarts that one node's pod begins: event, metric, and ``why``."""
+    async with running(client, "suspect", tmp_path, spares=1) as group:
+        pods = await group.pods()
+        spare = pods[2]
+        seat = next(seat for seat in (0, 1) if pods[seat].spec.node_name != spare.spec.node_name)
+        node = pods[seat].spec.node_name
+        for epoch in (2, 3, 4):
+            assert (await group.status()).in_place_restart.taken_seats == ()
+            await kill_worker(pods[seat], supervised=True)
+            await group.at(epoch)
+
+        (entry,) = (await group.status()).in_place_restart.taken_seats
+        assert (entry.seat, entry.pod_uid) == (seat, spare.metadata.uid)
+        (note,) = await group.events(keys.NODE_SUSPECT_REASON)
+        assert f"pods on node {node!r} have begun 3 restarts within 1 h" in note
+        (taken,) = await group.events(keys.SEAT_TAKEN_REASON)
+        assert taken.endswith(f"of pod {pods[seat].metadata.name!r}: node {node!r} is suspect")
+        assert manager.scrape()[SUSPICIONS] == 1
+        assert f"Pods on node '{node}' have begun 3 restarts" in await why(two_nodes, "suspect")
+        await group.ready_spares(1)  # the pod that had the seat
+        after = await group.pods()
+        assert {index: pod.metadata.uid for index, pod in after.items()} == {
+            index: pod.metadata.uid for index, pod in pods.items()
+        }
