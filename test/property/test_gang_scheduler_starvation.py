@@ -49,6 +49,7 @@ class Life:
         self.retry = {}
         self.placed = {}  # uid → node
         self.unbound = {}  # group → UIDs
+        self.spares = {}
         self.ends = {}
         self.started = {}
         self.hopeless = set()  # groups whose affinity to other pods nothing satisfies
@@ -78,16 +79,18 @@ class Life:
             self.planner.seen(SeenPod(group=group, name=uid, member=member, gated=gated), self.now)
         self.act(self.planner.resume(self.now))
 
-    def arrive(self, name, pods, *, cpu=1, pool="", priority=0):
-        """The pods of a group are made, behind their gates."""
+    def arrive(self, name, pods, *, cpu=1, pool="", priority=0, spares=0):
+        """The pods of a group are made, behind their gates; it starts without its spares."""
         group = PodGroupKey("ns", name)
         uids = [f"{name}/{at}" for at in range(pods)]
         self.unbound[group], self.members[group] = set(uids), uids
+        self.spares[group] = spares
         selector = (("pool", pool),) if pool else ()
         requests = (("cpu", cpu * MILLI),)
         shape = Shape(requests, NodeConstraints(selector), priority=priority, preempts=False)
         for uid in uids:
-            member = Member(uid=uid, created=float(self.now), min_available=pods, priority=priority)
+            created, least = float(self.now), pods - spares
+            member = Member(uid=uid, created=created, min_available=least, priority=priority)
             self.pods[uid] = (group, cpu, pool)
             self.made[uid] = shape, member
             self.capacity.pod(uid, shape, node="", group=group)
@@ -107,7 +110,7 @@ class Life:
                 case Bind():
                     group = self.pods[action.uid][0]
                     self.unbound[group].discard(action.uid)
-                    if not self.unbound[group]:
+                    if len(self.unbound[group]) == self.spares[group]:
                         self.started[group.name] = self.now
                         self.ends[group] = self.now + RUNS_S
                     self.act(self.planner.bind_done(action.uid, ok=True, now=self.now))
@@ -124,6 +127,8 @@ class Life:
             if not self.queue:
                 return
             uid = self.queue.popleft()
+            if uid not in self.pods:
+                continue  # a spare of a group that has ended
             _, cpu, pool = self.pods[uid]
             nodes = (
                 name
@@ -264,6 +269,7 @@ groups = st.tuples(
     st.sampled_from(["", "a", "b"]),
     st.integers(0, 2),  # priority
     st.sampled_from([False, False, True]),  # no node suits its pods
+    st.sampled_from([0, 0, 1, 3]),  # pods that it starts without
 )
 
 
@@ -273,14 +279,14 @@ def start_all(nodes, arrivals, *, seconds=900):
     total, fits = sum(nodes.values()), []
     for at in range(seconds):
         life.arrive(f"small-{at}", 1, cpu=2)
-        for index, (when, pods, cpu, pool, priority, hopeless) in enumerate(arrivals):
+        for index, (when, pods, cpu, pool, priority, hopeless, spares) in enumerate(arrivals):
             if when == at:
-                name = f"g{index}"
+                name, spares = f"g{index}", min(spares, pods - 1)
                 if hopeless:
                     life.hopeless.add(name)
-                elif pods <= (nodes[pool] if pool else total) * (4 // cpu):
+                elif pods - spares <= (nodes[pool] if pool else total) * (4 // cpu):
                     fits.append(name)
-                life.arrive(name, pods, cpu=cpu, pool=pool, priority=priority)
+                life.arrive(name, pods, cpu=cpu, pool=pool, priority=priority, spares=spares)
         life.second()
         if at > 60 and all(name in life.started for name in fits):
             break
@@ -292,7 +298,8 @@ def start_all(nodes, arrivals, *, seconds=900):
 def test_gang_starts_when_it_fits_the_empty_cluster(a, b, arrivals):
     """Small ones come all the time; pools and priorities are of any kind.
 
-    Among the gangs are some that the scheduler finds no node for in spite of capacity.
+    Among the gangs are some that the scheduler finds no node for in spite of capacity, and some
+    that start without their spares.
     """
     assert start_all({"a": a, "b": b}, arrivals) == []
 
@@ -312,7 +319,7 @@ def test_gang_starts_in_time_when_small_ones_take_what_becomes_free(a, b, arriva
 
     Without an early reservation they started after 953 s, or not within an hour.
     """
-    wanted = [(*each, priority, False) for each in arrivals]
+    wanted = [(*each, priority, False, 0) for each in arrivals]
     assert start_all({"a": a, "b": b}, wanted, seconds=300) == []
 
 

@@ -116,6 +116,27 @@ def test_what_the_webhook_forbids():
     assert expected == set(judged(data))
 
 
+@pytest.mark.parametrize(("scope", "refused"), [("JobSet", True), ("Job", False)])
+def test_gang_of_several_jobs_that_starts_without_spares_is_refused(scope, refused):
+    """By the annotation that has to be another one."""
+    notes = {
+        "in-place-restart-agent": "supervisor",
+        "in-place-restart-processes": "1",
+        "in-place-restart-spares": "1",
+        "in-place-restart-start-without-spares": "true",
+        "coscheduling": scope,
+    }
+    container = {"name": "worker", "image": "w:1", "command": ["python3", "train.py"]}
+    data = manifest(
+        replicated_job("w", 2, parallelism=3, pod_spec={"containers": [container]}),
+        annotations={f"jobset.sigs.k8s.io/{name}": value for name, value in notes.items()},
+        failurePolicy={"maxRestarts": 1, "restartStrategy": "InPlaceRestart"},
+    )
+    field = "metadata.annotations[jobset.sigs.k8s.io/coscheduling]: "
+
+    assert [str(each).startswith(field) for each in judged(data)] == [True] * refused
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_are_accepted(path):
     """Each JobSet of the repository's own examples."""
