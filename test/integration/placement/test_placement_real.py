@@ -284,34 +284,34 @@ class Spares:
     """A JobSet of two Jobs with two seats and a spare each; the test in the role of its agents.
 
     Args:
-        place: where it is; its racks have three nodes, each with room for one pod.
+        place: where it is; its three racks have as many nodes as a Job has pods, for one each.
     """
 
     def __init__(self, place):
         self.place = place
 
-    async def create(self):
-        """Create it, and bring its pods to epoch 1, so that they have run."""
+    async def create(self, *, jobs=2, pods=3, spares=keys.IN_PLACE_SPARES_ANNOTATION):
+        """Create it, and bring its pods to epoch 1, so that they have run; their racks."""
         place = self.place
         await place.account(keys.AGENT_NAME)
-        await place.racks("a", "b", "c", nodes=3)
+        await place.racks("a", "b", "c", nodes=pods)
         container = {"name": "c", "image": "test.invalid/c:1", "command": ["work"]}
         container["resources"] = {"requests": {"cpu": "60"}}
         notes = {
             keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
             keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
-            keys.IN_PLACE_SPARES_ANNOTATION: "1",
+            spares: "1",
         }
         policy = {"maxRestarts": 9, "restartStrategy": "InPlaceRestart"}
         await place.create(
             "js",
-            2,
-            3,
+            jobs,
+            pods,
             annotations=notes,
             pod_spec={"containers": [container]},
             failurePolicy=policy,
         )
-        racks = await place.placed(jobs=2, pods=3)
+        racks = await place.placed(jobs=jobs, pods=pods)
         for pod in await place.pods():
             await set_phase(place.site.admin, place.name, pod["metadata"]["name"], "Running")
         await self.lift(1)
@@ -403,3 +403,19 @@ async def test_leader_waits_for_its_rack_when_its_node_is_lost(place):
     await place.capacity(lost, cpu="64")
     assert await spares.bound(0, 1) == lost
     assert await place.placed(jobs=2, pods=3) == racks
+
+
+async def test_spare_job_works_in_its_own_rack_when_another_job_loses_a_pod(place):
+    """Whole Jobs change their work, not their racks; the successor goes to the rack of its Job."""
+    spares = Spares(place)
+    racks = await spares.create(jobs=3, pods=2, spares=keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
+    lost = (await spares.pod(0, 1))["spec"]["nodeName"]
+    await place.capacity(lost, cpu="0")
+    await spares.fail(0, 1)
+    await place.unschedulable(1)
+    await spares.lift(2)
+    record = (await place.jobset("js"))["status"]["inPlaceRestart"]
+    assert record["takenJobs"] == [{"job": "js-w-0", "holder": "js-w-2"}]
+
+    await place.capacity(lost, cpu="64")
+    assert await place.placed(jobs=3, pods=2) == racks
