@@ -106,7 +106,7 @@ def test_a_manager_that_counts_wrongly_is_found(monkeypatch):
 def test_a_manager_that_ignores_doubles_is_found(monkeypatch):
     """So is a manager that takes two pods of one index for two of the group."""
     monkeypatch.setattr(
-        "jobsetpy.reconcilers.restart_in_place.ledger._JobCounts.doubled", lambda *_: 0
+        "jobsetpy.reconcilers.restart_in_place.pod_counts.JobCounts.doubled", lambda *_: 0
     )
 
     with pytest.raises(AssertionError, match=r"both run|never came to"):
@@ -166,7 +166,7 @@ def test_a_manager_that_charges_everybody_is_found(monkeypatch, moves):
         )
     else:
         monkeypatch.setattr(
-            "jobsetpy.reconcilers.restart_in_place.ledger._failed_since",
+            "jobsetpy.reconcilers.restart_in_place.ledger.failed_since",
             lambda old, new: new.status.restarts,
         )
 

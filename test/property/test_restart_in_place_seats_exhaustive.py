@@ -97,7 +97,7 @@ def test_agents_that_keep_their_index_are_found(monkeypatch):
 def test_a_manager_that_counts_parked_pods_is_found(monkeypatch):
     """A pod without a seat would open the next epoch."""
     monkeypatch.setattr(
-        "jobsetpy.reconcilers.restart_in_place.ledger._Seats.parks", lambda *_: False
+        "jobsetpy.reconcilers.restart_in_place.attempt_counts.JobSeats.parks", lambda *_: False
     )
     seat_explorer.reconcile.cache_clear()
     explorer = Explorer(0, ())

@@ -9,7 +9,8 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, InPlaceRestartStatus, JobSetStatus
-from jobsetpy.reconcilers.restart_in_place.ledger import MAX_FAILURES, EpochLedger
+from jobsetpy.reconcilers.restart_in_place.attempt_notes import MAX_FAILURES
+from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.observed import Observations
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded

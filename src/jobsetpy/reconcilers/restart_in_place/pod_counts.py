@@ -1,0 +1,263 @@
+"""Counts of the pods of a Job, and what is counted of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias, TypeVar
+from zlib import crc32
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job, JobStatus
+from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
+from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID
+from jobsetpy.reconcilers.restart_in_place.job_seats import SeatPod
+from jobsetpy.reconcilers.restart_in_place.observed import InvalidEpoch
+from jobsetpy.reconcilers.restart_in_place.reports import parse_progress, parse_report
+from jobsetpy.reconcilers.restart_in_place.succeeded import completion_of, counted, is_counted
+from jobsetpy.reconcilers.rules.membership import (
+    AttemptKey,
+    attempt_of,
+    parse_count,
+    replicated_job_of,
+)
+from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job, working_with
+
+K = TypeVar("K")
+
+# Index, agent's state, address and node of a pod that says it belongs to a Job with spares.
+Place: TypeAlias = tuple[int, str, str, str]
+
+# Counted fields of a pod: its agent's report (parsed only after a change) and if that is an
+# attempt, restarts, if it is being deleted, name and UID, its progress, its place among spares, its
+# completion index, and if it waits for a slow API server; of one that has succeeded, only what it
+# completes.
+LivePod: TypeAlias = tuple[
+    str | None, bool, int, bool, str, str, str | None, Place | None, str | None, bool
+]
+
+CountedPod: TypeAlias = LivePod | tuple[str]
+
+
+class CountedJob(NamedTuple):
+    """Counts of a Job in addition to those of its pods."""
+
+    status: JobStatus = JobStatus()
+    lost: int = 0
+    replicated_job: str = ""
+    name: str = ""
+    uid: str = ""
+    seats: int = 0
+    spares: int | None = None
+    number: int = 0  # its index in its ReplicatedJob
+    working: int = 0  # Jobs of the ReplicatedJob with seats, 0 if all have
+
+    def uncounted(self, completions: Iterable[str]) -> int:
+        """Return how many completions the Job's status does not include yet."""
+        return sum(not is_counted(self.status, completion) for completion in completions)
+
+    def completed(self, completions: Iterable[str]) -> int:
+        """Return how many of its pods have succeeded, given the completions of its pods."""
+        return counted(self.status) + self.uncounted(completions)
+
+
+class Counts:
+    """Pods of one Job, or of all Jobs of an attempt."""
+
+    __slots__ = (
+        *("attempts", "completions", "digest", "doubles", "epochs", "first", "invalid"),
+        *("leaving", "progress", "restarts", "slow"),
+    )
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+        self.first: dict[int, str] = {}
+        self.restarts: dict[int, int] = {}
+        self.completions: dict[str, int] = {}
+        self.leaving = 0
+        self.doubles = 0
+        self.attempts = 0
+        self.digest = 0
+        self.slow = 0
+        self.progress: tuple[int, int] = (0, -1)
+        self.invalid: dict[str, InvalidEpoch] = {}
+
+    def count(self, pod: CountedPod, number: int) -> None:
+        """Count one more pod, or one less."""
+        if len(pod) == 1:
+            add_to(self.completions, pod[0], number)
+            return
+        text, is_attempt, restarts, leaving, name, uid, progress, _, _, slow = pod
+        epoch = parse_report(text, is_attempt)
+        if epoch > 0:
+            self.add(epoch, number, name)
+            self.leaving += number * leaving
+            self.attempts += number * is_attempt
+            self.slow += number * slow
+            self.digest ^= crc32(uid.encode()) & keys.INT32_MAX  # the same in and out
+            if number > 0:
+                self.reach(epoch, parse_progress(progress))
+        elif epoch == INVALID:
+            self.note({uid: InvalidEpoch(name, uid, text or "", is_attempt)}, number)
+        if restarts:
+            add_to(self.restarts, restarts, number)
+
+    def merge(self, other: Counts, sign: int) -> None:
+        """Add all counts of ``other``, or subtract them."""
+        for epoch, count in other.epochs.items():
+            self.add(epoch, sign * count, other.first.get(epoch, ""))
+        for restarts, count in other.restarts.items():
+            add_to(self.restarts, restarts, sign * count)
+        self.leaving += sign * other.leaving
+        self.doubles += sign * other.doubles
+        self.attempts += sign * other.attempts
+        self.digest ^= other.digest
+        self.slow += sign * other.slow
+        self.note(other.invalid, sign)
+        if sign > 0:
+            self.reach(*other.progress)
+
+    def reach(self, epoch: int, step: int | None) -> None:
+        """Record reported progress; keep the highest of the newest epoch."""
+        if step is not None:
+            self.progress = max(self.progress, (epoch, step))
+
+    def add(self, epoch: int, number: int, name: str) -> None:
+        """Count pods at an epoch; ``name`` is one of them."""
+        count = add_to(self.epochs, epoch, number)
+        if not count:
+            self.first.pop(epoch, None)
+        elif name and count == number:
+            self.first[epoch] = name
+
+    def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
+        """Add pods with invalid annotations, or remove them."""
+        if sign > 0:
+            self.invalid.update(invalid)
+        else:
+            for uid in invalid:
+                self.invalid.pop(uid, None)
+
+    @property
+    def empty(self) -> bool:
+        """Return True if nothing is counted."""
+        return not (self.epochs or self.completions or self.invalid or self.restarts)
+
+
+class JobCounts(Counts):
+    """Pods of one Job; those of a Job with spares are kept, as they have seats or not."""
+
+    __slots__ = ("members", "placed")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.members: dict[str, int] = {}  # pods that have not ended, by completion index
+        self.placed: dict[str, LivePod] = {}
+
+    def doubled(self, pod: LivePod, number: int) -> int:
+        """Return the change of ``doubles`` by a pod that was just counted ``number`` times."""
+        index = pod[8]
+        others = 0 if index is None else self.members.get(index, 0) - (1 if number > 0 else 0)
+        return number if others else 0
+
+    def count(self, pod: CountedPod, number: int) -> None:
+        """Count one more pod, or one less; how one with a place counts depends on its Job."""
+        if len(pod) > 1 and pod[8] is not None:
+            add_to(self.members, pod[8], number)
+            self.doubles += self.doubled(pod, number)
+        if len(pod) == 1 or pod[7] is None:
+            super().count(pod, number)
+        elif number > 0:
+            self.placed[pod[5]] = pod
+        else:
+            self.placed.pop(pod[5], None)
+
+    @property
+    def empty(self) -> bool:
+        """Return True if nothing is counted."""
+        return not self.members and not self.placed and super().empty
+
+
+def add_to(numbers: dict[K, int], value: K, number: int) -> int:
+    """Add to a number in a mapping without zeros and return the new value."""
+    count = numbers.get(value, 0) + number
+    if count:
+        numbers[value] = count
+    else:
+        del numbers[value]
+    return count
+
+
+def read_pod(pod: ChildPod) -> tuple[str, CountedPod] | None:
+    """Return the counted fields of a pod; ``None`` if it failed or has nothing to count.
+
+    Succeeded pods are counted until their Job counts them.
+    """
+    meta, status = pod.metadata, pod.status
+    owner, phase = meta.controller_uid, status.phase
+    if phase == "Failed" or not owner:
+        return None
+    if phase == "Succeeded":
+        completion = completion_of(pod)
+        return (owner, (completion,)) if completion else None
+    annotations = meta.annotations
+    text = annotations.report
+    restarts = max([one.times for one in status.restarts]) if status.restarts else 0
+    if text is None and not restarts and annotations.completion_index is None:
+        return None
+    leaving = meta.deletion_timestamp is not None
+    who = (meta.name, meta.uid, annotations.progress)
+    # What was said of an earlier epoch is over.
+    slow = annotations.slow_patch is not None and annotations.slow_patch.split()[:1] == [text]
+    where = (place_of(pod), annotations.completion_index, slow)
+    return owner, (text, annotations.is_attempt, restarts, leaving, *who, *where)
+
+
+def place_of(pod: ChildPod) -> Place | None:
+    """Return the place of a pod that says it belongs to a Job with spares."""
+    annotations = pod.metadata.annotations
+    if not annotations.spares:
+        return None
+    index = parse_count(annotations.completion_index)
+    where = (pod.status.pod_ip, pod.spec.node_name)
+    return None if index is None else (index, annotations.agent_state, *where)
+
+
+def seat_pod(pod: LivePod) -> SeatPod:
+    """Return a counted pod as a candidate for a seat."""
+    index, state, address, node = pod[7] or (0, "", "", "")
+    epoch = parse_report(pod[0], pod[1])
+    return SeatPod(pod[4], pod[5], index, epoch, state, pod[3], address, node)
+
+
+def read_job(job: Job) -> tuple[AttemptKey, CountedJob] | None:
+    """Return the counted fields of a Job with its attempt; ``None`` for one of no JobSet."""
+    key = attempt_of(job)
+    if key is None:
+        return None
+    meta, seats, spares = job.metadata, seats_of_job(job), spares_of_job(job)
+    name, index = replicated_job_of(job), parse_count(meta.labels.get(keys.JOB_INDEX)) or 0
+    place = (meta.name, meta.uid, seats, spares, index, working_with(job))
+    return key, CountedJob(job.status, _lost(job), name, *place)
+
+
+def failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:
+    """Return containers that were restarted for a failure; of several failures, the latest."""
+    before = {one.name: one.times for one in old.status.restarts}
+    return [
+        one for one in new.status.restarts if one.failed and one.times > before.get(one.name, 0)
+    ]
+
+
+def begins_recreation(old: Job, new: Job | None) -> bool:
+    """Return True if the deletion of a Job begins that has the annotation for recreation."""
+    if old.metadata.deletion_timestamp is not None:
+        return False
+    gone = new is None or new.metadata.deletion_timestamp is not None
+    return gone and keys.RESTART_ANNOTATION in old.metadata.annotations
+
+
+def _lost(job: Job) -> int:
+    """Return the number of pods that a failed Job will never have again."""
+    if job.status.failed_condition is None:
+        return 0
+    return max(0, seats_of_job(job) - job.status.succeeded)
