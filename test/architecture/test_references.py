@@ -1,0 +1,107 @@
+"""Names of files, modules and tests in pages, comments and docstrings are those of today."""
+
+import importlib.util
+import itertools
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("src", "hack", "bench", "test", "docs", "config", "charts", "examples")
+BASES = (ROOT, *(ROOT / each for each in ("src/jobsetpy", "test", "test/support", "docs", "hack")))
+"""Folders from which a path may be written, besides that of the file."""
+PATH = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)+[\w.-]+\.(?:py|md|yaml|json|sh|toml))`")
+MODULE = re.compile(r"`((?:jobsetpy|hack|bench|support)(?:\.\w+)+)\b")
+TEST = re.compile(r"`(test_\w+)`")
+MADE = "manifests/"
+"""Beginnings of paths in other projects."""
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Pages, and sources with their comments and docstrings."""
+    for path in (*ROOT.glob("*.md"), *(p for each in FOLDERS for p in (ROOT / each).rglob("*"))):
+        if path.suffix in {".py", ".md"} and path != Path(__file__) and path.name != "CHANGELOG.md":
+            yield path, path.read_text()
+
+
+@cache
+def tests() -> frozenset[str]:
+    """Names of all tests and their files."""
+    files = list((ROOT / "test").rglob("test_*.py"))
+    names = re.findall(r"def (test_\w+)", "".join(each.read_text() for each in files))
+    return frozenset([*names, *(each.stem for each in files)])
+
+
+def is_module(name: str) -> bool:
+    """Return True if a dotted name is a module, or a name in one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            spec = importlib.util.find_spec(".".join(parts[:count]))
+        except ImportError:
+            continue
+        if spec is not None:
+            left = parts[count:]
+            if not left:
+                return True
+            source = Path(spec.origin or "").read_text() if spec.origin else ""
+            return re.search(rf"\b{left[0]}\b", source) is not None
+    return False
+
+
+def stale(path: Path, text: str) -> Iterator[str]:
+    """References of a text that lead nowhere."""
+    for name in set(PATH.findall(text)):
+        places = (path.parent, *BASES)
+        if not name.startswith(MADE) and not any((base / name).exists() for base in places):
+            yield name
+    yield from (name for name in set(MODULE.findall(text)) if not is_module(name))
+    if path.suffix == ".md" and path.is_relative_to(ROOT / "test"):
+        yield from (name for name in set(TEST.findall(text)) if name not in tests())
+
+
+def test_references_lead_somewhere():
+    """Moves and renames are followed by the texts."""
+    found = [
+        f"{path.relative_to(ROOT)}: {name}" for path, text in texts() for name in stale(path, text)
+    ]
+    assert sorted(found) == []
+
+
+def slug(heading: str) -> str:
+    """Anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower().replace("`", "")).replace(" ", "-")
+
+
+def anchors(text: str) -> set[str]:
+    """Anchors of a page: those of its headings, and those that it sets."""
+    tokens = MarkdownIt("commonmark").parse(text)
+    return set(re.findall(r'<a id="([^"]+)"', text)) | {
+        slug(re.sub(r"\[(.*?)\]\(.*?\)", r"\1", after.content))
+        for token, after in itertools.pairwise(tokens)
+        if token.type == "heading_open"
+    }
+
+
+@pytest.mark.parametrize(
+    "path", [p for p, _ in texts() if p.suffix == ".md"], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_links_of_page_have_targets(path):
+    """A file that exists, and a heading in it."""
+    broken = []
+    for target in re.findall(
+        r"\]\(([^)\s]+)\)", re.sub(r"```.*?```|`[^`]*`", "", path.read_text(), flags=re.DOTALL)
+    ):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        page = (path.parent / name) if name else path
+        if not page.exists() or (
+            anchor and page.suffix == ".md" and anchor not in anchors(page.read_text())
+        ):
+            broken.append(target)
+    assert broken == []
