@@ -18,7 +18,7 @@ _FROZEN: Final = (
 _NO_KIND: Final = (
     "the API server does not know this kind: is its CustomResourceDefinition installed?"
 )
-_NO_KIND_TOLD: Final = ("could not find the requested resource", "404 page not found")
+_NO_KIND_TEXTS: Final = ("could not find the requested resource", "404 page not found")
 """Responses of API servers for an unknown kind of a known group, and of an unknown group."""
 _NOT_AWAITED: Final = "an `await` is missing in front of a call"
 
@@ -27,7 +27,7 @@ def hint(error: BaseException) -> str:
     """Return advice about an error; "" if its text is sufficient."""
     if isinstance(error, attrs.exceptions.FrozenInstanceError):
         return _FROZEN
-    if isinstance(error, NotFoundError) and any(each in str(error) for each in _NO_KIND_TOLD):
+    if isinstance(error, NotFoundError) and any(each in str(error) for each in _NO_KIND_TEXTS):
         return _NO_KIND
     if isinstance(error, AttributeError) and "'coroutine' object" in str(error):
         return _NOT_AWAITED

@@ -26,7 +26,7 @@ class Backlog:
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
-        self.told = asyncio.Event()
+        self.empty = asyncio.Event()
         """Set when the queue is empty: from then on handlers are called immediately."""
 
     def before(self, handler: Handler[T]) -> Handler[T]:
@@ -35,18 +35,18 @@ class Backlog:
 
     def call(self, function: Callable[[], None]) -> None:
         """Call the function after all earlier calls."""
-        if self.told.is_set():
+        if self.empty.is_set():
             function()
         else:
             self._calls.append(function)
 
-    async def tell(self) -> None:
+    async def forward(self) -> None:
         """Make the queued calls until none is left; other tasks run in between."""
         while self._calls:
             for _ in range(min(_SLICE, len(self._calls))):
                 self._calls.popleft()()
             await asyncio.sleep(0)
-        self.told.set()
+        self.empty.set()
 
 
 class _Later(Generic[T]):

@@ -193,7 +193,7 @@ class Engine:
     async def _catch_up(self) -> None:
         """Process the objects that existed at the start."""
         if self._backlog is not None and not self._closed:
-            await self._backlog.tell()
+            await self._backlog.forward()
             self._execute(self._scheduler.resume(self._now()))
         self.knows.set()
 

@@ -26,7 +26,7 @@ _RESTARTS: Final = (
     ("all", "of all jobs"),
     ("single", "of jobs"),
 )
-_TOLD: Final = frozenset({"Failed", "BarrierStalled", "RestartingInPlace", "RestartingJobSet"})
+_SHOWN: Final = frozenset({"Failed", "BarrierStalled", "RestartingInPlace", "RestartingJobSet"})
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -163,7 +163,7 @@ def _lines(found: dict[str, Any], now: datetime) -> list[Branch]:
     lines += [
         Branch(f"{each['type']}: {clean(each['message'] or '')}", [])
         for each in found["conditions"]
-        if each["type"] in _TOLD
+        if each["type"] in _SHOWN
     ]
     return lines
 

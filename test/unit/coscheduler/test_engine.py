@@ -438,8 +438,8 @@ async def test_what_is_there_at_the_beginning_is_reported_some_at_a_time():
     for number in range(100):
         handler.on_add(number, initial=True)
     async with aio.supervise() as tasks:
-        telling = tasks.start(backlog.tell(), name="telling")
-        while not backlog.told.is_set():
+        telling = tasks.start(backlog.forward(), name="forwarding")
+        while not backlog.empty.is_set():
             if len(hears.told) == 40:
                 handler.on_update(7, 107)
                 handler.on_delete(8, final_state_known=True)

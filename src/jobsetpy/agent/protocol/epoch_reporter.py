@@ -93,7 +93,7 @@ class EpochReporter:
         self._sleep = sleep
         self._wanted = 0
         self._about = _NOTHING
-        self._untold = False
+        self._unreported = False
         self._then: Callable[[], None] | None = None
         self._stored = 0
         self._asked_at = -inf
@@ -150,7 +150,7 @@ class EpochReporter:
         self._about = {**self._about, **about}
         self._then = then or self._then
         if self._wanted or self._then is not None:
-            self._untold = True
+            self._unreported = True
             self._wake.set()
 
     def when_confirmed(self, epoch: int, lift: Callable[[], None]) -> None:
@@ -190,8 +190,8 @@ class EpochReporter:
         """Retry until the reported epoch is stored."""
         soon = Backoff(base=0.1, cap=30.0, rand=self._rand)
         late = Backoff(base=2.0, cap=60.0, rand=self._rand)
-        while self._stored < self._wanted or self._untold or self._is_waiting or self._slow:
-            if self._stored >= self._wanted and not self._untold:
+        while self._stored < self._wanted or self._unreported or self._is_waiting or self._slow:
+            if self._stored >= self._wanted and not self._unreported:
                 # A confirmation. If the server is slow, the whole group must not ask
                 # simultaneously.
                 wait = self._took_s * self._rand()
@@ -202,11 +202,11 @@ class EpochReporter:
                     )
                 await self._sleep(wait)
             epoch, asked_at = self._wanted, asyncio.get_running_loop().time()
-            untold, self._untold = self._untold, False
+            unreported, self._unreported = self._unreported, False
             try:
                 pod = await self._patch(epoch)
             except JobSetPyError as error:
-                self._untold = self._untold or untold
+                self._unreported = self._unreported or unreported
                 retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
                 if isinstance(error, (ForbiddenError, InvalidError)) and any(self._about.values()):
                     # An admission policy may be older than this agent and not allow them.
@@ -237,7 +237,7 @@ class EpochReporter:
                     self._leaving = True
                     self._log("the pod is being deleted: no worker starts in it", level="warning")
                 self._try_lift()
-                if self._then is not None and not self._untold:
+                if self._then is not None and not self._unreported:
                     self._then()
 
     @property

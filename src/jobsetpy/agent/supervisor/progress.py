@@ -126,7 +126,7 @@ class Steps:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.touched = False
         self.step = -1
         self.section = ""
@@ -154,8 +154,8 @@ class Steps:
 
     def tell(self, kind: str, what: str, **fields: object) -> None:
         """Log a line about the file, once for each kind."""
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._reported:
+            self._reported.add(kind)
             self._log(f"the progress file {what}", level="warning", **fields)
 
     @property
@@ -176,7 +176,7 @@ class StepTimes:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._seen: dict[str, tuple[int, float]] = {}
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
 
     def note(self, section: str, seconds: float) -> None:
         """Record the duration of a step, or of a section."""
@@ -185,8 +185,8 @@ class StepTimes:
         count, longest = self._seen.get(section, (0, 0.0))
         self._seen[section] = count + 1, max(longest, seconds)
         limit = self.limit(section)
-        if limit and limit >= 2 * self._told.get(section, 0.0):
-            self._told[section] = limit
+        if limit and limit >= 2 * self._reported.get(section, 0.0):
+            self._reported[section] = limit
             about = {"section": section} if section else {}
             self._log("limit for hangs", seconds=round(limit, 1), **about)
 
