@@ -1,1 +1,1 @@
-"""Commands of the test runs: groups, outcomes, releases of Kubernetes."""
+"""Commands of the test runs: all side by side, clients, releases of Kubernetes, the wheel."""

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
-from hack.ci import outcomes
 from hack.cluster._versions import KUBERNETES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,10 +138,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for subject in run.subjects():
             if given.subject and subject not in given.subject:
                 continue
-            result = play(run, subject)
-            record(given.out, run, subject, result)
-            bad |= bool(result["failed"])
-            said = f"{result['passed']} passed, {len(result['failed'])} failed"
+            found = play(run, subject)
+            record(given.out, run, subject, found)
+            bad |= bool(found["failed"])
+            said = f"{found['passed']} passed, {len(found['failed'])} failed"
             print(f"== {run.kubernetes}, kubelet {run.kubelet}: {subject}: {said}", flush=True)
     return int(bad)
 
@@ -157,22 +157,33 @@ def pairs(kubernetes: Sequence[str], kubelets: Sequence[str]) -> list[Run]:
 def play(run: Run, subject: str) -> dict[str, Any]:
     """Run a subject's tests; how many passed, and the names of those that did not."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "outcomes")
-        words = ["-p", "hack.ci.outcomes", f"--outcomes={file}", "-q", *run.tests(subject)]
-        subprocess.run(
+        file = Path(folder, "junit.xml")
+        words = [f"--junitxml={file}", "-ojunit_family=xunit1", "-q", *run.tests(subject)]
+        code = subprocess.run(
             [sys.executable, "-m", "pytest", *words],
             cwd=ROOT,
             check=False,
             env={**os.environ, **run.environment},
-        )
-        found = outcomes.read(file)
-    failed = sorted(failure.node for failure in found.failed)
-    if not found.complete and not failed:
-        failed = ["not all tests ran"]
-    return {"passed": len(found.passed), "failed": failed}
+        ).returncode
+        return result(code, file.read_text() if file.exists() else "<testsuites/>")
 
 
-def record(out: Path, run: Run, subject: str, result: Mapping[str, Any]) -> None:
+def result(code: int, junit: str) -> dict[str, Any]:
+    """Read pytest's exit code and its report in JUnit's format."""
+    passed, failed = set(), set()
+    for case in ET.fromstring(junit).iter("testcase"):
+        name = f"{case.get('file')}::{case.get('name')}"
+        kinds = {child.tag for child in case}
+        if kinds & {"failure", "error"}:
+            failed.add(name)
+        elif "skipped" not in kinds:
+            passed.add(name)
+    if code not in (0, 5) and not failed:
+        failed.add("not all tests ran")
+    return {"passed": len(passed - failed), "failed": sorted(failed)}
+
+
+def record(out: Path, run: Run, subject: str, found: Mapping[str, Any]) -> None:
     """Put one result into the file of all."""
     rows = json.loads(out.read_text()) if out.exists() else []
     key = {"kubernetes": run.kubernetes, "kubelet": run.kubelet}
@@ -182,7 +193,7 @@ def record(out: Path, run: Run, subject: str, result: Mapping[str, Any]) -> None
         rows.append(row)
     row["gates"] = run.environment["JOBSETPY_FEATURE_GATES"]
     row["machine"] = machine()
-    row["subjects"][subject] = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), **result}
+    row["subjects"][subject] = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), **found}
     rows.sort(key=lambda each: (_numbers(each["kubernetes"]), _numbers(each["kubelet"])))
     rows.reverse()
     out.write_text(json.dumps(rows, indent=1) + "\n")

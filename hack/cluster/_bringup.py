@@ -17,7 +17,8 @@ from ._pki import Authority, make_key
 from ._requirements import SEARCH
 
 SUPERVISOR = Path(__file__).with_name("_supervisor.py")
-KEPT_VARIABLES = ("HOME", "TMPDIR", "LANG")
+KEPT_VARIABLES = ("HOME", "TMPDIR", "LANG", "GOGC", "GOMEMLIMIT")
+"""Those that components get; the last two are for all programs written in Go."""
 
 
 def write_spec(

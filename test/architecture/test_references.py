@@ -29,7 +29,7 @@ def texts() -> Iterator[tuple[Path, str]]:
 
 
 @cache
-def tests() -> frozenset[str]:
+def known_tests() -> frozenset[str]:
     """Names of all tests and their files."""
     files = list((ROOT / "test").rglob("test_*.py"))
     names = re.findall(r"def (test_\w+)", "".join(each.read_text() for each in files))
@@ -61,7 +61,7 @@ def stale(path: Path, text: str) -> Iterator[str]:
             yield name
     yield from (name for name in set(MODULE.findall(text)) if not is_module(name))
     if path.suffix == ".md" and path.is_relative_to(ROOT / "test"):
-        yield from (name for name in set(TEST.findall(text)) if name not in tests())
+        yield from (name for name in set(TEST.findall(text)) if name not in known_tests())
 
 
 def test_references_lead_somewhere():

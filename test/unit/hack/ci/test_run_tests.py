@@ -1,30 +1,26 @@
-"""A test that fails once is run again and told of; all else that fails, fails the run."""
+"""A test that fails once is run again and reported; all else that fails, fails the run."""
 
 import pytest
 
-from hack.ci import run_tests
-from hack.ci.groups import Group
-
-SERVERS = Group("with servers", wants=("cluster",))
-PURE = Group("without", without=("cluster",))
+from hack.ci import run_tests, units
 
 THROWN_AWAY = '''
+import os
 from pathlib import Path
 
 import pytest
 
 
 def first(name):
-    """Whether this is called for the first time."""
+    """Return True if this is called for the first time."""
     mark = Path(__file__).with_name(name)
     there = mark.exists()
     mark.touch()
     return not there
 
 
-@pytest.mark.cluster
 class TestServers:
-    @pytest.mark.parametrize("case", ["lifted by somebody else"])
+    @pytest.mark.parametrize("case", ["lifted by@somebody else"])
     def test_flips(self, case):
         assert not first("flips"), "the first time"
 
@@ -50,133 +46,100 @@ class TestServers:
 
     def test_dies(self):
         if first("dies"):
-            import os
             os._exit(1)
 
     def test_passes(self):
-        pass
-
-
-def test_pure_flips():
-    assert not first("pure")
+        assert sum(number % 7 for number in range(2_000_000))
 '''
 
-FLIPS = "test_it.py::TestServers::test_flips[lifted by somebody else]"
-SKIPS, FAILS, DOWN, PASSES = (
-    f"test_it.py::TestServers::test_{name}" for name in ("skips", "fails", "down", "passes")
+FLIPS = "test_it.py::TestServers::test_flips[lifted by@somebody else]"
+SKIPS, FAILS, DOWN = (
+    f"test_it.py::TestServers::test_{name}" for name in ("skips", "fails", "down")
 )
+UNSTEADY = "== UNSTEADY: passed at the second try; fix it: "
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
-    """Runs groups of throw-away tests as `main` does; the exit code, and what is said at the end."""
+    """Runs chosen throw-away tests; the exit code, the last lines, and all that was printed."""
     project = tmp_path / "project"
     project.mkdir()
-    (project / "pytest.ini").write_text("[pytest]\nmarkers = cluster\n")
+    (project / "pytest.ini").write_text("[pytest]\nmarkers = foreign\n  releases\n")
     (project / "test_it.py").write_text(THROWN_AWAY)
     monkeypatch.chdir(project)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a second of CPU each time
+    monkeypatch.setattr(units, "LONG_S", 0.0)
 
-    def run(*selected, groups=(SERVERS,), argv=()):
-        argv = ["-p", "no:cacheprovider", "-k", " or ".join(selected), *argv]
-        results = [
-            run_tests.in_foreground(tests, argv, tmp_path / f"first-{at}")
-            for at, tests in enumerate(groups)
-        ]
-        unsteady = run_tests.second_try(results, tmp_path)
+    def run(*selected, processes=0, again=True):
+        argv = ["-p", "xdist.plugin", "-p", "xdist.looponfail", "-k", " or ".join(selected)]
+        ran = run_tests.tests(["test_it.py"], tmp_path / "cache", argv, processes=processes)
+        code = run_tests.subprocess.run(ran.command, check=False).returncode
+        code = run_tests.code_of(ran, code, again=again)
         shown, _ = capfd.readouterr()
-        code = run_tests.conclude(results, unsteady)
-        return code, capfd.readouterr().out.splitlines(), shown
+        lines = shown.splitlines()
+        return code, [line for line in lines if line.startswith("== ")], shown
 
     return run
 
 
-def test_what_passes_at_the_second_try_is_reported_and_does_not_fail_the_run(run):
+@pytest.mark.parametrize("processes", [0, 2])
+def test_run_passes_when_its_failures_pass_at_the_second_try(run, processes):
     """A failure of the test and one of its fixture; the first failure's report is shown whole."""
-    code, end, shown = run("flips", "down", "passes")
+    code, end, shown = run("flips", "down", "passes", processes=processes)
     assert code == 0
-    last = "== UNSTEADY: passed at the second try; mend it: "
-    assert end[-2:] == [last + DOWN, last + FLIPS]
+    assert end[-2:] == [UNSTEADY + DOWN, UNSTEADY + FLIPS]
     assert "AssertionError: the first time" in shown
     assert "AssertionError: its fixture" in shown
-    assert f"-- {FLIPS}" in end
-    assert not [line for line in end if "FAILED" in line]
 
 
-def test_what_fails_again_or_skips_fails_the_run(run):
-    """And is named at the end, after the end of its report."""
+def test_run_fails_when_a_test_fails_again_or_skips(run):
+    """Both are named in the last lines, before the one that is unsteady."""
     code, end, _ = run("flips", "skips", "fails")
     assert code == 1
-    assert end[-3:-1] == [f"== FAILED {SKIPS}", f"== FAILED {FAILS}"]
-    assert end[-1].endswith(FLIPS)
-    report = end[end.index(f"-- {FAILS}") + 1 :]
-    assert report[0].endswith("AssertionError: each time")
-    assert len(report) <= 1 + run_tests.outcomes.TAIL + 3
+    assert end[-3:] == [f"== FAILED {FAILS}", f"== FAILED {SKIPS}", UNSTEADY + FLIPS]
 
 
-def test_tests_without_servers_are_tried_again(run):
-    """Some of them have real processes, which the others' load may starve."""
-    code, end, _ = run("flips", groups=(SERVERS, PURE))
-    assert code == 0
-    assert end[-2:] == [
-        f"== UNSTEADY: passed at the second try; mend it: {FLIPS}",
-        "== UNSTEADY: passed at the second try; mend it: test_it.py::test_pure_flips",
-    ]
-
-
-def test_many_are_not_tried_again(run):
-    """So many fail for a reason."""
-    code, end, _ = run("many")
+@pytest.mark.parametrize(("selected", "again", "count"), [("many", True, 9), ("flips", False, 1)])
+def test_failures_are_not_run_again_when_many_failed_or_arguments_were_given(
+    run, selected, again, count
+):
+    """Nine fail for a reason; who gives arguments looks at one test."""
+    code, end, _ = run(selected, again=again)
     assert code == 1
-    assert len([line for line in end if line.startswith("== FAILED")]) == 9
+    assert len([line for line in end if line.startswith("== FAILED")]) == count
 
 
-@pytest.mark.parametrize(
-    ("selected", "argv"), [(("flips", "passes"), ["-x"]), (("flips", "dies"), [])]
-)
-def test_a_run_that_did_not_come_to_its_end_fails(run, selected, argv):
-    """What was left out may be broken, whatever the second try says of the rest."""
-    code, end, _ = run(*selected, argv=argv)
-    assert code == 1
-    assert end[-1].endswith(FLIPS)
+@pytest.mark.parametrize("processes", [0, 1, 2])
+def test_run_fails_when_a_process_dies(run, processes):
+    """Its other tests have not run, whatever the second try says of the one that ended it."""
+    code, end, _ = run("passes", "dies", processes=processes)
+    assert code != 0
+    assert "see above" in end[-1]
 
 
-@pytest.mark.parametrize(("codes", "expected"), [((0, 5), 0), ((5, 5), 5), ((0, 2), 2)])
-def test_no_tests_is_no_failure(codes, expected):
-    """Where arguments select none of a group; where they select none at all, the caller is told."""
-    nothing = run_tests.outcomes.Outcomes(frozenset(), (), complete=True)
-    results = [
-        run_tests.Result(tests, code, nothing)
-        for tests, code in zip((SERVERS, PURE), codes, strict=True)
-    ]
-    assert run_tests.conclude(results, frozenset()) == expected
+def test_run_without_tests_is_no_failure(run):
+    """Arguments may select none of one kind."""
+    assert run("nothing")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("codes", "expected"), [((0, 0), 0), ((0, 2), 2), ((5, 0), 5), ((5, 2), 2)]
-)
-def test_what_is_looked_at_next_to_the_tests_fails_the_run(capfd, codes, expected):
-    """By its exit code, and is named at the end; alone it is no run of tests."""
-    nothing = run_tests.outcomes.Outcomes(frozenset(), (), complete=True)
-    results = [
-        run_tests.Result(tests, code, nothing)
-        for tests, code in zip((SERVERS, run_tests.CHECKS), codes, strict=True)
-    ]
-    assert run_tests.conclude(results, frozenset()) == expected
-    line = "== FAILED types, import contracts, generated files: exit code 2, see above"
-    assert (line in capfd.readouterr().out.splitlines()) == (codes[1] == 2)
+def test_files_are_listed_with_their_cpu_when_tests_run_in_other_processes(run):
+    """What the workers measured reaches the process that prints it."""
+    _, _, shown = run("passes", processes=2)
+    [line] = [line for line in shown.splitlines() if "s of tests" in line]
+    assert float(line.split(" s of CPU")[0].split()[-1]) >= 0
 
 
-def test_the_longest_files_are_reported(capfd):
-    """Ten of a group at most, and none that took seconds only."""
-    seconds = {f"test_{at}.py": float(at) for at in range(20)}
-    took = run_tests.outcomes.Outcomes(frozenset(), (), complete=True, seconds=seconds, cpu_s=60.4)
-    run_tests.show_slowest(run_tests.Result(SERVERS, 0, took))
-    lines = capfd.readouterr().out.splitlines()
-    assert lines[0] == "== with servers: 190 s, 60 s of CPU; the longest files:"
-    assert [line.split() for line in lines[1:]] == [
-        [str(at), "s", f"test_{at}.py"] for at in range(19, 9, -1)
-    ]
-    quick = took._replace(seconds={"test_it.py": 4.0})
-    run_tests.show_slowest(run_tests.Result(SERVERS, 0, quick))
-    assert not capfd.readouterr().out
+def test_unit_is_the_folder_when_it_is_a_package(tmp_path):
+    """Otherwise it is the file."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/__init__.py").touch()
+    assert units.unit_of(tmp_path / "shared/test_a.py", tmp_path) == "shared"
+    assert units.unit_of(tmp_path / "test_b.py", tmp_path) == "test_b.py"
+
+
+def test_long_units_come_first():
+    """In the order of the list; every entry exists."""
+    first, second = units.LONGEST[:2]
+    assert units.order(f"{first}/x") < units.order(f"{second}/x") < units.order("test/contract/x")
+    missing = [each for each in units.LONGEST if not (run_tests.client_tests.ROOT / each).exists()]
+    assert missing == []

@@ -114,3 +114,21 @@ def test_gates_of_the_environment(monkeypatch):
     monkeypatch.setenv("JOBSETPY_FEATURE_GATES", "A")
     with pytest.raises(ClusterError, match="'A' is not NAME=true or NAME=false"):
         _gates_of_environment()
+
+
+@pytest.mark.parametrize(
+    ("code", "cases", "expected"),
+    [
+        (0, "<testcase file='a.py' name='x'/>", {"passed": 1, "failed": []}),
+        (
+            1,
+            "<testcase file='a.py' name='x'/><testcase file='a.py' name='x'><error/></testcase>",
+            {"passed": 0, "failed": ["a.py::x"]},
+        ),
+        (0, "<testcase file='a.py' name='x'><skipped/></testcase>", {"passed": 0, "failed": []}),
+        (2, "", {"passed": 0, "failed": ["not all tests ran"]}),
+    ],
+)
+def test_result_is_read_from_the_report_of_pytest(code, cases, expected):
+    """A test whose fixture fails afterwards has failed; a skipped one counts as neither."""
+    assert versions.result(code, f"<testsuites>{cases}</testsuites>") == expected
