@@ -2,6 +2,8 @@
 # caches live under $XDG_CACHE_HOME (or ~/.cache)/jobsetpy and the tools' own cache folders.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+# Images of Python set it. Tests start hundreds of interpreters, and each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -90,13 +92,16 @@ helm-lint: $(STAMP) ## Look the Helm chart over
 
 # ---- tests ----------------------------------------------------------------------------------------
 
+PLAIN := -m "not cluster and not node and not clients and not foreign and not releases" \
+  test/architecture test/property test/unit test/contract
+
 .PHONY: check
 check: lint ## The quick loop: lint, types, import contracts, tests that need no cluster on all cores
-	@$(PYTEST) -q -n auto --dist worksteal -m "not cluster and not node and not clients and not foreign and not releases" $(ARGS)
+	@$(PYTEST) -q -n auto --dist worksteal $(PLAIN) $(ARGS)
 
 .PHONY: unit
 unit: $(STAMP) ## Tests that need no cluster
-	@$(PYTEST) -m "not cluster and not node and not clients and not foreign and not releases" $(ARGS)
+	@$(PYTEST) $(PLAIN) $(ARGS)
 
 .PHONY: integration
 integration: $(STAMP) ## Tests against a real control plane

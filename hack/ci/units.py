@@ -35,7 +35,7 @@ LONGEST = (
 """Folders and files that are begun before others, in this order."""
 SHOWN = 60
 """Number of files in the list, if they took `LONG_S` at least."""
-LONG_S = 1.0
+LONG_S = 5.0
 PASSED = "jobsetpy/passed"
 """Name in pytest's cache under which tests that passed in a run with ``--last-failed`` are kept."""
 
@@ -113,6 +113,8 @@ class _Units:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the files that took longest."""
+        if not self._cpu:
+            return
         total, cpu = sum(self._seconds.values()), sum(self._cpu.values())
         terminalreporter.section(f"{total:.0f} s of tests, {cpu:.0f} s of CPU; the longest files")
         for file in sorted(self._seconds, key=self._seconds.__getitem__, reverse=True)[:SHOWN]:
