@@ -65,7 +65,7 @@ class Tests(NamedTuple):
 
 
 def tests(places: Iterable[str], cache: Path, argv: Sequence[str], *, processes: int) -> Tests:
-    """Return the tests in some places, in so many processes of xdist's; 0 for none."""
+    """Return the tests in some places, with the number of processes of xdist; 0 for none."""
     command = [sys.executable, "-m", "pytest", "-p", units.__name__, "-q", "-m", ELSEWHERE]
     command += [f"-n{processes}", "--dist=loadgroup", "--no-loadscope-reorder"]
     command += ["--max-worker-restart=0"]  # xdist may wait for ever after it has replaced one
