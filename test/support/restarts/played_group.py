@@ -16,12 +16,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobsetpy import aio
+from jobsetpy.agent.protocol.wire_types import InPlaceRestart, TakenJob, TakenSeat
+from jobsetpy.agent.supervisor.seat import Place
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyExistsError, ApiError, NotFoundError
+from jobsetpy.reconcilers.rules.membership import parse_count
 from support import patience
 from support.cluster.follow import following
 from support.cluster.objects import in_place_jobset
@@ -44,6 +47,8 @@ class PlayedGroup:
         together: epochs whose barrier lifted while an index had two pods at that epoch.
         ready_at: monotonic time at which each pod began to run, by name.
         reused: names that a second pod has had.
+        seats: number of seats of each Job, in a JobSet with spares.
+        working_jobs: number of Jobs that have seats; 0 if all have.
     """
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
@@ -51,6 +56,7 @@ class PlayedGroup:
         self.namespace = namespace
         self.name = name
         self.code = 0
+        self.seats = self.working_jobs = 0
         self.leave_s = 0.5
         self.draw: Callable[[], tuple[int, float]] | None = None
         self.may_end = asyncio.Event()
@@ -231,14 +237,52 @@ class PlayedGroup:
         epoch = self._reported.get(meta.name, 0)
         lowest = max(self._status.synced_epoch, self._status.deprecated_epoch) + 1
         behind = not epoch or epoch <= self._status.deprecated_epoch
+        parked = 0 < epoch <= self._status.synced_epoch and not self.seat(pod)
+        behind = behind or parked
         if not behind or meta.deletion_timestamp is not None or pod.status.phase != "Running":
             return
         self._reported[meta.name] = lowest
         assert self._tasks is not None
-        self._tasks.start(self._report(meta.name, lowest), name=f"report of {meta.name}")
+        state = None if self.seat(pod) else "ready"
+        self._tasks.start(self._report(meta.name, lowest, state), name=f"report of {meta.name}")
 
-    async def _report(self, name: str, epoch: int) -> None:
-        body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
+    def seat(self, pod: ChildPod) -> str:
+        """Return the seat of a pod, by Job and index, as its agent finds it; "" if it is parked."""
+        meta, record = pod.metadata, self._status.in_place_restart
+        if not meta.annotations.spares:
+            return "its own"
+        job = parse_count(meta.labels.job_index) or 0
+        index = parse_count(meta.annotations.completion_index) or 0
+        place = Place(
+            uid=meta.uid,
+            job=f"{self.name}-w-{job}",
+            index=index,
+            seats=self.seats,
+            job_index=job,
+            jobs=self.working_jobs,
+        )
+        taken, moved = ((), ()) if record is None else (record.taken_seats, record.taken_jobs)
+        found = place.seat(
+            InPlaceRestart(
+                tuple(TakenSeat(one.job, one.seat, one.pod_uid) for one in taken),
+                tuple(TakenJob(one.job, one.holder) for one in moved),
+            )
+        )
+        return "" if found is None else str(found)
+
+    def seated(self) -> dict[str, str]:
+        """Return the names of pods that are at the synced epoch and stay, by their seat."""
+        found = {}
+        for name in self.there(self.epoch):
+            seat = self.seat(self.pods[name])
+            if seat:
+                assert seat not in found, (seat, self.states())
+                found[seat] = name
+        return found
+
+    async def _report(self, name: str, epoch: int, state: str | None = None) -> None:
+        notes = {keys.EPOCH_ANNOTATION: str(epoch), keys.AGENT_STATE_ANNOTATION: state}
+        body = {"metadata": {"annotations": notes}}
         with contextlib.suppress(ApiError):
             await self.client.merge_patch(ChildPod, self.namespace, name, body)
 

@@ -1,0 +1,168 @@
+"""Spare pods and spare Jobs, against a real API server and Job controller.
+
+The manager is a process of its own with its own rights; kubelets and agents are played.
+"""
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet
+from support import patience
+from support.cluster.account import manager_kubeconfig
+from support.cluster.manager_process import ManagerProcess
+from support.restarts.played_group import PlayedGroup
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
+
+NAME = "spares"
+
+
+@contextlib.asynccontextmanager
+async def group(cluster, client, namespace, tmp_path, *, seats, spares=0, jobs=1, spare_jobs=0):
+    """A group whose seats all work at epoch 1, and whose spares are ready."""
+    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
+    manager = ManagerProcess(own, tmp_path / "manager.log")
+    await manager.start()
+    one = PlayedGroup(client, namespace, NAME)
+    one.code = 143  # as a parked agent ends
+    one.seats, one.working_jobs = seats, jobs - spare_jobs if spare_jobs else 0
+    notes = {
+        keys.IN_PLACE_SPARES_ANNOTATION: str(spares),
+        keys.IN_PLACE_SPARE_JOBS_ANNOTATION: str(spare_jobs),
+    }
+    try:
+        async with one.playing():
+            await one.create(jobs=jobs, pods=seats + spares, annotations=notes)
+            await working(one, (jobs - spare_jobs) * seats, 1)
+            await ready(one, (jobs - spare_jobs) * spares + spare_jobs * (seats + spares))
+            yield one, manager
+    finally:
+        await manager.stop()
+        with contextlib.suppress(Exception):
+            await client.delete(JobSet, namespace, NAME, propagation="Background")
+
+
+async def working(one, count, epoch):
+    """Wait until all seats have a pod at an epoch; pods by seat."""
+    deadline = time.monotonic() + patience.scaled(60)
+    while one.epoch < epoch or len(one.seated()) < count:
+        assert time.monotonic() < deadline, (one.epoch, one.states())
+        await asyncio.sleep(0.02)
+    return one.seated()
+
+
+async def ready(one, count):
+    """Wait until the status has that number of ready spares."""
+
+    async def reached():
+        record = (await one.jobset()).status.in_place_restart
+        return record is not None and record.ready_spares == count
+
+    assert await patience.eventually(reached, 60), one.states()
+
+
+async def completed(one):
+    """Wait until the JobSet is complete; the states of its Jobs by index."""
+
+    async def over():
+        return any(
+            each.type == "Completed" and each.status == "True"
+            for each in (await one.jobset()).status.conditions
+        )
+
+    assert await patience.eventually(over, 60), (await one.jobset()).status
+    return {
+        job.metadata.labels[keys.JOB_INDEX]: [
+            each.type for each in job.status.conditions if each.status == "True"
+        ]
+        for job in (await one.client.list_page(Job, one.namespace)).items
+        if job.metadata.deletion_timestamp is None
+    }
+
+
+async def test_job_is_complete_with_its_seats_and_its_spare_is_ended(
+    cluster, client, namespace, tmp_path
+):
+    """The Job controller counts as many indexes as there are seats, whichever they are."""
+    async with group(cluster, client, namespace, tmp_path, seats=3, spares=1) as (one, _):
+        await one.delete(one.seated()["0-1"], grace_s=0)
+        seated = await working(one, 3, 2)
+        for name in seated.values():
+            await one.fail(name, 0)
+
+        found = await completed(one)
+        assert "Complete" in found["0"]
+        assert (await one.job()).status.succeeded == 3
+
+        async def ended():
+            return not [pod for pod in one.pods.values() if pod.status.phase == "Running"]
+
+        assert await patience.eventually(ended, 60), one.states()
+
+
+async def test_lost_pods_are_replaced_by_spares_and_come_back_as_spares(
+    cluster, client, namespace, tmp_path
+):
+    """Each pod in turn, with one spare; the list of taken seats says who works where."""
+    async with group(cluster, client, namespace, tmp_path, seats=3, spares=1) as (one, _):
+        seconds = []
+        for epoch in range(2, 6):
+            at = await one.delete(one.seated()[f"0-{epoch % 3}"], grace_s=0)
+            await working(one, 3, epoch)
+            seconds.append(round(time.monotonic() - at, 2))
+            await ready(one, 1)
+        print(f"deletion to the lift with a spare: {seconds}")
+
+        assert not one.together
+        assert (await one.job()).status.succeeded == 0
+
+
+async def test_restarted_manager_gives_the_seat_of_a_pod_lost_meanwhile_to_the_spare(
+    cluster, client, namespace, tmp_path
+):
+    """It was killed before the pod was lost; nothing but the status and the pods is left."""
+    async with group(cluster, client, namespace, tmp_path, seats=3, spares=1) as (one, manager):
+        before = one.seated()
+        await manager.kill()
+        await one.delete(before["0-0"], grace_s=0)
+        await manager.start()
+        after = await working(one, 3, 2)
+
+        assert {seat: after[seat] for seat in ("0-1", "0-2")} == {
+            seat: before[seat] for seat in ("0-1", "0-2")
+        }
+        assert after["0-0"] != before["0-0"]
+
+
+async def test_spare_job_takes_over_and_the_jobset_is_complete_without_the_other(
+    cluster, client, namespace, tmp_path
+):
+    """A Job that loses a pod gives up all its seats; a manager that takes over leaves it so."""
+    shape = {"seats": 2, "jobs": 3, "spare_jobs": 1}
+    async with group(cluster, client, namespace, tmp_path, **shape) as (one, manager):
+        await one.delete(one.seated()["1-0"], grace_s=0)
+        seated = await working(one, 4, 2)
+        record = (await one.jobset()).status.in_place_restart
+        assert [(each.job, each.holder) for each in record.taken_jobs] == [
+            (f"{NAME}-w-1", f"{NAME}-w-2")
+        ]
+        await manager.kill()
+        await manager.start()
+        await ready(one, 2)  # what is left of the other Job, and its new pod
+        assert (await one.jobset()).status.synced_epoch == 2
+
+        for name in seated.values():
+            await one.fail(name, 0)
+        found = await completed(one)
+        assert {index for index, states in found.items() if "Complete" in states} == {"0", "2"}
+
+        async def deleted():
+            jobs = (await client.list_page(Job, namespace)).items
+            return {job.metadata.labels[keys.JOB_INDEX] for job in jobs} == {"0", "2"}
+
+        assert await patience.eventually(deleted, 60)
