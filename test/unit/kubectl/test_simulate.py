@@ -125,6 +125,23 @@ def test_a_spare_takes_the_seat_of_a_pod_that_fails(capsys, tmp_path):
     assert lifted < 32
 
 
+def test_a_spare_job_takes_all_seats_of_a_job_that_loses_a_pod(capsys, tmp_path):
+    """The restart waits for no replacement; the Job with a lost pod is the next spare."""
+    notes = {
+        "in-place-restart-end-pod-exit-codes": "3",
+        "in-place-restart-spares": "0",
+        "in-place-restart-spare-replicas": "1",
+    }
+    path = with_spares(tmp_path, notes, jobs=3)
+    found = simulate(capsys, path, "--fail", "w-1-1@30s:exit=3", "--fail", "w-0-1@90s:exit=3")
+
+    first, second = found["restarts"]
+    assert (first["outcome"], first["seatsTaken"]) == ("Completed", 3)
+    assert told(found, "SeatTaken: job 'js-w-2' takes all seats of job 'js-w-1'") < 32
+    assert (second["outcome"], second["seatsTaken"]) == ("Completed", 3)
+    assert told(found, "SeatTaken: job 'js-w-1' takes all seats of job 'js-w-0'") < 92
+
+
 START = {"in-place-restart-start-without-spares": "true"}
 GANG = {"coscheduling": "JobSet"}
 RACK = {"exclusive-topology": "rack"}
@@ -158,7 +175,7 @@ def test_group_starts_or_says_what_it_waits_for_when_a_pod_finds_no_node(
         assert told(found, "SeatTaken: pod 'js-w-0-2' takes seat 1") == seconds
 
 
-def with_spares(folder, more):
+def with_spares(folder, more, jobs=1):
     """Writes the manifest of a Job with two seats and a spare."""
     notes = {
         "in-place-restart-agent": "supervisor",
@@ -167,7 +184,7 @@ def with_spares(folder, more):
         **more,
     }
     container = {"name": "worker", "image": "w:1", "command": ["python3", "train.py"]}
-    item = replicated_job("w", parallelism=3, pod_spec={"containers": [container]})
+    item = replicated_job("w", jobs, parallelism=3, pod_spec={"containers": [container]})
     item["template"]["spec"]["completions"] = 3
     policy = {"maxRestarts": 2, "restartStrategy": "InPlaceRestart"}
     data = jobset_json(item, name="js", failurePolicy=policy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
 
 import pytest
 
@@ -12,6 +13,8 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import NotFoundError
 from jobsetpy.kubectl import output, status, timeline
 from jobsetpy.kubectl.errors import CommandError, explain
+from jobsetpy.kubectl.objects import describe
+from jobsetpy.testing.jobsets import jobset_json, replicated_job
 from support.patience import eventually
 
 
@@ -74,6 +77,66 @@ async def test_seats_and_spares_are_shown(training, capsys):
     assert "spares: 1 of 1 ready" in text
     assert "test-js-w-0-0 Running not ready epoch 3 spare, ready node-1" in text
     assert "seat 0" in text
+
+
+def job_with_spare_jobs(index):
+    """One of three Jobs with a pod each; the last one is a spare."""
+    note, name = "jobset.sigs.k8s.io/", f"js-w-{index}"
+    notes = {
+        f"{note}in-place-restart-spares": "0",
+        f"{note}in-place-restart-spare-replicas": "1",
+        f"{note}job-index": str(index),
+        f"{note}replicatedjob-replicas": "3",
+    }
+    owner = {"uid": "js", "controller": True}
+    meta = {
+        "name": name, "uid": name, "annotations": notes, "ownerReferences": [owner],
+        "labels": {f"{note}replicatedjob-name": "w"},
+    }  # fmt: skip
+    return {"metadata": meta, "spec": {"parallelism": 1}}
+
+
+def pod_of(index):
+    """The pod of such a Job."""
+    name = f"js-w-{index}"
+    owner = {"uid": name, "controller": True}
+    notes = {"batch.kubernetes.io/job-completion-index": "0"}
+    meta = {
+        "name": f"{name}-0",
+        "uid": f"{name}-0",
+        "annotations": notes,
+        "ownerReferences": [owner],
+    }
+    return {"metadata": meta, "status": {"phase": "Running"}}
+
+
+def test_spare_jobs_are_shown():
+    """Which Job is a spare, and which one holds the seats of another."""
+    jobs, pods = [job_with_spare_jobs(at) for at in range(3)], [pod_of(at) for at in range(3)]
+    jobset = jobset_json(
+        replicated_job("w", 3),
+        name="js",
+        failurePolicy={"maxRestarts": 1, "restartStrategy": "InPlaceRestart"},
+    )
+    jobset["metadata"]["uid"] = "js"
+    jobset["status"] = {"syncedEpoch": 1, "inPlaceRestart": {"readySpares": 1}}
+
+    found = describe(jobset, jobs, pods)
+    assert found["spares"] == {"ready": 1, "of": 1, "jobs": 1}
+    shown = [(job.get("worksFor"), job["pods"][0]) for job in found["replicatedJobs"][0]["jobs"]]
+    assert [(works, pod.get("seat"), pod.get("spare")) for works, pod in shown] == [
+        (None, 0, None),
+        (None, 0, None),
+        ("", None, "starting"),
+    ]
+
+    moved = [{"job": "js-w-0", "holder": "js-w-2"}]
+    jobset["status"]["inPlaceRestart"] = {"readySpares": 0, "takenJobs": moved}
+    found = describe(jobset, jobs, pods)
+    text = status.drawn(found, datetime.now(UTC)) + "\n"
+    assert "spares: 0 of 1 ready, 1 spare job" in text
+    assert "js-w-0 Running 0/1 ready, spare\n" in text
+    assert "js-w-2 Running 0/1 ready, seats of js-w-0\n" in text
 
 
 async def test_pods_of_others_are_not_shown(training, capsys):
