@@ -96,8 +96,8 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
         spares = sum(_parallelism(job) if job in parked else _spares(job) or 0 for job in mine)
         with_jobs = any(_spare_jobs(job) for job in mine)
         if spares or with_jobs:
-            jobs = {"jobs": len(parked)} if with_jobs else {}
-            out["spares"] = {"ready": done.ready_spares or 0, "of": spares, **jobs}
+            whole = {"jobs": len(parked)} if with_jobs else {}
+            out["spares"] = {"ready": done.ready_spares or 0, "of": spares, **whole}
     out["conditions"] = [
         {key: each.get(key) for key in ("type", "reason", "message", "lastTransitionTime")}
         for each in jobset.get("status", {}).get("conditions") or ()
