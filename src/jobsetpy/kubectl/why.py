@@ -114,12 +114,17 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     if word == "Running" and not sentences:
         return Answer(
             word,
-            [_running(found), *_last_restart(jobset, now), *_bad_nodes(jobset, of_jobs, now)],
+            [
+                _running(found),
+                *_unheard(jobset, of_jobs),
+                *_last_restart(jobset, now),
+                *_bad_nodes(jobset, of_jobs, now),
+            ],
             f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix",
         )
     if not sentences:
         sentences = ["its Jobs are not ready yet; no reason is reported."]
-    sentences += _bad_nodes(jobset, of_jobs, now)
+    sentences += _unheard(jobset, of_jobs) + _bad_nodes(jobset, of_jobs, now)
     return Answer(word, [f"{name} is {word.lower()}:", *sentences], more)
 
 
@@ -366,6 +371,41 @@ def _suspect_nodes(jobset: Json, now: datetime) -> list[str]:
         _sentence(_capital(node_memory.explain(node, count, settings)))
         for node, count in node_memory.suspects(known, now, settings).items()
     ]
+
+
+def _unheard(jobset: Json, pods: Sequence[Json]) -> list[str]:
+    """Return a sentence on pods whose heartbeats others do not receive, as their agents report."""
+    told = {
+        pod["metadata"]["name"]: (pod["metadata"].get("annotations") or {}).get(
+            keys.UNHEARD_ANNOTATION
+        )
+        for pod in pods
+    }
+    if not any(told.values()):
+        return []
+    from jobsetpy.reconcilers.restart_in_place.heartbeat_report import BLOCKED, parse_report
+
+    epoch = (jobset.get("status") or {}).get("syncedEpoch")
+    known = {name: report for name, text in told.items() if (report := parse_report(text))}
+    observers: dict[str, list[str]] = {}
+    blocked = []
+    for name, report in known.items():
+        if report.epoch == epoch and report.motion == BLOCKED:
+            blocked.append(name)
+        elif report.epoch == epoch:
+            for pod in report.pods:
+                observers.setdefault(pod, []).append(name)
+    sentences = [
+        f"Heartbeats of {jobset['metadata']['name']}-{pod} no longer arrive at "
+        f"{_listed(names[:MAX_NAMED], names)}."
+        for pod, names in observers.items()
+    ]
+    if blocked:
+        sentences.append(
+            f"No heartbeats arrive at {_listed(blocked[:MAX_NAMED], blocked)}: UDP, port "
+            f"{keys.HEARTBEAT_PORT}, is blocked, by a NetworkPolicy perhaps."
+        )
+    return sentences
 
 
 def _capital(text: str) -> str:

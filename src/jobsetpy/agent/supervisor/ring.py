@@ -197,8 +197,8 @@ class Ring:
             self._beat(opened)
         except Exception as error:  # noqa: BLE001 - the worker runs on without a ring
             self._log("the ring of heartbeats has failed", level="error", error=repr(error))
-        self._socket = None
         opened.close()
+        self._socket = None
 
     def _beat(self, opened: socket.socket) -> None:
         ready = select.poll()

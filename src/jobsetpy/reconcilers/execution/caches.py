@@ -27,6 +27,14 @@ PODS_OF_JOBSET: Final[rt.Index[ChildPod]] = rt.Index("jobset", _jobset_of)
 """Index by namespace and name of the JobSet in the pod's label, which proves nothing."""
 
 
+def _jobset_of_reporter(pod: ChildPod) -> str | None:
+    return None if pod.metadata.annotations.unheard is None else _jobset_of(pod)
+
+
+UNHEARD: Final[rt.Index[ChildPod]] = rt.Index("unheard", _jobset_of_reporter)
+"""The same for pods whose agents report neighbours that send no heartbeats."""
+
+
 def pods_labelled(pods: rt.Store[ChildPod], jobset: rt.ObjectKey) -> list[ChildPod]:
     """Return the pods with the label of a JobSet; O(result).
 
@@ -64,9 +72,9 @@ class SharedCaches:
 
     @property
     def pods(self) -> rt.SharedInformer[ChildPod]:
-        """Informer of their pods, with the index ``PODS_OF_JOBSET``."""
+        """Informer of their pods, with the indexes ``PODS_OF_JOBSET`` and ``UNHEARD``."""
         return self.manager.informer(
-            ChildPod, label_selector=CHILD_SELECTOR, indexes=[PODS_OF_JOBSET]
+            ChildPod, label_selector=CHILD_SELECTOR, indexes=[PODS_OF_JOBSET, UNHEARD]
         )
 
     @property

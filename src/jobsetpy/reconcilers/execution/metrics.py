@@ -29,6 +29,7 @@ RestartCause = Literal[
     "pod_deleted",
     "pods_missing",
     "node_lost",
+    "pod_silent",
     "worker_failed",
     "worker_hung",
     "pod_restarted",
@@ -184,6 +185,11 @@ _successors = REGISTRY.counter(
     "Pods that the manager creates in place of failed ones, by result: created, or refused by the "
     "API server",
     "result",
+)
+
+_silent_pods = REGISTRY.counter(
+    "jobset_in_place_silent_pods_total",
+    "Pods whose heartbeats the agents on two other nodes no longer received",
 )
 
 _suspicions = REGISTRY.counter(
@@ -421,6 +427,11 @@ def lost_pods_deleted(count: int) -> None:
 def node_suspected() -> None:
     """Count a restart by which a node became, or stays, suspect."""
     _suspicions.inc()
+
+
+def silent_pods(count: int) -> None:
+    """Count pods that have fallen silent."""
+    _silent_pods.inc(count)
 
 
 def successor_created() -> None:

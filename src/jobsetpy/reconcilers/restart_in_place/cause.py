@@ -22,6 +22,7 @@ class FailureSignal(enum.Enum):
     PODS_MISSING = "pods_missing"
     POD_LEAVING = "pod_leaving"
     NODE_LOST = "node_lost"
+    POD_SILENT = "pod_silent"
     REQUESTED = "requested"
     WORKER_FAILED = "worker_failed"
     WORKER_HUNG = "worker_hung"
@@ -34,6 +35,7 @@ _REASONS: Final[Mapping[FailureSignal | None, str]] = {
     FailureSignal.PODS_MISSING: keys.PODS_MISSING_REASON,
     FailureSignal.POD_LEAVING: keys.POD_LEAVING_REASON,
     FailureSignal.NODE_LOST: keys.NODE_LOST_REASON,
+    FailureSignal.POD_SILENT: keys.POD_SILENT_REASON,
     FailureSignal.REQUESTED: keys.RESTART_REQUESTED_REASON,
     FailureSignal.WORKER_FAILED: keys.WORKER_FAILED_REASON,
     FailureSignal.WORKER_HUNG: keys.WORKER_HUNG_REASON,
@@ -83,6 +85,10 @@ class Cause:
             return f"pod {self.name!r} is asked to leave its node ({self.reason})"
         if self.sign is FailureSignal.NODE_LOST:
             return f"pod {self.name!r} is evicted from node {self.node!r}, which is not ready"
+        if self.sign is FailureSignal.POD_SILENT:
+            return (
+                f"pod {self.name!r} on node {self.node!r} is silent, and no worker makes progress"
+            )
         if self.sign is FailureSignal.WORKER_HUNG:
             return f"pod {self.name!r}: {self.reason}"
         if self.sign is FailureSignal.WORKER_FAILED:

@@ -28,8 +28,17 @@ from jobsetpy.reconcilers.rules.agent_containers import RESTART_ALL_ACTIONS, res
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, text
 
 
-def find_cause(jobset: JobSet, observed: ObservedEpochs, memory: EpochState) -> Cause | None:
-    """Return the failure that ended the synced epoch, if one was detected and none before."""
+def find_cause(
+    jobset: JobSet, observed: ObservedEpochs, memory: EpochState, silent: Cause | None = None
+) -> Cause | None:
+    """Return the failure that ended the synced epoch, if one was detected and none before.
+
+    Args:
+        jobset: the JobSet.
+        observed: what was observed of it.
+        memory: state after the previous plan.
+        silent: a pod whose heartbeats are missing, which counts if there is no other failure.
+    """
     epoch, notes = jobset.status.synced_epoch, observed.notes
     if memory.left or epoch <= jobset.status.deprecated_epoch:
         return None
@@ -38,7 +47,7 @@ def find_cause(jobset: JobSet, observed: ObservedEpochs, memory: EpochState) -> 
     if notes.remade:
         return Cause(epoch, None, notes.remade, counted=False)
     seen = next(filter(None, (_judged(jobset, observed, one) for one in notes.failures)), None)
-    return seen or reported_in(notes, epoch + 1) or _requested_cause(jobset)
+    return seen or reported_in(notes, epoch + 1) or _requested_cause(jobset) or silent
 
 
 def _requested_cause(jobset: JobSet) -> Cause | None:

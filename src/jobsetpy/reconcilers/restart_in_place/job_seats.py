@@ -56,6 +56,7 @@ class SeatPod:
         leaving: True if it is being deleted.
         address: its IP address, "" if unknown.
         node: its node, "" if unknown.
+        silent: True if agents on other nodes do not receive its heartbeats.
     """
 
     name: str
@@ -66,6 +67,7 @@ class SeatPod:
     leaving: bool = False
     address: str = ""
     node: str = ""
+    silent: bool = False
 
     @property
     def is_unfit(self) -> bool:
@@ -197,7 +199,7 @@ class Round:
 
     def has(self, pod: SeatPod | None) -> bool:
         """Return True if a pod can have a seat."""
-        if pod is None or pod.leaving or pod.is_unfit:
+        if pod is None or pod.leaving or pod.is_unfit or pod.silent:
             return False
         return pod.epoch == self.epoch
 
@@ -284,13 +286,13 @@ def _best(free: Sequence[SeatPod], seat: int, now: Round) -> SeatPod:
 
 
 def call_s(pod: SeatPod | None, now: Round) -> float:
-    """Return how long a holder is waited for, in seconds; 0 for a pod that is gone or unfit."""
+    """Return how long a holder is waited for, in seconds; 0 for one that is gone or unfit."""
     calls = now.calls
     if pod is not None and pod.is_unfit:
         return 0.0
     if now.starting:
         return calls.start_s
-    if pod is None:
+    if pod is None or pod.silent:
         return 0.0
     if pod.state.startswith(SAVING):
         seconds = pod.state.removeprefix(SAVING)

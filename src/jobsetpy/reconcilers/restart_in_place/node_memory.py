@@ -46,6 +46,7 @@ _CAUSES: Final = frozenset(
         keys.POD_FAILED_REASON,
         keys.POD_RESTARTED_REASON,
         keys.NODE_LOST_REASON,
+        keys.POD_SILENT_REASON,
         keys.WORKER_FAILED_REASON,
         keys.WORKER_HUNG_REASON,
     }

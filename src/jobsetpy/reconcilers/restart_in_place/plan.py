@@ -26,6 +26,12 @@ from jobsetpy.reconcilers.restart_in_place.missing import has_missing_pods, plan
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.pause import pace_of
 from jobsetpy.reconcilers.restart_in_place.seating import seconds_waited, suspect_nodes
+from jobsetpy.reconcilers.restart_in_place.silence import (
+    mark_silent,
+    silence_of,
+    silent_cause,
+    unheard_events,
+)
 from jobsetpy.reconcilers.restart_in_place.stall import (
     plan_backoff,
     plan_gathering,
@@ -82,7 +88,9 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     other = _without_decision(jobset, observed, memory, now)
     if other is not None:
         return other
-    cause = find_cause(jobset, observed, memory)
+    silence = silence_of(observed)
+    observed = attrs.evolve(observed, pods=mark_silent(observed.pods, silence))
+    cause = find_cause(jobset, observed, memory, silent_cause(jobset, observed.pods, silence))
     pace = pace_of(jobset, observed, memory, now)
     waited_s = seconds_waited(jobset, observed, memory, now)
     bad = suspect_nodes(jobset, observed, now)
@@ -91,8 +99,12 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         # No restarts are left: the failed pod's agent will report it, which fails the JobSet.
         decision = decide_epochs(jobset, observed.pods, memory.cause, pace, waited_s, bad)
         cause = None
+    unheard = unheard_events(jobset, observed.pods, silence, decision)
     notices = invalid_notices(observed, memory)
+    notices += tuple(each for each in unheard if each.message not in memory.unheard_told)
     memory = _observed_state(observed, attrs.evolve(memory, cause=cause or memory.cause), pace)
+    told = frozenset(each.message for each in unheard)
+    memory = attrs.evolve(memory, silent=silence.uids, unheard_told=told)
     if not has_missing_pods(jobset, observed.pods):
         memory = attrs.evolve(memory, lacking_since=None)
     if is_recreated(jobset, decision, observed.pods):

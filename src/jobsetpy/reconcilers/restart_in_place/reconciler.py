@@ -23,6 +23,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.caches import (
+    UNHEARD,
     SharedCaches,
     job_of,
     pods_labelled,
@@ -107,6 +108,9 @@ class RestartInPlaceReconciler:
         """Count a pod's change; called for every event of thousands of pods, so it is O(1)."""
         clock = self._clock
         changed = self.ledger.pod_changed(event.old, event.new, clock.monotonic(), clock.now)
+        if event.new is not None and _unheard(event.new) != _unheard(event.old):
+            group = self.ledger.group_of_pod(event.new)
+            return () if group is None else (rt.Request(group.jobset),)
         return self._ask(changed)
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
@@ -161,6 +165,7 @@ class RestartInPlaceReconciler:
             missing_after_s=self._settings.missing_after_s,
             backoff=self._settings.backoff,
             nodes=self._settings.nodes,
+            unheard=bool(self._pods.by_index(UNHEARD, str(key))),
         )
 
     async def _execute(self, key: rt.ObjectKey, observed: ObservedEpochs, plan: EpochPlan) -> None:
@@ -199,6 +204,7 @@ class RestartInPlaceReconciler:
             self._stalled += new.stalled - old.stalled
             execution_metrics.in_place_missing_pods(self._missing)
             execution_metrics.in_place_stalled(self._stalled)
+        execution_metrics.silent_pods(len(new.silent - old.silent))
         if (old.ready_spares, old.exhausted) != (new.ready_spares, new.exhausted):
             self._ready_spares += new.ready_spares - old.ready_spares
             self._exhausted += new.exhausted - old.exhausted
@@ -223,6 +229,10 @@ class RestartInPlaceReconciler:
             for pod in pods_labelled(self._pods, rt.ObjectKey(meta.namespace, meta.name))
             if pod.metadata.controller_uid in uids
         ]
+
+
+def _unheard(pod: ChildPod | None) -> str | None:
+    return None if pod is None else pod.metadata.annotations.unheard
 
 
 def _count(plan: EpochPlan, now: float) -> None:

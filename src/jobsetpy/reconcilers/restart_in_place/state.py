@@ -36,6 +36,8 @@ class EpochState:
         ran_until: time of the first sign of the end of that run; 0 while it continues.
         ready_spares: number of ready spares.
         exhausted: number of Jobs without a ready spare.
+        silent: UIDs of silent pods.
+        unheard_told: messages of events about heartbeats that are missing, without a restart.
     """
 
     uid: str = ""
@@ -55,6 +57,8 @@ class EpochState:
     ran_until: float = 0.0
     ready_spares: int = 0
     exhausted: int = 0
+    silent: frozenset[str] = frozenset()
+    unheard_told: frozenset[str] = frozenset()
 
     def held(self, at: float | None) -> EpochState:
         """Return the state while all pods wait for the back-off since a time, or do not."""

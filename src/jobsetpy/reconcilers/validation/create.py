@@ -27,6 +27,7 @@ from jobsetpy.reconcilers.jobs.validation import volumes as validation_volumes
 from jobsetpy.reconcilers.jobs.validation.volumes import Claim, LookupFailed
 from jobsetpy.reconcilers.lost_nodes import validation as validation_lost_nodes
 from jobsetpy.reconcilers.restart_in_place.validation.deleted_pods import deleted_pods
+from jobsetpy.reconcilers.restart_in_place.validation.heartbeats import heartbeats
 from jobsetpy.reconcilers.restart_in_place.validation.progress import progress
 from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
     restart_pace,
@@ -113,6 +114,7 @@ def validate_create(
         *progress(jobset),
         *spares(jobset),
         *deleted_pods(jobset),
+        *heartbeats(jobset),
     ]
 
 

@@ -7,7 +7,7 @@ from jobsetpy.reconcilers.jobs.validation.failure_policy import (
     failure_policy_warnings,
 )
 from jobsetpy.reconcilers.lost_nodes.validation import lost_node_warnings
-from jobsetpy.reconcilers.restart_in_place.validation import agents, launchers
+from jobsetpy.reconcilers.restart_in_place.validation import agents, heartbeats, launchers
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldWarning
 from jobsetpy.reconcilers.rules.injected_containers import pull_secret_warnings
@@ -26,6 +26,7 @@ def warnings(jobset: Json, features: Features, *, pull_secret: str = "") -> list
     found = [
         *agents.warnings(jobset, features),
         *launchers.warnings(jobset, features),
+        *heartbeats.warnings(jobset),
         *coscheduling_warnings(jobset),
         *kueue_warnings(jobset),
         *lost_node_warnings(jobset),

@@ -92,9 +92,15 @@ class Group:
         return other in watch.targets and peer is not None and peer.heard_at is not None
 
     async def hear_each_other(self) -> None:
-        """Wait until all agents have heard another one."""
+        """Wait until all agents have heard those that they watch."""
         await eventually(
-            lambda: all(agent.heard_at is not None for agent in self.agents.values()), seconds=10
+            lambda: all(
+                agent.heard_at is not None and self.hears(position, other)
+                for position, agent in self.agents.items()
+                for other in agent._watch.targets
+                if other in self.agents
+            ),
+            seconds=10,
         )
 
 
@@ -172,13 +178,12 @@ async def test_agents_of_another_jobset_are_not_heard(group: Group) -> None:
     """Beats with another key are no beats, whoever sends them."""
     group.start(0, 1)
     group.start(2, 3, uid="another")
-    await group.hear_each_other()
+    await eventually(lambda: group.hears(0, 1) and group.hears(1, 0), seconds=10)
+    await eventually(lambda: group.hears(2, 3) and group.hears(3, 2), seconds=10)
+    await eventually(lambda: group.lookups.count(2) > 1 < group.lookups.count(3), seconds=10)
 
-    heard = [sorted(group.agents[each]._watch._peers) for each in range(4)]
-    await eventually(lambda: group.lookups.count(2) > 1, seconds=10)
-    assert all(
-        group.agents[0]._watch._peers[each].heard_at is None for each in heard[0] if each > 1
-    )
+    assert not group.hears(0, 3)
+    assert not group.hears(1, 2)
 
 
 async def test_beats_of_stalled_workers_say_so(group: Group) -> None:

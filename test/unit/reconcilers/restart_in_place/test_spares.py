@@ -307,6 +307,165 @@ async def test_a_holder_that_saves_its_work_keeps_its_seat(rig, group):
         assert group.seats() == []
 
 
+# ---- pods that send no heartbeats ----------------------------------------------------------------
+
+
+def spread(group, *nodes):
+    """Put the pods on nodes, by their indexes."""
+    for name, index in group.pods.items():
+        group.rig.world.patch("pods", name, {"spec": {"nodeName": nodes[index]}})
+
+
+def unheard(group, index, text):
+    """The agent of a pod reports on its neighbours."""
+    notes = {keys.UNHEARD_ANNOTATION: text}
+    group.rig.world.patch("pods", f"test-js-w-0-{index}", {"metadata": {"annotations": notes}})
+
+
+async def test_a_silent_pod_loses_its_seat_immediately_when_workers_stall(rig, group):
+    """No last call: nothing is expected of it; the history names pod and node."""
+    async with rig.manager():
+        await group.start()
+        spread(group, "a", "b", "c")
+        unheard(group, 0, "1 stalled w-0-1")
+        await rig.settle(0.1)
+        assert rig.epochs() == (1, 0)
+        unheard(group, 2, "1 stalled w-0-1")
+        await rig.settle(0.1)
+        assert rig.epochs() == (1, 1)
+        assert rig.condition(keys.RESTARTING_IN_PLACE_CONDITION) == ("True", "PodSilent")
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle(0.1)
+
+        assert rig.epochs() == (2, 1)
+        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+        cause = rig.status()["restartHistory"][-1]["cause"]
+        assert (cause["reason"], cause["pod"], cause["node"]) == ("PodSilent", "test-js-w-0-1", "b")
+        # The reports of this epoch stay until the next one, and mean nothing then.
+        await rig.settle(60)
+        assert rig.epochs() == (2, 1)
+        # What is left of the silent pod comes back, and is parked.
+        group.park("test-js-w-0-1", 3)
+        await rig.settle(60)
+        assert rig.epochs() == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        ("1 stalled w-0-1", None, "nothing is done, since agents of other nodes do"),
+        ("1 moving w-0-1", "1 stalled w-0-1", "since workers make progress"),
+        ("1 unknown w-0-1", "1 unknown w-0-1", "no worker reports enough progress"),
+        ("1 stalled w-0-2", "1 stalled w-0-2", "it has no seat"),
+    ],
+)
+async def test_silence_alone_leads_to_an_event_and_nothing_else(rig, group, one, other, why):
+    """Once, however often the pods change."""
+    async with rig.manager():
+        await group.start()
+        spread(group, "a", "b", "c")
+        for index, text in ((0, one), (1 if "w-0-2" in one else 2, other)):
+            if text is not None:
+                unheard(group, index, text)
+                await rig.settle(0.1)
+        await rig.settle(60)
+        rig.touch()
+        await rig.settle(60)
+
+        assert rig.epochs() == (1, 0)
+        times = [count for _, message, count in rig.events() if why in message]
+        assert times == [1]
+
+
+async def test_a_silent_pod_without_a_spare_is_waited_for(rig, group):
+    """The spare is on the silent node as well: a restart would only cost time."""
+    async with rig.manager():
+        await group.start(seats=3)
+        spread(group, "a", "b", "c", "b")
+        for index in (0, 2):
+            unheard(group, index, "1 stalled w-0-1,w-0-3")
+        await rig.settle(60)
+
+        assert rig.epochs() == (1, 0)
+        messages = [message for _, message, _ in rig.events(keys.POD_SILENT_REASON)]
+        assert any("no spare can take its seat" in each for each in messages)
+
+
+async def test_a_silent_pod_is_not_waited_for_whatever_began_the_restart(rig, group):
+    """A worker that notices the loss itself is the second sign, too."""
+    async with rig.manager():
+        await group.start()
+        spread(group, "a", "b", "c")
+        for index in (0, 2):
+            unheard(group, index, "1 unknown w-0-1")
+        await rig.settle(0.1)
+        assert rig.epochs() == (1, 0)
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle(0.1)
+
+        assert rig.epochs() == (2, 1)
+        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+
+
+async def test_a_silent_spare_takes_no_seat(rig, group):
+    """The other one does, although it is not prepared."""
+    async with rig.manager():
+        await group.start(spares=2)
+        spread(group, "a", "b", "c", "d")
+        group.park("test-js-w-0-3", 2, "parked")
+        for index in (1, 3):
+            unheard(group, index, "1 unknown w-0-2")
+        rig.world.delete("pods", "test-js-w-0-1")
+        await rig.settle(0.1)
+        unheard(group, 0, "1 unknown w-0-2")
+        rig.report("test-js-w-0-0", 2)
+        await rig.settle(0.1)
+
+        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-3")]
+
+
+async def test_a_new_manager_continues_with_the_reports_that_are_there(rig, group):
+    """They are read from the pods, in any order of events."""
+    async with rig.manager():
+        await group.start()
+        spread(group, "a", "b", "c")
+    for index in (0, 2):
+        unheard(group, index, "1 stalled w-0-1")
+    async with rig.manager():
+        await rig.settle(0.1)
+
+        assert rig.epochs() == (1, 1)
+
+
+async def test_heartbeats_that_are_blocked_are_reported_once(rig, group):
+    """By an event, and nothing restarts."""
+    async with rig.manager():
+        await group.start()
+        spread(group, "a", "b", "c")
+        for index in (0, 1, 2):
+            unheard(group, index, "1 blocked")
+        await rig.settle(60)
+        rig.touch()
+        await rig.settle(60)
+
+        assert rig.epochs() == (1, 0)
+        (event,) = rig.events(keys.HEARTBEATS_BLOCKED_REASON)
+        assert "UDP, port 29400" in event[1]
+
+
+async def test_a_report_about_another_group_is_ignored(rig, group):
+    """Names are looked up among the JobSet's own pods, and annotations are any client's."""
+    async with rig.manager():
+        await group.start()
+        spread(group, "a", "b", "c")
+        for index, text in ((0, "1 stalled other-0-1,x"), (2, "1 stalled w-9-1")):
+            unheard(group, index, text)
+        await rig.settle(60)
+
+        assert rig.epochs() == (1, 0)
+        assert rig.events(keys.POD_SILENT_REASON) == []
+
+
 @pytest.mark.parametrize("early", [False, True], ids=["a minute", "five seconds"])
 async def test_a_group_starts_without_a_pod_that_finds_no_node(rig, group, early):
     """That long after the first pod has come a spare works in its place."""

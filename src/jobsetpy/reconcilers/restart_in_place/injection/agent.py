@@ -12,12 +12,13 @@ knows the request. An update adds nothing that was not there before: see ``updat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection.heartbeats import ring_variables
 from jobsetpy.reconcilers.restart_in_place.injection.options import (
     Options,
     read_options,
@@ -113,6 +114,10 @@ def inject(
     ranks = ranks_of({**spec, "replicatedJobs": jobs}, notes) if supervised else {}
     if isinstance(ranks, FieldError):
         return Injection(jobset, problems=[ranks])
+    found = [jobs[at] for at, _, pod in templates(jobs) if not runs_agent(pod)]
+    ring = ring_variables(spec, notes, found) if supervised else {}
+    if isinstance(ring, list):
+        return Injection(jobset, problems=ring)
     with_spares = any(
         any(spares_in(child(template, "template", "metadata", "annotations"), notes))
         for _, template, _ in templates(jobs)
@@ -121,8 +126,8 @@ def inject(
         path = f"spec.replicatedJobs[{at}].template.spec"
         if not runs_agent(pod):
             seated = jobs[at] if supervised and with_spares else None
-            more = _add_agent(mode, template, notes, path, agent, ranks.get(at), seated=seated)
-            problems += more
+            group = (ranks.get(at), ring)
+            problems += _add_agent(mode, template, notes, path, agent, group, seated=seated)
         if template != given[at]["template"]["spec"]:
             place = f"/spec/replicatedJobs/{at}/template/spec"
             patch.append({"op": "replace", "path": place, "value": template})
@@ -191,14 +196,16 @@ def _add_agent(
     notes: Json,
     path: str,
     agent: AgentContainer,
-    ranks: Ranks | None,
+    group: tuple[Ranks | None, Mapping[str, str]],
     *,
     seated: Json | None,
 ) -> list[FieldError]:
     """Add the agent to one Job's pods; after an error the result must not be used.
 
-    ``seated`` is the ReplicatedJob if the JobSet has spares.
+    ``group`` has its ranks, if it has any, and the variables of its ring. ``seated`` is the
+    ReplicatedJob if the JobSet has spares.
     """
+    ranks, ring = group
     if not agent.image:
         return [
             required(
@@ -217,6 +224,7 @@ def _add_agent(
     if mode == SIDECAR:
         add_sidecar(pod, options, agent)
         return problems
+    options = attrs.evolve(options, ring=ring)
     if seated is not None:
         for at, worker in objects(pod, "containers"):
             if at in options.workers:

@@ -65,6 +65,7 @@ SETTINGS = (
     *WORKER_SETTINGS,
     keys.IN_PLACE_SPARES_ANNOTATION,
     keys.IN_PLACE_SPARE_JOBS_ANNOTATION,
+    keys.IN_PLACE_HEARTBEAT_ANNOTATION,
 )
 
 _WHOLE_SECONDS = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
@@ -90,6 +91,7 @@ class Options:
         hang: variables of the supervisor about hangs of its worker.
         processes: its variables about standby processes and about several processes.
         seats: its variables about seats, if a Job of the JobSet has spares.
+        ring: its variables about heartbeats.
         barrier_port: port on which the sidecar answers the startup probe.
     """
 
@@ -101,6 +103,7 @@ class Options:
     hang: Mapping[str, str] = attrs.field(factory=dict)
     processes: Mapping[str, str] = attrs.field(factory=dict)
     seats: Mapping[str, str] = attrs.field(factory=dict)
+    ring: Mapping[str, str] = attrs.field(factory=dict)
     barrier_port: int = DEFAULT_BARRIER_PORT
 
 

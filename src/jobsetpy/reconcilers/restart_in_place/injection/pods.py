@@ -128,11 +128,13 @@ def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]
         **options.hang,
         **options.processes,
         **options.seats,
+        **options.ring,
         "AGENT_LOG": "problems",  # standard error is the worker's
     }
     fields = {
         **(_RANKED if "WORKER_PROCESSES" in options.processes or options.seats else {}),
         **(_SEATED if options.seats else {}),
+        **(_IN_RING if options.ring else {}),
     }
     return [
         *_identity(keys.AGENT_VARIABLE_PREFIX, fields),
@@ -196,6 +198,14 @@ _SEATED = {
     "WORKER_JOB": "metadata.labels['batch.kubernetes.io/job-name']",
 }
 """Variables by which a pod finds its seat."""
+
+
+_IN_RING = {
+    "NODE_NAME": "spec.nodeName",
+    "WORKER_JOB": _SEATED["WORKER_JOB"],
+    "WORKER_POD_INDEX": _RANKED["WORKER_POD_INDEX"],
+}
+"""Variables by which a pod finds its place in the ring of heartbeats."""
 
 
 def _identity(prefix: str = "", more: Mapping[str, str] | None = None) -> list[dict[str, Any]]:

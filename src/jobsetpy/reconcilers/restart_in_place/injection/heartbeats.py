@@ -1,0 +1,65 @@
+"""User's annotation for the ring of heartbeats, as variables of all supervisors of a JobSet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.rules.annotations import note_field
+from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid
+from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, number, text
+
+AUTO = "auto"
+MIN_S, MAX_S = 0.1, 10
+"""Bounds of the interval between heartbeats, in seconds; those of the agent."""
+
+_SECONDS = re.compile(r"[0-9]{1,2}(\.[0-9]{1,3})?", re.ASCII)
+_NAME = keys.IN_PLACE_HEARTBEAT_ANNOTATION
+
+
+def ring_variables(
+    spec: Json, notes: Json, members: Iterable[Json]
+) -> dict[str, str] | list[FieldError]:
+    """Return the supervisors' variables about their ring, or the errors in them.
+
+    Args:
+        spec: spec of the JobSet.
+        notes: annotations of the JobSet.
+        members: its ReplicatedJobs with an injected supervisor; Jobs' counts are filled in.
+    """
+    value = notes.get(_NAME)
+    if value is None:
+        return {}
+    problems = []
+    if not _is_interval(value):
+        why = f'must be a number of seconds from {MIN_S} to {MAX_S}, or "{AUTO}"'
+        problems.append(invalid(note_field(_NAME), value, why))
+    network = child(spec, "network")
+    if network.get("enableDNSHostnames") is False:
+        why = "agents find each other by the names of their pods: allow the names"
+        problems.append(invalid("spec.network.enableDNSHostnames", False, why))
+    if problems:
+        return problems
+    group = [
+        f"{text(job, 'name')}:{_count(number(job, 'replicas'))}:"
+        f"{_count(number(job_spec(job), 'completions'))}"
+        for job in members
+    ]
+    return {
+        "HEARTBEAT_SECONDS": str(value),
+        "HEARTBEAT_GROUP": ",".join(group),
+        "HEARTBEAT_SUBDOMAIN": text(network, "subdomain"),
+    }
+
+
+def _is_interval(value: object) -> bool:
+    if value == AUTO:
+        return True
+    if not isinstance(value, str) or _SECONDS.fullmatch(value) is None:
+        return False
+    return MIN_S <= float(value) <= MAX_S
+
+
+def _count(value: int | None) -> int:
+    return 1 if value is None else max(0, value)

@@ -1,0 +1,283 @@
+"""Pods that send no heartbeats (see ``agent.supervisor.ring_rules``): which of them are silent.
+
+Decision:
+
+* A pod is *silent* if agents on two other nodes report it. Neighbours in the ring that are reported
+  as well count as one with it: two nodes of a rack that vanish together have one observer each.
+  Reports from a node that is itself reported do not count: who of two is cut off is not known. In a
+  group of two nodes one observer is enough.
+* Silence alone ends nothing. Workers have to make no progress as well, as observers see it, and
+  there have to be spares for all seats of silent nodes. Otherwise an event says why nothing is
+  done.
+* A silent pod that has not come to the next epoch is not waited for, whatever began the restart.
+
+Being wrong costs a restart, and never a result: the seat of a silent pod goes to a spare as any
+seat does, and each agent learns from the assignment if it still has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from math import inf
+from operator import itemgetter
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier import record_of
+from jobsetpy.reconcilers.restart_in_place.barrier_state import parse_epoch
+from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
+from jobsetpy.reconcilers.restart_in_place.decision import EpochDecision
+from jobsetpy.reconcilers.restart_in_place.heartbeat_report import (
+    BLOCKED,
+    MOVING,
+    STALLED,
+    UNKNOWN,
+    Report,
+    parse_report,
+)
+from jobsetpy.reconcilers.restart_in_place.job_seats import PARKED, READY, SeatedJob
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.seats import assign_seats
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.membership import parse_count
+from jobsetpy.reconcilers.rules.plan import EmitEvent
+
+MAX_OBSERVERS: Final = 64
+"""Maximum number of reports that are evaluated: more of them mean that the network has failed."""
+
+OBSERVERS: Final = 2
+
+
+@attrs.frozen(kw_only=True)
+class Silence:
+    """Result of an evaluation of all reports.
+
+    Args:
+        pods: silent pods, in the order of the ring.
+        gone: UIDs of all pods on their nodes.
+        observers: names of the nodes whose agents report them, in order.
+        motion: ``STALLED`` if the observers see workers without progress, and none with it;
+            ``MOVING`` if they see any with it; else "unknown".
+        doubted: pods that too few agents report.
+        blocked: names of pods that have never received a heartbeat.
+        outage: number of reports, if there are too many to evaluate.
+    """
+
+    pods: tuple[ChildPod, ...] = ()
+    gone: frozenset[str] = frozenset()
+    observers: tuple[str, ...] = ()
+    motion: str = ""
+    doubted: tuple[ChildPod, ...] = ()
+    blocked: tuple[str, ...] = ()
+    outage: int = 0
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """UIDs of the silent pods."""
+        return frozenset(pod.metadata.uid for pod in self.pods)
+
+
+NO_SILENCE: Final = Silence()
+
+
+def find_silence(epoch: int, replicated_jobs: Sequence[str], pods: Iterable[ChildPod]) -> Silence:
+    """Evaluate the reports of pods; O(pods).
+
+    Args:
+        epoch: the synced epoch; reports about others are outdated.
+        replicated_jobs: names of the ReplicatedJobs, in their order.
+        pods: pods of the JobSet's current Jobs.
+    """
+    order = {name: at for at, name in enumerate(replicated_jobs)}
+    places = {pod.metadata.uid: (_place(pod, order), pod) for pod in pods if pod.live}
+    ring = [pod for place, pod in sorted(places.values(), key=itemgetter(0)) if place[0] >= 0]
+    reports = [(pod, report) for pod in ring if (report := _report_of(pod, epoch)) is not None]
+    if len(reports) > MAX_OBSERVERS:
+        return Silence(outage=len(reports))
+    blocked = tuple(pod.metadata.name for pod, report in reports if report.motion == BLOCKED)
+    by_name = {_name(pod): pod for pod in ring if _may_be_silent(pod, epoch)}
+    named = [
+        (pod.spec.node_name, report.motion, by_name[name])
+        for pod, report in reports
+        for name in report.pods
+        if name in by_name and by_name[name].spec.node_name != pod.spec.node_name
+    ]
+    if not named:
+        return Silence(blocked=blocked)
+    reported = {pod.spec.node_name for _, _, pod in named}
+    nodes = [pod.spec.node_name for pod in ring]
+    needed = min(OBSERVERS, len(set(nodes) - reported))
+    groups = _adjacent(nodes, reported)
+    witnesses: dict[int, set[tuple[str, str]]] = {id(group): set() for group in groups.values()}
+    for observer, motion, pod in named:
+        if observer not in reported:
+            witnesses[id(groups[pod.spec.node_name])].add((observer, motion))
+    by_node = {node: witnesses[id(groups[node])] for node in reported}
+    silent = {node for node in reported if 0 < needed <= len({one for one, _ in by_node[node]})}
+    seen = {each for node in silent for each in by_node[node]}
+    motions = {motion for _, motion in seen}
+    found = {pod.metadata.uid: pod for _, _, pod in named}
+    return Silence(
+        pods=tuple(pod for pod in found.values() if pod.spec.node_name in silent),
+        gone=frozenset(pod.metadata.uid for pod in ring if pod.spec.node_name in silent),
+        observers=tuple(sorted({observer for observer, _ in seen})),
+        motion=next((each for each in (MOVING, STALLED) if each in motions), UNKNOWN),
+        doubted=tuple(pod for pod in found.values() if pod.spec.node_name not in silent),
+        blocked=blocked,
+    )
+
+
+def _place(pod: ChildPod, order: Mapping[str, int]) -> tuple[int, int, int]:
+    """Return the place of a pod in the ring; the first number is -1 if it has none."""
+    labels, index = pod.metadata.labels, parse_count(pod.metadata.annotations.completion_index)
+    job = parse_count(labels.job_index)
+    if index is None or job is None or not pod.spec.node_name:
+        return (-1, 0, 0)
+    return (order.get(labels.replicated_job_name, -1), job, index)
+
+
+def _name(pod: ChildPod) -> str:
+    """Return the name of a pod in the ring."""
+    labels = pod.metadata.labels
+    index = pod.metadata.annotations.completion_index
+    return f"{labels.replicated_job_name}-{labels.job_index}-{index}"
+
+
+def _report_of(pod: ChildPod, epoch: int) -> Report | None:
+    report = parse_report(pod.metadata.annotations.unheard)
+    return report if report is not None and report.epoch == epoch else None
+
+
+def _may_be_silent(pod: ChildPod, epoch: int) -> bool:
+    """Return True if a pod works in the epoch, or is a spare, which is at the next one."""
+    reported = parse_epoch(pod.metadata.annotations.epoch)
+    spare = pod.metadata.annotations.agent_state in {READY, PARKED}
+    return reported == epoch or (reported == epoch + 1 and spare)
+
+
+def _adjacent(nodes: Sequence[str], reported: set[str]) -> Mapping[str, set[str]]:
+    """Return the reported nodes whose pods are next to each other in the ring, by node."""
+    groups = {node: {node} for node in reported}
+    for one, other in pairwise([*nodes, *nodes[:1]]):
+        if one in groups and other in groups and groups[one] is not groups[other]:
+            both = groups[one] | groups[other]
+            groups.update(dict.fromkeys(both, both))
+    return groups
+
+
+def can_be_replaced(
+    jobs: Iterable[SeatedJob], record: InPlaceRestartStatus, gone: frozenset[str]
+) -> bool:
+    """Return True if there is a pod for each seat, without those that are gone; O(pods)."""
+    left = [
+        attrs.evolve(
+            job, pods=[attrs.evolve(pod, epoch=1) for pod in job.pods if pod.uid not in gone]
+        )
+        for job in jobs
+    ]
+    taken, taken_jobs = record.taken_seats, record.taken_jobs
+    seating = assign_seats(left, taken, 1, waited_s=inf, starting=False, taken_jobs=taken_jobs)
+    return not seating.unfilled
+
+
+# ---- seam with the plan --------------------------------------------------------------------------
+
+
+def silence_of(observed: ObservedEpochs) -> Silence:
+    """Evaluate the reports of a JobSet's pods; O(pods) if there are any."""
+    jobset = observed.jobset
+    if jobset is None or not observed.unheard or not jobset.status.synced_epoch:
+        return NO_SILENCE
+    names = [item.name for item in jobset.spec.replicated_jobs]
+    return find_silence(jobset.status.synced_epoch, names, observed.members()[1])
+
+
+def mark_silent(pods: Histogram, silence: Silence) -> Histogram:
+    """Return the counts with silent pods marked for the assignment of seats."""
+    spares, silent = pods.spares, silence.uids
+    if spares is None or not silent:
+        return pods
+
+    def jobs() -> list[SeatedJob]:
+        return [
+            attrs.evolve(
+                job,
+                pods=[
+                    attrs.evolve(pod, silent=True) if pod.uid in silent else pod for pod in job.pods
+                ],
+            )
+            for job in spares.jobs()
+        ]
+
+    return attrs.evolve(pods, spares=attrs.evolve(spares, jobs=jobs))
+
+
+def silent_cause(jobset: JobSet, pods: Histogram, silence: Silence) -> Cause | None:
+    """Return the restart that a silent pod requires: its workers stall, and spares are there."""
+    if silence.motion != STALLED or not _is_replaceable(jobset, pods, silence):
+        return None
+    epoch = jobset.status.synced_epoch
+    for pod in silence.pods:
+        if parse_epoch(pod.metadata.annotations.epoch) == epoch:  # a spare is at the next one
+            name, node = pod.metadata.name, pod.spec.node_name
+            return Cause(epoch, FailureSignal.POD_SILENT, name, node=node)
+    return None
+
+
+def _is_replaceable(jobset: JobSet, pods: Histogram, silence: Silence) -> bool:
+    if pods.spares is None:
+        return False
+    return can_be_replaced(pods.spares.jobs(), record_of(jobset), silence.gone)
+
+
+def unheard_events(
+    jobset: JobSet, pods: Histogram, silence: Silence, decision: EpochDecision
+) -> list[EmitEvent]:
+    """Return the events about heartbeats that are missing, while that leads to no restart."""
+    status = jobset.status
+    if silence == NO_SILENCE or status.synced_epoch <= status.deprecated_epoch:
+        return []
+    found = []
+    if silence.outage:
+        message = (
+            f"{silence.outage} pods do not hear their neighbours: the network has failed, and not "
+            "a node; no restart follows"
+        )
+        found.append(EmitEvent(cond.WARNING, keys.HEARTBEATS_MISSING_REASON, message))
+    if silence.blocked:
+        names = ", ".join(map(repr, silence.blocked))
+        message = (
+            f"no heartbeats arrive at {names}: a silent node will be noticed late; let the pods of "
+            f"the JobSet reach each other by UDP, port {keys.HEARTBEAT_PORT} (NetworkPolicy)"
+        )
+        found.append(EmitEvent(cond.WARNING, keys.HEARTBEATS_BLOCKED_REASON, message))
+    if decision.deprecated is not None:
+        return found
+    if silence.motion == MOVING:
+        why = "nothing is done, since workers make progress"
+    elif silence.motion != STALLED:
+        why = "nothing is done, since no worker reports enough progress to see that it stalls"
+    elif not _is_replaceable(jobset, pods, silence):
+        why = "no spare can take its seat: the group waits for the pod, or for its replacement"
+    else:
+        why = "nothing is done, since it has no seat, or no restarts are left"
+    agents = f"agents on {len(silence.observers)} other {_nodes(silence.observers)}"
+    found += [_event(keys.POD_SILENT_REASON, pod, agents, why) for pod in silence.pods]
+    agents, why = "agents of one node", "nothing is done, since agents of other nodes do"
+    found += [_event(keys.HEARTBEATS_MISSING_REASON, pod, agents, why) for pod in silence.doubted]
+    return found
+
+
+def _nodes(names: Sequence[str]) -> str:
+    return "node" if len(names) == 1 else "nodes"
+
+
+def _event(reason: str, pod: ChildPod, observers: str, why: str) -> EmitEvent:
+    name = pod.metadata.name
+    message = f"{observers} do not hear pod {name!r} on node {pod.spec.node_name!r}: {why}"
+    return EmitEvent(cond.WARNING, reason, message, pod=name)
