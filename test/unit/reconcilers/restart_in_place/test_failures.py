@@ -9,7 +9,12 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.detection import judge
-from jobsetpy.reconcilers.restart_in_place.failures import Failure, sign_of
+from jobsetpy.reconcilers.restart_in_place.failures import (
+    STATUS_LAG_S,
+    Failure,
+    SyncedMark,
+    sign_of,
+)
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 RESTART_ALL = {
@@ -350,3 +355,19 @@ class TestDigest:
         assert waiting is self.status(conditions=[{**condition, "message": words}]).waiting
         other = {**condition, "message": "0/2 nodes are available: 2 Insufficient cpu."}
         assert self.status(conditions=[other]).waiting == "Unschedulable"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "version", "now", "expected"),
+    [
+        (1, 101, 10.0, True),
+        (1, 100, 10.0, False),
+        (1, 100, 10.0 + STATUS_LAG_S, True),
+        (2, 999, 99.0, False),
+        (0, 999, 99.0, False),
+    ],
+    ids=["a later status", "known by then", "long ago", "another epoch", "no epoch"],
+)
+def test_of_which_run_a_status_is(epoch, version, now, expected):
+    """A status shows a run of the synced epoch if it is later than that, or long after."""
+    assert expected is SyncedMark(1, 100, 10.0).shows_run(epoch, version, now)

@@ -1,0 +1,30 @@
+"""Events about pods with unusable annotations."""
+
+from __future__ import annotations
+
+import attrs
+
+from jobsetpy.reconcilers.restart_in_place.observed import InvalidEpoch, Observations
+from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
+from jobsetpy.reconcilers.restart_in_place.state import EpochState
+from support.restarts.epoch_plans import at, jobset, observed
+
+
+class TestUnusableAnnotations:
+    def test_each_is_reported_once(self):
+        """One Warning for each pod and value, as long as it is there."""
+        one, two = InvalidEpoch("a", "a", "x"), InvalidEpoch("b", "b", "y" * 50)
+        view = observed(jobset(), {1: 2}, invalid={"a": one}, notes=Observations(invalid=1))
+        first = plan_epochs(view, EpochState(), at(0))
+        both = attrs.evolve(view, invalid={"a": one, "b": two}, notes=Observations(invalid=2))
+        second = plan_epochs(both, first.memory, at(1))
+        none = plan_epochs(attrs.evolve(view, invalid={}), second.memory, at(2))
+        again = plan_epochs(view, none.memory, at(3))
+
+        assert [event.pod for event in first.notices] == ["a"]
+        assert [event.pod for event in second.notices] == ["b"]
+        assert second.notices[0].message.endswith(
+            f"has the unusable value '{'y' * 40}...'; delete the pod, and its Job makes another one"
+        )
+        assert none.notices == ()
+        assert [event.pod for event in again.notices] == ["a"]
