@@ -94,6 +94,20 @@ def test_agents_that_keep_their_index_are_found(monkeypatch):
         Explorer(1, ("lost",)).run()
 
 
+def _ignores_other_jobs(shape, status, pod):
+    """An agent that does not look for the seats that its Job has taken over."""
+    job, index = divmod(pod.index, shape.pods)
+    return (job, index) if job < shape.working else None
+
+
+def test_agents_that_keep_the_seats_of_their_job_are_found(monkeypatch):
+    """The seats of a Job that has given them up would have two workers each."""
+    monkeypatch.setattr(seat_explorer, "holds", _ignores_other_jobs)
+
+    with pytest.raises(Violation, match=r"not each seat has a pod"):
+        Explorer(1, ("lost",), JOB).run()
+
+
 def test_a_manager_that_counts_parked_pods_is_found(monkeypatch):
     """A pod without a seat would open the next epoch."""
     monkeypatch.setattr(

@@ -1517,13 +1517,37 @@ async def test_the_worker_finds_the_hosts_of_its_epoch(pod: Pod, tmp_path: Path)
         pod.status(deprecatedEpoch=1)
         pod.server.requests.clear()
         pod.status(syncedEpoch=2, inPlaceRestart=seated((0, "u2")))
-        await agent.printed("10.0.0.0 slots=1,-w-0-1.js slots=1")
+        await agent.printed("10.0.0.0 slots=1,js-w-0-1.js slots=1")
         assert len(pod.server.requests) == 0
         pod.status(deprecatedEpoch=2)
         await pod.at(3)
         pod.status(syncedEpoch=3, inPlaceRestart=seated((1, "u2")))
-        await agent.printed("-w-0-0.js slots=1,10.0.0.1 slots=1")
+        await agent.printed("js-w-0-0.js slots=1,10.0.0.1 slots=1")
         assert [(one.verb, one.resource) for one in pod.server.requests] == [("patch", "pods")]
+
+
+async def test_a_pod_of_a_spare_job_takes_the_ranks_of_another_job(pod: Pod) -> None:
+    """It is parked until the status gives its Job the seats of one that has lost a pod."""
+    own = SEATS | {
+        "WORKER_JOB": "js-w-2", "WORKER_JOB_INDEX": "2", "WORKER_SEAT_JOBS": "2",
+        "WORKER_POD_INDEX": "1", "JOB_COMPLETION_INDEX": "1", "WORKER_WORLD_SIZE": "4",
+        "WORKER_HOSTS": "w=2x2x1",
+    }  # fmt: skip
+    own = {f"JOBSET_AGENT_{k}": v for k, v in (pod.environ | own).items() if k != "PATH"}
+    async with pod.run("sh", "-c", PRINTER, **own, JOB_COMPLETION_INDEX="1") as agent:
+        await pod.lift(1)
+        await pod.at(2)
+        assert agent.out == []
+        pod.status(deprecatedEpoch=1)
+        moved = {"takenJobs": [{"job": "js-w-0", "holder": "js-w-2"}]}
+        pod.status(syncedEpoch=2, inPlaceRestart=moved)
+        await agent.printed("seat 1 1 js-w-2-0.js")
+        pod.status(deprecatedEpoch=2)
+        await pod.at(3)
+        moved = {"takenJobs": [{"job": "js-w-0", "holder": "js-w-3"}]}
+        pod.status(syncedEpoch=3, inPlaceRestart=moved)
+        await pod.at(4)
+        assert notes(pod)[STATE] == "ready"
 
 
 async def test_a_holder_whose_seat_is_taken_is_killed_and_parks(pod: Pod) -> None:

@@ -12,6 +12,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     job_index_variables,
     spares_in,
 )
+from jobsetpy.reconcilers.rules.actions import FAIL_JOB
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
 from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
 from jobsetpy.reconcilers.rules.field_errors import (
@@ -76,7 +77,22 @@ def spares(jobset: Json) -> list[FieldError]:
         for at, job in jobs:
             problems += _job(job, notes, f"spec.replicatedJobs[{at}].template.spec")
         problems += _coordinator(spec, notes)
+    if any(_spares_of(job, notes).jobs for _, job in jobs):
+        problems += _rules(spec)
     return problems
+
+
+def _rules(spec: Json) -> list[FieldError]:
+    """Return errors for rules that leave Jobs failed: none could take over their seats."""
+    why = (
+        f"a job that stays failed would keep its seats: with {_JOBS}, remove the rule, or let it "
+        "restart the jobs"
+    )
+    return [
+        invalid(f"spec.failurePolicy.rules[{at}].action", FAIL_JOB, why)
+        for at, rule in objects(child(spec, "failurePolicy"), "rules")
+        if text(rule, "action") == FAIL_JOB
+    ]
 
 
 def _start(jobset: Json, *, with_spares: bool) -> list[FieldError]:

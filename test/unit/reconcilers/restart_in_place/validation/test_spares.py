@@ -375,6 +375,15 @@ def test_a_coordinator_is_in_a_job_with_seats():
     assert found.startswith("spec.coordinator.jobIndex: Invalid value: 1: is a spare job")
 
 
+def test_jobs_that_stay_failed_are_refused_with_spare_jobs():
+    """The group would go on without their seats, and the spare Jobs for ever."""
+    body = jobset(spares=None, notes={JOBS: "1"})
+    body["spec"]["failurePolicy"]["rules"] = [{"name": "stays", "action": "FailJob"}]
+
+    (found,) = problems(body)
+    assert found.startswith('spec.failurePolicy.rules[0].action: Invalid value: "FailJob": a job')
+
+
 def test_the_number_of_spare_jobs_never_changes():
     """Ranks are built into the pods."""
     old, _ = admitted(jobset(spares=None, notes={JOBS: "1"}))
