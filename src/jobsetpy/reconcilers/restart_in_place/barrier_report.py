@@ -146,30 +146,15 @@ def _lacking(
 ) -> tuple[int, int, str]:
     """Return the numbers of missing and expected pods, without excused Jobs, and a description."""
     away = {job.metadata.uid for job in excused}
-    behind: list[str] = []
-    late = arrived = 0
-    present: dict[str, int] = {}
-    ended: dict[str, list[ChildPod]] = {}
+    here, behind, expected = _Pods(), [], expected_pods(jobset)
     parked = parked_uids(jobset, jobs, pods)
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
-        owner = pod.metadata.controller_uid
-        if pod.status.phase == "Failed" or owner in away or pod.metadata.uid in parked:
+        if pod.metadata.controller_uid in away or pod.metadata.uid in parked:
             continue
-        if pod.status.phase == "Succeeded":
-            ended.setdefault(owner, []).append(pod)
-            continue
-        present[owner] = present.get(owner, 0) + 1
-        reported = pod.metadata.annotations
-        there = parse_report(reported.report, reported.is_attempt) == epoch
-        if there and pod.metadata.deletion_timestamp is None:
-            arrived += 1
-            continue
-        late += 1
-        if len(behind) < MAX_NAMED:
-            behind.append(f"pod {pod.metadata.name!r} {_state(pod)}")
+        if here.is_behind(pod, epoch):
+            behind.append(pod)
     lacking: list[str] = []
     made: dict[str, int] = {}
-    expected = expected_pods(jobset)
     for job in sorted(jobs, key=lambda job: job.metadata.name):
         name, uid = replicated_job_of(job), job.metadata.uid
         made[name] = made.get(name, 0) + 1
@@ -178,9 +163,9 @@ def _lacking(
         if uid in away:
             expected -= seats_of_job(job)
             continue
-        left = succeeded(job, ended.get(uid, ()))
+        left = succeeded(job, here.succeeded.get(uid, ()))
         expected -= left
-        lack = seats_of_job(job) - left - present.get(uid, 0)
+        lack = seats_of_job(job) - left - here.present.get(uid, 0)
         if lack > 0:
             lacking.append(
                 f"job {job.metadata.name!r} is missing {_plural(lack, 'pod')}{_why(job, delay)}"
@@ -189,13 +174,37 @@ def _lacking(
         lack = item.replicas - made.get(item.name, 0)
         if lack > 0:
             lacking.append(f"replicated job {item.name!r} is missing {_plural(lack, 'job')}")
-    parts = [*behind, *lacking[: MAX_NAMED - len(behind)]]
-    more = late + len(lacking) - len(parts)
+    parts = [f"pod {pod.metadata.name!r} {_state(pod)}" for pod in behind[:MAX_NAMED]]
+    parts += lacking[: MAX_NAMED - len(parts)]
+    more = len(behind) + len(lacking) - len(parts)
     if more > 0:
         parts.append(f"and {more} more")
-    if arrived > expected:
-        parts.append(f"{_plural(arrived - expected, 'pod')} too many")
-    return max(expected - arrived, 0), expected, ", ".join(parts)
+    if here.arrived > expected:
+        parts.append(f"{_plural(here.arrived - expected, 'pod')} too many")
+    return max(expected - here.arrived, 0), expected, ", ".join(parts)
+
+
+@attrs.define
+class _Pods:
+    """Counts of a group's pods: those at the epoch, and live and succeeded ones of each Job."""
+
+    arrived: int = 0
+    present: dict[str, int] = attrs.field(factory=dict)
+    succeeded: dict[str, list[ChildPod]] = attrs.field(factory=dict)
+
+    def is_behind(self, pod: ChildPod, epoch: int) -> bool:
+        """Count a pod; return True if it is live and has not come to the epoch."""
+        owner, phase = pod.metadata.controller_uid, pod.status.phase
+        if phase == "Succeeded":
+            self.succeeded.setdefault(owner, []).append(pod)
+        if phase in {"Succeeded", "Failed"}:
+            return False
+        self.present[owner] = self.present.get(owner, 0) + 1
+        reported = pod.metadata.annotations
+        there = parse_report(reported.report, reported.is_attempt) == epoch
+        arrived = there and pod.metadata.deletion_timestamp is None
+        self.arrived += arrived
+        return not arrived
 
 
 def _have(count: int) -> str:
@@ -209,20 +218,13 @@ def _why(job: Job, delay: Delay) -> str:
 
 def _state(pod: ChildPod) -> str:
     status, meta = pod.status, pod.metadata
-    parts = []
     report = meta.annotations.report
-    if report is None:
-        if not pod.spec.node_name:
-            parts.append(f"not scheduled: {status.waiting}" if status.waiting else "not scheduled")
-        elif status.waiting:
-            parts.append(f"no agent yet: {status.waiting}")
-        else:
-            parts.append("no agent yet")
+    if report is not None:
+        parts = [f"at {'attempt' if meta.annotations.is_attempt else 'epoch'} {report[:12]}"]
+        parts += [status.waiting] if status.waiting else []
     else:
-        what = "attempt" if meta.annotations.is_attempt else "epoch"
-        parts.append(f"at {what} {report[:12]}")
-        if status.waiting:
-            parts.append(status.waiting)
+        what = "no agent yet" if pod.spec.node_name else "not scheduled"
+        parts = [f"{what}: {status.waiting}" if status.waiting else what]
     if meta.deletion_timestamp is not None:
         parts.append("being deleted")
     if pod.spec.node_name:

@@ -27,7 +27,7 @@ from jobsetpy.reconcilers.restart_in_place.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge, account, over_budget
 from jobsetpy.reconcilers.restart_in_place.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.job_seats import Seating
-from jobsetpy.reconcilers.restart_in_place.observed import Crash, Histogram
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.restart_in_place.record import on_crash, on_deprecate, on_sync
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, restarts_in_place
@@ -128,50 +128,52 @@ def decide_epochs(
     policy = jobset.spec.failure_policy
     if policy is None or not takes_part(jobset):
         return NOTHING
-    status = jobset.status
     expected = group_size(jobset, pods)
-    newest = max(pods.epochs, default=0)
     synced, deprecated = next_move(jobset, pods, cause, expected)
     seats = None
     if deprecated is None:
         seats = seating.plan_seats(jobset, pods, expected, waited_s, suspect)
     if seats is not None and seats.complete and synced is None:
-        synced = next_epoch(status, pods.epochs)
+        synced = next_epoch(jobset.status, pods.epochs)
     opened = synced or (deprecated or 0) + 1
-    early = opened > max(newest, status.synced_epoch)
     remade = cause is not None and cause.epoch + 1 == opened and not cause.counted
-    charged = account(jobset, max(newest, opened, status.synced_epoch), expected, remade=remade)
-    if pace.used(status, charged.spent) > policy.max_restarts:
+    newest = max(opened, jobset.status.synced_epoch, *pods.epochs)
+    charged = account(jobset, newest, expected, remade=remade)
+    no_more = _give_up(jobset, pods, charged, opened, expected, pace)
+    if no_more is not None:
+        return no_more
+    if synced is not None:
+        return _sync(jobset, charged, expected, pods, cause, pace, seats)
+    if deprecated is not None:
+        return _deprecate(jobset, charged, deprecated, pods, cause, pace=pace)
+    return _record(jobset, pods, expected, pace, seats)
+
+
+def _give_up(
+    jobset: JobSet, pods: Histogram, charged: EpochCharge, opened: int, expected: int, pace: Pace
+) -> EpochDecision | None:
+    """Return the decision to fail a JobSet whose budget is spent, or to wait for that."""
+    status, policy = jobset.status, jobset.spec.failure_policy
+    allowed = 0 if policy is None else policy.max_restarts
+    if pace.used(status, charged.spent) > allowed:
         before = account(jobset, status.synced_epoch, expected).spent
-        if early and pace.used(status, before) <= policy.max_restarts:
+        early = opened > max(status.synced_epoch, *pods.epochs, 0)
+        if early and pace.used(status, before) <= allowed:
             # Failing the JobSet is not urgent: the pod's agent will report the failure.
             return NOTHING
         return EpochDecision(failed=over_budget(pace))
     crash = crashes.worst_crash(jobset, pods, pace)
-    if crash.times > policy.max_restarts:
-        return EpochDecision(
-            failed=crashes.crash_loop(crash, next_epoch(jobset.status, pods.epochs), pace)
-        )
-    if synced is not None:
-        stuck = progress.no_progress(jobset, charged, pods)
-        if stuck is not None:
-            return EpochDecision(record=stuck[0], failed=stuck[1])
-        begun = pause.pacing_of(jobset, charged, pace)
-        if pace.wait_s(begun):
-            if restarts_in_place(status):
-                return EpochDecision(wait_s=pace.wait_s(begun))
-            # All have arrived simultaneously. The status records that they wait, and until when.
-            return _deprecate(jobset, charged, synced - 1, pods, cause, pace=pace)
-        return _sync(jobset, charged, expected, pods, begun, pace, seats)
-    if deprecated is not None:
-        return _deprecate(jobset, charged, deprecated, pods, cause, pace=pace)
-    return _record(jobset, pods, crash, expected, seats)
+    if crash.times > allowed:
+        epoch = next_epoch(status, pods.epochs)
+        return EpochDecision(failed=crashes.crash_loop(crash, epoch, pace))
+    return None
 
 
 def _record(
-    jobset: JobSet, pods: Histogram, crash: Crash, expected: int, seats: Seating | None
+    jobset: JobSet, pods: Histogram, expected: int, pace: Pace, seats: Seating | None
 ) -> EpochDecision:
     """Return the decision to record what no change of an epoch will record."""
+    crash = crashes.worst_crash(jobset, pods, pace)
     record, call_s = record_of(jobset), 0.0 if seats is None else seats.wait_s
     if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
         # The next manager must not start counting from zero.
@@ -223,10 +225,20 @@ def _sync(
     charged: EpochCharge,
     expected: int,
     pods: Histogram,
-    begun: RestartPacing | None,
+    cause: Cause | None,
     pace: Pace,
     seats: Seating | None,
 ) -> EpochDecision:
+    """Sync an epoch, unless workers have to wait, or the runs before made no progress."""
+    stuck = progress.no_progress(jobset, charged, pods)
+    if stuck is not None:
+        return EpochDecision(record=stuck[0], failed=stuck[1])
+    begun = pause.pacing_of(jobset, charged, pace)
+    if pace.wait_s(begun):
+        if restarts_in_place(jobset.status):
+            return EpochDecision(wait_s=pace.wait_s(begun))
+        # All have arrived simultaneously. The status records that they wait, and until when.
+        return _deprecate(jobset, charged, charged.epoch - 1, pods, cause, pace=pace)
     epoch = charged.epoch
     count = pods.epochs.get(epoch, 0) if seats is None else seats.filled
     record = progress.with_progress(jobset, on_sync(jobset, charged, expected), charged, pods)

@@ -37,6 +37,7 @@ from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.restart import Restart
 from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
 from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
@@ -235,16 +236,20 @@ def _unheard(pod: ChildPod | None) -> str | None:
     return None if pod is None else pod.metadata.annotations.unheard
 
 
+def _count_begun(restart: Restart) -> None:
+    cause = restart.cause
+    if cause is None or cause.sign is None:
+        execution_metrics.in_place_restart_began()
+    else:
+        code = None if cause.container is None else cause.container.exit_code
+        execution_metrics.in_place_restart_began(cause.sign.value, code)
+
+
 def _count(plan: EpochPlan, now: float) -> None:
     """Update metrics for a stored write."""
     begun, ended = plan.begun, plan.ended
     if begun is not None and begun.charge.restarts:
-        cause = begun.cause
-        if cause is None or cause.sign is None:
-            execution_metrics.in_place_restart_began()
-        else:
-            code = None if cause.container is None else cause.container.exit_code
-            execution_metrics.in_place_restart_began(cause.sign.value, code)
+        _count_begun(begun)
         if ended is None:
             execution_metrics.in_place_restart_phase("detect", now - begun.times.began)
     if ended is None:
