@@ -15,7 +15,7 @@ from jobsetpy import admission
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
-from jobsetpy.api.core import Node
+from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app.backend import Backend
@@ -320,6 +320,18 @@ async def check_spares(site):
     assert await site.bound("patient") == (0, ROOM + 1)
     labels = [pod["metadata"]["labels"] for pod in await site.pods("early")]
     assert {each[keys.POD_GROUP_MIN_AVAILABLE] for each in labels} == {str(ROOM)}
+
+    # A lost pod is replaced although its Job still has no node for the spare.
+    lost = next(pod for pod in await site.pods("early") if "nodeName" in pod["spec"])
+    await site.client.delete(Pod, "default", lost["metadata"]["name"])
+
+    async def replaced():
+        uids = [pod["metadata"]["uid"] for pod in await site.pods("early")]
+        return lost["metadata"]["uid"] not in uids
+
+    await eventually(replaced, LIMIT_S, poll_s=0.1)
+    await site.has_bound("early", ROOM, ROOM + 1)
+    assert await site.bound("patient") == (0, ROOM + 1)
     for name in ("patient", "early"):
         await site.delete(name)
 
