@@ -154,8 +154,7 @@ class Holding:
     def _review_held(self, gang: TrackedGang) -> None:
         """Release or refuse held binds."""
         info, large = gang.info(), gang.is_large
-        if gang.gathering and large:
-            gang.gathering = False
+        gang.gathering = gang.gathering and not large
         if not gang.gathering or not gang.waiting:
             self._gathering.drop(gang)
         if not gang.waiting:

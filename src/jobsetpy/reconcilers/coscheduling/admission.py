@@ -60,15 +60,8 @@ def add_marks(
     if not marks.gates or not is_member(pod):
         return []
     spec = child(pod, "spec")
-    patch: Patch = []
-    gated = any(gate.get("name") == GATE["name"] for _, gate in objects(spec, "schedulingGates"))
     held_back = bool(before) or bool(items(spec, "schedulingGates"))
-    if not gated and (held_back or not queue_is_empty):
-        others = items(spec, "schedulingGates") or any(
-            each["path"] == _GATES for each in before or ()
-        )
-        where, value = (f"{_GATES}/-", dict(GATE)) if others else (_GATES, [dict(GATE)])
-        patch.append({"op": "add", "path": where, "value": value})
+    patch = _gate(spec, before or []) if held_back or not queue_is_empty else []
     if marks.scheduler_name and chooses_no_scheduler(spec):
         scheduler = {"op": "add", "path": "/spec/schedulerName", "value": marks.scheduler_name}
         patch.append(scheduler)
@@ -78,6 +71,16 @@ def add_marks(
         resources = resources_of_member(first.get("resources"))
         patch.append({"op": "add", "path": "/spec/containers/0/resources", "value": resources})
     return patch
+
+
+def _gate(spec: Json, before: Patch) -> Patch:
+    """Return a patch with the gate, next to the gates of others; empty if the pod has it."""
+    gates = [gate.get("name") for _, gate in objects(spec, "schedulingGates")]
+    if GATE["name"] in gates:
+        return []
+    others = items(spec, "schedulingGates") or any(each["path"] == _GATES for each in before)
+    where, value = (f"{_GATES}/-", dict(GATE)) if others else (_GATES, [dict(GATE)])
+    return [{"op": "add", "path": where, "value": value}]
 
 
 def _asks(container: tuple[int, Json]) -> bool:
