@@ -35,8 +35,6 @@ class Cluster:
         self.world = World(clock=VirtualClock())
         self.world.register(JobSet)
         self.world.garbage_collect = True
-        # In virtual time a bookmark's timer may end a hair too early, for ever.
-        self.world._dispatcher.bookmark_s = 1e6
 
     @asynccontextmanager
     async def manager(self, count, webhooks=False):

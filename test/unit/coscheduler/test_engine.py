@@ -93,7 +93,6 @@ class Rig:
 
     def __init__(self, room=100):
         self.world = World(clock=VirtualClock())
-        self.world._dispatcher.bookmark_s = 1e6
         self.scheduler = Scheduler(self.world, room)
 
     @asynccontextmanager
@@ -255,7 +254,6 @@ def one_cpu(world, name, *, gated=True):
 @asynccontextmanager
 async def counting(world, client):
     """An engine that counts room, beside one node of one CPU; and the tasks of the test."""
-    world._dispatcher.bookmark_s = 1e6
     amounts = {"cpu": "1", "pods": "10"}
     world.create("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": amounts}})
     engine = Engine(client, clock=VirtualClock(), capacity=True)
@@ -475,7 +473,6 @@ async def test_nothing_is_decided_before_all_that_is_there_is_known():
 @asynccontextmanager
 async def with_nodes(world):
     """An engine that follows pods and nodes, and a group of three of which two are held on n."""
-    world._dispatcher.bookmark_s = 1e6
     room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
     for name in ("n", "m"):
         world.create("nodes", {"metadata": {"name": name}, "status": {"allocatable": room}})

@@ -23,7 +23,6 @@ TEMPLATE = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
 def new_world(*cpus):
     """A cluster in memory, with nodes of so many CPUs."""
     world = World(clock=VirtualClock())
-    world._dispatcher.bookmark_s = 1e6
     for at, cpu in enumerate(cpus):
         room = {"cpu": str(cpu), "pods": "110"}
         world.create("nodes", {"metadata": {"name": f"n{at}"}, "status": {"allocatable": room}})

@@ -68,7 +68,6 @@ class Replica:
 def new_world():
     """A cluster in memory, in the loop's time."""
     world = World(clock=VirtualClock())
-    world._dispatcher.bookmark_s = 1e6
     room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
     world.create("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": room}})
     return world

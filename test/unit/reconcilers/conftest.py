@@ -33,8 +33,6 @@ class Rig:
         self.world = World(clock=VirtualClock())
         self.world.register(JobSet)
         self.world.garbage_collect = True
-        # In virtual time a bookmark's timer may end a hair too early, for ever.
-        self.world._dispatcher.bookmark_s = 1e6
 
     @property
     def faults(self):

@@ -182,71 +182,49 @@ def test_another_file_than_published_is_refused(site, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_etcd_is_taken_out_of_its_archive(site, tmp_path):
-    """etcd is published as an archive with one list of sums for all machines."""
-    files, sources = site
+def archive(name, content):
+    """A compressed archive of one file."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        info = tarfile.TarInfo("etcd-v3.6.8-linux-amd64/etcd")
-        info.size = 4
-        tar.addfile(info, io.BytesIO(b"etcd"))
-    name = "etcd-v3.6.8-linux-amd64.tar.gz"
-    files[f"/v3.6.8/{name}"] = buffer.getvalue()
-    sums = f"{hashlib.sha256(buffer.getvalue()).hexdigest()}  {name}\n"
-    files["/v3.6.8/SHA256SUMS"] = sums.encode()
-    _download.download("etcd", RELEASE, tmp_path / "etcd", Progress(), sources)
-    assert (tmp_path / "etcd").read_bytes() == b"etcd"
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
 
 
-def test_coredns_is_taken_out_of_its_archive(site, tmp_path):
-    """CoreDNS is published as an archive with a sum of its own for each machine."""
+PROMETHEUS_NAME = f"prometheus-{PROMETHEUS}.linux-amd64"
+# path of the archive, path of the program in it, path of the sums or of the only sum
+ARCHIVES = {
+    "etcd": (
+        "/v3.6.8/etcd-v3.6.8-linux-amd64.tar.gz",
+        "etcd-v3.6.8-linux-amd64/etcd",
+        "/v3.6.8/SHA256SUMS",
+    ),
+    "coredns": (f"/v{COREDNS}/coredns_{COREDNS}_linux_amd64.tgz", "coredns", ""),
+    "promtool": (
+        f"/v{PROMETHEUS}/{PROMETHEUS_NAME}.tar.gz",
+        f"{PROMETHEUS_NAME}/promtool",
+        f"/v{PROMETHEUS}/sha256sums.txt",
+    ),
+    "helm": (f"/helm-v{HELM}-linux-amd64.tar.gz", "linux-amd64/helm", ""),
+}
+
+
+@pytest.mark.parametrize("part", ARCHIVES)
+def test_program_is_taken_out_of_its_archive_when_the_sum_fits(part, site, tmp_path):
+    """The sum of the whole archive is checked: from a list, or from a file of its own."""
     files, sources = site
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        info = tarfile.TarInfo("coredns")
-        info.size = 3
-        tar.addfile(info, io.BytesIO(b"dns"))
-    path = f"/v{COREDNS}/coredns_{COREDNS}_linux_amd64.tgz"
-    files[path] = buffer.getvalue()
-    files[f"{path}.sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest().encode()
-    _download.download("coredns", RELEASE, tmp_path / "coredns", Progress(), sources)
-    assert (tmp_path / "coredns").read_bytes() == b"dns"
-
-
-def test_promtool_is_taken_out_of_its_archive(site, tmp_path):
-    """The sum of the whole archive is checked."""
-    files, sources = site
-    name = f"prometheus-{PROMETHEUS}.linux-amd64"
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        info = tarfile.TarInfo(f"{name}/promtool")
-        info.size = 8
-        tar.addfile(info, io.BytesIO(b"promtool"))
-    path = f"/v{PROMETHEUS}/{name}.tar.gz"
-    digest = hashlib.sha256(archive.getvalue()).hexdigest()
-    files[path] = archive.getvalue()
-    files[f"/v{PROMETHEUS}/sha256sums.txt"] = f"{digest}  {name}.tar.gz\n".encode()
-    _download.download("promtool", RELEASE, tmp_path / "promtool", Progress(), sources)
-    assert (tmp_path / "promtool").read_bytes() == b"promtool"
+    path, inside, sums = ARCHIVES[part]
+    files[path] = archive(inside, b"program")
+    digest = hashlib.sha256(files[path]).hexdigest()
+    listed = f"{digest}  {path.rpartition('/')[2]}\n" if sums else digest
+    files[sums or f"{path}.sha256"] = listed.encode()
+    _download.download(part, RELEASE, tmp_path / part, Progress(), sources)
+    assert (tmp_path / part).read_bytes() == b"program"
 
     files[path] = b"something else"
     with pytest.raises(ClusterError, match="sha256"):
-        _download.download("promtool", RELEASE, tmp_path / "other", Progress(), sources)
-
-
-def test_helm_is_taken_out_of_its_archive(site, tmp_path):
-    """Helm is published as an archive with a folder named after the machine."""
-    files, sources = site
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        info = tarfile.TarInfo("linux-amd64/helm")
-        info.size = 4
-        tar.addfile(info, io.BytesIO(b"helm"))
-    path = f"/helm-v{HELM}-linux-amd64.tar.gz"
-    files[path] = buffer.getvalue()
-    files[f"{path}.sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest().encode()
-    _download.download("helm", RELEASE, tmp_path / "helm", Progress(), sources)
-    assert (tmp_path / "helm").read_bytes() == b"helm"
+        _download.download(part, RELEASE, tmp_path / "other", Progress(), sources)
 
 
 def test_a_missing_file_is_not_an_error_of_its_own(site, tmp_path):

@@ -25,7 +25,6 @@ class Cluster:
     def __init__(self):
         self.world = World(clock=VirtualClock())
         self.world.register(JobSet)
-        self.world._dispatcher.bookmark_s = 1e6  # its timer may end a hair too early, for ever
         jobset = self.world.create(JobSet, make_jobset("js").replicated_job("w").build())
         body = make_job("js-w-0").of(jobset, "w").build()
         body["spec"] |= {"parallelism": 2, "completions": 2}

@@ -28,7 +28,6 @@ class Nodes:
         self.world = World(clock=VirtualClock())
         self.world.register(JobSet)
         self.world.graceful_pods = True
-        self.world._dispatcher.bookmark_s = 1e6  # its timer may end a hair too early, for ever
         for name in ("n1", "n2"):
             self.world.create("nodes", {"metadata": {"name": name}})
             self.hear(name)

@@ -28,8 +28,6 @@ class Rack:
     def __init__(self):
         self.world = World(clock=VirtualClock())
         self.world.register(JobSet)
-        # In virtual time a bookmark's timer may end a hair too early, for ever.
-        self.world._dispatcher.bookmark_s = 1e6
         self.jobset = self.world.create(JobSet, make_jobset("js").replicated_job("w").build())
         self.job = self.make_job()
         self.node("a1", "a")

@@ -36,7 +36,6 @@ class Chaos:
         self.random = random.Random(seed)
         self.world = World(clock=VirtualClock())
         self.world.register(JobSet)
-        self.world._dispatcher.bookmark_s = 1e6  # its timer may end a hair too early, for ever
         self.jobset = self.world.create(JobSet, make_jobset("js").replicated_job("w").build())
         self.jobs = {}
         self.numbers = iter(range(10**6))
