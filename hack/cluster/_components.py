@@ -93,11 +93,6 @@ class Components:
         """End it with SIGKILL and wait until it is gone."""
         self.stop_component(name, number=signal.SIGKILL)
 
-    def restart_component(self, name: str, *, number: int = signal.SIGTERM) -> None:
-        """Stop it, start it; does not wait until it serves."""
-        self.stop_component(name, number=number)
-        self.start_component(name)
-
     def log_path(self, name: str) -> Path:
         """The log file of a component (``supervisor`` is one too)."""
         return self.folder / "log" / f"{name.replace('/', '-')}.log"

@@ -20,8 +20,9 @@ from support import patience
 from support.cluster.account import account_kubeconfig, install_roles
 from support.cluster.install import apply_object, install_crd
 from support.cluster.manager_process import free_port
-from support.features.groups_kit import Place, Requests
+from support.features.groups_kit import Place
 from support.patience import eventually
+from support.requests_log import Requests
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SYSTEM = "jobset-system"

@@ -17,7 +17,8 @@ from support.cluster.account import manager_kubeconfig
 from support.cluster.install import install_crd
 from support.cluster.manager_process import free_port
 from support.cluster.racks import kubelets
-from support.features.placement_kit import Place, Requests, Site
+from support.features.placement_kit import Place, Site
+from support.requests_log import Requests
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SYSTEM = "jobset-system"

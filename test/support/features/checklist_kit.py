@@ -7,7 +7,6 @@ every object as it is and has nothing left to do, which is both quicker and stri
 
 import itertools
 import json
-from collections import Counter
 from datetime import UTC, datetime
 
 from jobsetpy.api import keys
@@ -18,6 +17,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.testing import JobSetBuilder, make_jobset
 from support.patience import eventually
+from support.requests_log import Requests
 
 NAME = "test-js"
 A0 = "test-js-replicated-job-a-0"
@@ -60,16 +60,13 @@ def rule(action, name="rule", *, reasons=(), patterns=(), targets=()):
     }
 
 
-class Writes(Counter):
+class Writes(Requests):
     """Counts the manager's writes by verb and resource; those of events are not counted."""
 
     def on_response(self, verb: str, resource: str, status: int | None, seconds: float) -> None:
         """Count one request."""
         if verb not in {"get", "list", "watch"} and resource != "events":
-            self[f"{verb} {resource}"] += 1
-
-    def on_throttled(self, seconds: float) -> None:
-        """Nothing to count."""
+            super().on_response(verb, resource, status, seconds)
 
 
 class Manager:

@@ -14,24 +14,6 @@ MAP = "js-group-scheduling"
 LIMIT_S = 15.0
 
 
-class Requests:
-    """Counts the manager's requests and keeps those that were refused."""
-
-    def __init__(self):
-        self.refused = []
-        self.patches = []
-
-    def on_request(self, verb, resource, code, seconds, **_more):
-        """One request was answered."""
-        if code == 403:
-            self.refused.append((verb, resource))
-        if verb == "patch":
-            self.patches.append(resource)
-
-    def __getattr__(self, name):
-        return lambda *_args, **_kwargs: None
-
-
 def replicated_job(name, replicas=1, pods=1, **spec):
     """A ReplicatedJob whose pods pass the restricted profile."""
     security = {

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-from collections import Counter
 
 from jobsetpy import admission
 from jobsetpy.api import keys
@@ -21,25 +20,9 @@ from support.cluster.install import create_namespace
 from support.cluster.racks import exclusive_jobset, make_rack, webhook_rejections
 from support.cluster.webhooks import apply_webhooks, delete_webhooks
 from support.patience import eventually
+from support.requests_log import Requests
 
 LIMIT_S = 30.0
-
-
-class Requests(Counter):
-    """The manager's requests by verb and resource, and those it had no right to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.refused: list[str] = []
-
-    def on_response(self, verb: str, resource: str, status: int | None, seconds: float) -> None:
-        """Count one request."""
-        self[f"{verb} {resource}"] += 1
-        if status == 403:
-            self.refused.append(f"{verb} {resource}")
-
-    def on_throttled(self, seconds: float) -> None:
-        """Nothing to count."""
 
 
 class Site:
