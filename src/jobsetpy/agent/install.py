@@ -46,6 +46,7 @@ LATER: Final = (
         "jobsetpy.agent.supervisor.last_words",
         "jobsetpy.agent.supervisor.health",
         "jobsetpy.agent.supervisor.ring",
+        "jobsetpy.agent.supervisor.self_fence",
     ),
 )
 """Modules that the supervisor imports late or only when something fails."""

@@ -15,6 +15,7 @@ PROGRESS = "jobset.sigs.k8s.io/progress"
 FIRST = "jobset.sigs.k8s.io/first-progress"
 CAUSE = "jobset.sigs.k8s.io/in-place-restart-cause"
 STATE = "jobset.sigs.k8s.io/in-place-restart-state"
+UNHEARD = "jobset.sigs.k8s.io/in-place-restart-unheard"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles/{}",
@@ -165,6 +166,13 @@ REFUSED = {
             *("unfit: a\nb", f"unfit: {'x' * 121}"),
         )
     },
+    **{
+        f"unheard {value[:30]!r}": (annotations(**{UNHEARD: value}), "must be an epoch")
+        for value in (
+            *("", "blocked", "7 silent w-0-1", "7 stalled", "7 stalled W", "7 stalled a,b,c"),
+            *("0 blocked", "7 stalled a b", f"7 stalled {'x' * 81}", "7 stalled a\nb"),
+        )
+    },
     "first progress": (annotations(**{FIRST: "41 soon"}), "must be a step and seconds"),
     **{
         f"cause {value!r}": (annotations(**{CAUSE: value}), "must be exit-code=N")
@@ -218,6 +226,18 @@ def test_a_state_is_stored_with_the_epoch(pods, token, state):
 
     kept = {} if state is None else {STATE: state}
     assert answer.accepted()["metadata"]["annotations"] == {"kept": "1", EPOCH: "1", **kept}
+
+
+@pytest.mark.parametrize("text", ["7 blocked", "7 stalled w-0-1", "7 moving w-0-1,w-12-3", None])
+def test_a_report_on_neighbours_is_stored_with_the_epoch(pods, token, text):
+    """Of its own pod alone: the report of another pod is refused like every change of it."""
+    patch = annotations(**{EPOCH: "8", UNHEARD: text})
+    answer = pods.patch("own", patch, token=token, dryRun="All")
+
+    kept = {} if text is None else {UNHEARD: text}
+    assert answer.accepted()["metadata"]["annotations"] == {"kept": "1", EPOCH: "8", **kept}
+    pods.make(f"other-{len(text or '')}")
+    assert pods.patch(f"other-{len(text or '')}", patch, token=token, dryRun="All").status == 403
 
 
 def test_what_others_have_written_is_no_obstacle(pods):

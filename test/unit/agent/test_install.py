@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import jobsetpy.agent
+
 SOURCE = Path(__file__).parents[3] / "hack" / "images" / "supervise.c"
 FREESTANDING = ["-static", "-nostdlib", "-ffreestanding", "-fno-builtin", "-fno-stack-protector"]
 REQUIRED = {"NAMESPACE": "a", "POD_NAME": "b", "JOBSET_NAME": "c"}
@@ -45,6 +47,21 @@ def test_it_starts_from_its_own_files(tree: Path) -> None:
 
     assert done.returncode == 2
     assert "NAMESPACE, POD_NAME, JOBSET_NAME" in json.loads(done.stderr)["error"]
+
+
+def test_all_modules_of_supervisors_are_copied(tree: Path) -> None:
+    """Those that are imported late as well; the sidecar's modules are not needed."""
+    source = Path(jobsetpy.agent.__file__).parent
+    modules = [
+        path.relative_to(source)
+        for folder in ("protocol", "supervisor", "startup_group")
+        for path in (source / folder).rglob("*.py")
+    ]
+    copied = tree / "app/jobsetpy/agent"
+    missing = [str(path) for path in modules if not list(copied.glob(f"{path.with_suffix('')}.*"))]
+
+    assert modules
+    assert missing == []
 
 
 def test_nothing_else_is_mapped(tree: Path) -> None:

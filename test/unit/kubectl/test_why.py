@@ -272,3 +272,23 @@ def test_nodes_that_pods_have_called_unfit_are_named():
     answer = explain(jobset(failurePolicy=IN_PLACE), [job()], [one], NOW)
 
     assert "Node n is unfit for pod p: exit code 1: 40960 MiB in use." in answer.sentences
+
+
+@pytest.mark.parametrize(
+    ("report", "sentence"),
+    [
+        ("7 moving w-0-3", "Heartbeats of test-js-w-0-3 no longer arrive at p."),
+        ("7 blocked", "No heartbeats arrive at p: UDP, port 29400, is blocked"),
+        ("6 moving w-0-3", ""),
+        ("garbage", ""),
+    ],
+)
+def test_heartbeats_that_are_missing_are_named_as_agents_report_them(report, sentence):
+    """Those of the running epoch only."""
+    one = pod()
+    one["metadata"]["annotations"] = {keys.UNHEARD_ANNOTATION: report}
+    answer = explain(jobset(status={"restarts": 0, "syncedEpoch": 7}), [job()], [one], NOW)
+    found = [each for each in answer.sentences if "eartbeats" in each]
+
+    assert len(found) == bool(sentence)
+    assert all(each.startswith(sentence) for each in found)
