@@ -25,14 +25,7 @@ from typing import Any
 import uvloop
 
 from jobsetpy import aio
-from jobsetpy.agent.protocol.barrier import (
-    Action,
-    Barrier,
-    Foreign,
-    Lift,
-    PatchEpoch,
-    Restart,
-)
+from jobsetpy.agent.protocol.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
 from jobsetpy.agent.protocol.epoch_reporter import EpochReporter
 from jobsetpy.agent.protocol.follower import Follower, connect
 from jobsetpy.agent.protocol.settings import Settings, load

@@ -42,12 +42,7 @@ from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import NotFoundError
 from support.cluster.follow import following
 from support.cluster.install import install_manager
-from support.restarts.scenario import (
-    SHELL_IMAGE,
-    build_images,
-    manager_ready,
-    pod_log_folders,
-)
+from support.restarts.scenario import SHELL_IMAGE, build_images, manager_ready, pod_log_folders
 from support.restarts.timeline import log_time
 
 NAMESPACE, NAME = "bench", "group"

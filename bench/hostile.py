@@ -24,11 +24,7 @@ from jobsetpy.admission._handlers import JobSetHandlers
 from jobsetpy.app.garbage import young_only
 from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
-from jobsetpy.reconcilers.coscheduling.plan import (
-    GangMemory,
-    ObservedGangs,
-    plan_coscheduling,
-)
+from jobsetpy.reconcilers.coscheduling.plan import GangMemory, ObservedGangs, plan_coscheduling
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
@@ -37,11 +33,7 @@ from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.plan import JobsMemory
 from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
-from jobsetpy.reconcilers.startup_groups.plan import (
-    GroupMemory,
-    ObservedGroup,
-    plan_startup_group,
-)
+from jobsetpy.reconcilers.startup_groups.plan import GroupMemory, ObservedGroup, plan_startup_group
 from jobsetpy.serving.review import ReviewRequest
 from support.admission import hostile
 

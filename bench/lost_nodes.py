@@ -29,12 +29,7 @@ from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 from jobsetpy.client import Client, connect
 from support.cluster.install import install_crd
 from support.cluster.manager_process import manager_process
-from support.restarts.scenario import (
-    build_images,
-    pod_log_folders,
-    run_gang,
-    supervised_jobset,
-)
+from support.restarts.scenario import build_images, pod_log_folders, run_gang, supervised_jobset
 from support.restarts.timeline import Timeline
 
 LOST, STAYS = "node-2", "node-1"

@@ -15,21 +15,9 @@ from hack.generate.kustomize import render
 from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
-from support.cluster.install import (
-    CONFIG,
-    MANAGER_IMAGE,
-    SYSTEM,
-    apply_object,
-    path_of,
-)
+from support.cluster.install import CONFIG, MANAGER_IMAGE, SYSTEM, apply_object, path_of
 from support.coscheduling.coscheduler_process import shipped
-from support.coscheduling.gangs import (
-    Binds,
-    create_all,
-    delete_all,
-    pod_body,
-    set_scheduler,
-)
+from support.coscheduling.gangs import Binds, create_all, delete_all, pod_body, set_scheduler
 from support.patience import eventually
 from support.restarts.scenario import SHELL_IMAGE, pod_log_folders
 from support.restarts.timeline import log_time

@@ -23,13 +23,7 @@ from jobsetpy.api.core import Pod
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
 from support import patience
-from support.cluster.deployed import (
-    JOBSETS,
-    Replicas,
-    WebhookCalls,
-    kill,
-    process_of,
-)
+from support.cluster.deployed import JOBSETS, Replicas, WebhookCalls, kill, process_of
 from support.cluster.install import (
     CONFIG,
     ROOT,

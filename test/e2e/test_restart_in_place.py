@@ -7,12 +7,7 @@ import pytest
 
 from jobsetpy.api.core import Node, Pod
 from support.cluster.install import AGENT_IMAGE
-from support.restarts.scenario import (
-    gang_jobset,
-    pod_log_folders,
-    restart_once,
-    run_gang,
-)
+from support.restarts.scenario import gang_jobset, pod_log_folders, restart_once, run_gang
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

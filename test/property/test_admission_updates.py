@@ -10,11 +10,7 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.validation.create import validate_create
-from jobsetpy.reconcilers.validation.defaulting import (
-    default_jobset,
-    kept_defaults,
-    rewrite_jobset,
-)
+from jobsetpy.reconcilers.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
 from jobsetpy.reconcilers.validation.update import validate_update
 
 NAMES = ["a", "b", "c"]

@@ -44,11 +44,7 @@ from jobsetpy.reconcilers.validation.create import (
     claims_to_look_up,
     validate_create,
 )
-from jobsetpy.reconcilers.validation.defaulting import (
-    default_jobset,
-    kept_defaults,
-    rewrite_jobset,
-)
+from jobsetpy.reconcilers.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
 from jobsetpy.reconcilers.validation.kueue import keep_zero_replicas
 from jobsetpy.reconcilers.validation.update import validate_update
 from jobsetpy.reconcilers.validation.warnings import warnings

@@ -170,10 +170,7 @@ def _run(options: argparse.Namespace) -> int:
     except user_programs.ProgramError as error:
         print("\n".join(error.lines()), file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
-    from jobsetpy.app.config.election import (
-        with_lease_named_after,
-        with_lease_of_shard,
-    )
+    from jobsetpy.app.config.election import with_lease_named_after, with_lease_of_shard
 
     configuration, manager_settings = process.configured(options, settings.RUN)
     manager_settings = with_lease_named_after(options.target, configuration, manager_settings)

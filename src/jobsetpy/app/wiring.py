@@ -120,26 +120,15 @@ def add_jobset_controllers(
     from jobsetpy.app.backend import Backend
     from jobsetpy.reconcilers.coscheduling import reconciler as coscheduling_reconciler
     from jobsetpy.reconcilers.execution import metrics as execution_metrics
-    from jobsetpy.reconcilers.jobs import (
-        reconciler as jobs_reconciler,
-    )
-    from jobsetpy.reconcilers.jobs import (
-        refused_pods_reconciler,
-    )
+    from jobsetpy.reconcilers.jobs import reconciler as jobs_reconciler
+    from jobsetpy.reconcilers.jobs import refused_pods_reconciler
     from jobsetpy.reconcilers.lost_nodes import reconciler as lost_nodes_reconciler
     from jobsetpy.reconcilers.placement import reconciler as placement_reconciler
-    from jobsetpy.reconcilers.restart_in_place import (
-        leaving_pods,
-        successor_pods,
-    )
-    from jobsetpy.reconcilers.restart_in_place import (
-        reconciler as restart_in_place_reconciler,
-    )
+    from jobsetpy.reconcilers.restart_in_place import leaving_pods, successor_pods
+    from jobsetpy.reconcilers.restart_in_place import reconciler as restart_in_place_reconciler
     from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
     from jobsetpy.reconcilers.rules.backoff import RestartBackoff
-    from jobsetpy.reconcilers.startup_groups import (
-        reconciler as startup_groups_reconciler,
-    )
+    from jobsetpy.reconcilers.startup_groups import reconciler as startup_groups_reconciler
 
     configuration = configuration or Configuration()
     backend = backend or Backend()

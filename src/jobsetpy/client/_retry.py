@@ -25,12 +25,7 @@ import random
 from collections.abc import Callable
 
 from jobsetpy.aio import Backoff
-from jobsetpy.errors import (
-    ConnectFailedError,
-    JobSetPyError,
-    RetryableApiError,
-    StreamBrokenError,
-)
+from jobsetpy.errors import ConnectFailedError, JobSetPyError, RetryableApiError, StreamBrokenError
 
 MAX_RETRIES = 5
 """Maximum number of retries of one call without Retry-After."""

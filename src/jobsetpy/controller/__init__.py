@@ -7,12 +7,7 @@ from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.controller._controller import DEFAULT_WORKERS, Controller
 from jobsetpy.controller._event import Event
 from jobsetpy.controller._expectations import Expectations
-from jobsetpy.controller._handlers import (
-    EventHandler,
-    enqueue_mapped,
-    enqueue_owner,
-    enqueue_self,
-)
+from jobsetpy.controller._handlers import EventHandler, enqueue_mapped, enqueue_owner, enqueue_self
 from jobsetpy.controller._of_objects import controller_for
 from jobsetpy.controller._predicates import (
     Predicate,

@@ -29,11 +29,7 @@ from jobsetpy.coscheduler.gang_scheduler.node_rules import (
     Term,
     Toleration,
 )
-from jobsetpy.coscheduler.gang_scheduler.requests import (
-    Amounts,
-    amounts,
-    pod_requests,
-)
+from jobsetpy.coscheduler.gang_scheduler.requests import Amounts, amounts, pod_requests
 
 
 @wire

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from jobsetpy.api.meta import ResourceInfo
-from jobsetpy.errors import (
-    ConnectFailedError,
-    ForbiddenError,
-    NotFoundError,
-    UnauthorizedError,
-)
+from jobsetpy.errors import ConnectFailedError, ForbiddenError, NotFoundError, UnauthorizedError
 
 _UNAUTHORIZED = (
     "The API server does not accept the credentials: has the token expired, or is it another "

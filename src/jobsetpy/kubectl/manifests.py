@@ -21,14 +21,8 @@ from jobsetpy.api.structural_schema import complete, problems, unknown_fields
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.validation.create import (
-    claims_to_look_up,
-    validate_create,
-)
-from jobsetpy.reconcilers.validation.defaulting import (
-    default_jobset,
-    rewrite_jobset,
-)
+from jobsetpy.reconcilers.validation.create import claims_to_look_up, validate_create
+from jobsetpy.reconcilers.validation.defaulting import default_jobset, rewrite_jobset
 from jobsetpy.reconcilers.validation.warnings import warnings
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})

@@ -104,13 +104,7 @@ from jobsetpy.informers import (
     Tally,
     WatchOptions,
 )
-from jobsetpy.manager import (
-    Check,
-    LeaderElectionSettings,
-    Manager,
-    ManagerSettings,
-    ServerRunnable,
-)
+from jobsetpy.manager import Check, LeaderElectionSettings, Manager, ManagerSettings, ServerRunnable
 from jobsetpy.observability.logging import configure as configure_logging
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.runtime._conditions import condition_of, set_condition

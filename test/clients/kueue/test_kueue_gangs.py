@@ -9,10 +9,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
 from support import patience
 from support.cluster.install import CONFIG
-from support.coscheduling.coscheduler_process import (
-    CoschedulerProcess,
-    ExtenderSite,
-)
+from support.coscheduling.coscheduler_process import CoschedulerProcess, ExtenderSite
 from support.coscheduling.gangs import set_scheduler
 from support.others.kueue_kit import condition, jobset, replicated_job
 from support.patience import eventually

@@ -3,13 +3,7 @@
 import pytest
 
 from support.others.kueue_kit import QUEUE, QUEUE_LABEL, condition, pod_spec
-from support.others.trainer_kit import (
-    container,
-    path,
-    replicated_job,
-    runtime,
-    train_job,
-)
+from support.others.trainer_kit import container, path, replicated_job, runtime, train_job
 
 pytestmark = [
     pytest.mark.clients,

@@ -17,13 +17,7 @@ from support import patience
 from support.cluster.install import CONFIG, apply_object, create_namespace
 from support.examples.examples_kit import documents
 from support.others.trainer_install import RUNTIMES
-from support.others.trainer_kit import (
-    container,
-    path,
-    replicated_job,
-    runtime,
-    train_job,
-)
+from support.others.trainer_kit import container, path, replicated_job, runtime, train_job
 from support.restarts.scenario import SHELL_IMAGE, WORKER_SCRIPT, kill_worker
 
 pytestmark = [

@@ -15,9 +15,7 @@ from hack.cluster import Cluster
 from jobsetpy.client import connect
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.jobs import reconciler as jobs_reconciler
-from jobsetpy.reconcilers.restart_in_place import (
-    reconciler as restart_in_place_reconciler,
-)
+from jobsetpy.reconcilers.restart_in_place import reconciler as restart_in_place_reconciler
 from jobsetpy.reconcilers.rules.features import Features
 from support import patience
 from support.cluster.install import create_namespace, install_crd

@@ -7,17 +7,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Service
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.testing import make_job
-from support.features.checklist_kit import (
-    A0,
-    ALL,
-    B0,
-    B1,
-    B2,
-    NAME,
-    RA,
-    RB,
-    standard_jobset,
-)
+from support.features.checklist_kit import A0, ALL, B0, B1, B2, NAME, RA, RB, standard_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

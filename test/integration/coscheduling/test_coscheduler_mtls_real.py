@@ -17,10 +17,7 @@ from jobsetpy.client import HttpRequest
 from support.cluster.account import account_kubeconfig
 from support.cluster.install import CONFIG, apply_object
 from support.cluster.manager_process import free_port
-from support.coscheduling.coscheduler_process import (
-    CoschedulerProcess,
-    ExtenderSite,
-)
+from support.coscheduling.coscheduler_process import CoschedulerProcess, ExtenderSite
 from support.coscheduling.gangs import set_scheduler
 from support.coscheduling.gangs_kit import Front
 from support.patience import eventually

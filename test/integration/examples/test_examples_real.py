@@ -2,12 +2,7 @@
 
 import pytest
 
-from support.examples import (
-    promises_cluster,
-    promises_coscheduling,
-    promises_failure,
-    promises_run,
-)
+from support.examples import promises_cluster, promises_coscheduling, promises_failure, promises_run
 from support.examples.examples_kit import EXAMPLES, manifests
 
 pytestmark = pytest.mark.cluster

@@ -17,12 +17,7 @@ import yaml
 
 from support import patience
 from support.cluster.account import token_of
-from support.cluster.install import (
-    CONFIG,
-    apply_manifest,
-    apply_object,
-    create_namespace,
-)
+from support.cluster.install import CONFIG, apply_manifest, apply_object, create_namespace
 from support.cluster.manager_process import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(90)]

@@ -9,13 +9,7 @@ from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError
 from support.coscheduling.coscheduler_process import CoschedulerProcess
-from support.coscheduling.gangs import (
-    Binds,
-    create_all,
-    delete_all,
-    make_node,
-    pod_body,
-)
+from support.coscheduling.gangs import Binds, create_all, delete_all, make_node, pod_body
 from support.patience import eventually
 
 FOREIGN = "gangs.example/not-yet"

@@ -8,13 +8,7 @@ import json
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import (
-    DataReceived,
-    ResponseReceived,
-    SettingsAcknowledged,
-    StreamEnded,
-    StreamReset,
-)
+from h2.events import DataReceived, ResponseReceived, SettingsAcknowledged, StreamEnded, StreamReset
 
 from support import patience
 

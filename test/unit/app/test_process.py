@@ -4,10 +4,7 @@ import pytest
 
 from jobsetpy.app import process, wiring
 from jobsetpy.app.config import flags, settings
-from jobsetpy.app.config.election import (
-    with_lease_named_after,
-    with_lease_of_shard,
-)
+from jobsetpy.app.config.election import with_lease_named_after, with_lease_of_shard
 from jobsetpy.app.main import _parser
 from jobsetpy.informers import Shard
 

@@ -7,14 +7,7 @@ from kubernetes_asyncio.client import Configuration
 
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
-from jobsetpy.client import (
-    AiohttpTransport,
-    Client,
-    H11Transport,
-    HttpRequest,
-    WriteFence,
-    _slim,
-)
+from jobsetpy.client import AiohttpTransport, Client, H11Transport, HttpRequest, WriteFence, _slim
 from jobsetpy.errors import ApiTimeoutError, LeadershipLostError
 from jobsetpy.testing import FakeApiServer, RecordingClient, make_pod
 from support import patience

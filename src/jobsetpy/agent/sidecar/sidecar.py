@@ -14,24 +14,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, assert_never
 
-from jobsetpy.agent.protocol.barrier import (
-    Action,
-    Barrier,
-    Foreign,
-    Lift,
-    PatchEpoch,
-    Restart,
-)
+from jobsetpy.agent.protocol.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
 from jobsetpy.agent.protocol.epoch_reporter import EpochReporter
 from jobsetpy.agent.protocol.follower import Follower, connect
 from jobsetpy.agent.protocol.log import JsonLog, Log
 from jobsetpy.agent.protocol.saved_epoch import Arrival
-from jobsetpy.agent.protocol.settings import (
-    EXIT_USAGE,
-    ConfigurationError,
-    Settings,
-    load,
-)
+from jobsetpy.agent.protocol.settings import EXIT_USAGE, ConfigurationError, Settings, load
 from jobsetpy.agent.protocol.signals import leave_on_signals
 from jobsetpy.agent.sidecar.probe import BarrierServer, listen
 from jobsetpy.aio import LoopClock, supervise

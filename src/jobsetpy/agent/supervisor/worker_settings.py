@@ -13,11 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from jobsetpy.agent.protocol.settings import (
-    ConfigurationError,
-    is_number,
-    number_of,
-)
+from jobsetpy.agent.protocol.settings import ConfigurationError, is_number, number_of
 from jobsetpy.agent.supervisor.worker_rules import Rules
 from jobsetpy.api import keys
 

@@ -25,12 +25,7 @@ from jobsetpy.app.config.settings import (
     Setting,
     snake_case,
 )
-from jobsetpy.app.config.value_types import (
-    BOOLEAN,
-    TEXT,
-    ConfigurationError,
-    expected,
-)
+from jobsetpy.app.config.value_types import BOOLEAN, TEXT, ConfigurationError, expected
 from jobsetpy.observability.logging import get_logger
 
 if TYPE_CHECKING:

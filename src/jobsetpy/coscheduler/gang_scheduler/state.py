@@ -9,11 +9,7 @@ from typing import Protocol
 import attrs
 
 from jobsetpy.reconcilers.coscheduling import plugin
-from jobsetpy.reconcilers.coscheduling.plugin import (
-    Member,
-    PodGroupInfo,
-    PodGroupKey,
-)
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupInfo, PodGroupKey
 
 
 class PodState(Enum):

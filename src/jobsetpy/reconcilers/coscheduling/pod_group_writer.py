@@ -26,11 +26,7 @@ from jobsetpy.api.scheduling import (
 )
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import AlreadyExistsError, ConflictError, NotFoundError
-from jobsetpy.reconcilers.coscheduling.pod_groups import (
-    DesiredObject,
-    ReplaceObject,
-    same_spec,
-)
+from jobsetpy.reconcilers.coscheduling.pod_groups import DesiredObject, ReplaceObject, same_spec
 from jobsetpy.reconcilers.execution.caches import CHILD_SELECTOR
 
 

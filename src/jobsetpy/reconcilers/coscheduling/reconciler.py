@@ -41,9 +41,7 @@ from jobsetpy.reconcilers.coscheduling.pod_group_writer import (
     replace_object,
     wire_pod_groups,
 )
-from jobsetpy.reconcilers.coscheduling.pod_group_writer import (
-    are_served as pod_groups_are_served,
-)
+from jobsetpy.reconcilers.coscheduling.pod_group_writer import are_served as pod_groups_are_served
 from jobsetpy.reconcilers.coscheduling.pod_groups import ReplaceObject
 from jobsetpy.reconcilers.coscheduling.tally import (
     GangCounts,

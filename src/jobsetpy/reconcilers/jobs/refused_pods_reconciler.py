@@ -24,11 +24,7 @@ from jobsetpy.reconcilers.execution.status_writer import (
     moment,
 )
 from jobsetpy.reconcilers.jobs.counters import lacks_pods
-from jobsetpy.reconcilers.jobs.refused_pods import (
-    ObservedRefusals,
-    RefusalMemory,
-    plan_refusals,
-)
+from jobsetpy.reconcilers.jobs.refused_pods import ObservedRefusals, RefusalMemory, plan_refusals
 from jobsetpy.reconcilers.rules import conditions as cond
 
 WORKERS = 2

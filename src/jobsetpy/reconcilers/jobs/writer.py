@@ -25,12 +25,7 @@ from jobsetpy.errors import (
     JobSetPyError,
     NotFoundError,
 )
-from jobsetpy.reconcilers.execution.kinds import (
-    GROUP_KINDS,
-    CreatedJob,
-    RoleBinding,
-    TemplatedJob,
-)
+from jobsetpy.reconcilers.execution.kinds import GROUP_KINDS, CreatedJob, RoleBinding, TemplatedJob
 from jobsetpy.reconcilers.execution.parallel import NAMED_FAILURES, in_parallel
 from jobsetpy.reconcilers.jobs.suspension import resume_patch
 from jobsetpy.reconcilers.rules import plan as p

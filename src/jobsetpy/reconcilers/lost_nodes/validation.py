@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.lost_nodes.deadline import (
-    deadline_of,
-    read_deadline,
-    tolerates_for_ever,
-)
+from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, read_deadline, tolerates_for_ever
 from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
-from jobsetpy.reconcilers.rules.field_errors import (
-    FieldError,
-    FieldWarning,
-    invalid,
-)
+from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects
 
 

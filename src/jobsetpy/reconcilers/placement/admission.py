@@ -18,14 +18,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.child_pod import ENDED
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    Patch,
-    child,
-    number,
-    objects,
-    text,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, number, objects, text
 from jobsetpy.reconcilers.rules.names import job_name
 
 LEADER_INDEX = "0"

@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    child,
-    items,
-    objects,
-    text,
-    texts,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, text, texts
 
 RESTART_ALL_ACTIONS = frozenset({"RestartPod", "RestartAllContainers"})
 """Names of the kubelet's action: that of its KEP and the released one."""

@@ -35,12 +35,7 @@ from jobsetpy.reconcilers.rules.actions import (
     RESTART_REPLICATED_JOB,
     RESTART_REPLICATED_JOB_UNCOUNTED,
 )
-from jobsetpy.reconcilers.rules.backoff import (
-    UNPACED,
-    Pace,
-    recorded,
-    restarts_in_place,
-)
+from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, recorded, restarts_in_place
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
 from jobsetpy.reconcilers.rules.patterns import found, patterns_problems

@@ -18,11 +18,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.quantities import PATTERN
 from jobsetpy.reconcilers.rules.annotations import note_field
-from jobsetpy.reconcilers.rules.field_errors import (
-    FieldError,
-    FieldWarning,
-    invalid,
-)
+from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
 from jobsetpy.reconcilers.rules.json_equality import quantity
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,

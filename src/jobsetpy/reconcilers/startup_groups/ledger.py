@@ -15,11 +15,7 @@ from typing import NamedTuple
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.reconcilers.rules.membership import (
-    AttemptKey,
-    attempt_of,
-    parse_count,
-)
+from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, parse_count
 from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
 from jobsetpy.reconcilers.rules.spares import pods_to_start_of_job
 

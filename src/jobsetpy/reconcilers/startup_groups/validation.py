@@ -6,22 +6,10 @@ from collections.abc import Mapping
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    child,
-    items,
-    objects,
-    pod_spec,
-    text,
-    texts,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, pod_spec, text, texts
 from jobsetpy.reconcilers.rules.replicated_jobs import reached_targets
 from jobsetpy.reconcilers.startup_groups.injection import unholdable
-from jobsetpy.reconcilers.startup_groups.spec import (
-    BARRIERS,
-    INIT_CONTAINER,
-    SUPERVISOR,
-)
+from jobsetpy.reconcilers.startup_groups.spec import BARRIERS, INIT_CONTAINER, SUPERVISOR
 
 _ANNOTATION = f"metadata.annotations[{keys.GROUP_BARRIER_ANNOTATION}]"
 _PATH = "spec.groupSchedulingConfig"

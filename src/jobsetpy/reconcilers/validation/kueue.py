@@ -6,15 +6,7 @@ from typing import Final
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.field_errors import FieldWarning
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    Patch,
-    child,
-    items,
-    job_spec,
-    objects,
-    text,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, items, job_spec, objects, text
 
 TOPOLOGY: Final = (
     "kueue.x-k8s.io/podset-required-topology",

@@ -15,17 +15,8 @@ from typing import Any
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.testing.apiserver import _answers as answers
 from jobsetpy.testing.apiserver._faults import Faults, Rule, Target
-from jobsetpy.testing.apiserver._listing import (
-    ListOptions,
-    check_options,
-    parse_version,
-)
-from jobsetpy.testing.apiserver._storage import (
-    Change,
-    Collection,
-    Storage,
-    Version,
-)
+from jobsetpy.testing.apiserver._listing import ListOptions, check_options, parse_version
+from jobsetpy.testing.apiserver._storage import Change, Collection, Storage, Version
 
 #: Annotation of the bookmark that ends the initial events of a streaming list.
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"

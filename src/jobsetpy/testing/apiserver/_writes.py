@@ -23,13 +23,7 @@ from jobsetpy.api.structural_schema import bad_value, forbidden, required
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.testing.apiserver import _answers as answers
 from jobsetpy.testing.apiserver import _fields, _validation
-from jobsetpy.testing.apiserver._kinds import (
-    NAMESPACES,
-    Json,
-    Kind,
-    prepare_create,
-    prepare_update,
-)
+from jobsetpy.testing.apiserver._kinds import NAMESPACES, Json, Kind, prepare_create, prepare_update
 from jobsetpy.testing.apiserver._storage import Collection, Storage
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

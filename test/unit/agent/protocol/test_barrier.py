@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsetpy.agent.protocol.barrier import (
-    Action,
-    Barrier,
-    Foreign,
-    Lift,
-    PatchEpoch,
-    Restart,
-)
+from jobsetpy.agent.protocol.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
 
 OURS = "uid-a"
 THEIRS = "uid-b"

@@ -14,13 +14,7 @@ from jobsetpy.app import main, wiring
 from jobsetpy.app.config import configuration as file
 from jobsetpy.app.config import flags as f
 from jobsetpy.app.config.election import election_settings
-from jobsetpy.app.config.settings import (
-    COSCHEDULER,
-    MANAGER,
-    REMOVED,
-    SETTINGS,
-    Configuration,
-)
+from jobsetpy.app.config.settings import COSCHEDULER, MANAGER, REMOVED, SETTINGS, Configuration
 from jobsetpy.manager import ManagerSettings
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.jobs.reconciler import JobsSettings

@@ -19,11 +19,7 @@ from jobsetpy.coscheduler.gang_scheduler.node_rules import (
     Term,
     Toleration,
 )
-from jobsetpy.coscheduler.gang_scheduler.requests import (
-    amounts,
-    milli,
-    pod_requests,
-)
+from jobsetpy.coscheduler.gang_scheduler.requests import amounts, milli, pod_requests
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 KEY = PodGroupKey("ns", "g")

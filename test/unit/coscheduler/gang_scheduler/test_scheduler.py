@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import (
-    Bind,
-    Limits,
-    LookUp,
-    Refuse,
-    SeenPod,
-    Ungate,
-)
+from jobsetpy.coscheduler.gang_scheduler.state import Bind, Limits, LookUp, Refuse, SeenPod, Ungate
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 

@@ -13,13 +13,7 @@ from jobsetpy.coscheduler.gang_scheduler.node_rules import (
 )
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import (
-    KeepTime,
-    Limits,
-    Observer,
-    SeenPod,
-    Ungate,
-)
+from jobsetpy.coscheduler.gang_scheduler.state import KeepTime, Limits, Observer, SeenPod, Ungate
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 

@@ -15,11 +15,7 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Refuse,
     SeenPod,
 )
-from jobsetpy.reconcilers.coscheduling.plugin import (
-    Member,
-    PodGroupKey,
-    _Descending,
-)
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey, _Descending
 
 A, B, C = (PodGroupKey("ns", name) for name in "abc")
 

@@ -23,12 +23,7 @@ from jobsetpy.reconcilers.coscheduling.plan import (
     mending,
     plan_coscheduling,
 )
-from jobsetpy.reconcilers.coscheduling.tally import (
-    GangCounts,
-    GangKey,
-    changed_gangs,
-    gang_state,
-)
+from jobsetpy.reconcilers.coscheduling.tally import GangCounts, GangKey, changed_gangs, gang_state
 from jobsetpy.reconcilers.rules.conditions import WARNING
 from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.testing.jobsets import (

@@ -12,16 +12,8 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.jobs.child_jobs import blueprints
 from jobsetpy.reconcilers.jobs.suspension import resume_patch, resumptions
-from jobsetpy.reconcilers.lost_nodes.deadline import (
-    deadline_of,
-    job_fields,
-    tolerations,
-)
-from jobsetpy.reconcilers.lost_nodes.plan import (
-    LeavingPod,
-    ObservedNode,
-    plan_lost_node,
-)
+from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, job_fields, tolerations
+from jobsetpy.reconcilers.lost_nodes.plan import LeavingPod, ObservedNode, plan_lost_node
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.times import Now
 from jobsetpy.reconcilers.validation.create import validate_create

@@ -7,10 +7,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.reconcilers.restart_in_place.barrier_report import (
-    MAX_NAMED,
-    laggards,
-)
+from jobsetpy.reconcilers.restart_in_place.barrier_report import MAX_NAMED, laggards
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 

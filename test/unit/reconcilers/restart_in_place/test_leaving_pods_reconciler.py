@@ -12,10 +12,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
 from jobsetpy.reconcilers.restart_in_place.leaving import CHECKS
-from jobsetpy.reconcilers.restart_in_place.leaving_pods import (
-    REMEMBERED_S,
-    LeavingPodsReconciler,
-)
+from jobsetpy.reconcilers.restart_in_place.leaving_pods import REMEMBERED_S, LeavingPodsReconciler
 from jobsetpy.testing import store_writer_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 from support.restarts.epoch_steps import caches_of

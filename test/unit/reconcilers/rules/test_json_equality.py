@@ -10,24 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsetpy.api import shapes
-from jobsetpy.reconcilers.rules.json_equality import (
-    quantity,
-    rewritten,
-    same,
-    with_text_quantities,
-)
+from jobsetpy.reconcilers.rules.json_equality import quantity, rewritten, same, with_text_quantities
 from jobsetpy.reconcilers.validation.defaulting import rewrite_jobset
 from jobsetpy.reconcilers.validation.update import validate_update
 from jobsetpy.testing import json_patch as json_patched
-from support.admission.forms import (
-    CONTAINER,
-    FORMS,
-    JOB,
-    SPEC,
-    Form,
-    pair,
-    with_value,
-)
+from support.admission.forms import CONTAINER, FORMS, JOB, SPEC, Form, pair, with_value
 from support.admission.validation_kit import jobset, rjob
 
 BASE = jobset(rjob())

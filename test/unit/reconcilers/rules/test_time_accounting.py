@@ -12,12 +12,7 @@ from jobsetpy.api.meta import ObjectKey
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
 from jobsetpy.reconcilers.rules.plan import JobsMemory
-from jobsetpy.reconcilers.rules.time_accounting import (
-    ACTIVITIES,
-    ActivityTimes,
-    Total,
-    activity,
-)
+from jobsetpy.reconcilers.rules.time_accounting import ACTIVITIES, ActivityTimes, Total, activity
 from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
 
 READY = {"name": "w", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}

@@ -12,11 +12,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.group_signal import MOUNT_PATH
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
-from jobsetpy.reconcilers.startup_groups.injection import (
-    SCRIPT,
-    GroupBarrier,
-    add_barrier,
-)
+from jobsetpy.reconcilers.startup_groups.injection import SCRIPT, GroupBarrier, add_barrier
 from jobsetpy.testing import json_patch
 from support import patience
 

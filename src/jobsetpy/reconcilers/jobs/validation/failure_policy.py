@@ -7,9 +7,7 @@ from collections.abc import Mapping
 
 from jobsetpy.api.jobset import MAX_REASONS, MAX_RULES
 from jobsetpy.reconcilers.jobs.rule_problems import reason_doubt, reason_problem
-from jobsetpy.reconcilers.rules.failure_policy import (
-    MAX_REPLICAS_OF_PARTIAL_RESTARTS,
-)
+from jobsetpy.reconcilers.rules.failure_policy import MAX_REPLICAS_OF_PARTIAL_RESTARTS
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import (
     FieldError,
@@ -18,14 +16,7 @@ from jobsetpy.reconcilers.rules.field_errors import (
     plain,
     too_many,
 )
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    child,
-    items,
-    objects,
-    text,
-    texts,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, text, texts
 from jobsetpy.reconcilers.rules.patterns import patterns_problems
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 

@@ -10,14 +10,7 @@ from jobsetpy.api import shapes
 from jobsetpy.api.name_rules import LABEL_MAX, dns1123_subdomain
 from jobsetpy.reconcilers.rules.field_errors import FieldError, internal, invalid
 from jobsetpy.reconcilers.rules.json_equality import same
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    child,
-    containers,
-    objects,
-    pod_spec,
-    text,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, containers, objects, pod_spec, text
 from jobsetpy.reconcilers.rules.names import claim_name
 
 

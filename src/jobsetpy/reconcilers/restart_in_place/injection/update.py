@@ -17,10 +17,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.agent import (
     fill_job_fields,
     templates,
 )
-from jobsetpy.reconcilers.rules.agent_containers import (
-    restarting_sidecars,
-    runs_agent,
-)
+from jobsetpy.reconcilers.rules.agent_containers import restarting_sidecars, runs_agent
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
     Patch,

@@ -27,11 +27,7 @@ from jobsetpy.reconcilers.rules.agent_containers import (
     supervised,
 )
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.field_errors import (
-    FieldError,
-    FieldWarning,
-    invalid,
-)
+from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
     child,

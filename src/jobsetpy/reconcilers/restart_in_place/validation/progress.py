@@ -7,19 +7,10 @@ from collections.abc import Iterable
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection.options import HANG_SETTINGS
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import HEALTH_SETTINGS
-from jobsetpy.reconcilers.rules.agent_containers import (
-    restarts_in_place,
-    supervised,
-)
+from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
 from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    child,
-    job_spec,
-    objects,
-    pod_spec,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, objects, pod_spec
 
 MAX_WITHOUT_PROGRESS = 100_000
 

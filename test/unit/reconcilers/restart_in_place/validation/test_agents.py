@@ -7,10 +7,7 @@ import yaml
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
-from jobsetpy.reconcilers.restart_in_place.validation.agents import (
-    has_agent,
-    warnings,
-)
+from jobsetpy.reconcilers.restart_in_place.validation.agents import has_agent, warnings
 from jobsetpy.reconcilers.rules.agent_containers import runs_agent
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.validation.create import validate_create
