@@ -292,8 +292,10 @@ def call_s(pod: SeatPod | None, now: Round) -> float:
         return 0.0
     if now.starting:
         return calls.start_s
-    if pod is None or pod.silent:
+    if pod is None:
         return 0.0
+    if pod.silent:  # its own agent, cut off, kills the worker in that time (see ``self_fence``)
+        return calls.last_s
     if pod.state.startswith(SAVING):
         seconds = pod.state.removeprefix(SAVING)
         return float(seconds) + calls.saving_s if seconds.isdecimal() else calls.last_s

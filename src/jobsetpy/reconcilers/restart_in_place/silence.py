@@ -9,7 +9,9 @@ Decision:
 * Silence alone ends nothing. Workers have to make no progress as well, as observers see it, and
   there have to be spares for all seats of silent nodes. Otherwise an event says why nothing is
   done.
-* A silent pod that has not come to the next epoch is not waited for, whatever began the restart.
+* A silent pod is waited for until the last call, whatever it was doing: by then its own agent, if
+  it is cut off, has killed its worker (``agent.supervisor.self_fence``). A silent spare gets no
+  seat.
 
 Being wrong costs a restart, and never a result: the seat of a silent pod goes to a spare as any
 seat does, and each agent learns from the assignment if it still has one.

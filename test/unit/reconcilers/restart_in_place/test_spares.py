@@ -322,8 +322,8 @@ def unheard(group, index, text):
     group.rig.world.patch("pods", f"test-js-w-0-{index}", {"metadata": {"annotations": notes}})
 
 
-async def test_a_silent_pod_loses_its_seat_immediately_when_workers_stall(rig, group):
-    """No last call: nothing is expected of it; the history names pod and node."""
+async def test_a_silent_pod_loses_its_seat_after_the_last_call_when_workers_stall(rig, group):
+    """In that second its own agent kills the worker; the history names pod and node."""
     async with rig.manager():
         await group.start()
         spread(group, "a", "b", "c")
@@ -335,7 +335,9 @@ async def test_a_silent_pod_loses_its_seat_immediately_when_workers_stall(rig, g
         assert rig.epochs() == (1, 1)
         assert rig.condition(keys.RESTARTING_IN_PLACE_CONDITION) == ("True", "PodSilent")
         rig.report("test-js-w-0-0", 2)
-        await rig.settle(0.1)
+        await rig.settle(0.7)
+        assert rig.epochs() == (1, 1)
+        await rig.settle(0.3)
 
         assert rig.epochs() == (2, 1)
         assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
@@ -391,17 +393,20 @@ async def test_a_silent_pod_without_a_spare_is_waited_for(rig, group):
         assert any("no spare can take its seat" in each for each in messages)
 
 
-async def test_a_silent_pod_is_not_waited_for_whatever_began_the_restart(rig, group):
-    """A worker that notices the loss itself is the second sign, too."""
+async def test_a_silent_pod_that_saved_its_work_is_not_waited_for(rig, group):
+    """Whatever began the restart: a worker that notices the loss itself is the second sign, too."""
     async with rig.manager():
         await group.start()
         spread(group, "a", "b", "c")
+        rig.world.patch(
+            "pods", "test-js-w-0-1", {"metadata": {"annotations": {STATE: "saving=20"}}}
+        )
         for index in (0, 2):
             unheard(group, index, "1 unknown w-0-1")
         await rig.settle(0.1)
         assert rig.epochs() == (1, 0)
         rig.report("test-js-w-0-0", 2)
-        await rig.settle(0.1)
+        await rig.settle(1.1)
 
         assert rig.epochs() == (2, 1)
         assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
