@@ -12,12 +12,15 @@ import pytest
 from hack.images.training import framework_image
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import Pod
+from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.agents.spares_kit import SEATS, gone, running
 from support.agents.training_kit import NAMESPACE, RANKS_HAVE
 from support.restarts.scenario import install_agents, pod_host_name, process_in
+
+SEAT = "example.test/seat"
+"""Resource of which the node has enough for two pods."""
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -83,59 +86,77 @@ async def test_a_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, t
         assert group.training.runs() == runs
 
 
-async def test_a_job_is_complete_when_its_seats_have_succeeded(node_client):
-    """The spare is ended with it, and the JobSet completes."""
-    await install_agents(node_client)
-    body = {
+def jobset(name, *, notes=None, requests=None, **spec):
+    """A JobSet of one Job with two seats and a spare, whose workers end after a second."""
+    container = {
+        "name": "worker",
+        "image": "localhost/shell:1",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", "sleep 1"],
+        "resources": {"requests": requests or {}, "limits": requests or {}},
+    }
+    job = {
+        "parallelism": 3,
+        "completions": 3,
+        "template": {"spec": {"containers": [container]}},
+    }
+    return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {
-            "name": "completes",
+            "name": name,
             "annotations": {
                 keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
                 keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
                 keys.IN_PLACE_SPARES_ANNOTATION: "1",
+                **(notes or {}),
             },
         },
         "spec": {
             "failurePolicy": {"maxRestarts": 3, "restartStrategy": keys.IN_PLACE_RESTART},
-            "replicatedJobs": [
-                {
-                    "name": "w",
-                    "template": {
-                        "spec": {
-                            "parallelism": 3,
-                            "completions": 3,
-                            "template": {
-                                "spec": {
-                                    "containers": [
-                                        {
-                                            "name": "worker",
-                                            "image": "localhost/shell:1",
-                                            "imagePullPolicy": "IfNotPresent",
-                                            "command": ["sh", "-c", "sleep 1"],
-                                        }
-                                    ]
-                                }
-                            },
-                        }
-                    },
-                }
-            ],
+            "replicatedJobs": [{"name": "w", "template": {"spec": job}}],
+            **spec,
         },
     }
-    await node_client.create(JobSet, NAMESPACE, body)
+
+
+async def completes(client, body):
+    """Create a JobSet, and wait until it has completed; the status of its Job."""
+    name = body["metadata"]["name"]
+    await client.create(JobSet, NAMESPACE, body)
     try:
 
         async def completed():
-            jobset = await node_client.get(JobSet, NAMESPACE, "completes")
+            jobset = await client.get(JobSet, NAMESPACE, name)
             return jobset.status.terminal_state == keys.TERMINAL_COMPLETED
 
         async with patience.timeout(60):
             while not await completed():  # noqa: ASYNC110 - another process changes it
                 await asyncio.sleep(0.1)
-        (job,) = (await node_client.list_page(Job, NAMESPACE)).items
-        assert (job.status.succeeded, job.status.completed_indexes) == (2, "0,1")
+        (job,) = (await client.list_page(Job, NAMESPACE)).items
+        return job.status
     finally:
-        await node_client.delete(JobSet, NAMESPACE, "completes", propagation="Foreground")
-        await gone(node_client, "completes")
+        await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
+        await gone(client, name)
+
+
+async def test_a_job_is_complete_when_its_seats_have_succeeded(node_client):
+    """The spare is ended with it, and the JobSet completes."""
+    await install_agents(node_client)
+    status = await completes(node_client, jobset("completes"))
+
+    assert (status.succeeded, status.completed_indexes) == (2, "0,1")
+
+
+async def test_jobset_runs_to_its_end_when_its_spare_finds_no_node(node_client):
+    """A startup group and the barrier, by annotation, do not wait for it."""
+    await install_agents(node_client)
+    (node,) = (await node_client.list_page(Node)).items
+    body = {"status": {"capacity": {SEAT: "2"}}}
+    await node_client.merge_patch(Node, "", node.metadata.name, body, subresource="status")
+    notes = {keys.START_WITHOUT_SPARES_ANNOTATION: "true"}
+    status = await completes(
+        node_client, jobset("early", notes=notes, requests={SEAT: "1"}, groupSchedulingConfig={})
+    )
+
+    assert status.succeeded == 2
