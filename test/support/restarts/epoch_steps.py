@@ -34,7 +34,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError
-from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
+from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET, UNHEARD
 from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures import Failure, SyncedMark, sign_of
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
@@ -292,7 +292,9 @@ class _Manager:
         jobsets = store_of(JobSet, [self.jobset])
         jobs = store_of(Job, [job_of(size)], indexes=[OWNER_UID])
         pods = store_of(
-            ChildPod, [pod for pod in self.pods if pod is not None], indexes=[PODS_OF_JOBSET]
+            ChildPod,
+            [pod for pod in self.pods if pod is not None],
+            indexes=[PODS_OF_JOBSET, UNHEARD],
         )
         self.reconciler = RestartInPlaceReconciler(
             caches_of(server, self.clock, jobsets=jobsets, jobs=jobs, pods=pods),

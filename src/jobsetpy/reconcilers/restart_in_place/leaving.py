@@ -65,7 +65,7 @@ class ObservedLeaving:
     """Observed state of a pod that leaves.
 
     Args:
-        told: the pod when it was first observed leaving.
+        first: the pod when it was first observed leaving.
         pod: the pod now; ``None`` if it is deleted.
         job: its Job; ``None`` if the Job is deleted or not known yet.
         jobset: the Job's JobSet; ``None`` if it is deleted or does not own the Job.
@@ -73,7 +73,7 @@ class ObservedLeaving:
         replaced: True if another pod of the same index has succeeded.
     """
 
-    told: ChildPod
+    first: ChildPod
     pod: ChildPod | None
     job: Job | None
     jobset: JobSet | None
@@ -95,9 +95,9 @@ class LeavingPlan(Plan[None]):
     recreate: bool = False
     again: bool = False
 
-    def event(self, told: ChildPod, job: Job) -> EmitEvent:
+    def event(self, first: ChildPod, job: Job) -> EmitEvent:
         """Return the event for a Job that is recreated."""
-        name = told.metadata.name
+        name = first.metadata.name
         message = (
             f"job {job.metadata.name!r} counts pod {name!r} as succeeded, which was being deleted: "
             "the job is recreated, since it never replaces that pod"
@@ -115,10 +115,10 @@ def is_leaving(pod: ChildPod) -> bool:
 
 def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
     """Plan the actions for one pod; O(containers of its template)."""
-    told, pod, job, jobset = observed.told, observed.pod, observed.job, observed.jobset
+    first, pod, job, jobset = observed.first, observed.pod, observed.job, observed.jobset
     if job is None:
         return _check_again(observed)  # without a line in the log: so do all pods of deleted Jobs
-    if jobset is None or not _replaces_pods(jobset) or not _is_replaced(jobset, job, told):
+    if jobset is None or not _replaces_pods(jobset) or not _is_replaced(jobset, job, first):
         return LeavingPlan()
     if pod is not None and pod.metadata.tracked:
         if not _is_replaced(jobset, job, pod):
@@ -127,7 +127,7 @@ def plan_leaving(observed: ObservedLeaving) -> LeavingPlan:
         return LeavingPlan(uncount=True, result=result)
     if not jobset.spec.restarts_in_place:
         return LeavingPlan()
-    index = parse_count(told.metadata.annotations.completion_index)
+    index = parse_count(first.metadata.annotations.completion_index)
     if index is not None and job.status.has_completed(index):
         if observed.replaced:
             return LeavingPlan()

@@ -59,7 +59,7 @@ class LeavingPodsReconciler:
         self._jobs = caches.jobs.store
         self._pods = caches.pods.store
         self._events = caches.events
-        self._told: dict[rt.ObjectKey, ObservedLeaving] = {}
+        self._leaving: dict[rt.ObjectKey, ObservedLeaving] = {}
         self._since: dict[rt.ObjectKey, float] = {}
         """Time at which each of these was observed first, on the monotonic clock, in that order."""
         self._unserved: set[rt.ObjectKey] = set()
@@ -71,11 +71,11 @@ class LeavingPodsReconciler:
         if pod is None or not is_leaving(pod):
             return ()
         key = rt.ObjectKey(pod.metadata.namespace, pod.metadata.name)
-        known = self._told.get(key)
-        if known is not None and known.told.metadata.uid == pod.metadata.uid:
+        known = self._leaving.get(key)
+        if known is not None and known.first.metadata.uid == pod.metadata.uid:
             return ()
         self._forget_old()
-        self._told[key] = ObservedLeaving(told=pod, pod=pod, job=None, jobset=None)
+        self._leaving[key] = ObservedLeaving(first=pod, pod=pod, job=None, jobset=None)
         self._since[key] = self._clock.monotonic()
         self._unserved.add(key)
         return (rt.Request(key),)
@@ -97,7 +97,7 @@ class LeavingPodsReconciler:
             self._forget(key)
 
     def _forget(self, key: rt.ObjectKey) -> None:
-        self._told.pop(key, None)
+        self._leaving.pop(key, None)
         self._since.pop(key, None)
         self._unserved.discard(key)
 
@@ -105,41 +105,41 @@ class LeavingPodsReconciler:
         """Keep a leaving pod's Job from counting it."""
         key = request.key
         self._unserved.discard(key)
-        known = self._told.get(key)
+        known = self._leaving.get(key)
         if known is None:
             return rt.Result.done()
         observed = self._observe(key, known)
         plan = plan_leaving(observed)
         again = await self._execute(observed, plan)
-        if self._told.get(key) is known:  # else another pod of the name leaves
+        if self._leaving.get(key) is known:  # else another pod of the name leaves
             if again or plan.again:
-                self._told[key] = attrs.evolve(known, checks=known.checks + 1)
+                self._leaving[key] = attrs.evolve(known, checks=known.checks + 1)
             else:
                 self._forget(key)
         return plan.result if not again else rt.Result.requeue_after(CHECK_S)
 
     def _observe(self, key: rt.ObjectKey, known: ObservedLeaving) -> ObservedLeaving:
-        told, pod = known.told, self._pods.get(key)
-        if pod is not None and pod.metadata.uid != told.metadata.uid:
+        first, pod = known.first, self._pods.get(key)
+        if pod is not None and pod.metadata.uid != first.metadata.uid:
             pod = None
-        job = job_of(self._jobs, told)
+        job = job_of(self._jobs, first)
         return attrs.evolve(
             known,
             pod=pod,
             job=job,
             jobset=None if job is None else jobset_of(self._jobsets, job),
-            replaced=job is not None and self._is_replaced(told, job),
+            replaced=job is not None and self._is_replaced(first, job),
         )
 
-    def _is_replaced(self, told: ChildPod, job: Job) -> bool:
+    def _is_replaced(self, first: ChildPod, job: Job) -> bool:
         """Return True if another pod has completed the index; O(pods of the JobSet), rarely."""
-        index = parse_count(told.metadata.annotations.completion_index)
+        index = parse_count(first.metadata.annotations.completion_index)
         if index is None or not job.status.has_completed(index):
             return False
-        jobset = rt.ObjectKey(told.metadata.namespace, told.metadata.labels.jobset_name)
+        jobset = rt.ObjectKey(first.metadata.namespace, first.metadata.labels.jobset_name)
         return any(
-            pod.metadata.annotations.completion_index == told.metadata.annotations.completion_index
-            and pod.metadata.uid != told.metadata.uid
+            pod.metadata.annotations.completion_index == first.metadata.annotations.completion_index
+            and pod.metadata.uid != first.metadata.uid
             and pod.status.phase == "Succeeded"
             and pod.metadata.controller_uid == job.metadata.uid
             for pod in pods_labelled(self._pods, jobset)
@@ -159,7 +159,7 @@ class LeavingPodsReconciler:
             return stored.status.phase == "Succeeded"
         if plan.recreate and job is not None and jobset is not None:
             await self._recreate(job)
-            event = plan.event(observed.told, job)
+            event = plan.event(observed.first, job)
             self._events.event(jobset, event.type_, event.reason, event.message)
         return False
 

@@ -75,7 +75,7 @@ def run_before(
     jobset: JobSet, observed: ObservedEpochs, memory: EpochState, until: float, at: float
 ) -> Run:
     """Return the pods' reports on the run that has lasted until a time, when another one starts."""
-    first, told = observed.notes.first, observed.pods.progress
+    first, progress = observed.notes.first, observed.pods.progress
     synced = 0 if memory.restart is None else memory.restart.epoch
     if first is None or first[0] != synced:
         return Run()
@@ -86,12 +86,12 @@ def run_before(
         before = _restart_s(jobset, synced - 1)
         took = None if before is None else seconds + before
         run = attrs.evolve(run, lost_steps=lost, first_step_s=took)
-    if told[0] != synced or not until:
+    if progress[0] != synced or not until:
         return run
     ran_s = until - memory.ran_from
     stepping_s = ran_s - min(seconds, ran_s)
     again = -1 if highest is None else highest - step
-    steps = told[1] - step
+    steps = progress[1] - step
     part = min(max(0, again), steps) / steps if steps > 0 else float(again >= 0)
     spent: dict[Use, float] = {
         "starting": ran_s - stepping_s,

@@ -99,9 +99,9 @@ def plan_complete(jobset: JobSet, pods: Histogram, memory: EpochState, now: Now)
             "5 s to patch a pod: a pod with a lost-node deadline starts its worker only after the "
             "API server has confirmed that the pod exists; check the load of the API server"
         )
-        told, change = set_stalled(
+        memory, change = set_stalled(
             jobset, memory, epoch, now, reason=keys.API_SERVER_SLOW_REASON, message=message
         )
-        return EpochPlan(memory=told, status=change)
+        return EpochPlan(memory=memory, status=change)
     change = clear_stalled(jobset, keys.BARRIER_LIFTED_REASON, now)
     return EpochPlan(memory=memory.at_rest(), status=change)

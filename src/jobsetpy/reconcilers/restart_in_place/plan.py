@@ -101,10 +101,10 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         cause = None
     unheard = unheard_events(jobset, observed.pods, silence, decision)
     notices = invalid_notices(observed, memory)
-    notices += tuple(each for each in unheard if each.message not in memory.unheard_told)
+    notices += tuple(each for each in unheard if each.message not in memory.unheard_reported)
     memory = _observed_state(observed, attrs.evolve(memory, cause=cause or memory.cause), pace)
-    told = frozenset(each.message for each in unheard)
-    memory = attrs.evolve(memory, silent=silence.uids, unheard_told=told)
+    reported = frozenset(each.message for each in unheard)
+    memory = attrs.evolve(memory, silent=silence.uids, unheard_reported=reported)
     if not has_missing_pods(jobset, observed.pods):
         memory = attrs.evolve(memory, lacking_since=None)
     if is_recreated(jobset, decision, observed.pods):
@@ -143,7 +143,7 @@ def _observed_state(observed: ObservedEpochs, memory: EpochState, pace: Pace) ->
     return attrs.evolve(
         memory,
         left=False,
-        told=frozenset(observed.invalid.values()),
+        reported=frozenset(observed.invalid.values()),
         invalid=observed.notes.invalid,
         pause=pace.pause,
         ready_spares=0 if spares is None else spares.ready,

@@ -104,8 +104,8 @@ def set_stalled(
     kind = keys.BARRIER_STALLED_CONDITION
     if not draft.set(cond.DesiredCondition(kind, True, reason, message), announce=False):
         return memory, None
-    if memory.stall_told != epoch:
-        memory = attrs.evolve(memory, stall_told=epoch)
+    if memory.stall_reported != epoch:
+        memory = attrs.evolve(memory, stall_reported=epoch)
         draft.tell(EmitEvent(cond.WARNING, kind, message))
     return memory, draft.change()
 

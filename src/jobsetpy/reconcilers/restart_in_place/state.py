@@ -21,7 +21,7 @@ class EpochState:
     Args:
         uid: UID of the JobSet.
         left: True if it was suspended at the last plan: observations since then are not failures.
-        told: invalid annotations that an event has reported.
+        reported: invalid annotations that an event has reported.
         invalid: ``Observations.invalid`` at that time.
         cause: the latest failure that was detected early.
         restart: the restart in progress, or the last one.
@@ -29,7 +29,7 @@ class EpochState:
         waiting_since: time at which the barrier was first observed as closed.
         lacking_since: time since which workers run without their whole group.
         look_at: time of the next check for pods that block the barrier, or are missing.
-        stall_told: the epoch whose stalled barrier an event has reported.
+        stall_reported: the epoch whose stalled barrier an event has reported.
         missing: number of pods that the barrier waited for at the last check.
         stalled: True if the barrier is stalled, and its pods were checked.
         ran_from: time at which the current or last run started; 0 if unknown.
@@ -37,12 +37,12 @@ class EpochState:
         ready_spares: number of ready spares.
         exhausted: number of Jobs without a ready spare.
         silent: UIDs of silent pods.
-        unheard_told: messages of events about heartbeats that are missing, without a restart.
+        unheard_reported: messages of events about heartbeats that are missing, without a restart.
     """
 
     uid: str = ""
     left: bool = False
-    told: frozenset[InvalidEpoch] = frozenset()
+    reported: frozenset[InvalidEpoch] = frozenset()
     invalid: int = 0
     cause: Cause | None = None
     restart: Restart | None = None
@@ -50,7 +50,7 @@ class EpochState:
     waiting_since: float | None = None
     lacking_since: float | None = None
     look_at: float = 0.0
-    stall_told: int = 0
+    stall_reported: int = 0
     missing: int = 0
     stalled: bool = False
     ran_from: float = 0.0
@@ -58,7 +58,7 @@ class EpochState:
     ready_spares: int = 0
     exhausted: int = 0
     silent: frozenset[str] = frozenset()
-    unheard_told: frozenset[str] = frozenset()
+    unheard_reported: frozenset[str] = frozenset()
 
     def held(self, at: float | None) -> EpochState:
         """Return the state while all pods wait for the back-off since a time, or do not."""
@@ -73,7 +73,7 @@ class EpochState:
             self,
             restart=self.restart if self.restart is not None and self.restart.over else None,
             waiting_since=None,
-            stall_told=0,
+            stall_reported=0,
             missing=0,
             stalled=False,
         )

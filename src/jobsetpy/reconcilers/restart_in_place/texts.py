@@ -163,7 +163,7 @@ def invalid_notices(observed: ObservedEpochs, memory: EpochState) -> tuple[EmitE
             pod=item.pod_name,
         )
         for item in observed.invalid.values()
-        if item not in memory.told
+        if item not in memory.reported
     )
 
 

@@ -72,7 +72,7 @@ def rule(action, operator=None, *codes):
 
 def uncounted(of, its, one):
     """The names of the pods to take the finalizer off."""
-    plan = plan_leaving(ObservedLeaving(told=one, pod=one, job=its, jobset=of))
+    plan = plan_leaving(ObservedLeaving(first=one, pod=one, job=its, jobset=of))
     assert not plan.recreate
     return ["p"] if plan.uncount else []
 
@@ -144,7 +144,7 @@ def test_pod_that_leaves_is_counted_or_not_when(case):
 
 def test_jobset_that_is_gone_has_no_plan():
     """Its pods go with it."""
-    observed = ObservedLeaving(told=pod(), pod=pod(), job=job(), jobset=None)
+    observed = ObservedLeaving(first=pod(), pod=pod(), job=job(), jobset=None)
 
     assert plan_leaving(observed) == LeavingPlan()
 
@@ -167,7 +167,7 @@ def test_job_is_recreated_if_it_counts_a_pod_that(case):
     one, completed, (again, recreate) = GONE[case]
     its = job()
     its = evolve(its, status=evolve(its.status, completed_indexes=completed))
-    observed = ObservedLeaving(told=pod(), pod=one, job=its, jobset=jobset())
+    observed = ObservedLeaving(first=pod(), pod=one, job=its, jobset=jobset())
     plan = plan_leaving(observed)
     last = plan_leaving(attrs.evolve(observed, checks=CHECKS))
 
@@ -180,14 +180,14 @@ def test_job_of_a_jobset_that_is_recreated_is_never_recreated_for_a_counted_pod(
     its = job()
     its = evolve(its, status=evolve(its.status, completed_indexes="0"))
     of = jobset(strategy="Recreate", replace="Immediately")
-    observed = ObservedLeaving(told=pod(), pod=None, job=its, jobset=of)
+    observed = ObservedLeaving(first=pod(), pod=None, job=its, jobset=of)
 
     assert plan_leaving(observed) == LeavingPlan()
 
 
 def test_job_that_is_not_known_is_awaited():
     """The watches of pods and of Jobs are not in step."""
-    observed = ObservedLeaving(told=pod(), pod=pod(), job=None, jobset=None)
+    observed = ObservedLeaving(first=pod(), pod=pod(), job=None, jobset=None)
 
     assert plan_leaving(observed).again
     assert not plan_leaving(attrs.evolve(observed, checks=CHECKS)).again

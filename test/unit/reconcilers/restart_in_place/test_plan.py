@@ -26,8 +26,8 @@ class TestWhoIsPlannedFor:
 
     def test_another_jobset_of_the_name(self):
         """What is remembered of the one before does not count."""
-        told = frozenset({InvalidEpoch("p", "p", "x")})
-        memory = EpochState(uid="other", told=told, waiting_since=0.0)
+        reported = frozenset({InvalidEpoch("p", "p", "x")})
+        memory = EpochState(uid="other", reported=reported, waiting_since=0.0)
         plan = plan_epochs(observed(jobset(), {1: 4}), memory, at(100))
 
         assert EpochState(uid="js-uid") == plan.memory

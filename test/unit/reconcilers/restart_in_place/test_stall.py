@@ -57,14 +57,14 @@ class TestStalls:
     def test_a_barrier_that_opens_is_forgotten(self):
         """When all have come, the time starts anew."""
         memory = EpochState(
-            uid="js-uid", waiting_since=0.0, look_at=9.0, stall_told=2, missing=1, stalled=True
+            uid="js-uid", waiting_since=0.0, look_at=9.0, stall_reported=2, missing=1, stalled=True
         )
         plan = plan_epochs(observed(jobset(1, 1), {2: 4}), memory, at(100))
 
         assert plan.status.patch["syncedEpoch"] == 2
         assert (
             plan.memory.waiting_since,
-            plan.memory.stall_told,
+            plan.memory.stall_reported,
             plan.memory.missing,
             plan.memory.stalled,
         ) == (None, 0, 0, False)
