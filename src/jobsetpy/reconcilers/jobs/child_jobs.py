@@ -126,20 +126,7 @@ class JobTemplateBuilder:
         self._attempt = jobset.status.restarts
         self._owner = [owner_reference_to(jobset)]
 
-        common = {
-            keys.JOBSET_NAME: meta.name,
-            keys.JOBSET_UID: meta.uid,
-            keys.REPLICATED_JOB_NAME: replicated.name,
-            keys.RESTART_ATTEMPT: str(jobset.status.restarts),
-            keys.REPLICATED_JOB_REPLICAS: str(replicated.replicas),
-            keys.GLOBAL_REPLICAS: str(global_replicas),
-            keys.GROUP_NAME: replicated.group_name,
-            keys.GROUP_REPLICAS: str(group_replicas),
-        }
-        endpoint = coordinator_endpoint(jobset)
-        if endpoint is not None:
-            common[keys.COORDINATOR] = endpoint
-
+        common = _common_keys(jobset, replicated, global_replicas, group_replicas)
         job_template = _part(replicated.template, "metadata")
         job_spec = _part(replicated.template, "spec")
         pod_template = _part(job_spec, "template")
@@ -164,23 +151,18 @@ class JobTemplateBuilder:
         else:
             self._pod_annotations.pop(keys.LOST_NODE_DEADLINE_ANNOTATION, None)
 
-        pod_spec = dict(_part(pod_template, "spec"))
-        if dns_hostnames(jobset):
-            pod_spec["subdomain"] = subdomain(jobset)
-        volumes = pod_volumes(jobset, pod_spec, claims or {})
-        if volumes:
-            pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), *volumes]
         # Read from the Job's annotations, because the template may set them directly.
         self._reserves_nodes = (
             keys.EXCLUSIVE_TOPOLOGY_ANNOTATION in self._job_annotations
             and keys.NODE_SELECTOR_ANNOTATION in self._job_annotations
         )
-        tolerated = tolerations(pod_spec, lost_node_deadline_s)
-        if self._reserves_nodes:
-            tolerated = [*tolerated, _NO_SCHEDULE_TOLERATION]
-        if tolerated:
-            pod_spec["tolerations"] = tolerated
-        self._pod_spec = pod_spec
+        self._pod_spec = _pod_spec(
+            jobset,
+            _part(pod_template, "spec"),
+            claims or {},
+            lost_node_deadline_s,
+            [_NO_SCHEDULE_TOLERATION] if self._reserves_nodes else [],
+        )
         self._pod_meta = pod_meta
         self._pod_template = pod_template
         for notes in (self._job_annotations, self._pod_annotations):
@@ -270,6 +252,44 @@ class JobTemplateBuilder:
                 },
             },
         }
+
+
+def _common_keys(
+    jobset: JobSet, replicated: ReplicatedJob, global_replicas: int, group_replicas: int
+) -> dict[str, str]:
+    """Return the labels, which are annotations as well, of all Jobs and pods of a ReplicatedJob."""
+    common = {
+        keys.JOBSET_NAME: jobset.metadata.name,
+        keys.JOBSET_UID: jobset.metadata.uid,
+        keys.REPLICATED_JOB_NAME: replicated.name,
+        keys.RESTART_ATTEMPT: str(jobset.status.restarts),
+        keys.REPLICATED_JOB_REPLICAS: str(replicated.replicas),
+        keys.GLOBAL_REPLICAS: str(global_replicas),
+        keys.GROUP_NAME: replicated.group_name,
+        keys.GROUP_REPLICAS: str(group_replicas),
+    }
+    endpoint = coordinator_endpoint(jobset)
+    return common if endpoint is None else {**common, keys.COORDINATOR: endpoint}
+
+
+def _pod_spec(
+    jobset: JobSet,
+    template: Mapping[str, Any],
+    claims: Mapping[str, int],
+    lost_node_deadline_s: float,
+    own_tolerations: list[Mapping[str, str]],
+) -> dict[str, Any]:
+    """Return a pod template's spec with subdomain, volumes and tolerations."""
+    spec = dict(template)
+    if dns_hostnames(jobset):
+        spec["subdomain"] = subdomain(jobset)
+    volumes = pod_volumes(jobset, spec, claims)
+    if volumes:
+        spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
+    tolerated = [*tolerations(spec, lost_node_deadline_s), *own_tolerations]
+    if tolerated:
+        spec["tolerations"] = tolerated
+    return spec
 
 
 class _Blueprints(Mapping[str, JobTemplateBuilder]):
