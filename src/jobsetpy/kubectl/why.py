@@ -70,6 +70,41 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     name, flag = meta["name"], f"-n {meta['namespace']}"
     word = found["state"]
     conditions = {each["type"]: each for each in found["conditions"]}
+    idle = _idle(jobset, word, conditions, now)
+    if idle is not None:
+        return idle
+    mine = owned(jobs, {meta["uid"]})
+    of_jobs = owned(pods, {job["metadata"]["uid"] for job in mine})
+    reasons = _reasons(of_jobs)
+    explained = {pod for names in reasons.values() for pod in names}
+    sentences = _waits(found, conditions, explained)
+    more = f"kubectl jobset status {name} {flag}"
+    sentences += _dependencies(spec, mine)
+    lacking, command = _jobs(mine, of_jobs, flag, now)
+    late, where = _pods(reasons, flag)
+    sentences += lacking + late + _complete_without_pod(spec, mine, of_jobs, flag)
+    more = where or command or more
+    if word == "Running" and not sentences:
+        return Answer(
+            word,
+            [
+                _running(found),
+                *_unheard(jobset, of_jobs),
+                *_last_restart(jobset, now),
+                *_bad_nodes(jobset, of_jobs, now),
+            ],
+            f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix",
+        )
+    if not sentences:
+        sentences = ["its Jobs are not ready yet; no reason is reported."]
+    sentences += _unheard(jobset, of_jobs) + _bad_nodes(jobset, of_jobs, now)
+    return Answer(word, [f"{name} is {word.lower()}:", *sentences], more)
+
+
+def _idle(jobset: Json, word: str, conditions: Mapping[str, Any], now: datetime) -> Answer | None:
+    """Return the answer for a JobSet with which the manager does nothing; ``None`` otherwise."""
+    meta, spec = jobset["metadata"], jobset.get("spec", {})
+    name, flag = meta["name"], f"-n {meta['namespace']}"
     if meta.get("deletionTimestamp"):
         held = ", ".join(meta.get("finalizers") or ()) or "the garbage collector"
         return Answer(
@@ -100,32 +135,7 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
         )
     if spec.get("suspend"):
         return _suspended(name, flag, meta)
-    mine = owned(jobs, {meta["uid"]})
-    of_jobs = owned(pods, {job["metadata"]["uid"] for job in mine})
-    reasons = _reasons(of_jobs)
-    explained = {pod for names in reasons.values() for pod in names}
-    sentences = _waits(found, conditions, explained)
-    more = f"kubectl jobset status {name} {flag}"
-    sentences += _dependencies(spec, mine)
-    lacking, command = _jobs(mine, of_jobs, flag, now)
-    late, where = _pods(reasons, flag)
-    sentences += lacking + late + _complete_without_pod(spec, mine, of_jobs, flag)
-    more = where or command or more
-    if word == "Running" and not sentences:
-        return Answer(
-            word,
-            [
-                _running(found),
-                *_unheard(jobset, of_jobs),
-                *_last_restart(jobset, now),
-                *_bad_nodes(jobset, of_jobs, now),
-            ],
-            f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix",
-        )
-    if not sentences:
-        sentences = ["its Jobs are not ready yet; no reason is reported."]
-    sentences += _unheard(jobset, of_jobs) + _bad_nodes(jobset, of_jobs, now)
-    return Answer(word, [f"{name} is {word.lower()}:", *sentences], more)
+    return None
 
 
 def _end(end: str) -> str:
