@@ -135,6 +135,13 @@ test-wheel: $(STAMP) ## Users' programs against the installed wheel, on each Pyt
 test: ruff binaries ## Everything: lint, unit, integration and end-to-end tests; beside them `types` and `verify`
 	@$(BIN)/python hack/ci/run_tests.py $(ARGS)
 
+.PHONY: test-all
+test-all: ## What a release has to pass: `test` with other projects' clients, faults of full length, a soak, the wheel
+	@FORCE=1 $(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory faults
+	@$(MAKE) --no-print-directory soak SECONDS=600
+	@$(MAKE) --no-print-directory test-wheel
+
 # ---- the product ----------------------------------------------------------------------------------
 
 .PHONY: demo

@@ -3,4 +3,4 @@
 This module contains only the version, so that ``import jobsetpy.agent`` stays cheap.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

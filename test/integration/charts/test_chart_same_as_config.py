@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from hack.generate.kustomize import render
+from jobsetpy import __version__
 from jobsetpy.app.config import flags as app_flags
 from jobsetpy.app.config.configuration import without_effect
 from jobsetpy.app.config.settings import (
@@ -155,7 +156,7 @@ def test_the_same_deployment(chart, config):
     pod["serviceAccountName"] = CHART_NAMES[pod["serviceAccountName"]]
     (container,), (kept,) = pod["containers"], other["spec"]["containers"]
     assert container.pop("name") == "controller"
-    assert container.pop("image") == "jobsetpy-manager:0.1.0"  # the chart's appVersion
+    assert container.pop("image") == f"jobsetpy-manager:{__version__}"  # the chart's appVersion
     assert container["resources"]["limits"].pop("cpu") == "2"
     (mount,), (expected_mount,) = container.pop("volumeMounts"), kept.pop("volumeMounts")
     assert mount | {"name": "manager-config"} == expected_mount
@@ -198,7 +199,7 @@ def test_the_same_configuration(chart, config, tmp_path):
         config["ConfigMap", "jobset-manager-config"],
     )
     for path in AGENTS:
-        assert made[path] == "jobsetpy-agent:0.1.0"
+        assert made[path] == f"jobsetpy-agent:{__version__}"
         assert expected[path] == "jobsetpy-agent:latest"
     same_agent = {**made.values, **dict.fromkeys(AGENTS, "jobsetpy-agent:latest")}
     assert everything(attrs.evolve(made, values=same_agent)) == everything(expected)
@@ -255,7 +256,7 @@ def test_the_same_coscheduler(offline, chart, mode):
         if item["kind"] == "Deployment" and item["metadata"]["name"] == "jobset-coscheduler"
     )
     (container,) = coscheduler["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == "jobsetpy-manager:0.1.0"
+    assert container["image"] == f"jobsetpy-manager:{__version__}"
     options = _parser().parse_args(container["args"])
     assert app_flags.read(options, COSCHEDULER)
     assert container["args"][-1:] == names
