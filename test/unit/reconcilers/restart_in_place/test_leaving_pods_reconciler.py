@@ -115,7 +115,7 @@ async def test_pod_is_patched_once_when_it_begins_to_leave():
     assert asked == [[], [KEY], []]
     assert await rig.reconcile() == ([POD], False)
     assert await rig.reconcile() == ([POD], False)
-    assert rig.reconciler._told == {}
+    assert rig.reconciler._leaving == {}
 
 
 async def test_pod_that_has_ended_before_the_reconcile_is_patched_when_it_was_seen_leaving():
@@ -141,7 +141,7 @@ async def test_job_is_marked_when_it_has_counted_a_pod_that_was_asked_to_leave(g
     patches, again = await rig.reconcile()
 
     assert (patches, again) == ([JOB] if gone else [POD, JOB], False)
-    assert rig.reconciler._told == {}
+    assert rig.reconciler._leaving == {}
 
 
 async def test_job_that_has_not_counted_the_pod_is_left_alone_after_some_checks():
@@ -154,7 +154,7 @@ async def test_job_that_has_not_counted_the_pod_is_left_alone_after_some_checks(
     for _ in range(CHECKS):
         await rig.reconcile()
 
-    assert (rig.client.patches, rig.reconciler._told) == ([POD], {})
+    assert (rig.client.patches, rig.reconciler._leaving) == ([POD], {})
 
 
 async def test_pod_that_is_deleted_after_its_end_is_left_alone():
@@ -213,5 +213,5 @@ async def test_pods_are_forgotten_when_another_process_leads_for_long():
     rig.clock.advance(REMEMBERED_S + 1)
     rig.see(pod("q-uid", name="q", grace=30))
 
-    assert [key.name for key in rig.reconciler._told] == ["q"]
+    assert [key.name for key in rig.reconciler._leaving] == ["q"]
     assert [[key.name for key in each] for each in rig.elect()] == [["q"], []]
