@@ -16,6 +16,7 @@ from jobsetpy.errors import LeadershipLostError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings, Runnable
 from jobsetpy.manager._leader import LeaderElector
 from jobsetpy.testing import RecordingClient, World, make_job
+from support.elections import Contender, contending, loop_time, within
 from support.managers import started
 
 pytestmark = pytest.mark.looptime
@@ -23,59 +24,26 @@ pytestmark = pytest.mark.looptime
 NAME = "6d4f6a47.jobset.x-k8s.io"
 
 
-def loop_time():
-    return asyncio.get_running_loop().time()
-
-
 def election(identity, **times):
     return LeaderElectionSettings(namespace="default", name=NAME, identity=identity, **times)
 
 
-class Contender:
-    """One process: its client, its elector, and how its leadership ended."""
-
-    def __init__(self, world, identity, **times):
-        self.client = RecordingClient(world, qps=0)
-        self.elector = LeaderElector(
-            self.client.unpooled(), election(identity, **times), clock=loop_time
-        )
-        self.stop = asyncio.Event()
-        self.lost = None
-
-    async def run(self):
-        self.elector.contend()
-        try:
-            async with self.elector.running():
-                await self.stop.wait()
-        except LeadershipLostError as lost:
-            self.lost = lost
-
-    @property
-    def leads(self):
-        return self.elector.leading.is_set()
+def contender(world, identity, **times):
+    """A process with a client of its own."""
+    client = RecordingClient(world, qps=0)
+    elector = LeaderElector(client.unpooled(), election(identity, **times), clock=loop_time)
+    made = Contender(elector)
+    made.client = client
+    return made
 
 
-@asynccontextmanager
-async def contenders(world, *names, **times):
+def contenders(world, *names, **times):
     """Contenders that run within the block."""
-    made = [Contender(world, name, **times) for name in names]
-    async with aio.supervise() as tasks:
-        for one in made:
-            tasks.start(one.run(), name="contender")
-        yield made
+    return contending([contender(world, name, **times) for name in names])
 
 
 def record(world):
     return world.get("leases.coordination.k8s.io", NAME)["spec"]
-
-
-async def within(seconds, condition):
-    """Seconds of virtual time until ``condition`` holds."""
-    started = loop_time()
-    while not condition():
-        assert loop_time() - started < seconds
-        await asyncio.sleep(0.01)
-    return loop_time() - started
 
 
 async def test_the_first_one_makes_the_lease_and_leads():

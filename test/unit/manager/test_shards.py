@@ -1,12 +1,10 @@
 """Processes that share the work, each with a Lease, in virtual time, on an API server in memory."""
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
 import structlog
 
-from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.errors import LeadershipLostError
 from jobsetpy.manager import LeaderElectionSettings, ManagerSettings, Shards
@@ -14,6 +12,7 @@ from jobsetpy.manager._leader import LeaderElector
 from jobsetpy.manager._shards import ShardElector, lease_of
 from jobsetpy.observability import metrics
 from jobsetpy.testing import RecordingClient, World, make_job
+from support.elections import Contender, contending, loop_time, within
 
 pytestmark = pytest.mark.looptime
 
@@ -21,35 +20,17 @@ LEASES = "leases.coordination.k8s.io"
 NAME = "jobset"
 
 
-def loop_time():
-    return asyncio.get_running_loop().time()
-
-
-class Contender:
+class ShardContender(Contender):
     """One process of ``count`` shards, or without if that is 1."""
 
     def __init__(self, world, count, identity="same"):
         settings = LeaderElectionSettings(namespace="default", name=NAME, identity=identity)
         client = RecordingClient(world, qps=0).unpooled()
         if count == 1:
-            self.elector = LeaderElector(client, settings, clock=loop_time)
+            super().__init__(LeaderElector(client, settings, clock=loop_time))
         else:
-            self.elector = ShardElector(client, settings, count, clock=loop_time)
+            super().__init__(ShardElector(client, settings, count, clock=loop_time))
         self.count = count
-        self.stop = asyncio.Event()
-        self.lost = None
-
-    async def run(self):
-        self.elector.contend()
-        try:
-            async with self.elector.running():
-                await self.stop.wait()
-        except LeadershipLostError as lost:
-            self.lost = lost
-
-    @property
-    def works(self):
-        return self.elector.leading.is_set()
 
     @property
     def index(self):
@@ -61,23 +42,9 @@ class Contender:
             one.attempt = asyncio.Event().wait
 
 
-@asynccontextmanager
-async def contenders(world, *counts):
+def contenders(world, *counts):
     """Contenders that run within the block."""
-    made = [Contender(world, count) for count in counts]
-    async with aio.supervise() as tasks:
-        for one in made:
-            tasks.start(one.run(), name="contender")
-        yield made
-
-
-async def within(seconds, condition):
-    """Seconds of virtual time until ``condition`` holds."""
-    started = loop_time()
-    while not condition():
-        assert loop_time() - started < seconds
-        await asyncio.sleep(0.01)
-    return loop_time() - started
+    return contending([ShardContender(world, count) for count in counts])
 
 
 def holder(world, name=NAME):
@@ -88,11 +55,11 @@ async def test_each_has_a_shard_and_the_rest_stand_by():
     """Two of three get one each, and keep it; the Lease of managers without shards is taken."""
     world = World()
     async with contenders(world, 2, 2, 2) as processes:
-        await within(3, lambda: sum(one.works for one in processes) == 2)
-        working = [one for one in processes if one.works]
+        await within(3, lambda: sum(one.leads for one in processes) == 2)
+        working = [one for one in processes if one.leads]
         await asyncio.sleep(120)
 
-        assert [one.works for one in working] == [True, True]
+        assert [one.leads for one in working] == [True, True]
         assert sorted(one.index for one in working) == [0, 1]
         assert {holder(world, lease_of(NAME, one.index, 2)) for one in working} == {
             one.elector.identity for one in working
@@ -104,16 +71,16 @@ async def test_a_killed_one_is_followed_in_its_shard_alone():
     """A standby has that shard within the time of an election; the other one goes on."""
     world = World()
     async with contenders(world, 2, 2) as pair:
-        await within(3, lambda: all(one.works for one in pair))
+        await within(3, lambda: all(one.leads for one in pair))
         async with contenders(world, 2) as (standby,):
             await asyncio.sleep(5)
             pair[0].hang()
-            seconds = await within(20, lambda: standby.works)
+            seconds = await within(20, lambda: standby.leads)
 
             assert 12 <= seconds <= 20
             assert standby.index == pair[0].index
             assert pair[0].elector.fence.remaining_s() <= 0
-            assert pair[1].works
+            assert pair[1].leads
             assert (
                 world.get(LEASES, lease_of(NAME, pair[1].index, 2))["spec"]["leaseTransitions"] == 0
             )
@@ -124,11 +91,11 @@ async def test_one_that_ends_is_followed_at_once():
     """A shard that is given back is somebody else's at the next look; the number goes on."""
     world = World()
     async with contenders(world, 2, 2) as pair:
-        await within(3, lambda: all(one.works for one in pair))
+        await within(3, lambda: all(one.leads for one in pair))
         async with contenders(world, 2) as (standby,):
             await asyncio.sleep(5)
             pair[0].stop.set()
-            seconds = await within(5, lambda: standby.works)
+            seconds = await within(5, lambda: standby.leads)
 
             assert seconds <= 2.5  # without the informers, which make it at once
             assert holder(world) == "2 shards"
@@ -138,14 +105,14 @@ async def test_none_has_a_shard_twice():
     """More processes than shards, one of which hangs: no moment has two fences open for a shard."""
     world = World()
     async with contenders(world, 2, 2, 2, 2) as processes:
-        await within(3, lambda: sum(one.works for one in processes) == 2)
-        next(one for one in processes if one.works).hang()
+        await within(3, lambda: sum(one.leads for one in processes) == 2)
+        next(one for one in processes if one.leads).hang()
         for _ in range(400):
             await asyncio.sleep(0.1)
             open_ = [one.index for one in processes if one.elector.fence.remaining_s() > 0]
             assert len(open_) == len(set(open_))
         assert sorted(
-            one.index for one in processes if one.works and one.elector.fence.remaining_s() > 0
+            one.index for one in processes if one.leads and one.elector.fence.remaining_s() > 0
         ) == [0, 1]
 
 
@@ -153,13 +120,13 @@ async def test_two_with_one_shard_cannot_both_write():
     """Whose shard went to another one is refused, though its common Lease is renewed."""
     world = World()
     async with contenders(world, 2, 2) as pair:
-        await within(3, lambda: all(one.works for one in pair))
+        await within(3, lambda: all(one.leads for one in pair))
         first = pair[0]
         async with contenders(world, 2) as (standby,):
             first.elector.shards[first.index].attempt = asyncio.Event().wait  # hangs
-            await within(20, lambda: standby.works)
+            await within(20, lambda: standby.leads)
             assert standby.index == first.index
-            assert first.works  # as it believes
+            assert first.leads  # as it believes
             assert first.elector.number.fence.remaining_s() > 0
             old, new = (
                 RecordingClient(world, qps=0).fenced_by(one.elector.fence)
@@ -176,13 +143,13 @@ async def test_another_number_begins_when_the_last_has_ended(old, new):
     world = World()
     with structlog.testing.capture_logs() as lines:
         async with contenders(world, *[old] * old) as before:
-            await within(3, lambda: all(one.works for one in before))
+            await within(3, lambda: all(one.leads for one in before))
             async with contenders(world, *[new] * new) as after:
                 for one in before:
                     await asyncio.sleep(10)
-                    assert not any(other.works for other in after)
+                    assert not any(other.leads for other in after)
                     one.stop.set()
-                seconds = await within(10, lambda: all(one.works for one in after))
+                seconds = await within(10, lambda: all(one.leads for one in after))
 
     assert seconds <= 3
     assert {one.lost for one in (*before, *after)} == {None}
@@ -198,14 +165,14 @@ async def test_another_number_waits_for_the_claim_of_one_that_was_killed():
     """What was not given back lapses."""
     world = World()
     async with contenders(world, 2, 2) as before, contenders(world, 3, 3, 3) as after:
-        await within(20, lambda: any(one.works for one in (*before, *after)))
-        first, second = (before, after) if before[0].works else (after, before)
-        await within(3, lambda: all(one.works for one in first))
+        await within(20, lambda: any(one.leads for one in (*before, *after)))
+        first, second = (before, after) if before[0].leads else (after, before)
+        await within(3, lambda: all(one.leads for one in first))
         first[0].hang()
         await asyncio.sleep(1)
         for one in first[1:]:
             one.stop.set()
-        seconds = await within(25, lambda: all(one.works for one in second))
+        seconds = await within(25, lambda: all(one.leads for one in second))
 
         assert seconds >= 10
         assert first[0].elector.fence.remaining_s() <= 0
@@ -215,7 +182,7 @@ async def test_who_loses_the_common_lease_ends():
     """A shard is of no use without: somebody has taken it."""
     world = World()
     async with contenders(world, 2, 2) as pair:
-        await within(3, lambda: all(one.works for one in pair))
+        await within(3, lambda: all(one.leads for one in pair))
         world.patch(LEASES, NAME, {"spec": {"holderIdentity": "admin"}})
         await within(3, lambda: all(one.lost for one in pair))
 
@@ -233,7 +200,7 @@ async def test_the_metric_names_the_shard_that_works():
 
     world = World()
     async with contenders(world, 2) as (one,):
-        await within(3, lambda: one.works)
+        await within(3, lambda: one.leads)
         assert (value(one.index), value(1 - one.index)) == (1, 0)
         one.stop.set()
         await asyncio.sleep(1)
