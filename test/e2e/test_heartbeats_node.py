@@ -119,18 +119,21 @@ async def test_silent_node_costs_seconds_whichever_rank_it_has(two_nodes, client
             finally:
                 await asyncio.to_thread(two_nodes.plug_in_node, LOST)
             jobset = await client.get(JobSet, NAMESPACE, NAME)
-            restart = jobset.status.restart_history[-1]
-            began_s = restart.began_at.timestamp() - moment
+            # Under load a worker may fail once more, and take all ranks through another restart.
+            silent = [
+                each
+                for each in jobset.status.restart_history
+                if each.began_at.timestamp() > moment and each.cause.reason == "PodSilent"
+            ]
             stepping_s = max(run["at"] for run in runs.values()) - moment
             print(
-                f"rank {rank}: noticed {began_s:.2f} s, "
+                f"rank {rank}: noticed {silent[0].began_at.timestamp() - moment:.2f} s, "
                 f"began {max(run['began'] for run in runs.values()) - moment:.2f}, "
                 f"joined {max(run['joined'] for run in runs.values()) - moment:.2f}, "
                 f"all step {stepping_s:.2f}"
             )
 
-            assert restart.cause is not None
-            assert (restart.cause.reason, restart.cause.pod) == ("PodSilent", pod.metadata.name)
+            assert [each.cause.pod for each in silent] == [pod.metadata.name]
             assert runs[rank]["host"] != pod_host_name(pod)
             assert stepping_s < patience.scaled(LIMIT_S)
             await group.ready_spares(1)  # it heals, and is the next one
