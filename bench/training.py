@@ -17,9 +17,9 @@ nothing else. It comes back after the measurement. A training that has not come 
 
 Ways to restart: Recreate, sidecar, supervisor, supervisor with standbys that import a ``list`` of
 modules or what the program imports (``auto``), the same with a program that keeps its compiled step
-(``kept``), ``list`` with one or two spare pods (``spare-1``, ``spare-2``), and the elastic
-launchers ``torchrun`` and ``ft_launcher`` in the same pods, ``torchrun-more`` with one pod more
-than it needs (``nnodes=4:5``).
+(``kept``), ``list`` with one or two spare pods (``spare-1``, ``spare-2``), the same with heartbeats
+between agents (``ring-1``, ``ring-2``), and the elastic launchers ``torchrun`` and ``ft_launcher``
+in the same pods, ``torchrun-more`` with one pod more than it needs (``nnodes=4:5``).
 
 Results are lines of a file (``--results``), to which several runs may add; ``--report`` makes the
 tables and the picture from it.
@@ -46,7 +46,7 @@ import uvloop
 from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from hack.images.training import FRAMEWORKS, framework_image  # type: ignore[import-not-found]
-from jobsetpy.api.core import LabelledNode, Pod
+from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import NotFoundError
@@ -63,6 +63,7 @@ from support.agents.training_kit import (
     START_LIMIT_S,
     SUPERVISED,
     Training,
+    cordon,
     manifest,
 )
 from support.cluster.install import CONFIG, apply_manifest, install_manager
@@ -448,11 +449,6 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> list[Result]:
         await client.aclose()
 
 
-async def cordon(client: Client, node: str, *, cordoned: bool) -> None:
-    """Let no further pods on a node, or let them again."""
-    await client.merge_patch(LabelledNode, "", node, {"spec": {"unschedulable": cordoned}})
-
-
 def read(path: Path) -> list[Result]:
     """The results that earlier runs have kept."""
     kinds: dict[str, type[Result]] = {"own": Memory, "limit_s": Lost}
@@ -636,6 +632,8 @@ LABELS = {
     "kept": "standbys, auto, step kept",
     "spare-1": "standbys, one spare pod",
     "spare-2": "standbys, two spare pods",
+    "ring-1": "one spare pod, heartbeats",
+    "ring-2": "two spare pods, heartbeats",
 }
 KEPT_LINES = 9
 """Lines that a user changes in the program for it; all other ways need none."""

@@ -21,24 +21,32 @@ LIMIT_S = 60.0
 
 
 def meet(run: Run) -> list[socket.socket]:
-    """Connect rank 0 with all others; return the connections."""
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    """Connect rank 0 with all others, which say who they are; return the connections."""
+    master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if run.rank == 0:
         with socket.create_server(("", port), backlog=run.world) as server:
             server.settimeout(LIMIT_S)
-            peers = [server.accept()[0] for _ in range(run.world - 1)]
-        for peer in peers:
+            peers: dict[float, socket.socket] = {}
+            while len(peers) < run.world - 1:
+                peer, address = server.accept()
+                peer.settimeout(LIMIT_S)
+                try:
+                    peers[received(peer)] = peer
+                except OSError as error:
+                    print(f"{address} has connected and says nothing: {error}", flush=True)
+        for peer in peers.values():
             peer.settimeout(None)
-        return peers
+        return list(peers.values())
     deadline = time.monotonic() + LIMIT_S
     while True:
         try:
-            peer = socket.create_connection((address, port), timeout=1.0)
+            peer = socket.create_connection((master, port), timeout=1.0)
         except OSError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
         else:
+            peer.sendall(struct.pack("d", run.rank))
             peer.settimeout(None)
             return [peer]
 

@@ -16,13 +16,18 @@ import attrs
 
 from hack.images.training import FRAMEWORKS, LAUNCHER, PACKAGES
 from jobsetpy.api import keys
+from jobsetpy.api.core import LabelledNode
+from jobsetpy.client import Client
 from support import patience
 from support.cluster.install import ROOT
 
 NAMESPACE = "default"
 PROGRAMS = ROOT / "bench"
-SPARES = {"spare-1": 1, "spare-2": 2}
+SPARES = {"spare-1": 1, "spare-2": 2, "ring-1": 1, "ring-2": 2}
 """Ways with standbys (``list``) and that number of spare pods."""
+
+RINGS = ("ring-1", "ring-2")
+"""Those whose agents send each other heartbeats."""
 
 STANDBYS = ("list", "auto", "kept", *SPARES)
 MODES = (
@@ -107,6 +112,8 @@ def manifest(
         notes[keys.IN_PLACE_STANDBY_DELAY_ANNOTATION] = str(standby_delay)
     if spares:
         notes[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
+    if mode in RINGS:
+        notes[keys.IN_PLACE_HEARTBEAT_ANNOTATION] = "auto"
     if mode == "kept":
         env.append({"name": "KEEP_EXECUTABLE", "value": "1"})
     if mode in {"sidecar", *SUPERVISED}:
@@ -185,6 +192,11 @@ def elastic(mode: str, framework: str, pods: int, host: str, program: str) -> st
         words.append("--ignore-missing-fault-tol-cfg")
     is_host = 'IS_HOST=false; [ "$RANK" = 0 ] && IS_HOST=true'
     return f"{is_host}; export {environ}; {' '.join(words)} {program}"
+
+
+async def cordon(client: Client, node: str, *, cordoned: bool) -> None:
+    """Let no further pods on a node, or let them again."""
+    await client.merge_patch(LabelledNode, "", node, {"spec": {"unschedulable": cordoned}})
 
 
 @attrs.define

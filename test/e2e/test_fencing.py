@@ -1,0 +1,249 @@
+"""Nodes that vanish and come back under a training with a spare: never two holders of one seat.
+
+Two real nodes in network namespaces of this machine, with real agents, API server and manager, and
+a program that adds up numbers over TCP. Its ranks wait for silent peers, as frameworks do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from hack.cluster import Cluster
+from hack.images.training import framework_image
+from jobsetpy.api import keys
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import connect
+from jobsetpy.errors import JobSetPyError
+from support import patience
+from support.agents.spares_kit import running
+from support.agents.training_kit import NAMESPACE, PLAIN, RANKS_HAVE, cordon
+from support.cluster.install import install_manager
+from support.restarts.scenario import build_images, manager_ready, pod_host_name, process_in
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
+
+LOST = "node-2"
+AWAY_S = 20.0
+"""Time without an API server; ``bench/training.py --failure api`` takes any."""
+
+
+@pytest.fixture(scope="module")
+def two_nodes():
+    """A cluster with two nodes, one of which takes a single pod."""
+    with Cluster(
+        nodes=2,
+        dns=True,
+        images=[*build_images(), framework_image("jax")],
+        kubelet_config={LOST: {"maxPods": 1}},
+        timeout_s=240,
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def client(two_nodes):
+    """A client of the cluster, with a manager on the node that stays."""
+    made = await connect(kubeconfig=str(two_nodes.kubeconfig))
+    await cordon(made, LOST, cordoned=True)
+    await install_manager(made)
+    await manager_ready(made)
+    await cordon(made, LOST, cordoned=False)
+    yield made
+    await made.aclose()
+
+
+class Lost:
+    """A training with a spare, one of whose ranks is on the node that will be lost.
+
+    Attributes:
+        rank: that rank.
+        run: its run before the loss.
+        worker: its worker's process on this machine.
+    """
+
+    def __init__(self, group, pod, rank):
+        self.group = group
+        self.pod = pod
+        self.rank = rank
+        self.run = group.training.runs()[rank]
+        self.worker = process_in(self.run["host"], self.run["pid"], RANKS_HAVE)
+
+    async def worker_ends(self):
+        """Wait for the end of its worker; return the time."""
+        async with patience.timeout(60):
+            while Path(f"/proc/{self.worker}").exists():  # noqa: ASYNC110 - another's process
+                await asyncio.sleep(0.01)
+        return time.time()
+
+    async def continues_elsewhere(self, moment):
+        """Wait until all ranks step again; return the run that has taken over."""
+        runs = await self.group.training.stepping(moment, 60)
+        print({rank: round(run["at"] - moment, 2) for rank, run in runs.items()})
+        assert runs[self.rank]["host"] != self.run["host"]
+        return runs[self.rank]
+
+    async def is_the_next_spare(self):
+        """Wait until a spare is ready again; nothing may restart meanwhile, nor any seat move."""
+        runs, seats = self.group.training.runs(), await self.group.seats()
+        await self.group.ready_spares(1)
+        step = self.group.training.step()
+        await patience.eventually(lambda: self.group.training.step() > step + 20, 30)
+        assert (self.group.training.runs(), await self.group.seats()) == (runs, seats)
+
+
+@asynccontextmanager
+async def training(client, name, folder, **notes):
+    """A training of two ranks and a spare on two nodes, as :class:`Lost`."""
+    async with running(client, name, PLAIN, folder, 1, spread=True, notes=notes) as group:
+        pods = (await client.list_page(Pod, NAMESPACE)).items
+        (pod,) = [each for each in pods if each.spec.node_name == LOST]
+        if await rank_on(group, pod) is None:  # the spare: it takes a seat
+            moment, victim = time.time(), await group.pod_of(group.training.runs()[1]["host"])
+            await client.delete(Pod, NAMESPACE, victim, grace_period_seconds=0)
+            await group.training.stepping(moment, 60)
+            await group.ready_spares(1)
+        rank = await rank_on(group, pod)
+        assert rank is not None
+        yield Lost(group, pod, rank)
+
+
+async def rank_on(group, pod):
+    """Rank of a pod's worker; ``None`` for a spare."""
+    runs = group.training.runs()
+    return next((rank for rank, run in runs.items() if run["host"] == pod_host_name(pod)), None)
+
+
+RING = {keys.IN_PLACE_HEARTBEAT_ANNOTATION: "auto"}
+
+
+async def test_partition_that_heals_never_has_two_holders(two_nodes, client, tmp_path):
+    """The old worker ends before the new one runs, by itself; the healed pod is the next spare."""
+    async with training(client, "partition", tmp_path, **RING) as lost:
+        moment = time.time()
+        await asyncio.to_thread(two_nodes.unplug_node, LOST)
+        try:
+            ended = await lost.worker_ends()
+            after = await lost.continues_elsewhere(moment)
+            print(f"old worker ended after {ended - moment:.2f} s")
+            assert ended < after["joined"]
+            assert "cut off" in agent_log(two_nodes, lost.pod)
+        finally:
+            await asyncio.to_thread(two_nodes.plug_in_node, LOST)
+        await lost.is_the_next_spare()
+        healed = await client.get(Pod, NAMESPACE, lost.pod.metadata.name)
+
+    assert healed.metadata.uid == lost.pod.metadata.uid
+
+
+async def test_paused_machine_gives_up_its_worker_when_it_continues(two_nodes, client, tmp_path):
+    """All processes of the node stand still while a spare takes over."""
+    async with training(client, "paused", tmp_path, **RING) as lost:
+        processes = processes_of(two_nodes, LOST)
+        moment = time.time()
+        send(processes, signal.SIGSTOP)
+        try:
+            await lost.continues_elsewhere(moment)
+            assert Path(f"/proc/{lost.worker}").exists()
+        finally:
+            moment = time.time()
+            send(processes, signal.SIGCONT)
+        print(f"old worker ended {await lost.worker_ends() - moment:.2f} s after the pause")
+        await lost.is_the_next_spare()
+        healed = await client.get(Pod, NAMESPACE, lost.pod.metadata.name)
+
+    assert healed.metadata.uid == lost.pod.metadata.uid
+
+
+async def test_dead_kubelet_and_its_containers_cost_a_restart(two_nodes, client, tmp_path):
+    """The API server does not hear of it; the seat is taken all the same."""
+    async with training(client, "kubelet", tmp_path) as lost:
+        agent = process_in(lost.run["host"], 1, RANKS_HAVE)
+        await asyncio.to_thread(two_nodes.kill_component, f"{LOST}/kubelet")
+        moment = time.time()
+        os.kill(agent, signal.SIGKILL)  # and with it all processes of its container
+        await lost.continues_elsewhere(moment)
+        pod = await client.get(Pod, NAMESPACE, lost.pod.metadata.name)
+        assert (pod.status.phase, pod.metadata.deletion_timestamp) == ("Running", None)
+        two_nodes.start_component(f"{LOST}/kubelet")
+        await lost.is_the_next_spare()
+
+
+async def test_outage_of_the_api_server_ends_nothing(two_nodes, client, tmp_path):
+    """Ranks step on, with heartbeats as well; a failure afterwards costs a restart as ever."""
+    async with training(client, "away", tmp_path, **RING) as lost:
+        ranks, synced = lost.group.training, await epoch_of(client, "away")
+        runs = ranks.runs()
+
+        async def steps_on():
+            step = ranks.step()
+            await patience.eventually(lambda: ranks.step() > step, 10)
+
+        await asyncio.to_thread(two_nodes.stop_apiserver, kill=True)
+        try:
+            began = time.monotonic()
+            while time.monotonic() - began < AWAY_S:
+                await steps_on()
+                await asyncio.sleep(1)
+        finally:
+            await asyncio.to_thread(two_nodes.start_apiserver)
+        await steps_on()
+        assert ranks.runs() == runs
+
+        await patience.eventually(lambda: epoch_of(client, "away"), 60)
+        await manager_ready(client)  # without its lease it ends, and is started again
+        moment = time.time()
+        os.kill(lost.worker, signal.SIGKILL)
+        await ranks.stepping(moment, 90)
+        jobset = await client.get(JobSet, NAMESPACE, "away")
+        print(*jobset.status.restart_history, sep="\n")
+        assert jobset.status.synced_epoch == synced + 1
+
+
+async def epoch_of(client, name):
+    """Synced epoch of a JobSet; 0 while the API server does not answer."""
+    with suppress(JobSetPyError):
+        return (await client.get(JobSet, NAMESPACE, name)).status.synced_epoch
+    return 0
+
+
+def agent_log(cluster, pod):
+    """What the agent and the worker of a pod have logged."""
+    return "".join(
+        path.read_text()
+        for path in cluster.folder.glob(
+            f"node-*/log/pods/{NAMESPACE}_{pod.metadata.name}_*/worker/*.log"
+        )
+    )
+
+
+def processes_of(cluster, node):
+    """All processes of a node, its first one and its containers' included."""
+    children = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text()
+        except OSError:
+            continue  # it has just ended
+        parent = int(stat.rpartition(")")[2].split()[1])
+        children.setdefault(parent, []).append(int(folder.name))
+    found = children[cluster.component_pid(node)]
+    for each in found:
+        found.extend(children.get(each, ()))
+    return found
+
+
+def send(processes, number):
+    """Send a signal to processes, some of which may have ended."""
+    for each in processes:
+        try:
+            os.kill(each, number)
+        except ProcessLookupError:
+            continue
