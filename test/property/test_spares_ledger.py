@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
-from jobsetpy.api.jobset import (
-    InPlaceRestartStatus,
-    JobSetStatus,
-    TakenJob,
-    TakenSeat,
-)
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, TakenJob, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.job_seats import READY
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.rules.membership import AttemptKey

@@ -11,12 +11,7 @@ from hack.generate.kustomize import render
 from jobsetpy import __version__
 from jobsetpy.app.config import flags as app_flags
 from jobsetpy.app.config.configuration import without_effect
-from jobsetpy.app.config.settings import (
-    COSCHEDULER,
-    MANAGER,
-    SETTINGS,
-    Configuration,
-)
+from jobsetpy.app.config.settings import COSCHEDULER, MANAGER, SETTINGS, Configuration
 from jobsetpy.app.main import _parser
 from support.cluster.chart_kit import CHART, REPOSITORY
 

@@ -25,19 +25,10 @@ from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
 from support.cluster.account import manager_kubeconfig
-from support.cluster.install import (
-    CONFIG,
-    ROOT,
-    apply_manifest,
-    apply_object,
-    create_namespace,
-)
+from support.cluster.install import CONFIG, ROOT, apply_manifest, apply_object, create_namespace
 from support.cluster.manager_process import free_port, manager_process
 from support.cluster.webhooks import delete_webhooks
-from support.coscheduling.coscheduler_process import (
-    ExtenderSite,
-    coscheduler_process,
-)
+from support.coscheduling.coscheduler_process import ExtenderSite, coscheduler_process
 from support.managers import started
 from support.patience import eventually
 

@@ -9,13 +9,7 @@ import pytest
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import ConfigMap, Pod
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.informers import (
-    Index,
-    SharedInformer,
-    StoreWriter,
-    Tally,
-    WatchOptions,
-)
+from jobsetpy.informers import Index, SharedInformer, StoreWriter, Tally, WatchOptions
 from jobsetpy.observability.hooks import InformerMetrics
 from jobsetpy.observability.metrics import REGISTRY
 from jobsetpy.testing import RecordingClient, decoded

@@ -13,12 +13,8 @@ from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling import reconciler as coscheduling_reconciler
 from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.jobs import reconciler as jobs
-from jobsetpy.reconcilers.restart_in_place import (
-    reconciler as restart_in_place_reconciler,
-)
-from jobsetpy.reconcilers.startup_groups import (
-    reconciler as startup_groups_reconciler,
-)
+from jobsetpy.reconcilers.restart_in_place import reconciler as restart_in_place_reconciler
+from jobsetpy.reconcilers.startup_groups import reconciler as startup_groups_reconciler
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
 from jobsetpy.testing.jobsets import jobset_json
 from support.managers import started

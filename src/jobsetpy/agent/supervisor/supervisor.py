@@ -19,23 +19,11 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
 
-from jobsetpy.agent.protocol.barrier import (
-    Action,
-    Barrier,
-    Foreign,
-    Lift,
-    PatchEpoch,
-    Restart,
-)
+from jobsetpy.agent.protocol.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
 from jobsetpy.agent.protocol.epoch_reporter import EpochReporter
 from jobsetpy.agent.protocol.follower import Follower, connect
 from jobsetpy.agent.protocol.log import JsonLog, Log
-from jobsetpy.agent.protocol.settings import (
-    EXIT_USAGE,
-    ConfigurationError,
-    Settings,
-    load,
-)
+from jobsetpy.agent.protocol.settings import EXIT_USAGE, ConfigurationError, Settings, load
 from jobsetpy.agent.protocol.signals import leave_on_signals
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart, JobSetStatus
 from jobsetpy.agent.supervisor import epoch_file

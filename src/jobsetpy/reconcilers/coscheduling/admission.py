@@ -21,14 +21,7 @@ from jobsetpy.reconcilers.coscheduling.backends import (
 )
 from jobsetpy.reconcilers.coscheduling.gangs import positive
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    Patch,
-    child,
-    items,
-    objects,
-    text,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, items, objects, text
 
 _GATES: Final = "/spec/schedulingGates"
 

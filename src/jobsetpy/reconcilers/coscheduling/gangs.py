@@ -33,11 +33,7 @@ from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.reconcilers.rules.buckets import job_restart_targets, sort_jobs
 from jobsetpy.reconcilers.rules.failure_policy import split
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.membership import (
-    parse_count,
-    pods_at_once,
-    pods_of_template,
-)
+from jobsetpy.reconcilers.rules.membership import parse_count, pods_at_once, pods_of_template
 from jobsetpy.reconcilers.rules.names import job_name
 from jobsetpy.reconcilers.rules.spares import pods_to_start
 

@@ -19,11 +19,7 @@ from jobsetpy.reconcilers.coscheduling import gangs as coscheduling_groups
 from jobsetpy.reconcilers.coscheduling.pod_groups import pod_group_name
 from jobsetpy.reconcilers.jobs.network import dns_hostnames
 from jobsetpy.reconcilers.jobs.volumes import pod_volumes, template_places
-from jobsetpy.reconcilers.lost_nodes.deadline import (
-    deadline_of,
-    job_fields,
-    tolerations,
-)
+from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, job_fields, tolerations
 from jobsetpy.reconcilers.rules.buckets import OwnAttempts, job_restart_targets
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.names import (

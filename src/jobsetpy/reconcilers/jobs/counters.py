@@ -10,11 +10,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJobStatus
 from jobsetpy.reconcilers.rules.buckets import Buckets
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.membership import (
-    pods_at_once,
-    pods_of,
-    replicated_job_of,
-)
+from jobsetpy.reconcilers.rules.membership import pods_at_once, pods_of, replicated_job_of
 from jobsetpy.reconcilers.rules.spares import seats_of_job, working_jobs
 
 

@@ -17,9 +17,7 @@ from jobsetpy.reconcilers.restart_in_place.pod_counts import (
     LivePod,
     add_to,
 )
-from jobsetpy.reconcilers.restart_in_place.reports import (
-    parse_report,
-)
+from jobsetpy.reconcilers.restart_in_place.reports import parse_report
 from jobsetpy.reconcilers.restart_in_place.seats import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.restart_in_place.succeeded import is_counted
 

@@ -22,12 +22,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.errors import ConflictError, NotFoundError
-from jobsetpy.reconcilers.execution.caches import (
-    SharedCaches,
-    job_of,
-    jobset_of,
-    pods_labelled,
-)
+from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of, pods_labelled
 from jobsetpy.reconcilers.restart_in_place.leaving import (
     CHECK_S,
     LeavingPlan,

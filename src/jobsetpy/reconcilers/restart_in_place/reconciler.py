@@ -22,17 +22,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import (
-    UNHEARD,
-    SharedCaches,
-    job_of,
-    pods_labelled,
-)
+from jobsetpy.reconcilers.execution.caches import UNHEARD, SharedCaches, job_of, pods_labelled
 from jobsetpy.reconcilers.execution.memory import Memories
-from jobsetpy.reconcilers.execution.status_writer import (
-    StatusWriter,
-    decide_again_on_conflict,
-)
+from jobsetpy.reconcilers.execution.status_writer import StatusWriter, decide_again_on_conflict
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs

@@ -33,11 +33,7 @@ from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import moment
-from jobsetpy.reconcilers.restart_in_place.node_memory import (
-    REQUIRE,
-    NodeMemory,
-    unfit_event,
-)
+from jobsetpy.reconcilers.restart_in_place.node_memory import REQUIRE, NodeMemory, unfit_event
 from jobsetpy.reconcilers.restart_in_place.pod_backoff import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.successor_body import failures_after, successor_body
 from jobsetpy.reconcilers.restart_in_place.successors import (

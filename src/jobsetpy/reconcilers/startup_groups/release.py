@@ -30,11 +30,7 @@ from jobsetpy.reconcilers.rules.names import job_name
 from jobsetpy.reconcilers.rules.spares import jobs_to_start, pods_to_start_of_job
 from jobsetpy.reconcilers.rules.spares import pods_to_start as pods_to_start_of
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
-from jobsetpy.reconcilers.startup_groups.spec import (
-    attempt,
-    startup_group_size,
-    targets,
-)
+from jobsetpy.reconcilers.startup_groups.spec import attempt, startup_group_size, targets
 
 TELL_AFTER_S: Final = 1.0
 """Seconds below which a gathering group is reported only once it is complete."""

@@ -19,11 +19,7 @@ from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
 from jobsetpy.reconcilers.rules.plan import CreateGroupObject
-from jobsetpy.reconcilers.rules.spares import (
-    jobs_to_start,
-    pods_to_start,
-    starts_without_spares,
-)
+from jobsetpy.reconcilers.rules.spares import jobs_to_start, pods_to_start, starts_without_spares
 
 ANNOTATIONS: Final = frozenset(
     {

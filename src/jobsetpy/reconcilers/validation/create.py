@@ -19,9 +19,7 @@ from jobsetpy.api.name_rules import (
     label_value,
 )
 from jobsetpy.reconcilers.coscheduling import validation as validation_coscheduling
-from jobsetpy.reconcilers.jobs.validation import (
-    failure_policy as validation_failure,
-)
+from jobsetpy.reconcilers.jobs.validation import failure_policy as validation_failure
 from jobsetpy.reconcilers.jobs.validation import replicated_jobs as validation_jobs
 from jobsetpy.reconcilers.jobs.validation import volumes as validation_volumes
 from jobsetpy.reconcilers.jobs.validation.volumes import Claim, LookupFailed
@@ -29,9 +27,7 @@ from jobsetpy.reconcilers.lost_nodes import validation as validation_lost_nodes
 from jobsetpy.reconcilers.restart_in_place.validation.deleted_pods import deleted_pods
 from jobsetpy.reconcilers.restart_in_place.validation.heartbeats import heartbeats
 from jobsetpy.reconcilers.restart_in_place.validation.progress import progress
-from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
-    restart_pace,
-)
+from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import restart_pace
 from jobsetpy.reconcilers.restart_in_place.validation.spares import spares
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place
 from jobsetpy.reconcilers.rules.features import Features
@@ -44,15 +40,7 @@ from jobsetpy.reconcilers.rules.field_errors import (
     too_long,
 )
 from jobsetpy.reconcilers.rules.injected_containers import amount_problems
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    child,
-    items,
-    number,
-    objects,
-    text,
-    texts,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items, number, objects, text, texts
 from jobsetpy.reconcilers.rules.names import effective_name
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 from jobsetpy.reconcilers.startup_groups import validation as validation_groups

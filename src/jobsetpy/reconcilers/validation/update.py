@@ -17,38 +17,19 @@ from jobsetpy.reconcilers.coscheduling.validation import coscheduling_update
 from jobsetpy.reconcilers.jobs.validation.failure_policy import failure_policy
 from jobsetpy.reconcilers.jobs.validation.replicated_jobs import in_place_jobs, too_many_tolerations
 from jobsetpy.reconcilers.lost_nodes.validation import lost_node_deadline_update
-from jobsetpy.reconcilers.restart_in_place.injection.options import (
-    SETTINGS as INJECTION_SETTINGS,
-)
-from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
-    WORLD_SIZE,
-)
+from jobsetpy.reconcilers.restart_in_place.injection.options import SETTINGS as INJECTION_SETTINGS
+from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import WORLD_SIZE
 from jobsetpy.reconcilers.restart_in_place.validation.deleted_pods import deleted_pods_update
-from jobsetpy.reconcilers.restart_in_place.validation.progress import (
-    progress_update,
-)
-from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
-    restart_pace_update,
-)
+from jobsetpy.reconcilers.restart_in_place.validation.progress import progress_update
+from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import restart_pace_update
 from jobsetpy.reconcilers.restart_in_place.validation.spares import spares_update
 from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid
 from jobsetpy.reconcilers.rules.json_equality import same
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    child,
-    items,
-    job_spec,
-    number,
-    objects,
-    text,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items, job_spec, number, objects, text
 from jobsetpy.reconcilers.rules.names import effective_name
-from jobsetpy.reconcilers.startup_groups.validation import (
-    barrier,
-    group_scheduling,
-)
+from jobsetpy.reconcilers.startup_groups.validation import barrier, group_scheduling
 from jobsetpy.reconcilers.validation.create import coordinator, in_place_restart
 
 IMMUTABLE = "field is immutable"

@@ -6,13 +6,7 @@ import pytest
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart, TakenJob, TakenSeat
-from jobsetpy.agent.supervisor.seat import (
-    Place,
-    Seat,
-    SeatEnvirons,
-    load_hosts,
-    load_place,
-)
+from jobsetpy.agent.supervisor.seat import Place, Seat, SeatEnvirons, load_hosts, load_place
 
 OWN = {
     "POD_UID": "u3",

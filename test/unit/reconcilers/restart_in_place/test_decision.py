@@ -8,10 +8,7 @@ from jobsetpy.agent.protocol.barrier import Barrier
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods, takes_part
-from jobsetpy.reconcilers.restart_in_place.barrier_state import (
-    INVALID,
-    parse_epoch,
-)
+from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID, parse_epoch
 from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job

@@ -19,11 +19,7 @@ from jobsetpy.reconcilers.restart_in_place.job_seats import (
     SeatedJob,
     SeatPod,
 )
-from jobsetpy.reconcilers.restart_in_place.seats import (
-    MAX_ENTRIES,
-    assign_seats,
-    taken_by_job,
-)
+from jobsetpy.reconcilers.restart_in_place.seats import MAX_ENTRIES, assign_seats, taken_by_job
 from jobsetpy.reconcilers.rules.status_draft import _taken_seat_json
 
 

@@ -19,10 +19,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection.heartbeats import ring_variables
-from jobsetpy.reconcilers.restart_in_place.injection.options import (
-    Options,
-    read_options,
-)
+from jobsetpy.reconcilers.restart_in_place.injection.options import Options, read_options
 from jobsetpy.reconcilers.restart_in_place.injection.pods import (
     AgentContainer,
     add_sidecar,
@@ -36,22 +33,9 @@ from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
 )
 from jobsetpy.reconcilers.rules.agent_containers import runs_agent
 from jobsetpy.reconcilers.rules.annotations import note_field
-from jobsetpy.reconcilers.rules.field_errors import (
-    FieldError,
-    forbidden,
-    invalid,
-    required,
-)
+from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid, required
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    Patch,
-    child,
-    copied,
-    items,
-    objects,
-    text,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, copied, items, objects, text
 
 __all__ = ["MODES", "Injection", "inject"]
 

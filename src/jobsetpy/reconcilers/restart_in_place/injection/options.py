@@ -32,14 +32,7 @@ from jobsetpy.reconcilers.rules.annotations import (
     note_field,
 )
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    child,
-    items,
-    number,
-    objects,
-    text,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items, number, objects, text
 
 MAX_HANG_S = 604800
 AUTO_HANG = "auto"

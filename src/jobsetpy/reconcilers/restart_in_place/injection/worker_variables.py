@@ -14,21 +14,9 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.python_command import module_names, split_python
-from jobsetpy.reconcilers.rules.annotations import (
-    MAX_SECONDS,
-    Note,
-    NoteReader,
-    is_seconds,
-)
+from jobsetpy.reconcilers.rules.annotations import MAX_SECONDS, Note, NoteReader, is_seconds
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
-from jobsetpy.reconcilers.rules.json_tree import (
-    Json,
-    child,
-    number,
-    objects,
-    text,
-    texts,
-)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, number, objects, text, texts
 from jobsetpy.reconcilers.rules.spares import SpareCounts, parse_spares
 
 MAX_PROCESSES = 64

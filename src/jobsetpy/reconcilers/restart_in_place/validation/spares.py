@@ -15,12 +15,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
 from jobsetpy.reconcilers.rules.actions import FAIL_JOB
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
 from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
-from jobsetpy.reconcilers.rules.field_errors import (
-    FieldError,
-    forbidden,
-    invalid,
-    required,
-)
+from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid, required
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
     child,
