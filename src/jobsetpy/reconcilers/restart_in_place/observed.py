@@ -146,7 +146,7 @@ class ObservedEpochs:
         missing_after_s: time after which a missing pod of a running group counts as failed.
         backoff: back-off of restarts in quick succession, unless the JobSet sets its own.
         nodes: settings for suspect nodes.
-        unheard: True if agents report neighbours that send no heartbeats.
+        unheard: pods whose agents report neighbours that send no heartbeats, in any epoch.
     """
 
     jobset: JobSet | None
@@ -162,4 +162,4 @@ class ObservedEpochs:
     missing_after_s: float = 10.0
     backoff: RestartBackoff = OFF
     nodes: NodeMemory = attrs.field(factory=NodeMemory)
-    unheard: bool = False
+    unheard: Sequence[ChildPod] = ()

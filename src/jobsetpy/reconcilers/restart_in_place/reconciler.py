@@ -158,7 +158,7 @@ class RestartInPlaceReconciler:
             missing_after_s=self._settings.missing_after_s,
             backoff=self._settings.backoff,
             nodes=self._settings.nodes,
-            unheard=bool(self._pods.by_index(UNHEARD, str(key))),
+            unheard=self._pods.by_index(UNHEARD, str(key)),
         )
 
     async def _execute(self, key: rt.ObjectKey, observed: ObservedEpochs, plan: EpochPlan) -> None:

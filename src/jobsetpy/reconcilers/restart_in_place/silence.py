@@ -20,7 +20,7 @@ seat does, and each agent learns from the assignment if it still has one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import inf
 from operator import itemgetter
 from typing import Final
@@ -67,7 +67,7 @@ class Silence:
             ``MOVING`` if they see any with it; else "unknown".
         doubted: pods that too few agents report.
         blocked: names of pods that have never received a heartbeat.
-        outage: number of reports, if there are too many to evaluate.
+        outage: True if there are too many reports to evaluate.
     """
 
     pods: tuple[ChildPod, ...] = ()
@@ -76,7 +76,7 @@ class Silence:
     motion: str = ""
     doubted: tuple[ChildPod, ...] = ()
     blocked: tuple[str, ...] = ()
-    outage: int = 0
+    outage: bool = False
 
     @property
     def uids(self) -> frozenset[str]:
@@ -99,8 +99,6 @@ def find_silence(epoch: int, replicated_jobs: Sequence[str], pods: Iterable[Chil
     places = {pod.metadata.uid: (_place(pod, order), pod) for pod in pods if pod.live}
     ring = [pod for place, pod in sorted(places.values(), key=itemgetter(0)) if place[0] >= 0]
     reports = [(pod, report) for pod in ring if (report := _report_of(pod, epoch)) is not None]
-    if len(reports) > MAX_OBSERVERS:
-        return Silence(outage=len(reports))
     blocked = tuple(pod.metadata.name for pod, report in reports if report.motion == BLOCKED)
     by_name = {_name(pod): pod for pod in ring if _may_be_silent(pod, epoch)}
     named = [
@@ -191,12 +189,17 @@ def can_be_replaced(
 
 
 def silence_of(observed: ObservedEpochs) -> Silence:
-    """Evaluate the reports of a JobSet's pods; O(pods) if there are any."""
+    """Evaluate the reports of a JobSet's pods; O(pods) if there are some of this epoch."""
     jobset = observed.jobset
-    if jobset is None or not observed.unheard or not jobset.status.synced_epoch:
+    if jobset is None or not observed.unheard:
         return NO_SILENCE
+    epoch = jobset.status.synced_epoch
+    current = (pod for pod in observed.unheard if _report_of(pod, epoch) is not None)
+    count = sum(1 for _ in islice(current, MAX_OBSERVERS + 1))
+    if not count or count > MAX_OBSERVERS:
+        return Silence(outage=True) if count else NO_SILENCE
     names = [item.name for item in jobset.spec.replicated_jobs]
-    return find_silence(jobset.status.synced_epoch, names, observed.members()[1])
+    return find_silence(epoch, names, observed.members()[1])
 
 
 def mark_silent(pods: Histogram, silence: Silence) -> Histogram:
@@ -247,8 +250,8 @@ def unheard_events(
     found = []
     if silence.outage:
         message = (
-            f"{silence.outage} pods do not hear their neighbours: the network has failed, and not "
-            "a node; no restart follows"
+            f"more than {MAX_OBSERVERS} pods do not hear their neighbours: the network has failed, "
+            "and not a node; no restart follows"
         )
         found.append(EmitEvent(cond.WARNING, keys.HEARTBEATS_MISSING_REASON, message))
     if silence.blocked:

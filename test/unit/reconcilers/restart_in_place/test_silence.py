@@ -16,14 +16,20 @@ from jobsetpy.api.child_pod import (
     ChildPodSpec,
     ChildPodStatus,
 )
-from jobsetpy.api.jobset import InPlaceRestartStatus
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, JobSetStatus
+from jobsetpy.reconcilers.restart_in_place.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.heartbeat_report import parse_report
 from jobsetpy.reconcilers.restart_in_place.job_seats import READY, SeatedJob, SeatPod
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.silence import (
     MAX_OBSERVERS,
+    NO_SILENCE,
     Silence,
     can_be_replaced,
     find_silence,
+    silence_of,
+    silent_cause,
+    unheard_events,
 )
 
 EPOCH = 7
@@ -197,8 +203,26 @@ def test_reports_about_earlier_epochs_are_ignored():
 def test_more_reports_than_a_lost_node_causes_are_an_outage():
     """The network has failed: a restart would not help, and none follows."""
     many = [pod(index, "", says("stalled", index + 1)) for index in range(MAX_OBSERVERS + 1)]
+    old = [pod(index, "", says("stalled", 0, epoch=EPOCH - 1)) for index in range(200)]
+    jobset = JobSet(status=JobSetStatus(synced_epoch=EPOCH))
 
-    assert silence(*many) == Silence(outage=MAX_OBSERVERS + 1)
+    def members():
+        raise AssertionError("the pods are not all looked at")
+
+    for reporters, expected in ((many, Silence(outage=True)), (old, NO_SILENCE)):
+        observed = ObservedEpochs(jobset=jobset, unheard=reporters, members=members)
+        assert silence_of(observed) == expected
+
+
+def test_an_outage_is_reported_and_restarts_nothing():
+    """By an event with another reason than that of a silent pod."""
+    jobset = JobSet(status=JobSetStatus(synced_epoch=EPOCH))
+    outage = Silence(outage=True)
+    (event,) = unheard_events(jobset, Histogram(), outage, EpochDecision())
+
+    assert event.reason == "HeartbeatsMissing"
+    assert "no restart follows" in event.message
+    assert silent_cause(jobset, Histogram(), outage) is None
 
 
 def test_pods_that_never_heard_a_beat_are_named():
