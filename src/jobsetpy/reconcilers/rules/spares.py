@@ -41,7 +41,7 @@ def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> int:
     An invalid value is refused at admission; here it reads as 0, as without restart in place.
     """
     spares = _given(jobset, replicated, keys.IN_PLACE_SPARES_ANNOTATION)
-    return spares if spares < pods_of_template(replicated) else 0
+    return spares if spares and spares < pods_of_template(replicated) else 0
 
 
 def spare_jobs_of(jobset: JobSet, replicated: ReplicatedJob) -> int:
