@@ -547,25 +547,31 @@ SAID = {
 }
 
 
-WAYS = ("recreate", "torchrun", "ft_launcher", "sidecar", "supervisor", "auto", "spare-1")
-"""Columns of the README's table; a step that is kept has a row of its own."""
+WAYS = (
+    *("recreate", "torchrun", "torchrun-more", "ft_launcher", "sidecar", "supervisor", "auto"),
+    *("spare-1", "ring-1"),
+)
+"""Columns of the README's table, as far as they were measured; a step that is kept has a row of its
+own."""
 
 
 def markdown(found: Sequence[Result]) -> str:
     """The table of the README: medians, with the most for standbys."""
-    heads = " | ".join(LABELS[mode] for mode in WAYS)
+    measured = {each.mode for each in found if not isinstance(each, Memory)}
+    columns = [mode for mode in WAYS if mode in measured]
+    heads = " | ".join(LABELS[mode] for mode in columns)
     lost = {
         (each.framework, each.pods, each.failure, each.mode): each
         for each in found
         if isinstance(each, Lost)
     }
-    lines = [f"|  | {heads} |", "|---" * (len(WAYS) + 1) + "|"]
+    lines = [f"|  | {heads} |", "|---" * (len(columns) + 1) + "|"]
     for (framework, pods, failure), ways in _in_order(found):
         what = f"{SAID[failure]}; {NAMES[framework]}, {pods} pods"
         key = (framework, pods, failure)
-        lines.append(_row(what, [ways.get(mode) or lost.get((*key, mode)) for mode in WAYS]))
+        lines.append(_row(what, [ways.get(mode) or lost.get((*key, mode)) for mode in columns]))
         if kept := ways.get("kept"):
-            kept_only = [kept if mode == "auto" else None for mode in WAYS]
+            kept_only = [kept if mode == "auto" else None for mode in columns]
             lines.append(_row(f"{what}, compiled step kept ({KEPT_LINES} lines)", kept_only))
     return "\n".join(lines)
 
