@@ -45,10 +45,9 @@ FEW = 8
 
 
 class Tests(NamedTuple):
-    """Command that runs some tests, arguments that have it run one at a time, pytest's cache."""
+    """Command that runs some tests, and pytest's cache."""
 
     command: Sequence[str]
-    alone: Sequence[str]
     cache: Path
 
     def failed(self) -> set[str]:
@@ -67,10 +66,10 @@ class Tests(NamedTuple):
 def tests(places: Iterable[str], cache: Path, argv: Sequence[str], *, processes: int) -> Tests:
     """Return the tests in some places, with the number of processes of xdist; 0 for none."""
     command = [sys.executable, "-m", "pytest", "-p", units.__name__, "-q", "-m", ELSEWHERE]
-    command += [f"-n{processes}", "--dist=loadgroup", "--no-loadscope-reorder"]
+    command += [f"-n{processes}", "--dist=loadscope", "--no-loadscope-reorder"]
     command += ["--max-worker-restart=0"]  # xdist may wait for ever after it has replaced one
     command += [f"-ocache_dir={cache}", *places, *argv]
-    return Tests(command, [f"-n{min(processes, 1)}"], cache)  # names differ under xdist
+    return Tests(command, cache)
 
 
 @contextlib.contextmanager
@@ -93,12 +92,12 @@ def code_of(ran: Tests, code: int, *, again: bool) -> int:
     unsteady: set[str] = set()
     if again and 0 < len(failed) <= FEW:
         print("== what failed, once more by itself", flush=True)
-        subprocess.run([*ran.command, "--last-failed", *ran.alone], check=False)
+        subprocess.run([*ran.command, "--last-failed", "-n0"], check=False)
         unsteady = ran.passed() & failed
     for test in sorted(failed - unsteady):
-        print(f"== FAILED {units.name(test)}")
+        print(f"== FAILED {test}")
     for test in sorted(unsteady):
-        print(f"== UNSTEADY: passed at the second try; fix it: {units.name(test)}", flush=True)
+        print(f"== UNSTEADY: passed at the second try; fix it: {test}", flush=True)
     if code not in (0, NO_TESTS) and not failed:
         print(f"== pytest ended with {code}, see above", flush=True)
     return 0 if code == NO_TESTS or (failed and failed == unsteady) else code

@@ -1,7 +1,8 @@
 """A pytest plugin for `run_tests`: tests that stay in one process, and the cost of each file.
 
-Under ``--dist loadgroup`` a unit goes to one of xdist's processes as a whole: a file, or a folder
-with an ``__init__.py``, whose tests share a cluster. A test that has an ``xdist_group`` keeps it.
+Under ``--dist loadscope`` a unit goes to one of xdist's processes as a whole: a file, or a folder
+with an ``__init__.py``, whose tests share a cluster. Tests with nodes are two units: more kubelets
+side by side exceed the kernel's limit of inotify instances (128 for each user).
 Units that take long come first, so that none of them is begun when the others are done.
 
 At the end stand the files that took longest, with seconds of CPU: those of pytest and of all
@@ -11,14 +12,20 @@ processes that ended meanwhile, servers among them.
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
+NODES = "test/e2e"
+NODES_FIRST = (
+    *("test_lost_nodes.py", "test_deployed_replicas.py", "test_documentation_node.py"),
+    *("test_bad_nodes.py", "test_heartbeats_node.py"),
+)
+"""Files with half of the tests with nodes, by time; they are a unit, and all others another one."""
 LONGEST = (
     "test/clients",
     "test/e2e",
@@ -40,10 +47,12 @@ PASSED = "jobsetpy/passed"
 """Name in pytest's cache under which tests that passed in a run with ``--last-failed`` are kept."""
 
 
-def unit_of(path: Path, root: Path) -> str:
-    """Name of what stays together: the folder if it is a package, else the file."""
-    package = (path.parent / "__init__.py").exists()
-    return (path.parent if package else path).relative_to(root).as_posix()
+def unit_of(test: str, root: Path) -> str:
+    """Name of what a test stays together with: its folder if it is a package, else its file."""
+    file = root / test.partition("::")[0]
+    package = (file.parent / "__init__.py").exists()
+    unit = (file.parent if package else file).relative_to(root).as_posix()
+    return f"{unit}, first" if unit == NODES and file.name in NODES_FIRST else unit
 
 
 def order(test: str) -> int:
@@ -51,9 +60,11 @@ def order(test: str) -> int:
     return next((at for at, each in enumerate(LONGEST) if test.startswith(each)), len(LONGEST))
 
 
-def name(test: str) -> str:
-    """Name of a test without its unit, which xdist puts behind an @."""
-    return re.sub(r"@[^@\]]*$", "", test)
+class _Scheduling(LoadScopeScheduling):
+    """Distributes units."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid, self.config.rootpath)
 
 
 class _Units:
@@ -68,14 +79,15 @@ class _Units:
         self._failed: set[str] = set()
         self._died = False
 
-    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Mark and sort them, before xdist reads the marks."""
-        for item in items:
-            if item.get_closest_marker("xdist_group") is None:
-                item.add_marker(pytest.mark.xdist_group(unit_of(item.path, self._config.rootpath)))
+        """Sort them; units stay whole, since their tests have the same place."""
         items.sort(key=lambda item: order(item.nodeid))
         self._before = _cpu_s()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> LoadScopeScheduling:
+        """Distribute by unit."""
+        return _Scheduling(config, log)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -128,6 +140,5 @@ def _cpu_s() -> float:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the hooks, and the mark where xdist is not loaded."""
-    config.addinivalue_line("markers", "xdist_group(name): tests that stay in one process")
+    """Add the hooks."""
     config.pluginmanager.register(_Units(config), "jobsetpy-units")

@@ -1,5 +1,7 @@
 """A test that fails once is run again and reported; all else that fails, fails the run."""
 
+from pathlib import Path
+
 import pytest
 
 from hack.ci import run_tests, units
@@ -130,11 +132,41 @@ def test_files_are_listed_with_their_cpu_when_tests_run_in_other_processes(run):
 
 
 def test_unit_is_the_folder_when_it_is_a_package(tmp_path):
-    """Otherwise it is the file."""
+    """Otherwise it is the file; tests with nodes are two units, of which no file is missing."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared/__init__.py").touch()
-    assert units.unit_of(tmp_path / "shared/test_a.py", tmp_path) == "shared"
-    assert units.unit_of(tmp_path / "test_b.py", tmp_path) == "test_b.py"
+    assert units.unit_of("shared/test_a.py::test_one[b::c]", tmp_path) == "shared"
+    assert units.unit_of("test_b.py::Test::test_two", tmp_path) == "test_b.py"
+    root = run_tests.client_tests.ROOT
+    nodes = {units.unit_of(f"{units.NODES}/{each}", root) for each in units.NODES_FIRST}
+    assert nodes == {f"{units.NODES}, first"}
+    assert units.unit_of(f"{units.NODES}/test_kep467.py::test_it", root) == units.NODES
+    assert [each for each in units.NODES_FIRST if not (root / units.NODES / each).exists()] == []
+
+
+@pytest.mark.usefixtures("run")
+def test_tests_of_a_unit_stay_in_one_process(tmp_path):
+    """They share a cluster, of which each process would start another one."""
+    runs = """
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_of_a_unit(at):
+    with Path("processes").open("a") as file:
+        print(Path(__file__).stem, os.environ["PYTEST_XDIST_WORKER"], file=file)
+"""
+    for name in ("test_a.py", "test_b.py"):
+        Path(name).write_text(runs)
+    argv = ["-p", "xdist.plugin", "-p", "xdist.looponfail"]
+    tests = run_tests.tests(["test_a.py", "test_b.py"], tmp_path / "cache", argv, processes=2)
+    run_tests.subprocess.run(tests.command, check=True)
+    lines = Path("processes").read_text().splitlines()
+    assert len(lines) == 16
+    assert len(set(lines)) == 2
 
 
 def test_long_units_come_first():
