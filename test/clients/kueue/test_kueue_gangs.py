@@ -224,8 +224,7 @@ async def test_spares_have_quota_whether_or_not_the_jobset_starts_without_them(
     (podset,) = waiting["spec"]["podSets"]
     assert (podset["count"], podset.get("minCount")) == (3, None)
     assert await tenant.suspended() == ["second"]
-    used = (await tenant.used())["cpu"]
-    assert used.startswith("3")  # agents have small requests of their own
+    await tenant.until_used(cpu="3")
 
     await tenant.delete("first")
     await tenant.until_runs("second", 3)

@@ -3,7 +3,14 @@
 import pytest
 
 from support.others.kueue_kit import QUEUE, QUEUE_LABEL, condition, pod_spec
-from support.others.trainer_kit import container, path, replicated_job, runtime, train_job
+from support.others.trainer_kit import (
+    container,
+    path,
+    replicated_job,
+    runtime,
+    train_job,
+    until_taken,
+)
 
 pytestmark = [
     pytest.mark.clients,
@@ -21,6 +28,7 @@ async def test_a_trainjob_is_admitted_runs_and_gives_its_quota_back(trainer, ten
     node = container(resources={"requests": {"cpu": "1"}})
     body = runtime(replicated_job(containers=[node], job={"backoffLimit": 0}))
     await tenant.send("POST", path(tenant.namespace, "trainingruntimes"), body)
+    await until_taken(tenant.client, tenant.namespace, train_job("probe"))
     jobs = path(tenant.namespace, "trainjobs")
     labels = {"labels": {QUEUE_LABEL: QUEUE}}
     for name in ("first", "second"):

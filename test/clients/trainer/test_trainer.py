@@ -12,12 +12,19 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
-from jobsetpy.errors import ApiError, NotFoundError
+from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.install import CONFIG, apply_object, create_namespace
 from support.examples.examples_kit import documents
 from support.others.trainer_install import RUNTIMES
-from support.others.trainer_kit import container, path, replicated_job, runtime, train_job
+from support.others.trainer_kit import (
+    container,
+    path,
+    replicated_job,
+    runtime,
+    train_job,
+    until_taken,
+)
 from support.restarts.scenario import SHELL_IMAGE, WORKER_SCRIPT, kill_worker
 
 pytestmark = [
@@ -47,7 +54,12 @@ class Project:
         return json.loads((await self.client.raw(request)).body)
 
     async def runtime(self, body):
+        """Make a TrainingRuntime, and wait until Trainer's webhook finds it in its cache."""
         await self.send("POST", "trainingruntimes", body)
+        await self.until_taken(train_job("probe"))
+
+    async def until_taken(self, body):
+        await until_taken(self.client, self.namespace, body)
 
     async def train(self, body):
         await self.send("POST", "trainjobs", body)
@@ -107,17 +119,8 @@ async def project(client, trainer):
     name = f"train-{uuid.uuid4().hex[:6]}"
     await create_namespace(client, name)
     made = Project(client, name)
-
-    async def served():
-        """Whether all webhooks let TrainJobs through; Kueue's come some seconds later."""
-        body = train_job("probe", "torch-distributed", cluster=True)
-        try:
-            await made.send("POST", "trainjobs?dryRun=All", body)
-        except ApiError:
-            return False
-        return True
-
-    await patience.eventually(served, LIMIT_S, poll_s=0.5)
+    # Kueue's webhooks come some seconds later.
+    await made.until_taken(train_job("probe", "torch-distributed", cluster=True))
     yield made
     for each in (await made.send("GET", "trainjobs"))["items"]:
         await made.send("DELETE", f"trainjobs/{each['metadata']['name']}")
@@ -259,6 +262,7 @@ async def test_the_example_runtime_keeps_its_promise(project):
     path = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
     request = HttpRequest(method="POST", path=path, body=json.dumps(own_runtime).encode())
     await project.client.raw(request)
+    await project.until_taken(body)
     await project.train(body)
     name = body["metadata"]["name"]
 

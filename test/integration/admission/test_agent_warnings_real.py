@@ -2,13 +2,18 @@
 
 import copy
 import json
+import uuid
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import yaml
 
+from jobsetpy.api import keys
+from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError
+from support.patience import eventually
 
 pytestmark = [
     pytest.mark.cluster,
@@ -49,11 +54,35 @@ def jobsets(namespace: str) -> str:
     return f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
 
 
-async def test_a_warning_arrives(shared_client, namespace):
+@pytest_asyncio.fixture(loop_scope="module")
+async def node(shared_client):
+    """A node without features, on which no pod is scheduled."""
+    name = f"features-{uuid.uuid4().hex[:6]}"
+    body = {"metadata": {"name": name}, "spec": {"unschedulable": True}}
+    await shared_client.create(Node, "", {"apiVersion": "v1", "kind": "Node", **body})
+    yield name
+    await shared_client.delete(Node, "", name)
+
+
+async def test_a_warning_arrives(shared_client, namespace, node):
     """The user's client gets it, with the field, at creation only; a good agent has none."""
     path = jobsets(namespace)
-    good = await send(shared_client, "POST", path, manifest(), dryRun="All")
-    assert "warning" not in good.headers
+
+    async def warning() -> str:
+        good = await send(shared_client, "POST", path, manifest(), dryRun="All")
+        return good.headers.get("warning", "")
+
+    # The cluster has nodes of other tests as well, none of which has kubelets with features.
+    async def no_node_declares_it() -> bool:
+        return "nodes declares the feature" in await warning()
+
+    async def no_warning() -> bool:
+        return not await warning()
+
+    await eventually(no_node_declares_it, 30, poll_s=0.1)
+    features = {"status": {"declaredFeatures": [keys.RESTART_ALL_FEATURE]}}
+    await shared_client.merge_patch(Node, "", node, features, subresource="status")
+    await eventually(no_warning, 30, poll_s=0.1)
     codes = {"operator": "In", "values": [42]}
     body = manifest(action="RestartAllContainers", exitCodes=codes)
     made = await send(shared_client, "POST", path, body)

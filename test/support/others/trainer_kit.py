@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from jobsetpy.client import Client, HttpRequest
+from jobsetpy.errors import ApiError
+from support.patience import eventually
 from support.restarts.scenario import SHELL_IMAGE
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -69,3 +73,19 @@ def train_job(
             **spec,
         },
     }
+
+
+async def until_taken(client: Client, namespace: str, body: Json) -> None:
+    """Wait until all webhooks let a TrainJob through: Trainer's finds its runtime in a cache."""
+    data = json.dumps(body).encode()
+    query = (("dryRun", "All"),)
+    request = HttpRequest(method="POST", path=path(namespace, "trainjobs"), query=query, body=data)
+
+    async def taken() -> bool:
+        try:
+            await client.raw(request)
+        except ApiError as error:
+            raise AssertionError from error
+        return True
+
+    await eventually(taken, 90, poll_s=0.1)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ SOURCES = [
 
 
 def code(path: Path) -> list[str]:
-    """The Python code of a file; of a page, that of its fenced blocks."""
+    """The Python code of a file; of a page, that of its fenced blocks, also in items of lists."""
     text = path.read_text("utf-8")
-    return [text] if path.suffix == ".py" else re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    if path.suffix == ".py":
+        return [text]
+    return [textwrap.dedent(block) for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
 
 
 def imports(text: str) -> set[str]:
