@@ -23,8 +23,9 @@ from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api.core import Pod
 from jobsetpy.client import Client, HttpRequest, connect
-from support.cluster.deployed import DEPLOYMENT, Replicas, WebhookCalls, kill, memory_mb, process_of
+from support.cluster.deployed import DEPLOYMENT, Replicas, WebhookCalls, kill, memory_mb
 from support.cluster.install import SYSTEM, apply_all, jobsets_served, rendered
+from support.cluster.processes import process_of
 from support.restarts.scenario import (
     build_images,
     gang_jobset,

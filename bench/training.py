@@ -67,13 +67,8 @@ from support.agents.training_kit import (
     manifest,
 )
 from support.cluster.install import CONFIG, apply_manifest, install_manager
-from support.restarts.scenario import (
-    build_images,
-    manager_ready,
-    pod_host_name,
-    pod_log_folders,
-    process_in,
-)
+from support.cluster.processes import pod_host_name
+from support.restarts.scenario import build_images, manager_ready, pod_log_folders, process_in
 from support.restarts.timeline import log_time
 
 FAILURES = ("kill", "raise", "hang", "pod", "whole", "node", "silent")

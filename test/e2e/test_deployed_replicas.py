@@ -23,7 +23,7 @@ from jobsetpy.api.core import Pod
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
 from support import patience
-from support.cluster.deployed import JOBSETS, Replicas, WebhookCalls, kill, process_of
+from support.cluster.deployed import JOBSETS, Replicas, WebhookCalls, kill
 from support.cluster.install import (
     CONFIG,
     ROOT,
@@ -33,6 +33,7 @@ from support.cluster.install import (
     jobsets_served,
     rendered,
 )
+from support.cluster.processes import process_of
 from support.patience import eventually
 from support.restarts.scenario import (
     SHELL_IMAGE,

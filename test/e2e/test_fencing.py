@@ -26,7 +26,8 @@ from support import patience
 from support.agents.spares_kit import running
 from support.agents.training_kit import NAMESPACE, PLAIN, RANKS_HAVE, cordon
 from support.cluster.install import install_manager
-from support.restarts.scenario import build_images, manager_ready, pod_host_name, process_in
+from support.cluster.processes import pod_host_name
+from support.restarts.scenario import build_images, manager_ready, process_in
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -22,7 +22,8 @@ from support import patience
 from support.agents.spares_kit import Group, gone
 from support.agents.training_kit import NAMESPACE, PLAIN, Training, manifest
 from support.cluster.install import install_manager
-from support.restarts.scenario import build_images, install_agents, manager_ready, pod_host_name
+from support.cluster.processes import pod_host_name
+from support.restarts.scenario import build_images, install_agents, manager_ready
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,9 +9,9 @@ import pytest
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from support import patience
+from support.cluster.processes import pod_host_name
 from support.restarts.scenario import (
     gang_jobset,
-    pod_host_name,
     pod_log_folders,
     process_in,
     run_gang,

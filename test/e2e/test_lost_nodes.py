@@ -9,7 +9,6 @@ import asyncio
 import signal
 from collections import Counter
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,7 @@ from jobsetpy.api.core import Pod
 from jobsetpy.client import connect
 from support.cluster.install import install_crd
 from support.cluster.manager_process import ManagerProcess
+from support.cluster.processes import processes
 from support.patience import eventually
 from support.restarts.scenario import (
     WORKER_SCRIPT,
@@ -97,24 +97,15 @@ async def placed(client, gang):
     return Counter(pod.spec.node_name for pod in page.items)
 
 
-def workers(gang):
-    """How many workers of each rank of a gang run on this machine, wherever their node is.
+def workers(cluster, gang):
+    """How many workers of each rank of a gang run, wherever their node is.
 
     Pods of an indexed Job have their index in the host name, and a pod that replaces another one
     has the same. What runs the script beside a worker, as a container's first process, is an agent.
     """
     found = Counter()
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
-            continue
-        try:
-            command = (folder / "cmdline").read_bytes()
-            environment = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it has just ended
-        if WORKER_SCRIPT.encode() not in command or b"supervise" in command:
-            continue
-        for variable in environment:
+    for each in processes(WORKER_SCRIPT, cluster):
+        for variable in () if b"supervise" in each.command else each.environ:
             if variable.startswith(f"HOSTNAME={gang}-workers-0-".encode()):
                 found[variable.decode().rpartition("-")[2]] += 1
     return found
@@ -153,22 +144,24 @@ async def test_a_partition_that_heals_leaves_one_worker_of_each_rank(two_nodes, 
         for gang in ("supervised", "sidecar"):
             assert await placed(client, gang) == {STAYS: PODS}
             # What a deadline risks: two workers of a rank.
-            await eventually(lambda g=gang: workers(g).total() == PODS + 2, seconds=20)
+            await eventually(lambda g=gang: workers(two_nodes, g).total() == PODS + 2, seconds=20)
 
         two_nodes.signal_component(f"{LOST}/kubelet", signal.SIGSTOP)
         await asyncio.to_thread(two_nodes.plug_in_node, LOST)
-        await eventually(lambda: workers("supervised") == ONE_EACH, seconds=REFUSED_S + 60)
-        assert workers("sidecar").total() == PODS + 2
+        await eventually(
+            lambda: workers(two_nodes, "supervised") == ONE_EACH, seconds=REFUSED_S + 60
+        )
+        assert workers(two_nodes, "sidecar").total() == PODS + 2
         # The agents that are left over hold the next epoch; it must not let their workers start.
         victim = await client.get(Pod, "default", min(supervised.pods))
         await kill_worker(victim, supervised=True)
         await supervised.wait(lambda: 3 in supervised.synced, 60, "epoch 3 to be synced")
-        await eventually(lambda: workers("supervised") == ONE_EACH, seconds=20)
+        await eventually(lambda: workers(two_nodes, "supervised") == ONE_EACH, seconds=20)
         await asyncio.sleep(2)  # nothing is waited for: what must not come would come now
-        assert workers("supervised") == ONE_EACH
+        assert workers(two_nodes, "supervised") == ONE_EACH
 
         two_nodes.signal_component(f"{LOST}/kubelet", signal.SIGCONT)
-        await eventually(lambda: workers("sidecar") == ONE_EACH, seconds=60)
+        await eventually(lambda: workers(two_nodes, "sidecar") == ONE_EACH, seconds=60)
         assert manager.scrape()[DELETED] == 4
 
 

@@ -17,7 +17,8 @@ from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.agents.spares_kit import SEATS, gone, running
 from support.agents.training_kit import NAMESPACE, RANKS_HAVE
-from support.restarts.scenario import install_agents, pod_host_name, process_in
+from support.cluster.processes import pod_host_name
+from support.restarts.scenario import install_agents, process_in
 
 SEAT = "example.test/seat"
 """Resource of which the node has enough for two pods."""

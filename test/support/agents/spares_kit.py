@@ -10,7 +10,8 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.agents.training_kit import NAMESPACE, Training, manifest
-from support.restarts.scenario import install_agents, pod_host_name
+from support.cluster.processes import pod_host_name
+from support.restarts.scenario import install_agents
 
 SEATS = 2
 

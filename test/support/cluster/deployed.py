@@ -88,26 +88,6 @@ class Replicas:
         return (await self.client.get(Lease, SYSTEM, LEASE)).spec.lease_transitions or 0
 
 
-def process_of(pod: Pod) -> int:
-    """The process id of a manager's pod on this machine.
-
-    Raises:
-        LookupError: there is none.
-    """
-    host = f"HOSTNAME={pod.metadata.name}".encode()
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
-            continue
-        try:
-            environment = (folder / "environ").read_bytes().split(b"\0")
-            inner = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0].split()
-        except OSError:
-            continue  # it has just ended
-        if host in environment and inner[-1:] == ["1"]:
-            return int(folder.name)
-    raise LookupError(f"no process of pod {pod.metadata.name} runs on this machine")
-
-
 def memory_mb(pid: int) -> tuple[float, float]:
     """Memory of a process that nobody else uses, and its largest resident size so far, in MB."""
     private = 0

@@ -20,31 +20,9 @@ from support.cluster.install import (
     apply_object,
     create_namespace,
 )
-from support.restarts.scenario import pod_host_name
+from support.cluster.processes import process_of
 
 WEBHOOK_PORT = 9443
-
-
-def process_of(pod, text: str, *, first: bool = True) -> int:
-    """Process id on this machine of a pod's process with ``text`` in its command line.
-
-    Args:
-        first: whether it is its container's first process.
-    """
-    host = f"HOSTNAME={pod_host_name(pod)}".encode()
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
-            continue
-        try:
-            command = (folder / "cmdline").read_bytes()
-            environment = (folder / "environ").read_bytes().split(b"\0")
-            ids = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0].split()
-        except OSError:
-            continue  # it has just ended
-        # The parent of a new process has its command line for a moment, but not its namespace.
-        if text.encode() in command and host in environment and (ids[-1:] == ["1"]) is first:
-            return int(folder.name)
-    raise LookupError(f"no such process of pod {pod.metadata.name} runs on this machine")
 
 
 @contextlib.asynccontextmanager

@@ -33,6 +33,7 @@ from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
+from support.cluster.processes import process_of
 from support.restarts.timeline import Phase, Timeline
 
 NAMESPACE = "default"
@@ -93,9 +94,9 @@ async def kill_worker(
 ) -> float:
     """End a pod's worker with SIGKILL, as the kernel does when memory runs out; when (Unix time).
 
-    ``number`` is another signal. The process is found on this machine by what it runs and by the
-    host name in its environment; a supervised one is not its container's first process (that one
-    has the script as argument).
+    ``number`` is another signal. The process is found on this machine by what it runs and by its
+    pod's UID; a supervised one is not its container's first process (that one has the script as
+    argument).
     """
     deadline = time.monotonic() + patience.scaled(WORKER_TIMEOUT_S)
     while (process := worker_of(pod, script, supervised=supervised)) is None:
@@ -133,25 +134,10 @@ def process_in(host: str, inner: int, variable: str = "") -> int:
 
 def worker_of(pod: Pod, script: str, *, supervised: bool) -> int | None:
     """Process id of a pod's worker, if it runs just now."""
-    host = f"HOSTNAME={pod_host_name(pod)}".encode()
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
-            continue
-        try:
-            command = (folder / "cmdline").read_bytes()
-            environment = (folder / "environ").read_bytes().split(b"\0")
-            first = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0]
-        except OSError:
-            continue  # it has just ended
-        is_first = first.split()[-1:] == ["1"]
-        if script.encode() in command and host in environment and is_first is not supervised:
-            return int(folder.name)
-    return None
-
-
-def pod_host_name(pod: Pod) -> str:
-    """An indexed Job's pods have the pod's name without its random end as host name."""
-    return pod.metadata.name.rpartition("-")[0]
+    try:
+        return process_of(pod, script, first=not supervised)
+    except LookupError:
+        return None
 
 
 def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str, Any]:
