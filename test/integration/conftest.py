@@ -1,22 +1,53 @@
 """A real control plane for all tests of this folder, and what most of them need of it."""
 
+import asyncio
+import contextlib
 import uuid
 from pathlib import Path
 
 import pytest
 
 from hack.cluster import Cluster
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.unstructured import unstructured
 from jobsetpy.client import connect
+from jobsetpy.errors import NotFoundError
 from support.cluster.install import create_namespace, install_crd
 
 TEST = Path(__file__).resolve().parents[1]
+_running: list[Cluster] = []
+"""The session's cluster, if a test needed it."""
 
 
 @pytest.fixture(scope="session")
 def cluster():
     """One control plane for the session; JOBSETPY_KUBECONFIG names another one to use."""
     with Cluster() as running:
+        _running.append(running)
         yield running
+        _running.clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_jobsets_left():
+    """Delete the module's JobSets: managers of later modules would work on them, also in vain.
+
+    Modules that run in one process share its cluster, and some count a manager's requests.
+    """
+    yield
+    for cluster in _running:
+        if not cluster.is_existing:
+            asyncio.run(_delete_jobsets(cluster))
+
+
+async def _delete_jobsets(cluster) -> None:
+    kind = unstructured(JobSet.RESOURCE)  # some are of a form that the manager would not read
+    async with contextlib.aclosing(await connect(kubeconfig=str(cluster.kubeconfig))) as client:
+        with contextlib.suppress(NotFoundError):  # there is no CRD
+            left = await client.list_page(kind)
+            for each in left.items:
+                with contextlib.suppress(NotFoundError):
+                    await client.delete(kind, each.metadata.namespace, each.metadata.name)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import yaml
 
 from jobsetpy import admission
 from jobsetpy.api.core import Namespace
+from jobsetpy.api.jobset import JobSet
 from jobsetpy.app.config.settings import Configuration
 from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import connect
@@ -20,7 +21,7 @@ from support import patience
 from support.cluster.account import account_kubeconfig, install_roles
 from support.cluster.install import apply_object, install_crd
 from support.cluster.manager_process import free_port
-from support.features.groups_kit import Place
+from support.features.groups_kit import NAME, Place
 from support.patience import eventually
 from support.requests_log import Requests
 
@@ -98,12 +99,17 @@ async def manager(admin, cluster, tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def place(admin, manager):
-    """A namespace of the test's own, under the restricted profile."""
+    """A namespace of the test's own, under the restricted profile; its JobSet does not remain.
+
+    The manager, whose requests are counted, would still write how far its group is.
+    """
     name = f"g-{uuid.uuid4().hex[:8]}"
     labels = {**LABEL, "pod-security.kubernetes.io/enforce": "restricted"}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     await admin.create(Namespace, "", body)
-    return Place(admin, name)
+    yield Place(admin, name)
+    with contextlib.suppress(NotFoundError):  # the test deleted it itself
+        await admin.delete(JobSet, name, NAME)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
