@@ -320,7 +320,7 @@ class AiohttpTransport:
         if self._closed:
             msg = "the transport is closed"
             raise TransportError(msg)
-        connector = aiohttp.TCPConnector(
+        connector = _Connector(
             limit=limit,
             keepalive_timeout=KEEPALIVE_S,
         )
@@ -356,6 +356,27 @@ _FAILURES: Final = (TimeoutError, aiohttp.ClientError, OSError)
 
 _sending: Final[ContextVar[AbortOnFailure]] = ContextVar("sending")
 """Passed to the object that aiohttp creates for a request; a middleware costs more CPU time."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connector whose sockets are opened by the event loop, and never by Python.
+
+    uvloop may close a Python socket that it was given a second time after a connection attempt was
+    cancelled. The number may be that of another connection by then, and the process ends: with
+    ``RuntimeError: File descriptor is used by transport``, or an abort of libuv.
+    """
+
+    async def _wrap_create_connection(
+        self, *args: Any, addr_infos: list[Any], **options: Any
+    ) -> tuple[asyncio.Transport, Any]:
+        failed: Exception | None = None
+        for *_, (host, port, *_) in addr_infos:
+            try:
+                return await self._wrap_existing_connection(*args, host=host, port=port, **options)
+            except (aiohttp.ClientConnectorError, TimeoutError) as problem:
+                failed = problem
+        assert failed is not None  # there is an address
+        raise failed
 
 
 class _Request(aiohttp.ClientRequest):

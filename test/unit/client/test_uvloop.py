@@ -41,3 +41,26 @@ def test_on_uvloop(tls, http_server, transport_to, certificates):
         runner.run(main())
 
     assert http_server.connections == 2
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_uvloop_gets_no_python_socket(tls, http_server, transport_to, certificates):
+    """uvloop may close such a socket twice, the second time in the place of another connection."""
+    given = []
+
+    class Loop(uvloop.Loop):
+        async def create_connection(self, *args, sock=None, **options):
+            given.append(sock)
+            return await super().create_connection(*args, sock=sock, **options)
+
+    async def main():
+        context = certificates.server_context() if tls else None
+        async with http_server.running(context=context):
+            transport = transport_to(http_server.url, ca=certificates.ca if tls else None)
+            await transport.request(GET)
+            await transport.aclose()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())
+
+    assert given == [None]
