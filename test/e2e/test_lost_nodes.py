@@ -147,6 +147,7 @@ async def test_a_partition_that_heals_leaves_one_worker_of_each_rank(two_nodes, 
             await eventually(lambda g=gang: workers(two_nodes, g).total() == PODS + 2, seconds=20)
 
         two_nodes.signal_component(f"{LOST}/kubelet", signal.SIGSTOP)
+        stack.callback(two_nodes.signal_component, f"{LOST}/kubelet", signal.SIGCONT)
         await asyncio.to_thread(two_nodes.plug_in_node, LOST)
         await eventually(
             lambda: workers(two_nodes, "supervised") == ONE_EACH, seconds=REFUSED_S + 60

@@ -22,6 +22,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
+from jobsetpy.api.meta import version_number
 from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyExistsError, ApiError, NotFoundError
 from jobsetpy.reconcilers.rules.membership import parse_count
@@ -44,7 +45,7 @@ class PlayedGroup:
         may_end: no worker that leaves ends before this event is set.
         pods: latest state of each pod that exists, by name.
         most: highest number of pods of one index that ran at the same time.
-        together: epochs whose barrier lifted while an index had two pods at that epoch.
+        start_s: time from the creation of a pod to the start of its agent, in seconds.
         ready_at: monotonic time at which each pod began to run, by name.
         reused: names that a second pod has had.
         seats: number of seats of each Job, in a JobSet with spares.
@@ -58,12 +59,15 @@ class PlayedGroup:
         self.code = 0
         self.seats = self.working_jobs = 0
         self.leave_s = 0.5
+        self.start_s = 0.0
         self.draw: Callable[[], tuple[int, float]] | None = None
         self.may_end = asyncio.Event()
         self.may_end.set()
         self.pods: dict[str, ChildPod] = {}
         self.most: Counter[tuple[str, str]] = Counter()
-        self.together: list[int] = []
+        self._lifts: list[tuple[int, int]] = []  # version of the JobSet, epoch
+        self._states: dict[str, list[tuple[int, ChildPod | None]]] = {}  # by version
+        self._latest = 0
         self.ready_at: dict[str, float] = {}
         self.reused: set[str] = set()
         self._uids: dict[str, str] = {}
@@ -151,6 +155,31 @@ class PlayedGroup:
             if pod.live and pod.metadata.annotations.epoch == str(epoch)
         )
 
+    @property
+    def together(self) -> list[int]:
+        """Epochs whose barrier lifted while an index had two pods at that epoch."""
+        return self._lifted_over_two(joined=True)
+
+    @property
+    def doubled(self) -> list[int]:
+        """Epochs whose barrier lifted while an index had two pods, at whatever epoch."""
+        return self._lifted_over_two(joined=False)
+
+    def _lifted_over_two(self, *, joined: bool) -> list[int]:
+        """Compare by version: pods and the JobSet are watched by two requests, in no order."""
+        found = []
+        for lifted, epoch in self._lifts:
+            indexes: Counter[tuple[str, str | None]] = Counter()
+            for states in self._states.values():
+                before = [pod for version, pod in states if version < lifted]
+                pod = before[-1] if before else None
+                if pod is not None and pod.live:
+                    meta = pod.metadata
+                    if not joined or meta.annotations.epoch == str(epoch):
+                        indexes[meta.labels.job_index, meta.annotations.completion_index] += 1
+            found += [epoch for count in indexes.values() if count > 1]
+        return found
+
     def states(self) -> dict[str, tuple[Any, ...]]:
         """Return what is known of each pod, for messages."""
         return {
@@ -194,9 +223,7 @@ class PlayedGroup:
             return
         before, self._status = self._status.synced_epoch, jobset.status
         if self.epoch > before:
-            there = [self.pods[name].metadata for name in self.there(self.epoch)]
-            at = Counter((one.labels.job_index, one.annotations.completion_index) for one in there)
-            self.together += [self.epoch for count in at.values() if count > 1]
+            self._lifts.append((version_number(jobset.metadata.resource_version), self.epoch))
         for pod in self.pods.values():
             self._join(pod)
 
@@ -205,6 +232,9 @@ class PlayedGroup:
         if meta.labels.jobset_name != self.name:
             return
         assert self._tasks is not None
+        self._latest = max(self._latest, version_number(meta.resource_version))
+        states = self._states.setdefault(meta.name, [])
+        states.append((self._latest, None if gone else pod))
         if gone:
             self.pods.pop(meta.name, None)
             self._reported.pop(meta.name, None)
@@ -287,6 +317,7 @@ class PlayedGroup:
             await self.client.merge_patch(ChildPod, self.namespace, name, body)
 
     async def _run(self, pod: ChildPod) -> None:
+        await asyncio.sleep(self.start_s)
         state = {"running": {"startedAt": _now()}}
         conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready")]
         await self._put(pod.metadata.name, "Running", state, conditions)
