@@ -113,6 +113,9 @@ async def training(client, name, folder, **notes):
             await group.ready_spares(1)
         rank = await rank_on(group, pod)
         assert rank is not None
+        # Time for heartbeats: an agent that has never heard another one is not cut off.
+        step = group.training.step()
+        await patience.eventually(lambda: group.training.step() > step + 100, 60)
         yield Lost(group, pod, rank)
 
 
