@@ -2,8 +2,8 @@
 
 Tests with servers wait for kubelets, back-offs and time-outs most of the time: xdist distributes
 them to `PROCESSES`, each with clusters of its own (`units`), and they are shown as they go. Those
-that need no server use the time that is left, with lower priority, and are shown when they are
-done, as are the checks. Those with other projects' clients are left out where nothing changed that
+that need no server use the time that is left, in `PLAIN_PROCESSES` with lower priority, and are
+shown when they are done, as are the checks. Those with other projects' clients are left out where nothing changed that
 they depend on (`client_tests`).
 
 A few tests that failed are run once more, by themselves, when all others are done. One that passes
@@ -29,6 +29,8 @@ from typing import IO, NamedTuple
 from hack.ci import client_tests, units
 
 PROCESSES = 6
+PLAIN_PROCESSES = 2
+"""Enough to use both cores of a small machine when the tests with servers are done."""
 CLIENTS = "test/clients"
 SERVERS = ("test/e2e", "test/contract", "test/integration", "test/unit/hack/cluster")
 PLAIN = ("test/architecture", "test/property", "test/unit", f"--ignore={SERVERS[-1]}")
@@ -113,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"== tests with other projects' clients {reason or 'run as well'}", flush=True)
         places = SERVERS if reason else (CLIENTS, *SERVERS)
         servers = tests(places, folder / "servers", argv, processes=PROCESSES)
-        plain = tests(PLAIN, folder / "plain", argv, processes=0)
+        plain = tests(PLAIN, folder / "plain", argv, processes=PLAIN_PROCESSES)
         commands = {
             "types, contracts, generated files": CHECKS,
             "tests without servers": ["nice", "-n5", *plain.command],

@@ -38,6 +38,8 @@ LONGEST = (
     "test/integration/manager",
     "test/integration/docs",
     "test/integration/examples",
+    "test/property/test_restart_in_place_exhaustive.py",
+    "test/property",
 )
 """Folders and files that are begun before others, in this order."""
 SHOWN = 60
