@@ -229,7 +229,8 @@ class Ring:
                 continue
             synced = self._synced
             if self._watch.hear(beat, address, time.monotonic(), synced):
-                self._send_beat(opened, self._watch.beat(synced, self._motion()), [address])
+                answer = self._watch.beat(synced, self._motion(), answer=True)
+                self._send_beat(opened, answer, [address])
 
     def _send_beat(
         self, opened: socket.socket, beat: Beat, addresses: list[tuple[object, ...]]

@@ -3,7 +3,8 @@
 The agents of a JobSet's pods send each other datagrams, so that a node that vanishes without a word
 is noticed in seconds. The ring has the order of ranks: ReplicatedJobs, Jobs, completion indexes.
 Each agent watches the next one on another node in both directions; pods of its own node would
-vanish together with it. It sends them a beat in each interval, and answers beats of others.
+vanish together with it. It sends them a beat in each interval, and answers beats of others. An
+answer is never answered: two pods of one node watch neither each other, and would not stop.
 
 Safety:
 
@@ -64,6 +65,7 @@ VERSION: Final = 1
 _BODY: Final = struct.Struct("!BBIII")
 _DIGEST: Final = 16
 _BYE: Final = 0x80
+_ANSWER: Final = 0x40
 
 
 class Motion(enum.IntEnum):
@@ -217,6 +219,7 @@ class Beat(NamedTuple):
         node: digest of the name of its node.
         motion: progress of its worker.
         bye: True if the sender ends in an orderly way, and will send no other beat.
+        answer: True if it answers a beat.
     """
 
     position: int
@@ -224,6 +227,7 @@ class Beat(NamedTuple):
     node: int
     motion: Motion = Motion.UNKNOWN
     bye: bool = False
+    answer: bool = False
 
 
 def node_digest(name: str) -> int:
@@ -238,7 +242,7 @@ def key_of(jobset_uid: str) -> bytes:
 
 def encode(beat: Beat, key: bytes) -> bytes:
     """Return a datagram, 30 bytes."""
-    flags = beat.motion | (_BYE if beat.bye else 0)
+    flags = beat.motion | (_BYE if beat.bye else 0) | (_ANSWER if beat.answer else 0)
     body = _BODY.pack(VERSION, flags, beat.position, beat.epoch, beat.node)
     return body + blake2s(body, key=key, digest_size=_DIGEST).digest()
 
@@ -251,9 +255,10 @@ def decode(data: bytes, key: bytes) -> Beat | None:
     if not compare_digest(digest, blake2s(body, key=key, digest_size=_DIGEST).digest()):
         return None
     version, flags, position, epoch, node = _BODY.unpack(body)
-    if version != VERSION or flags & ~_BYE > Motion.STALLED:
+    motion = flags & ~(_BYE | _ANSWER)
+    if version != VERSION or motion > Motion.STALLED:
         return None
-    return Beat(position, epoch, node, Motion(flags & ~_BYE), bool(flags & _BYE))
+    return Beat(position, epoch, node, Motion(motion), bool(flags & _BYE), bool(flags & _ANSWER))
 
 
 class _Peer:
@@ -300,9 +305,9 @@ class Watch:
         self.heard_at: float | None = None
         self.report: str | None = None
 
-    def beat(self, epoch: int, motion: Motion, *, bye: bool = False) -> Beat:
+    def beat(self, epoch: int, motion: Motion, *, bye: bool = False, answer: bool = False) -> Beat:
         """Return the own beat."""
-        return Beat(self._rules.position, epoch, self._node, motion, bye)
+        return Beat(self._rules.position, epoch, self._node, motion, bye, answer)
 
     @property
     def targets(self) -> list[int]:
@@ -365,7 +370,7 @@ class Watch:
             self.heard_at = now
             self._deaf_s, self.blocked = 0.0, False
         # Those that are watched get a beat in each interval anyway.
-        return not beat.bye and beat.position not in self.targets
+        return not (beat.bye or beat.answer) and beat.position not in self.targets
 
     def look(self, now: float, epoch: int, motion: Motion, *, runs: bool = True) -> str | None:
         """Return the report, once in each interval; ``None`` for nothing to report.

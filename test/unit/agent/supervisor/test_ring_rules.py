@@ -144,8 +144,9 @@ def test_intervals_have_bounds(text: str, seconds: float | None) -> None:
 def test_a_beat_is_the_same_after_its_journey() -> None:
     """A datagram of 30 bytes, 58 with the headers of IP and UDP."""
     sent = beat(3, motion=Motion.MOVING, bye=1)
+    answer = sent._replace(bye=False, answer=True)
 
-    assert decode(encode(sent, KEY), KEY) == sent
+    assert [decode(encode(each, KEY), KEY) for each in (sent, answer)] == [sent, answer]
     assert len(encode(sent, KEY)) == 30
 
 
@@ -212,6 +213,32 @@ def test_beats_of_pods_that_are_not_watched_are_answered() -> None:
     agent = Agent(6)
 
     assert agent.hear(beat(1), beat(2), beat(5), beat(3)) == [False, True, False, True]
+
+
+@pytest.mark.parametrize("nodes", ["aaaa", "aabb", "aaab", "abab", "abcd"])
+def test_exchange_ends_when_beats_have_been_answered(nodes: str) -> None:
+    """Datagrams of one interval end, also between pods of a node, which do not watch each other."""
+    watches = [Watch(rules(each, len(nodes), node), 0.0) for each, node in enumerate(nodes)]
+    others = [(a, b) for a in range(len(nodes)) for b in range(len(nodes)) if a != b]
+    for a, b in others:
+        watches[a].resolved(b, (b,))
+    sent = []
+    for interval in range(5):
+        waiting = [
+            (a, b, watches[a].beat(EPOCH, Motion.MOVING))
+            for a, b in others
+            if (b,) in watches[a].addresses
+        ]
+        beats = len(waiting)
+        while waiting and len(waiting) < 100:
+            a, b, one = waiting.pop(0)
+            if watches[b].hear(one, (a,), 0.5 * interval, EPOCH):
+                waiting.append((b, a, watches[b].beat(EPOCH, Motion.MOVING, answer=True)))
+                beats += 1
+            assert beats <= 4 * len(nodes)
+        sent.append(beats)
+
+    assert sent[-1] <= 2 * len(nodes)
 
 
 @pytest.mark.parametrize(
