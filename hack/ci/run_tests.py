@@ -3,8 +3,8 @@
 Tests with servers wait for kubelets, back-offs and time-outs most of the time: xdist distributes
 them to `PROCESSES`, each with clusters of its own (`units`), and they are shown as they go. Those
 that need no server use the time that is left, in `PLAIN_PROCESSES` with lower priority, and are
-shown when they are done, as are the checks. Those with other projects' clients are left out where nothing changed that
-they depend on (`client_tests`).
+shown when they are done, as are the checks. Those with other projects' clients are left out where
+nothing changed that they depend on (`client_tests`).
 
 A few tests that failed are run once more, by themselves, when all others are done. One that passes
 then is unsteady: a defect that is reported in the last lines, but does not fail the run.
