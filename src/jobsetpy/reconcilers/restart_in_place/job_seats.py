@@ -189,6 +189,8 @@ class Round:
         starting: True if the pods are new, and no seat has been lost.
         calls: times for which missing holders are waited for.
         suspect: names of nodes that get no seat while a prepared spare is elsewhere.
+        doubtful: names of nodes with a pod that has not come for an unknown reason. They may be
+            dead, with spares that still look ready.
     """
 
     epoch: int
@@ -196,12 +198,17 @@ class Round:
     starting: bool
     calls: Calls = CALLS
     suspect: Collection[str] = ()
+    doubtful: Collection[str] = ()
 
     def has(self, pod: SeatPod | None) -> bool:
         """Return True if a pod can have a seat."""
         if pod is None or pod.leaving or pod.is_unfit or pod.silent:
             return False
         return pod.epoch == self.epoch
+
+    def is_doubtful(self, pod: SeatPod) -> bool:
+        """Return True if a pod has not come for an unknown reason."""
+        return pod.silent or not (self.has(pod) or pod.leaving or pod.is_unfit)
 
 
 def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seating:
@@ -276,11 +283,13 @@ def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
 def _best(free: Sequence[SeatPod], seat: int, now: Round) -> SeatPod:
     """Return the pod to take a seat.
 
-    One on a node that is not suspect, then a prepared one, then that with the seat's own index.
+    One on a node that is not suspect, then on one that is not doubtful, then a prepared one, then
+    that with the seat's own index.
     """
 
-    def rank(one: SeatPod) -> tuple[bool, bool, bool, int]:
-        return one.node in now.suspect, one.state != READY, one.index != seat, one.index
+    def rank(one: SeatPod) -> tuple[bool, bool, bool, bool, int]:
+        nodes = one.node in now.suspect, one.node in now.doubtful
+        return *nodes, one.state != READY, one.index != seat, one.index
 
     return min(free, key=rank)
 

@@ -4,7 +4,9 @@ A Job with spares has more pods than seats. A pod that has a seat is its *holder
 is *parked*. Seats are assigned when a barrier lifts, and only then:
 
 * A holder that has come to the new epoch keeps its seat.
-* A seat whose holder is lost goes to a parked pod of the same Job that has come to the new epoch.
+* A seat whose holder is lost goes to a parked pod of the same Job that has come to the new epoch;
+  preferably not to one on a node with a pod that is missing for an unknown reason: if the node is
+  dead, its spares still look ready.
 * A pod that returns later is parked.
 * A pod whose machine is unfit gets no seat, and its seat goes to another pod immediately.
 * A pod on a suspect node (:mod:`node_memory`) gets no seat, and its holder loses it, while a
@@ -92,9 +94,13 @@ def assign_seats(
         calls: times for which missing holders are waited for.
         suspect: names of nodes that get no seat while a prepared spare is elsewhere.
     """
+    jobs = sorted(jobs, key=lambda job: (job.replicated_job, job.index, job.name))
     now = Round(epoch, waited_s, starting, calls, suspect)
+    if not starting:
+        pods = (pod for job in jobs for pod in job.pods if pod.node)
+        now = attrs.evolve(now, doubtful={pod.node for pod in pods if now.is_doubtful(pod)})
     groups: dict[str, list[SeatedJob]] = {}
-    for job in sorted(jobs, key=lambda job: (job.replicated_job, job.index, job.name)):
+    for job in jobs:
         groups.setdefault(f"{job.replicated_job}/" if job.working else job.name, []).append(job)
     entries: dict[str, list[TakenSeat]] = {}
     for one in taken:
@@ -164,7 +170,7 @@ class _Group:
             seating = assign_job(holder, self.taken.get(old, ()), self.now)
         new = old
         if seating.unfilled and not (holder is not None and holder.begun) and self._spare_jobs:
-            new, found = min(self._spare_jobs.items(), key=lambda one: _preference(name, one))
+            new, found = min(self._spare_jobs.items(), key=lambda one: self._preference(name, *one))
             del self._spare_jobs[new]
             swap = JobSwap(name, new, old, found.filled)
             wait_s = max(0.0, self._call_s(holder) - self.now.waited_s)
@@ -186,6 +192,11 @@ class _Group:
         }
         return {name: seating for name, seating in known.items() if not seating.unfilled}
 
+    def _preference(self, name: str, spare: str, seating: Seating) -> tuple[bool, bool, bool, str]:
+        """Return the order of spare Jobs: doubtful and unprepared ones last, own index first."""
+        doubtful = any(pod.node in self.now.doubtful for pod in self._by_name[spare].pods)
+        return doubtful, seating.ready < seating.filled, spare != name, spare
+
     def _call_s(self, holder: SeatedJob | None) -> float:
         """Return how long a Job is waited for: its spares may come, its workers may save."""
         missing = () if holder is None else holder.pods
@@ -198,12 +209,6 @@ def _names(jobs: Sequence[SeatedJob]) -> list[str]:
     first = jobs[0]
     stem = first.name.rpartition("-")[0]
     return [f"{stem}-{index}" for index in range(first.working)] or [first.name]
-
-
-def _preference(name: str, spare: tuple[str, Seating]) -> tuple[bool, bool, str]:
-    """Return the order of spare Jobs: prepared ones first, then the one with the index."""
-    other, seating = spare
-    return seating.ready < seating.filled, other != name, other
 
 
 def _without_displaced(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> list[TakenSeat]:

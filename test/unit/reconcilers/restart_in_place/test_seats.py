@@ -185,6 +185,26 @@ def test_spares_on_suspect_nodes_come_last():
     assert holders(assigned(pod(0, node="bad"), pod(3, state=READY), suspect={"bad"})) == {1: "3a"}
 
 
+@pytest.mark.parametrize(
+    ("missing", "taker"),
+    [
+        (pod(1, epoch=1, node="n1"), "3a"),
+        (pod(1, node="n1", silent=True), "3a"),
+        (pod(1, epoch=1, node="n1", leaving=True), "2a"),
+        (pod(1, epoch=1, node="n2"), "2a"),
+        (pod(1, epoch=1), "2a"),
+    ],
+    ids=["late", "silent", "leaving", "late elsewhere", "no node"],
+)
+def test_a_spare_on_the_node_of_a_missing_pod_comes_last(missing, taker):
+    """A dead node takes its spares along, and those look ready until Kubernetes notices it."""
+    spares = pod(2, state=READY, node="n1"), pod(3, state=PARKED, node="n2")
+    seating = assigned(pod(0, node="n0"), missing, *spares, waited_s=1.0)
+
+    assert holders(seating) == {1: taker}
+    assert assigned(pod(0), missing, spares[0], waited_s=1.0).complete
+
+
 def test_a_seat_whose_holder_has_succeeded_needs_no_other():
     """Also when a spare holds it: the index that succeeded is the spare's."""
     spare = pod(2)
@@ -315,6 +335,17 @@ def test_prepared_spare_jobs_come_first():
     )  # fmt: skip
 
     assert held(seating) == {("0", "3")}
+
+
+def test_spare_jobs_with_a_pod_on_the_node_of_a_missing_pod_come_last():
+    """The pod is probably lost as well."""
+    prepared = job(2, pod(0, state=READY, node="n1"), pod(1, state=READY, node="n2"))
+    seating = seated(
+        job(0, pod(0), pod(1)), job(1, pod(0), pod(1, epoch=1, node="n1")), prepared,
+        job(3, pod(0, node="n2"), pod(1, node="n3")), waited_s=1.0,
+    )  # fmt: skip
+
+    assert held(seating) == {("1", "3")}
 
 
 def test_a_job_that_is_complete_again_is_a_spare():
