@@ -640,38 +640,54 @@ KEPT_LINES = 9
 """Lines that a user changes in the program for it; all other ways need none."""
 
 
+TITLES = {
+    "kill": "One of {pods} ranks is killed: until all step again",
+    "pod": "One of {pods} pods is deleted: until all step again",
+    "whole": "One of {pods} pods is killed whole: until all step again",
+    "node": "The node of one of {pods} pods is killed: until all step again",
+    "silent": "The node of one of {pods} pods falls silent: until all step again",
+}
+
+
 def picture(found: Sequence[Result], key: Key) -> str:
-    """Bars: the median of each way to restart, with its parts."""
-    ways = grouped(found)[key]
-    framework, pods, _ = key
-    most = max(map(middle, ways.values()))
-    parts = []
-    for number, (mode, rounds) in enumerate(ways.items()):
-        y = 62 + number * 34
-        seconds = middle(rounds)
-        imported = min(seconds, statistics.median(each.imported for each in rounds))
-        scale = 400 / most
-        is_auto = mode in ("auto", "kept")
-        color, light = ("#1b7f5c", "#74c2a5") if is_auto else ("#51687f", "#a9b8c6")
-        parts.append(
-            f'<text x="178" y="{y + 16}" text-anchor="end">{LABELS[mode]}</text>'
-            f'<rect x="186" y="{y}" width="{max(1.5, imported * scale):.1f}" height="22" '
-            f'fill="{light}"/>'
-            f'<rect x="{186 + imported * scale:.1f}" y="{y}" '
-            f'width="{max(1.5, (seconds - imported) * scale):.1f}" height="22" fill="{color}"/>'
-            f'<text x="{194 + seconds * scale:.1f}" y="{y + 16}" '
-            f'font-weight="{"bold" if is_auto else "normal"}">{seconds:.2f} s</text>'
-        )
-    name = NAMES[framework]
-    height = 76 + 34 * len(ways)
+    """Bars: the median of each way to restart, with its parts, or what was not seen to restart."""
+    framework, pods, failure = key
+    ways: dict[str, list[Round] | Lost] = dict(grouped(found)[key])
+    for each in found:
+        if isinstance(each, Lost) and (each.framework, each.pods, each.failure) == key:
+            ways.setdefault(each.mode, each)
+    shown = [(mode, ways[mode]) for mode in MODES if mode in ways]
+    most = max(middle(rounds) for _, rounds in shown if not isinstance(rounds, Lost))
+    parts = [_bar(62 + 34 * number, *way, 400 / most) for number, way in enumerate(shown)]
+    nodes = "two nodes" if failure in OF_NODES else "one node"
+    height = 76 + 34 * len(shown)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="660" height="{height}" '
         f'viewBox="0 0 660 {height}" font-family="sans-serif" font-size="13" fill="#1f2933">'
         f'<rect width="660" height="{height}" fill="white"/>'
-        f'<text x="16" y="24" font-size="15" font-weight="bold">One of {pods} ranks is killed: '
-        f"until all step again</text>"
-        f'<text x="16" y="44" fill="#52606d">{name}, real pods on one node; median; light: until '
-        f"the framework is imported</text>{''.join(parts)}</svg>\n"
+        f'<text x="16" y="24" font-size="15" font-weight="bold">{TITLES[failure].format(pods=pods)}'
+        f'</text><text x="16" y="44" fill="#52606d">{NAMES[framework]}, real pods on {nodes}; '
+        f"median; light: until the framework is imported</text>{''.join(parts)}</svg>\n"
+    )
+
+
+def _bar(y: int, mode: str, rounds: list[Round] | Lost, scale: float) -> str:
+    label = f'<text x="178" y="{y + 16}" text-anchor="end">{LABELS[mode]}</text>'
+    if isinstance(rounds, Lost):
+        return (
+            f'{label}<rect x="186" y="{y}" width="400" height="22" fill="#f1d5d3"/>'
+            f'<text x="194" y="{y + 16}">not within {rounds.limit_s:g} s</text>'
+        )
+    seconds = middle(rounds)
+    imported = min(seconds, statistics.median(each.imported for each in rounds))
+    color, light = ("#1b7f5c", "#74c2a5") if mode in STANDBYS else ("#51687f", "#a9b8c6")
+    return (
+        f'{label}<rect x="186" y="{y}" width="{max(1.5, imported * scale):.1f}" height="22" '
+        f'fill="{light}"/>'
+        f'<rect x="{186 + imported * scale:.1f}" y="{y}" '
+        f'width="{max(1.5, (seconds - imported) * scale):.1f}" height="22" fill="{color}"/>'
+        f'<text x="{194 + seconds * scale:.1f}" y="{y + 16}" '
+        f'font-weight="{"bold" if mode in STANDBYS else "normal"}">{seconds:.2f} s</text>'
     )
 
 
@@ -700,7 +716,8 @@ def main() -> None:
     add("--results", type=Path, help="a file to add results to")
     add("--report", type=Path, help="measure nothing: tables from such a file")
     add("--fill", type=Path, action="append", default=[], help="a page with marks for tables")
-    add("--picture", type=Path, help="write a picture (SVG) there: PyTorch, least pods, kill")
+    add("--picture", type=Path, help="write a picture (SVG) there: PyTorch, least pods")
+    add("--picture-of", choices=TITLES, default="kill", help="its failure; default %(default)s")
     options = parser.parse_args()
     if options.report:
         found = read(options.report)
@@ -721,7 +738,7 @@ def main() -> None:
     report(found)
     if options.picture:
         key = min(
-            (key for key in grouped(found) if key[2] == "kill"),
+            (key for key in grouped(found) if key[2] == options.picture_of),
             key=lambda key: (list(FRAMEWORKS).index(key[0]), key[1]),
         )
         options.picture.write_text(picture(found, key))
