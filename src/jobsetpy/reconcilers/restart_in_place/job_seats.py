@@ -283,12 +283,12 @@ def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
 def _best(free: Sequence[SeatPod], seat: int, now: Round) -> SeatPod:
     """Return the pod to take a seat.
 
-    One on a node that is not suspect, then on one that is not doubtful, then a prepared one, then
+    One on a node that is not doubtful, then on one that is not suspect, then a prepared one, then
     that with the seat's own index.
     """
 
     def rank(one: SeatPod) -> tuple[bool, bool, bool, bool, int]:
-        nodes = one.node in now.suspect, one.node in now.doubtful
+        nodes = one.node in now.doubtful, one.node in now.suspect
         return *nodes, one.state != READY, one.index != seat, one.index
 
     return min(free, key=rank)

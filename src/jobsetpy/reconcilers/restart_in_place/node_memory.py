@@ -6,7 +6,8 @@ JobSet's own history of restarts, so it survives the manager, and what the progr
 has no effect on the pods of another. A pod may also say by its exit code that its node is *unfit*.
 
 Successors of failed pods (:mod:`successors`) are kept off both, as far as the settings say.
-Failures of a process or of a node count; a deleted pod says nothing about its node.
+Failures of a process or of a node count; a deleted pod says nothing about its node, nor does a hang,
+which all workers have and any of them may report first.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ _CAUSES: Final = frozenset(
         keys.NODE_LOST_REASON,
         keys.POD_SILENT_REASON,
         keys.WORKER_FAILED_REASON,
-        keys.WORKER_HUNG_REASON,
     }
 )
 

@@ -64,6 +64,7 @@ CASES = {
     "one was an eviction": (
         [restart(1), restart(2), restart(3, reason=keys.POD_LEAVING_REASON)], {},
     ),
+    "one was a hang": ([restart(1), restart(2), restart(3, reason=keys.WORKER_HUNG_REASON)], {}),
     "one was a recreation": ([restart(1), restart(2), restart(3, kind="Recreate")], {}),
     "unknown nodes": ([restart(1, ""), restart(2, ""), restart(3, "")], {}),
     "four on one of two": (

@@ -205,6 +205,15 @@ def test_a_spare_on_the_node_of_a_missing_pod_comes_last(missing, taker):
     assert assigned(pod(0), missing, spares[0], waited_s=1.0).complete
 
 
+def test_a_spare_on_a_suspect_node_comes_before_one_on_the_node_of_a_missing_pod():
+    """A suspect node runs."""
+    spares = pod(2, state=READY, node="n1"), pod(3, state=READY, node="n2")
+    missing = pod(1, epoch=1, node="n1")
+    seating = assigned(pod(0, node="n0"), missing, *spares, waited_s=1.0, suspect={"n2"})
+
+    assert holders(seating) == {1: "3a"}
+
+
 def test_a_seat_whose_holder_has_succeeded_needs_no_other():
     """Also when a spare holds it: the index that succeeded is the spare's."""
     spare = pod(2)
