@@ -6,8 +6,8 @@ JobSet's own history of restarts, so it survives the manager, and what the progr
 has no effect on the pods of another. A pod may also say by its exit code that its node is *unfit*.
 
 Successors of failed pods (:mod:`successors`) are kept off both, as far as the settings say.
-Failures of a process or of a node count; a deleted pod says nothing about its node, nor does a hang,
-which all workers have and any of them may report first.
+Failures of a process or of a node count; a deleted pod says nothing about its node. Neither does a
+hang: all workers of a group hang, and any of them may report it first.
 """
 
 from __future__ import annotations
