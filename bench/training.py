@@ -531,6 +531,7 @@ def _in_order(found: Iterable[Result]) -> list[tuple[Key, dict[str, list[Round]]
     return sorted(grouped(found).items(), key=place)
 
 
+MORE = "torchrun-more"
 SAID = {
     "kill": "a rank is killed",
     "raise": "a rank raises an exception",
@@ -543,11 +544,10 @@ SAID = {
 
 
 WAYS = (
-    *("recreate", "torchrun", "torchrun-more", "ft_launcher", "sidecar", "supervisor", "auto"),
-    *("spare-1", "ring-1"),
+    *("recreate", "torchrun", "ft_launcher", "sidecar", "supervisor", "auto", "spare-1", "ring-1"),
 )
 """Columns of the README's table, as far as they were measured; a step that is kept has a row of its
-own."""
+own, and torchrun with one pod more is in the column of torchrun."""
 
 
 def markdown(found: Sequence[Result]) -> str:
@@ -560,24 +560,36 @@ def markdown(found: Sequence[Result]) -> str:
         for each in found
         if isinstance(each, Lost)
     }
-    lines = [f"|  | {heads} |", "|---" * (len(columns) + 1) + "|"]
-    for (framework, pods, failure), ways in _in_order(found):
-        what = f"{SAID[failure]}; {NAMES[framework]}, {pods} pods"
-        key = (framework, pods, failure)
-        lines.append(_row(what, [ways.get(mode) or lost.get((*key, mode)) for mode in columns]))
+    groups = _in_order(found)
+    usual = f"{NAMES[groups[0][0][0]]}, {groups[0][0][1]} pods" if groups else ""
+    lines = [f"| {usual} | {heads} |", "|---" * (len(columns) + 1) + "|"]
+    for key, ways in groups:
+        framework, pods, failure = key
+        case = f"{NAMES[framework]}, {pods} pods"
+        what = SAID[failure] if case == usual else f"{SAID[failure]}; {case}"
+        cells = [ways.get(mode) or lost.get((*key, mode)) for mode in columns]
+        if "torchrun" in columns:
+            at = columns.index("torchrun")
+            cells[at] = cells[at] or ways.get(MORE) or lost.get((*key, MORE))
+        lines.append(_row(what, cells))
         if kept := ways.get("kept"):
             kept_only = [kept if mode == "auto" else None for mode in columns]
             lines.append(_row(f"{what}, compiled step kept ({KEPT_LINES} lines)", kept_only))
     return "\n".join(lines)
 
 
+def _mode(rounds: list[Round] | Lost) -> str:
+    return rounds.mode if isinstance(rounds, Lost) else rounds[0].mode
+
+
 def _row(what: str, cells: Iterable[list[Round] | Lost | None]) -> str:
     texts = []
     for rounds in cells:
+        more = ", with one pod more" if rounds and _mode(rounds) == MORE else ""
         if isinstance(rounds, Lost):
-            texts.append(f"not within {rounds.limit_s:g} s")
+            texts.append(f"not within {rounds.limit_s:g} s{more}")
             continue
-        text = f"{middle(rounds):.2f} s" if rounds else "–"
+        text = f"{middle(rounds):.2f} s{more}" if rounds else "–"
         if rounds and rounds[0].mode in STANDBYS:
             text = f"**{text}** (≤ {max(each.stepping for each in rounds):.2f})"
         texts.append(text)
@@ -624,7 +636,7 @@ def fill(page: Path, found: Sequence[Result], drawn: Path | None) -> None:
 LABELS = {
     "recreate": "Recreate",
     "torchrun": "torchrun, elastic",
-    "torchrun-more": "torchrun, elastic, one pod more",
+    "torchrun-more": "torchrun, one pod more",
     "ft_launcher": "ft_launcher (NVIDIA)",
     "sidecar": "in place, sidecar",
     "supervisor": "in place, supervisor",
@@ -667,7 +679,8 @@ def picture(found: Sequence[Result], key: Key) -> str:
         f'<rect width="660" height="{height}" fill="white"/>'
         f'<text x="16" y="24" font-size="15" font-weight="bold">{TITLES[failure].format(pods=pods)}'
         f'</text><text x="16" y="44" fill="#52606d">{NAMES[framework]}, real pods on {nodes}; '
-        f"median; light: until the framework is imported</text>{''.join(parts)}</svg>\n"
+        f"median; light: until the framework is imported, or a standby has the seat</text>"
+        f"{''.join(parts)}</svg>\n"
     )
 
 

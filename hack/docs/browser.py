@@ -99,7 +99,9 @@ def browser() -> Iterator[Browser]:
         raise FileNotFoundError("a browser is needed for pictures: apt-get install chromium")
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="jobsetpy-browser-") as profile:
+    with tempfile.TemporaryDirectory(
+        prefix="jobsetpy-browser-", ignore_cleanup_errors=True
+    ) as profile:
         # Chromium reads commands from 3 and writes answers to 4.
         words = [program, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
         script = f'exec "$@" 3<&{in_read} 4>&{out_write}'
