@@ -1,4 +1,4 @@
-"""A manager with both reconcilers on a pretended cluster in memory."""
+"""Managers with all reconcilers on a simulated cluster in memory."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from jobsetpy.testing.jobsets import jobset_json
 from support.managers import started
 
 NAMESPACE = "default"
+GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
 
 
 class Rig:
-    """The cluster, with a test in the roles of user, Job controller and kubelet."""
+    """The cluster; a test plays the roles of user, Job controller and kubelet."""
 
     def __init__(self):
         self.world = World(clock=VirtualClock())
@@ -32,16 +33,16 @@ class Rig:
 
     @property
     def faults(self):
-        """What goes wrong."""
+        """Injected faults."""
         return self.world.faults
 
     @asynccontextmanager
-    async def manager(self, *, epochs=True, groups=False, gangs=False, looks_for=None, **settings):
-        """A running manager; leaving the block stops it. It may look for a coscheduler."""
+    async def manager(self, *, epochs=True, groups=False, gangs=False, watched=None, **settings):
+        """Run a manager until the block ends, with a watch of a coscheduler if asked for."""
         client = RecordingClient(self.world, qps=0)
         manager = Manager(client, clock=VirtualClock())
-        if looks_for is not None:
-            settings["coscheduler"] = CoschedulerWatch(manager, NAMESPACE, looks_for)
+        if watched is not None:
+            settings["coscheduler"] = CoschedulerWatch(manager, NAMESPACE, watched)
             gangs = coscheduling_reconciler.CoschedulingSettings(
                 coscheduler=settings["coscheduler"]
             )
@@ -57,7 +58,7 @@ class Rig:
 
     @staticmethod
     async def settle(seconds=5.0):
-        """Let everything happen that happens by itself; virtual time costs nothing."""
+        """Let controllers act for a while; virtual time costs nothing."""
         await asyncio.sleep(seconds)
 
     # -- the user -----------------------------------------------------------------------------
@@ -79,42 +80,42 @@ class Rig:
         self.world.patch(JobSet, name, {"spec": spec})
 
     def touch(self, name="test-js"):
-        """Change something that does not matter."""
+        """Change an annotation that has no meaning, which causes a reconcile."""
         count = len(self.world.requests)
         patch = {"metadata": {"annotations": {"touched": f"{count}-{self.world.resource_version}"}}}
         self.world.patch(JobSet, name, patch)
 
     def jobset(self, name="test-js"):
-        """The stored JobSet."""
+        """Return the stored JobSet."""
         return self.world.get(JobSet, name)
 
     def status(self, name="test-js"):
-        """Its status."""
+        """Return the JobSet's status."""
         return (self.jobset(name) or {}).get("status", {})
 
     def condition(self, kind):
-        """Status and reason of a condition, or ``None``."""
+        """Return status and reason of a condition, or ``None``."""
         for item in self.status().get("conditions", ()):
             if item["type"] == kind:
                 return item["status"], item["reason"]
         return None
 
     def epochs(self):
-        """Both epochs."""
+        """Return the synced and the deprecated epoch."""
         status = self.status()
         return status.get("syncedEpoch", 0), status.get("deprecatedEpoch", 0)
 
     # -- the Job controller and the kubelets --------------------------------------------------
 
     def jobs(self):
-        """Names of the Jobs and their attempts."""
+        """Return the attempt of each Job, by its name."""
         return {
             job["metadata"]["name"]: job["metadata"].get("labels", {}).get(keys.RESTART_ATTEMPT)
             for job in self.world.list("jobs")
         }
 
     def finish(self, name, kind="Complete", reason="", message=""):
-        """Have a Job complete or fail."""
+        """Let a Job complete or fail."""
         at = VirtualClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {
             "type": kind,
@@ -126,7 +127,7 @@ class Rig:
         self.world.set_status("jobs", name, active=0, ready=0, conditions=[condition])
 
     def run_pods(self, count=1):
-        """Make the pods of all Jobs that have none."""
+        """Create ``count`` running pods for each Job; return the names of all."""
         made = []
         for job in self.world.list("jobs"):
             name = job["metadata"]["name"]
@@ -137,15 +138,37 @@ class Rig:
                 made.append(pod["metadata"]["name"])
         return made
 
+    def make_pods(self, **pod_spec):
+        """Create the pods that Jobs are missing, from their templates; return their names.
+
+        Pods with gates have the condition that the scheduler gives them.
+        """
+        names = []
+        for job in self.world.list("jobs"):
+            template = job["spec"]["template"]
+            gates = template["spec"].get("schedulingGates", [])
+            for index in range(job["spec"]["parallelism"]):
+                name = f"{job['metadata']['name']}-{index}"
+                if job["spec"]["suspend"] or self.world.get("pods", name) is not None:
+                    continue
+                pod = make_pod(name).of(job, index).phase("Pending")
+                pod.labels(template["metadata"]["labels"])
+                pod.annotations(template["metadata"]["annotations"])
+                self.world.create("pods", pod.spec(schedulingGates=gates, **pod_spec).build())
+                if gates:
+                    self.world.set_status("pods", name, conditions=[GATED])
+                names.append(name)
+        return names
+
     def report(self, pod, epoch):
-        """An agent reports its epoch."""
+        """Report an epoch as a pod's agent does."""
         annotations = {keys.EPOCH_ANNOTATION: None if epoch is None else str(epoch)}
         self.world.patch("pods", pod, {"metadata": {"annotations": annotations}})
 
-    # -- what came of it ----------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------
 
     def writes(self, *verbs):
-        """The manager's writes but for events, as verb, resource and name."""
+        """Return the manager's writes, except events, as verb, resource and name."""
         out = []
         for request in self.world.requests.writes:
             if request.resource == "events":
@@ -158,12 +181,12 @@ class Rig:
         return out
 
     def status_writes(self):
-        """Bodies of the status patches, oldest first."""
+        """Return the bodies of the status patches, oldest first."""
         found = self.world.requests.matching("patch", "jobsets/status")
         return [request.json["status"] for request in found]
 
     def events(self, reason=None):
-        """Reason, message and number of the events, oldest first."""
+        """Return reason, message and number of the events, oldest first."""
         found = []
         for event in self.world.list("events.events.k8s.io"):
             if reason is None or event["reason"] == reason:
@@ -174,5 +197,5 @@ class Rig:
 
 @pytest.fixture
 async def rig():
-    """An empty cluster."""
+    """Return an empty cluster."""
     return Rig()

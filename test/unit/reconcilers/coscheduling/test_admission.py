@@ -1,4 +1,4 @@
-"""What happens to new pods of groups, whoever makes them."""
+"""Admission of gang members, whatever creates them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMBER = keys.POD_GROUP_MEMBER_RESOURCE
 
 
 def pod(labels=None, **spec):
-    """A pod of a group; with other labels, of none."""
+    """Return a pod that is a member of a gang, unless other labels are given."""
     metadata = {"labels": {NAME: "g", MIN: "2"} if labels is None else labels}
     return {"metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}}
 
@@ -39,16 +39,16 @@ def pod(labels=None, **spec):
         (pod({MIN: "2"}), None),
     ],
 )
-def test_the_gate(new, gates):
-    """It is put next to others, on pods of groups that have no node."""
+def test_gate_is_added_to_gang_members_without_a_node(new, gates):
+    """Gates of others stay in front of it; pods of no gang and bound pods get none."""
     before = copy.deepcopy(new)
     made = json_patch(new, add_marks(new, ON))
     assert made["spec"].get("schedulingGates") == gates
     assert new == before
 
 
-def test_a_gate_that_is_put_on_at_the_same_time_stays():
-    """Exclusive placement holds pods too."""
+def test_gate_that_another_mutation_adds_stays():
+    """Exclusive placement adds a gate in the same request."""
     before = [{"op": "add", "path": "/spec/schedulingGates", "value": [OTHER]}]
     made = json_patch(pod(), [*before, *add_marks(pod(), ON, before=before)])
     assert made["spec"]["schedulingGates"] == [OTHER, GATE]
@@ -56,7 +56,7 @@ def test_a_gate_that_is_put_on_at_the_same_time_stays():
 
 @pytest.mark.parametrize("backend", ["labels", "podgroup"])
 def test_other_backends_add_nothing(backend):
-    """Their pods are made by the manager, or need nothing."""
+    """Pods of these backends are marked by the manager or need no marks."""
     marks = SchedulerFields(backend=backend, scheduler_name="gangs", member_resource=True)
     assert add_marks(pod(), marks) == []
 
@@ -65,8 +65,8 @@ def test_other_backends_add_nothing(backend):
     ("given", "scheduler"),
     [(None, "gangs"), ("default-scheduler", "gangs"), ("own", "own")],
 )
-def test_scheduler_and_resource(given, scheduler):
-    """A pod that has chosen a scheduler keeps it; one container asks for the member resource."""
+def test_pod_gets_scheduler_and_member_resource(given, scheduler):
+    """A scheduler that the pod has chosen stays; the first container requests the resource."""
     containers = [{"name": "a", "resources": {"requests": {"cpu": "1"}}}, {"name": "b"}]
     new = pod(containers=containers, **({} if given is None else {"schedulerName": given}))
     spec = json_patch(new, add_marks(new, FULL))["spec"]
@@ -78,16 +78,16 @@ def test_scheduler_and_resource(given, scheduler):
     assert spec["containers"][1] == {"name": "b"}
 
 
-def test_a_pod_that_asks_for_the_resource_itself_keeps_its_containers():
-    """However it is written."""
-    asks = {"name": "b", "resources": {"requests": {MEMBER: "1"}, "limits": {MEMBER: "1"}}}
-    new = pod(containers=[{"name": "a"}, asks], schedulingGates=[GATE], schedulerName="own")
+def test_containers_are_unchanged_when_one_requests_the_member_resource():
+    """The resource is requested once per pod, by any of its containers."""
+    requesting = {"name": "b", "resources": {"requests": {MEMBER: "1"}, "limits": {MEMBER: "1"}}}
+    new = pod(containers=[{"name": "a"}, requesting], schedulingGates=[GATE], schedulerName="own")
     assert add_marks(new, FULL) == []
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda item: st.lists(item, max_size=3) | st.dictionaries(st.text(max_size=3), item, max_size=3),
     max_leaves=5,
 )  # fmt: skip
 GATES = st.lists(st.sampled_from([OTHER, GATE]), max_size=2, unique_by=lambda gate: gate["name"])
@@ -100,8 +100,8 @@ GATES = st.lists(st.sampled_from([OTHER, GATE]), max_size=2, unique_by=lambda ga
     resources=st.none() | st.fixed_dictionaries({}, optional={"limits": st.just({"cpu": "1"})}),
     marks=st.sampled_from([ON, FULL, SchedulerFields()]),
 )
-def test_added_twice_is_added_once(labels, gates, scheduler, resources, marks):
-    """The patch applies to what it was made for, and the second one is empty."""
+def test_marks_are_added_once_when_admission_runs_twice(labels, gates, scheduler, resources, marks):
+    """The patch applies to its pod, and a second one is empty."""
     given_ = {"schedulingGates": gates, "schedulerName": scheduler}
     new = pod(labels, **{name: value for name, value in given_.items() if value is not None})
     if resources is not None:
@@ -114,8 +114,8 @@ def test_added_twice_is_added_once(labels, gates, scheduler, resources, marks):
 
 
 @given(JSON)
-def test_nonsense_is_left_to_the_schema(value):
-    """Fields of other types break nothing, wherever they stand."""
+def test_fields_of_wrong_types_are_left_to_the_schema(value):
+    """They raise no error, whichever field they are in."""
     for new in (
         {"metadata": value, "spec": value},
         {"metadata": {"labels": value}, "spec": {"containers": value}},
@@ -141,8 +141,8 @@ def test_nonsense_is_left_to_the_schema(value):
         ({NAME: "g", MIN: "2147483648"}, "must be a number from 1"),
     ],
 )
-def test_labels_that_cannot_be_meant(labels, words):
-    """Both labels make a group; the minimum is a number."""
+def test_member_with_an_invalid_minimum_is_refused(labels, words):
+    """A gang is named by both labels, and its minimum is a number."""
     problem = member_problem(pod(labels))
     if words is None:
         assert problem is None

@@ -1,4 +1,4 @@
-"""What pods of groups are given by each backend, and the API server's own groups."""
+"""Marks that each backend gives to gang members, and the API server's own PodGroups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTE = keys.COSCHEDULING_BACKEND_ANNOTATION
 
 
 def make(*jobs, scope="JobSet", targets=None, restarts=0):
-    """A JobSet that asks for coscheduling."""
+    """Return a JobSet with coscheduling."""
     body = jobset_json(*(jobs or (replicated_job("w", 2, parallelism=3),)))
     body["metadata"] |= {"uid": "uid-1", "annotations": {keys.COSCHEDULING_ANNOTATION: scope}}
     if targets:
@@ -67,16 +67,16 @@ def make(*jobs, scope="JobSet", targets=None, restarts=0):
         ({}, PODGROUP, {"schedulingGroup": {"podGroupName": "g-0"}}),
     ],
 )
-def test_marks(spec, marks, added):
-    """Nothing that is there is lost, and pods of no scheduler are left alone."""
+def test_pod_spec_gets_the_marks_of_its_backend(spec, marks, added):
+    """Fields that are present stay, and a scheduler that the pod has chosen stays."""
     before = dict(spec)
     assert marked(spec, marks, "g-0") == {**spec, **added}
     assert spec == before
 
 
 @pytest.mark.parametrize("resources", [None, {"requests": {"cpu": "1"}}, {"limits": None}])
-def test_one_container_asks_for_the_member_resource(resources):
-    """Once for each pod, requested and limited, beside what the container asks for."""
+def test_first_container_requests_the_member_resource(resources):
+    """One per pod as request and limit, in addition to the container's own resources."""
     first = {"name": "a"} | ({} if resources is None else {"resources": resources})
     spec = {"containers": [first, {"name": "b"}]}
     found = marked(spec, SchedulerFields(backend="coscheduler", member_resource=True), "")[
@@ -91,14 +91,14 @@ def test_one_container_asks_for_the_member_resource(resources):
 
 
 def bodies(jobset, marks, features=None):
-    """Metadata of the first Job of each ReplicatedJob, and its pod template."""
+    """Return metadata and pod template of the first Job of each ReplicatedJob."""
     made = blueprints(jobset, features or Features(), marks)
     first = [plan.body(0) for plan in made.values()]
     return [(body["metadata"], body["spec"]["template"]) for body in first]
 
 
 def test_jobs_of_targets_are_made_for_the_backend():
-    """Templates have the gate, Jobs and pods say for what they were made; others have neither."""
+    """Templates have the gate, Jobs and pods record the backend; Jobs of no gang have neither."""
     jobset = make(replicated_job("a"), replicated_job("b"), targets="b")
     (other, plain), (meta, template) = bodies(jobset, COSCHEDULER)
     assert NOTE not in other["annotations"]
@@ -107,15 +107,15 @@ def test_jobs_of_targets_are_made_for_the_backend():
     assert template["spec"]["schedulingGates"] == [GATE]
 
 
-def test_labels_alone_leave_no_trace_of_a_backend():
-    """As it was before there were others."""
+def test_backend_is_not_recorded_when_pods_are_only_labelled():
+    """Pods have the gang's labels and no annotation of a backend."""
     ((meta, template),) = bodies(make(), SchedulerFields())
     assert NOTE not in meta["annotations"] | template["metadata"]["annotations"]
     assert template["metadata"]["labels"][keys.POD_GROUP_MIN_AVAILABLE] == "6"
 
 
-def test_without_the_feature_gate_nothing_is_marked():
-    """Neither label nor gate."""
+def test_nothing_is_marked_when_the_feature_gate_is_disabled():
+    """Pod templates have neither label nor scheduling gate."""
     ((meta, template),) = bodies(make(), COSCHEDULER, Features(coscheduling=False))
     assert keys.POD_GROUP_NAME not in template["metadata"]["labels"]
     assert NOTE not in meta["annotations"]
@@ -124,45 +124,45 @@ def test_without_the_feature_gate_nothing_is_marked():
 
 @pytest.mark.parametrize("restarts", [0, 3])
 @pytest.mark.parametrize("scope", ["JobSet", "ReplicatedJob", "Job"])
-def test_pods_name_the_pod_groups_that_are_made(scope, restarts):
-    """Each template's group is one of those, and each attempt has groups of its own."""
+def test_pods_name_the_pod_groups_that_are_created(scope, restarts):
+    """Each template names a created group, and each attempt has its own groups."""
     jobset = make(replicated_job("a", 2), replicated_job("b"), scope=scope, restarts=restarts)
-    groups = gangs_of(jobset)
+    gangs = gangs_of(jobset)
     made = blueprints(jobset, Features(), PODGROUP)
     named = {
         plan.body(index)["spec"]["template"]["spec"]["schedulingGroup"]["podGroupName"]
         for plan in made.values()
         for index, _ in plan.names()
     }
-    wanted = pod_groups(jobset, groups, {g.name: g.min_available for g in groups}, None)
-    assert named == {each.name for each in wanted}
+    expected = pod_groups(jobset, gangs, {g.name: g.min_available for g in gangs}, None)
+    assert named == {each.name for each in expected}
     assert all(name.endswith(f"-{restarts}") for name in named)
     assert len(named) == {"JobSet": 1, "ReplicatedJob": 2, "Job": 3}[scope]
 
 
-def test_objects_are_the_jobsets_own():
-    """Owner, label, minimum, priority class, and the template a group was made from."""
+def test_pod_groups_and_workload_belong_to_their_jobset():
+    """They have its owner reference and label; groups have minimum, priority and template."""
     high = replicated_job("b", 3, parallelism=4, pod_spec={"priorityClassName": "high"})
     jobset = make(replicated_job("a", 1), high, scope="Job", targets="b")
-    groups = gangs_of(jobset)
-    above = workload(jobset, groups)
-    minima = {group.name: 2 for group in groups}
-    found = pod_groups(jobset, groups, minima, above)
+    gangs = gangs_of(jobset)
+    parent = workload(jobset, gangs)
+    minima = {gang.name: 2 for gang in gangs}
+    found = pod_groups(jobset, gangs, minima, parent)
     assert len(found) == 3
     policy = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "high"}
-    reference = {"workload": {"workloadName": above.name, "podGroupTemplateName": "b"}}
+    reference = {"workload": {"workloadName": parent.name, "podGroupTemplateName": "b"}}
     assert found[0].spec == policy | {"podGroupTemplateRef": reference}
-    assert [each["name"] for each in above.spec["podGroupTemplates"]] == ["b"]
-    assert above.spec["podGroupTemplates"][0]["schedulingPolicy"]["gang"] == {"minCount": 4}
-    for body in (found[0].body, above.body):
+    assert [each["name"] for each in parent.spec["podGroupTemplates"]] == ["b"]
+    assert parent.spec["podGroupTemplates"][0]["schedulingPolicy"]["gang"] == {"minCount": 4}
+    for body in (found[0].body, parent.body):
         meta = body["metadata"]
         assert meta["ownerReferences"][0]["uid"] == "uid-1"
         assert meta["labels"][keys.JOBSET_NAME] == jobset.metadata.name
 
 
 @pytest.mark.parametrize(("count", "has_one"), [(8, True), (9, False)])
-def test_a_workload_has_no_more_than_eight_templates(count, has_one):
-    """With more ReplicatedJobs the groups stand for themselves."""
+def test_workload_is_left_out_when_it_has_more_than_eight_templates(count, has_one):
+    """PodGroups stand alone if there are more ReplicatedJobs."""
     jobset = make(*(replicated_job(f"r{n}") for n in range(count)), scope="ReplicatedJob")
     assert (workload(jobset, gangs_of(jobset)) is not None) == has_one
 
@@ -171,23 +171,23 @@ def test_a_workload_has_no_more_than_eight_templates(count, has_one):
     ("scope", "titles", "templates"),
     [("JobSet", [""], ["jobset"]), ("ReplicatedJob", ["c"], ["c"]), ("Job", ["c-0", "c-1"], ["c"])],
 )
-def test_nothing_is_made_for_those_without_pods(scope, titles, templates):
-    """Neither a template nor a group, whatever minimum somebody names for it."""
+def test_nothing_is_created_for_replicated_jobs_without_pods(scope, titles, templates):
+    """They have neither a template nor a group, even if a minimum is given for them."""
     empty = (replicated_job("a", 0), replicated_job("b", parallelism=0))
     jobset = make(*empty, replicated_job("c", 2), scope=scope)
-    groups = gangs_of(jobset)
-    made = workload(jobset, groups).spec["podGroupTemplates"]
+    gangs = gangs_of(jobset)
+    made = workload(jobset, gangs).spec["podGroupTemplates"]
     assert [each["name"] for each in made] == templates
-    by_title = {group.title: group.name for group in groups}
-    everything = {groups.of(item.name, at).name: 1 for item in groups.targets for at in range(2)}
-    found = pod_groups(jobset, groups, everything, None)
+    by_title = {gang.title: gang.name for gang in gangs}
+    everything = {gangs.of(item.name, at).name: 1 for item in gangs.targets for at in range(2)}
+    found = pod_groups(jobset, gangs, everything, None)
     assert [each.name for each in found] == [f"{by_title[title]}-0" for title in titles]
     without = make(*empty, scope=scope)
     assert workload(without, gangs_of(without)) is None
 
 
 def member(name, index, pods, backend="podgroup"):
-    """A Job that is at work, with so many pods at once."""
+    """Return a running Job with this number of pods at once."""
     metadata = {
         "name": f"{name}-{index}",
         "labels": {keys.REPLICATED_JOB_NAME: name, keys.JOB_INDEX: str(index)},
@@ -204,42 +204,35 @@ def member(name, index, pods, backend="podgroup"):
         ("Job", [member("a", 0, 4), member("a", 1, 2)], ["a-0", "a-1"]),
         ("ReplicatedJob", [member("a", 0, 3), member("a", 1, 2)], ["a"]),
         ("JobSet", [member("a", 1, 2)], [""]),
-        # Its pods name no group, so nothing has to make room for it.
+        # Its pods name no group, so no capacity is needed for it.
         ("Job", [member("a", 0, 2, "coscheduler")], []),
-        # No target: whoever wrote the annotation there, no group is its own.
+        # Not a target, so no group is its own, whoever set the annotation.
         ("JobSet", [member("b", 0, 2)], []),
         ("Job", [member("b", 0, 2), member("a", 0, 2)], ["a-0"]),
     ],
 )
-def test_groups_of_jobs_that_are_resized_are_away(scope, jobs, titles):
-    """Those only, since pods without a node wait for their group meanwhile."""
+def test_groups_of_resized_jobs_are_absent(scope, jobs, titles):
+    """Other groups stay, since pods without a node would wait for them."""
     pair = (replicated_job("a", 2, parallelism=3), replicated_job("b", parallelism=3))
     jobset = make(*pair, scope=scope, targets="a")
-    groups = gangs_of(jobset)
-    by_title = {group.title: group.name for group in groups}
-    assert resizing(jobset, groups, jobs) == {by_title[title] for title in titles}
+    gangs = gangs_of(jobset)
+    by_title = {gang.title: gang.name for gang in gangs}
+    assert resizing(jobset, gangs, jobs) == {by_title[title] for title in titles}
 
 
 @pytest.mark.parametrize(
-    ("there", "wanted", "same"),
-    [
-        (3, 3, True),
-        (3, 4, False),
-        (None, 1, False),
-    ],
+    ("stored", "desired", "same"), [(3, 3, True), (3, 4, False), (None, 1, False)]
 )
-def test_only_the_minimum_is_compared(there, wanted, same):
-    """The API server drops and fills in other fields."""
+def test_only_the_minimum_is_compared(stored, desired, same):
+    """The API server drops some of the other fields and fills in others."""
 
     def spec(least):
         return {"schedulingPolicy": {"gang": None if least is None else {"minCount": least}}}
 
     extra = {"priorityClassName": "high"}
-    assert same_spec({**spec(there), "disruptionMode": "Pod"}, {**spec(wanted), **extra}) == same
-    theirs, ours = (
-        {"podGroupTemplates": [{"name": "a", **spec(each)}]} for each in (there, wanted)
-    )
-    assert same_spec(theirs, ours) == same
+    assert same_spec({**spec(stored), "disruptionMode": "Pod"}, {**spec(desired), **extra}) == same
+    lists = ({"podGroupTemplates": [{"name": "a", **spec(each)}]} for each in (stored, desired))
+    assert same_spec(*lists) == same
 
 
 @pytest.mark.parametrize(
@@ -248,14 +241,14 @@ def test_only_the_minimum_is_compared(there, wanted, same):
         ("podgroup", "2", {}, True),
         ("coscheduler", "2", {}, False),
         (None, "2", {}, False),
-        # These are made anew, for the backend that is chosen now.
+        # These are recreated for the backend that is configured now.
         (None, "1", {}, True),
         (None, "2", {"deletionTimestamp": "2026-01-01T00:00:00Z"}, True),
         (None, "2", {"annotations": {keys.RESTART_ANNOTATION: ""}}, True),
     ],
 )
-def test_whose_pods_a_group_waits_for(note, attempt, more, expected):
-    """Not for those of a Job that was made for another backend, and stays."""
+def test_pods_of_a_job_count_unless_it_stays_with_another_backend(note, attempt, more, expected):
+    """A group waits only for pods that name it or will be recreated."""
     notes = {} if note is None else {NOTE: note}
     metadata = {"name": "j", "labels": {keys.RESTART_ATTEMPT: attempt}, "annotations": notes}
     assert counts(make(restarts=2), decoded(Job, {"metadata": metadata | more})) == expected

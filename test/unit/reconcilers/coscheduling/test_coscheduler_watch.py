@@ -1,4 +1,4 @@
-"""Pods of groups as the coscheduler's Lease has them made, on a cluster in memory."""
+"""Marks of gang members that follow the coscheduler's Lease, on a cluster in memory."""
 
 from __future__ import annotations
 
@@ -7,56 +7,45 @@ import itertools
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
 from jobsetpy.reconcilers.coscheduling.coscheduler_watch import SILENT_S
 from jobsetpy.reconcilers.coscheduling.queue_state import QueueState
-from jobsetpy.testing import make_pod
-from jobsetpy.testing.jobsets import jobset_json, replicated_job
+from jobsetpy.testing.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
 
 AUTO = SchedulerFields()
 LASTS_S = 15
 NOT_SERVED = keys.COSCHEDULING_NOT_SERVED_CONDITION
-OTHERS = {"name": "example.com/quota"}
+OTHER = {"name": "example.com/quota"}
 RENEWALS = itertools.count()
 
 
-def tell(rig, **state):
-    """The coscheduler publishes this; the queue is empty if nothing else is given."""
+def publish(rig, **state):
+    """Publish the coscheduler's state; its queue is empty by default."""
     text = QueueState(**{"empty": True, **state}).encoded()
+    notes = {keys.COSCHEDULER_QUEUE_ANNOTATION: text}
     body = {
-        "metadata": {
-            "name": keys.COSCHEDULER_LEASE,
-            "annotations": {keys.COSCHEDULER_QUEUE_ANNOTATION: text},
-        },
-        "spec": {
-            "leaseDurationSeconds": LASTS_S,
-            "renewTime": f"2026-01-01T00:00:00.{next(RENEWALS):06}Z",
-        },
-    }
+        "metadata": {"name": keys.COSCHEDULER_LEASE, "annotations": notes},
+        "spec": {"leaseDurationSeconds": LASTS_S, "renewTime": f"2026-01-01T00:00:00.{next(RENEWALS):06}Z"},
+    }  # fmt: skip
     if rig.world.get("leases", keys.COSCHEDULER_LEASE) is None:
         rig.world.create("leases", body)
     else:
         rig.world.patch("leases", keys.COSCHEDULER_LEASE, body)
 
 
-def begin(rig, name="a", *, suspend=False, **pod_spec):
-    """Create a JobSet of 2 Jobs of 2 pods of one CPU each, one group."""
+async def begin(rig, name="a", *, suspend=False, **pod_spec):
+    """Create a JobSet of 2 Jobs of 2 pods of one CPU each, which are one gang."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-    pod_spec = {"containers": [container], **pod_spec}
-    body = jobset_json(
-        replicated_job("w", 2, parallelism=2, pod_spec=pod_spec), name=name, suspend=suspend
-    )
-    del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
-    body.pop("status", None)
-    body["metadata"]["annotations"] = {keys.COSCHEDULING_ANNOTATION: "JobSet"}
-    rig.world.create(JobSet, body)
+    job = replicated_job("w", 2, parallelism=2, pod_spec={"containers": [container], **pod_spec})
+    scope = {keys.COSCHEDULING_ANNOTATION: "JobSet"}
+    rig.create(job, name=name, suspend=suspend, annotations=scope)
+    await rig.settle(1)
 
 
 def pod_specs(rig, name="a"):
-    """Of the templates of a JobSet's Jobs."""
+    """Return the pod specs of the templates of a JobSet's Jobs."""
     found = [
         job["spec"]["template"]["spec"]
         for job in rig.world.list("jobs")
@@ -67,130 +56,110 @@ def pod_specs(rig, name="a"):
 
 
 def gates(rig, name="a"):
-    """The gates there."""
+    """Return the scheduling gates of the templates of a JobSet's Jobs."""
     return [each.get("schedulingGates", []) for each in pod_specs(rig, name)]
 
 
-async def test_pods_have_no_gate_while_none_waits(rig):
-    """They are the coscheduler's all the same, with what it says of its scheduler."""
-    async with rig.manager(looks_for=AUTO):
-        tell(rig, scheduler_name="gangs", member_resource=True)
+async def test_pods_have_no_gate_while_no_gang_waits(rig):
+    """They have the coscheduler's other marks, as published with its state."""
+    async with rig.manager(watched=AUTO):
+        publish(rig, scheduler_name="gangs", member_resource=True)
         await rig.settle(1)
-        begin(rig)
-        await rig.settle(1)
+        await begin(rig)
         assert gates(rig) == [[], []]
         for spec in pod_specs(rig):
             assert spec["schedulerName"] == "gangs"
-            asked = spec["containers"][0]["resources"]["requests"]
-            assert asked[keys.POD_GROUP_MEMBER_RESOURCE] == "1"
+            requests = spec["containers"][0]["resources"]["requests"]
+            assert requests[keys.POD_GROUP_MEMBER_RESOURCE] == "1"
         (job, _) = rig.world.list("jobs")
         assert job["metadata"]["annotations"][keys.COSCHEDULING_BACKEND_ANNOTATION] == "coscheduler"
 
 
-async def test_pods_are_gated_while_some_group_waits(rig):
-    """From the moment on that this is told, and until it is told otherwise."""
-    async with rig.manager(looks_for=AUTO):
-        tell(rig, empty=False)
+async def test_pods_are_gated_while_a_gang_waits(rig):
+    """From the moment when the coscheduler publishes it until it publishes an empty queue."""
+    async with rig.manager(watched=AUTO):
+        publish(rig, empty=False)
         await rig.settle(1)
-        begin(rig, "a")
+        await begin(rig, "a")
+        publish(rig)
         await rig.settle(1)
-        tell(rig)
-        await rig.settle(1)
-        begin(rig, "b")
-        await rig.settle(1)
+        await begin(rig, "b")
         assert (gates(rig, "a"), gates(rig, "b")) == ([[GATE], [GATE]], [[], []])
 
 
-async def test_what_is_reported_lapses(rig):
-    """A coscheduler that is gone, or one of which nothing is known yet, opens nothing."""
-    tell(rig)
-    async with rig.manager(looks_for=AUTO):
-        begin(rig, "a")  # how old is it?
-        await rig.settle(1)
-        tell(rig)
+async def test_pods_are_gated_when_the_published_state_has_expired(rig):
+    """An empty queue counts only as long as its Lease, and not if its age is unknown."""
+    publish(rig)
+    async with rig.manager(watched=AUTO):
+        await begin(rig, "a")  # the age of the Lease is unknown
+        publish(rig)
         await rig.settle(LASTS_S - 1)
-        begin(rig, "b")
-        await rig.settle(1)
-        begin(rig, "c")
-        await rig.settle(1)
+        await begin(rig, "b")
+        await begin(rig, "c")
         found = [gates(rig, name) for name in "abc"]
         assert found == [[[GATE], [GATE]], [[], []], [[GATE], [GATE]]]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"suspend": True},
-        {"schedulingGates": [OTHERS]},
-    ],
-)
-async def test_pods_are_gated_when_others_hold_them_back(rig, given):
-    """Suspended ones and those with gates of others, which stay."""
-    async with rig.manager(looks_for=AUTO):
-        tell(rig)
+@pytest.mark.parametrize("held", [{"suspend": True}, {"schedulingGates": [OTHER]}])
+async def test_pods_are_gated_when_others_hold_them_back(rig, held):
+    """Suspended pods, and pods with gates of others, which stay."""
+    async with rig.manager(watched=AUTO):
+        publish(rig)
         await rig.settle(1)
-        begin(rig, **given)
-        await rig.settle(1)
-        assert gates(rig) == [[*given.get("schedulingGates", []), GATE]] * 2
+        await begin(rig, **held)
+        assert gates(rig) == [[*held.get("schedulingGates", []), GATE]] * 2
 
 
-async def test_all_pods_are_gated_where_that_is_asked_for(rig):
-    """For groups that are to come strictly one after the other."""
-    async with rig.manager(looks_for=SchedulerFields(always_gate=True)):
-        tell(rig)
+async def test_all_pods_are_gated_when_the_setting_asks_for_it(rig):
+    """Gangs are then scheduled strictly one after the other."""
+    async with rig.manager(watched=SchedulerFields(always_gate=True)):
+        publish(rig)
         await rig.settle(1)
-        begin(rig)
-        await rig.settle(1)
+        await begin(rig)
         assert gates(rig) == [[GATE], [GATE]]
 
 
-async def test_without_a_coscheduler_jobsets_say_so(rig):
-    """Their pods are labelled; when one is installed that is taken back, and new Jobs are its."""
-    async with rig.manager(looks_for=AUTO):
-        begin(rig, "a")
-        await rig.settle(2)
+async def test_jobset_has_a_condition_while_no_coscheduler_is_installed(rig):
+    """Its pods are only labelled; the condition is cleared once a coscheduler is installed."""
+    async with rig.manager(watched=AUTO):
+        await begin(rig, "a")
+        await rig.settle(1)
         assert gates(rig) == [[], []]
         (event,) = rig.events(keys.NO_COSCHEDULER_REASON)
         assert "no coscheduler is installed" in event[1]
         conditions = {c["type"]: c for c in rig.status("a")["conditions"]}
         assert conditions[NOT_SERVED]["status"] == "True"
-        tell(rig, empty=False)
-        begin(rig, "b")
-        await rig.settle(2)
+        publish(rig, empty=False)
+        await begin(rig, "b")
+        await rig.settle(1)
         conditions = {c["type"]: c for c in rig.status("a")["conditions"]}
         assert conditions[NOT_SERVED]["status"] == "False"
         assert gates(rig, "b") == [[GATE], [GATE]]
 
 
-async def test_a_coscheduler_that_is_removed_leaves_no_pod_behind_its_gate(rig):
-    """Its Lease goes with it: gates are taken off, and JobSets are told."""
-    async with rig.manager(looks_for=AUTO):
-        tell(rig, empty=False)
+async def test_gates_are_removed_when_the_coscheduler_is_uninstalled(rig):
+    """Its Lease is deleted with it; gates of others stay, and JobSets have the condition."""
+    async with rig.manager(watched=AUTO):
+        publish(rig, empty=False)
         await rig.settle(1)
-        begin(rig)
-        await rig.settle(1)
-        for job in rig.world.list("jobs"):
-            template = job["spec"]["template"]["metadata"]
-            pod = make_pod(f"{job['metadata']['name']}-0").of(job, 0).phase("Pending")
-            pod.labels(template["labels"]).annotations(template["annotations"])
-            made = rig.world.create("pods", pod.spec(schedulingGates=[OTHERS, GATE]).build())
-            waits = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
-            rig.world.set_status("pods", made["metadata"]["name"], conditions=[waits])
+        await begin(rig, schedulingGates=[OTHER])
+        rig.make_pods()
         await rig.settle(1)
         rig.world.delete("leases", keys.COSCHEDULER_LEASE)
         await rig.settle(2)
-        assert [pod["spec"]["schedulingGates"] for pod in rig.world.list("pods")] == [[OTHERS]] * 2
-        assert {"NoCoscheduler"} == {c["reason"] for c in rig.status("a")["conditions"] if c["type"] == NOT_SERVED}  # fmt: skip
+        assert [pod["spec"]["schedulingGates"] for pod in rig.world.list("pods")] == [[OTHER]] * 4
+        reasons = {c["reason"] for c in rig.status("a")["conditions"] if c["type"] == NOT_SERVED}
+        assert reasons == {"NoCoscheduler"}
 
 
-async def test_a_coscheduler_that_is_silent_is_reported(rig):
-    """Groups wait behind their gates for it; nothing is taken off."""
-    async with rig.manager(looks_for=SchedulerFields(backend="coscheduler")):
-        begin(rig)
+async def test_silent_coscheduler_is_reported(rig):
+    """Gangs wait for it behind their gates; no gate is removed."""
+    async with rig.manager(watched=SchedulerFields(backend="coscheduler")):
+        await begin(rig)
         await rig.settle(SILENT_S * 2 + 5)
         assert gates(rig) == [[GATE], [GATE]]
         (event,) = rig.events(keys.NO_COSCHEDULER_REASON)
         assert "nothing has been heard of the coscheduler" in event[1]
-        tell(rig)
+        publish(rig)
         await rig.settle(SILENT_S * 2)
         assert len(rig.events(keys.NO_COSCHEDULER_REASON)) == 1

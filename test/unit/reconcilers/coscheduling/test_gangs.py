@@ -1,4 +1,4 @@
-"""Which pods are a group of coscheduling, and what their templates say."""
+"""Gangs of a JobSet and what pod templates say about them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME, MIN = LABELS
 
 
 def make(scope, *jobs, minimum=None, targets=None, uid="uid-1", name="test-js", restarts=0, **more):
-    """A JobSet that asks for coscheduling, as JSON."""
+    """Return a JobSet with coscheduling as JSON."""
     body = jobset_json(*(jobs or (replicated_job("w", 2, parallelism=3),)), **more)
     body["status"] = {"restarts": restarts}
     body["metadata"] |= {"uid": uid, "name": name, "creationTimestamp": "2026-01-01T00:00:05Z"}
@@ -44,8 +44,8 @@ def make(scope, *jobs, minimum=None, targets=None, uid="uid-1", name="test-js", 
     return body
 
 
-def groups(*args, **more):
-    """Its groups."""
+def gangs(*args, **more):
+    """Return the gangs of such a JobSet."""
     return gangs_of(decoded(JobSet, make(*args, **more)))
 
 
@@ -71,38 +71,38 @@ OWN = replicated_job(
         ("Job", (replicated_job("z", 0),), {}, []),
     ],
 )
-def test_scopes_targets_and_minimum(scope, jobs, more, expected):
-    """Never more is asked for than there is."""
-    found = groups(scope, *jobs, **more)
+def test_gangs_follow_scope_targets_and_minimum(scope, jobs, more, expected):
+    """The minimum is never higher than the gang's size."""
+    found = gangs(scope, *jobs, **more)
     assert [(g.title, g.size, g.min_available) for g in found] == expected
 
 
 @pytest.mark.parametrize("scope", ["", "jobset", "Everything"])
-def test_no_groups_without_a_valid_scope(scope):
-    """The webhook refuses it; without the webhook it means nothing."""
-    assert groups(scope) is None
+def test_jobset_has_no_gangs_when_its_scope_is_invalid(scope):
+    """Admission refuses such a scope; without admission it has no effect."""
+    assert gangs(scope) is None
 
 
-def test_a_jobset_recreated_has_other_groups():
-    """Same name, same spec, another UID."""
-    old, new = groups("JobSet"), groups("JobSet", uid="uid-2")
+def test_recreated_jobset_has_other_gangs():
+    """Name and spec are the same, the UID is not."""
+    old, new = gangs("JobSet"), gangs("JobSet", uid="uid-2")
     assert {g.name for g in old}.isdisjoint({g.name for g in new})
 
 
 @pytest.mark.parametrize("scope", ["JobSet", "ReplicatedJob", "Job"])
-def test_each_attempt_has_groups_of_its_own(scope):
-    """The first one those of versions that knew no attempts; what they have in common stays."""
-    first, second, third = (groups(scope, restarts=restarts) for restarts in range(3))
+def test_each_attempt_has_its_own_gangs(scope):
+    """Names of the first have no attempt, as in old versions; the common name stays."""
+    first, second, third = (gangs(scope, restarts=restarts) for restarts in range(3))
     names = [{g.name for g in found} for found in (first, second, third)]
     assert len(set.union(*names)) == sum(map(len, names))
     assert [g.stem for g in first] == [g.stem for g in second] == [g.name for g in first]
     assert first.common_name == third.common_name
-    assert {g.name for g in groups("JobSet")} == {"test-js-95ca075d036f5d5e"}
+    assert {g.name for g in gangs("JobSet")} == {"test-js-95ca075d036f5d5e"}
 
 
-def test_a_restart_starts_no_part_of_the_group():
-    """1,000 pods that are deleted slowly do not count for those that come in their place."""
-    planner = GangScheduler()
+def test_gang_of_a_new_attempt_is_admitted_when_all_its_pods_are_there():
+    """1,000 pods that are deleted one by one do not count for the pods that replace them."""
+    scheduler = GangScheduler()
     old, new = (
         decoded(JobSet, make("JobSet", replicated_job("w", 1000), restarts=n)) for n in (0, 1)
     )
@@ -114,28 +114,28 @@ def test_a_restart_starts_no_part_of_the_group():
 
     def show(key, index, *, bound):
         member = Member(uid=f"{key}/{index}", created=0.0, min_available=1000, bound=bound)
-        return planner.seen(SeenPod(group=key, name="p", member=member, gated=not bound), 0.0)
+        return scheduler.seen(SeenPod(group=key, name="p", member=member, gated=not bound), 0.0)
 
     for index in range(1000):
         show(before, index, bound=True)
-    lifts = []
+    ungated = []
     for index in range(1000):
-        assert lifts == []
-        planner.gone(f"{before}/{index}", 0.0)
-        lifts = show(after, index, bound=False)
-    lifts += planner.tick(0.0)  # in portions
-    assert len(lifts) == 1000
+        assert ungated == []
+        scheduler.gone(f"{before}/{index}", 0.0)
+        ungated = show(after, index, bound=False)
+    ungated += scheduler.tick(0.0)  # in batches
+    assert len(ungated) == 1000
 
 
 @given(st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True), st.integers(0, 10**9))
-def test_names_are_labels(name, restarts):
-    """However long the JobSet's name, and wherever it is cut."""
-    for group in groups("Job", name=name, restarts=restarts):
-        assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", group.name)
+def test_names_of_gangs_are_valid_label_values(name, restarts):
+    """For names of JobSets of any length, wherever they are cut."""
+    for gang in gangs("Job", name=name, restarts=restarts):
+        assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", gang.name)
 
 
 def templates(body):
-    """Labels and annotations of the pod templates, by Job."""
+    """Return metadata of the pod templates by the name of their Job."""
     jobset = decoded(JobSet, body)
     found = {}
     for blueprint in blueprints(jobset, Features()).values():
@@ -144,8 +144,8 @@ def templates(body):
     return found
 
 
-def test_pod_templates_say_which_group_they_are_of():
-    """Those of targets; and how long their group may take."""
+def test_pod_templates_name_their_gang():
+    """Only those of targets; they have the gang's timeout as well."""
     body = make("Job", *TWO, targets="a", minimum="2")
     body["metadata"]["annotations"][keys.COSCHEDULING_TIMEOUT_ANNOTATION] = "20"
     found = templates(body)
@@ -157,8 +157,8 @@ def test_pod_templates_say_which_group_they_are_of():
     assert keys.COSCHEDULING_TIMEOUT_ANNOTATION not in found["test-js-b-0"]["annotations"]
 
 
-def test_other_jobsets_are_left_as_they_are():
-    """Labels that a user's template has pass."""
+def test_jobsets_without_coscheduling_are_unchanged():
+    """Labels in a user's template stay."""
     job = replicated_job("w", pod_metadata={"labels": {NAME: "mine", MIN: "7"}})
     body = make("JobSet", job)
     del body["metadata"]["annotations"]
@@ -167,7 +167,7 @@ def test_other_jobsets_are_left_as_they_are():
 
 
 def child(name, index, *, succeeded=0, finished=None):
-    """A Job of ReplicatedJob ``a`` or ``b`` of the JobSet."""
+    """Return a Job of ReplicatedJob ``a`` or ``b`` of the JobSet."""
     conditions = [{"type": finished, "status": "True"}] if finished else []
     labels = {keys.REPLICATED_JOB_NAME: name, keys.JOB_INDEX: str(index), keys.RESTART_ATTEMPT: "0",
               keys.JOBSET_NAME: "test-js"}  # fmt: skip
@@ -186,12 +186,12 @@ def child(name, index, *, succeeded=0, finished=None):
         ([child("a", 0, finished="Failed")], 8),
     ],
 )
-def test_a_group_does_not_wait_for_pods_that_do_not_come_again(jobs, left):
-    """Those that succeeded; a Job that failed is made anew, or the JobSet fails."""
+def test_gang_does_not_wait_for_pods_that_are_not_recreated(jobs, left):
+    """Pods that have succeeded; a Job that has failed is recreated, or the JobSet fails."""
     jobset = decoded(JobSet, make("JobSet", *TWO))
     found = gangs_of(jobset)
-    (group,) = found
-    assert possible(jobset, found, jobs, Features()) == {group.name: left}
+    (gang,) = found
+    assert possible(jobset, found, jobs, Features()) == {gang.name: left}
 
 
 @pytest.mark.parametrize(
@@ -208,14 +208,14 @@ def test_a_group_does_not_wait_for_pods_that_do_not_come_again(jobs, left):
 def test_gang_of_one_job_waits_for_its_seats_when_it_starts_without_spares(
     scope, start, minimum, expected
 ):
-    """Whatever its scope; a minimum that is lower counts, a higher one is cut."""
+    """For each scope; a lower minimum counts, a higher one is cut."""
     (gang,) = gangs_of(with_spares(scope, start=start, minimum=minimum, jobs=1))
 
     assert gang.min_available == expected
 
 
 def with_spares(scope, *, start=None, minimum=None, jobs=2):
-    """A JobSet with Jobs of three pods, one of them a spare; of several, one without spares."""
+    """Return a JobSet with Jobs of two seats and a spare; with several, one has no spares."""
     own = {"annotations": {keys.IN_PLACE_SPARES_ANNOTATION: "1"}}
     jobs = (
         replicated_job("a", jobs, parallelism=3, pod_metadata=own),
@@ -244,7 +244,7 @@ def with_spares(scope, *, start=None, minimum=None, jobs=2):
 def test_gang_waits_for_spares_unless_its_jobset_starts_without_them(
     scope, start, minimum, expected
 ):
-    """Gangs of several Jobs wait: that many pods could be the wrong ones."""
+    """Gangs of several Jobs wait, since that number of pods could leave seats of a Job empty."""
     found = gangs_of(with_spares(scope, start=start, minimum=minimum))
 
     assert [(gang.title, gang.min_available) for gang in found] == expected
@@ -255,7 +255,7 @@ def test_gang_waits_for_spares_unless_its_jobset_starts_without_them(
     [(None, 0, 3), (None, 1, 2), (None, 2, 1), ("true", 0, 2), ("true", 1, 1), ("true", 2, 0)],
 )
 def test_gang_needs_no_spares_when_seats_have_succeeded(start, succeeded, expected):
-    """A pod that is lost late is bound, though its Job has more pods than nodes."""
+    """A replacement is bound late although its Job has more pods than there are nodes."""
     jobset = with_spares("JobSet", start=start, jobs=1)
     found = gangs_of(jobset)
     (gang,) = found
@@ -266,16 +266,16 @@ def test_gang_needs_no_spares_when_seats_have_succeeded(start, succeeded, expect
 
 
 def test_gang_does_not_count_the_spares_of_a_job_that_is_complete():
-    """Its spares end with it."""
+    """Spares end with their Job."""
     jobset = with_spares("JobSet", start="true")
     found = gangs_of(jobset)
     (gang,) = found
-    over = child("a", 0, succeeded=2, finished="Complete")
+    done = child("a", 0, succeeded=2, finished="Complete")
 
-    assert possible(jobset, found, [over], Features()) == {gang.name: 5}
+    assert possible(jobset, found, [done], Features()) == {gang.name: 5}
 
 
-GROUP = Gang("n", "", 8, 6)
+GANG = Gang("n", "", 8, 6)
 
 
 @pytest.mark.parametrize(
@@ -292,6 +292,6 @@ GROUP = Gang("n", "", 8, 6)
         ("x", 4, True, False),
     ],
 )
-def test_labels_of_pods_with_a_node_need_not_follow_each_success(label, left, bound, true):
-    """But those of pods that have yet to be scheduled, exactly."""
-    assert is_true(label, GROUP, minimum(GROUP, left), bound=bound) is true
+def test_minimum_of_bound_pods_may_be_outdated(label, left, bound, true):
+    """Pods that have yet to be scheduled need the exact minimum."""
+    assert is_true(label, GANG, minimum(GANG, left), bound=bound) is true

@@ -1,4 +1,4 @@
-"""What a reconcile of a JobSet's gangs does, by tables in virtual time."""
+"""Plan of a reconcile of a JobSet's gangs, in virtual time."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Gangs:
         self.fixed = fixed
 
     def set_pod(self, name, *, node="", minimum="4", **more):
-        """Make or change a pod: ``0-1`` is the second of the first Job."""
-        group = gangs_of(self.cluster.jobset).of("w", name[0])
+        """Create or change a pod: ``0-1`` is the second pod of the first Job."""
+        gang = gangs_of(self.cluster.jobset).of("w", name[0])
         labels = {
             keys.JOBSET_NAME: "test-js",
             keys.REPLICATED_JOB_NAME: "w",
             keys.JOB_INDEX: name[0],
-            keys.POD_GROUP_NAME: group.name if group else "",
+            keys.POD_GROUP_NAME: gang.name if gang else "",
             keys.POD_GROUP_MIN_AVAILABLE: minimum,
         }
         body = {
@@ -76,17 +76,17 @@ class Gangs:
         return any(has_turned(self.memory, self.counts, gang) for gang in gangs)
 
     def counts(self, gang):
-        """Of the pods of a gang, counted anew."""
+        """Count the pods of a gang."""
         states = [state for state in map(gang_state, self.pods.values()) if state is not None]
         return GangCounts.of(Counter(state for key, state in states if key == gang))
 
     def open_pods(self):
-        """Names of pods in gangs that have no node."""
+        """Return the names of gang members without a node."""
         states = {name: gang_state(pod) for name, pod in self.pods.items()}
         return [name for name, state in states.items() if state and not state[1].bound]
 
     def observe(self):
-        """What the reconciler would see."""
+        """Return what a reconciler would observe."""
         suspects, self.suspects = self.suspects, set()
         return ObservedGangs(
             key=KEY,
@@ -100,8 +100,8 @@ class Gangs:
             **self.fixed,
         )
 
-    def look(self, at=0.0, **changed):
-        """The plan at a time in seconds, carried out but for the writes of pods."""
+    def plan(self, at=0.0, **changed):
+        """Return the plan at ``at`` seconds, executed except for the writes of pods."""
         now = Now(EPOCH_START + timedelta(seconds=at), 100.0 + at)
         plan = plan_coscheduling(attrs.evolve(self.observe(), **changed), self.memory, now)
         if plan.status is not None and plan.status.patch:
@@ -114,140 +114,140 @@ class Gangs:
         self.cluster.object = merge(self.cluster.object, {"metadata": {"annotations": notes}})
 
 
-def told(plan):
-    """Reasons of the conditions that a plan sets and announces."""
+def reported(plan):
+    """Return the reasons of the events that a plan stores with the status."""
     return [] if plan.status is None else [event.reason for event in plan.status.events]
 
 
 def delay(plan):
-    """After how many seconds the gangs are looked at again; ``None`` for at the next event."""
+    """Return the seconds until the next reconcile, ``None`` if it waits for an event."""
     return None if plan.result.delay is None else plan.result.delay.total_seconds()
 
 
 def labels_of(plan):
-    """The minima that pods are given, by their names."""
-    mends = (action for stage in plan.stages for action in stage if isinstance(action, MendPod))
-    return {m.pod.metadata.name: m.labels and m.labels[keys.POD_GROUP_MIN_AVAILABLE] for m in mends}
+    """Return the minimum that the plan sets for each pod, by the pod's name."""
+    fixes = (action for stage in plan.stages for action in stage if isinstance(action, MendPod))
+    return {f.pod.metadata.name: f.labels and f.labels[keys.POD_GROUP_MIN_AVAILABLE] for f in fixes}
 
 
 ALL = ("0-0", "0-1", "1-0", "1-1")
 
 
-def test_where_gangs_stand_is_reported_after_pauses_that_grow():
-    """A second after they were first seen to be incomplete, then rarely, at once when they are."""
+def test_state_of_gangs_is_reported_after_growing_pauses():
+    """One second after a gang is found incomplete, then rarely; immediately once it is complete."""
     gangs = Gangs()
     for name in ALL:
         gangs.set_pod(name)
     at, seen = 0.0, []
     while at < 200:
-        # The counts are other ones each time: only the pauses keep it from being written.
+        # The counts differ each time: only the pauses prevent a write.
         gangs.set_pod("0-0", status={"conditions": [GATED] * (len(seen) % 2)})
-        plan = gangs.look(at)
-        seen.append((at, *told(plan)))
+        plan = gangs.plan(at)
+        seen.append((at, *reported(plan)))
         at += delay(plan)
     times = [1, 6, 16, 36, 76, 136, 196]
     assert seen == [(0,), *((each, WAITING) for each in times)]
     for name in ALL:
         turned = gangs.set_pod(name, node="n")
     assert turned
-    plan = gangs.look(at)
-    assert (told(plan), delay(plan)) == ([BOUND], None)
+    plan = gangs.plan(at)
+    assert (reported(plan), delay(plan)) == ([BOUND], None)
     assert gangs.memory.pause == 0
 
 
-def test_a_status_that_is_not_stored_is_decided_again():
-    """What was seen of pods is remembered at once, when to tell next is not."""
+def test_status_is_planned_again_when_its_write_failed():
+    """Observations of pods are kept; the time of the next report is not."""
     gangs = Gangs()
-    gangs.look(0)
+    gangs.plan(0)
     gangs.set_pod("0-0", minimum="9")
-    plan = gangs.look(2)
-    assert (told(plan), labels_of(plan)) == ([WAITING], {"0-0": "4"})
+    plan = gangs.plan(2)
+    assert (reported(plan), labels_of(plan)) == ([WAITING], {"0-0": "4"})
     gangs.memory = plan.interim
     gangs.cluster.object["status"] = {}
-    again = gangs.look(2.1)
-    assert (told(again), labels_of(again)) == ([WAITING], {})
+    again = gangs.plan(2.1)
+    assert (reported(again), labels_of(again)) == ([WAITING], {})
 
 
-def test_pods_of_an_attempt_that_goes_stay_in_its_gang():
-    """They are given no label of the next attempt's, and do not count for it."""
+def test_pods_of_a_terminating_attempt_stay_in_its_gang():
+    """They get no labels of the next attempt and do not count for it."""
     gangs = Gangs()
     attempt = {"metadata": {"labels": {keys.RESTART_ATTEMPT: "0"}}}
     for name in ALL:
         gangs.set_pod(name, node="n", **attempt)
-    gangs.look()
+    gangs.plan()
     assert [each.counts.bound for each in gangs.memory.standings.values()] == [4]
     gangs.cluster.object = merge(gangs.cluster.object, {"status": {"restarts": 1}})
-    assert labels_of(gangs.look(1)) == {}
+    assert labels_of(gangs.plan(1)) == {}
     assert [each.counts.members for each in gangs.memory.standings.values()] == [0]
 
 
-def test_pods_with_names_of_before_get_their_attempts():
-    """A manager of a version whose names had no attempt has made them."""
+def test_pods_with_names_of_old_versions_get_the_name_of_their_attempt():
+    """Gang names had no attempt when an older manager created the pods."""
     gangs = Gangs()
     old = gangs_of(gangs.cluster.jobset).of("w", 0)
     gangs.cluster.object = merge(gangs.cluster.object, {"status": {"restarts": 1}})
     labels = {keys.POD_GROUP_NAME: old.name, keys.RESTART_ATTEMPT: "1"}
     gangs.set_pod("0-0", node="n", metadata={"labels": labels})
-    assert labels_of(gangs.look()) == {"0-0": "4"}
+    assert labels_of(gangs.plan()) == {"0-0": "4"}
 
 
-def test_a_gang_turns_once():
-    """A pod's event asks for a reconcile when it makes its gang complete, or no longer complete."""
+def test_pod_event_requests_a_reconcile_when_its_gang_becomes_complete_or_incomplete():
+    """Further events request it until a reconcile has seen the change."""
     gangs = Gangs(notes={keys.COSCHEDULING_MIN_ANNOTATION: "2"})
-    gangs.look()
+    gangs.plan()
     turns = [gangs.set_pod(name, node="n", minimum="2") for name in ALL]
     assert turns == [False, True, True, True]  # until a reconcile has seen it
-    gangs.look(1)
+    gangs.plan(1)
     ends = {"status": {"phase": "Failed"}}
     assert [gangs.set_pod(name, node="n", **ends) for name in ALL] == [False, False, True, True]
 
 
 def test_gang_requests_a_reconcile_only_when_it_is_the_last_to_be_complete():
-    """With one gang for each Job: the first to be complete changes nothing that is reported."""
+    """With one gang for each Job, the first complete gang changes nothing that is reported."""
     gangs = Gangs(scope="Job")
     for name in ALL:
         gangs.set_pod(name, minimum="2")
-    gangs.look()
+    gangs.plan()
     turns = [gangs.set_pod(name, node="n", minimum="2") for name in ALL]
     assert turns == [False, False, False, True]
-    assert told(gangs.look(1)) == [BOUND]
+    assert reported(gangs.plan(1)) == [BOUND]
     ends = {"status": {"phase": "Failed"}}
     turns = [gangs.set_pod(name, node="n", minimum="2", **ends) for name in ALL]
     assert turns == [True, True, True, True]  # until a reconcile has seen it
 
 
-def test_only_suspects_are_looked_at():
-    """All pods at first and when the gangs change; after that those whose events looked wrong."""
+def test_only_pods_with_suspicious_events_are_checked():
+    """All pods are checked first and when the gangs change."""
     gangs = Gangs()
     for name in ALL:
         gangs.set_pod(name, minimum="3")
-    assert set(labels_of(gangs.look())) == set(ALL)
-    assert labels_of(gangs.look()) == {}
+    assert set(labels_of(gangs.plan())) == set(ALL)
+    assert labels_of(gangs.plan()) == {}
     gangs.set_pod("0-1", minimum="5")
     gangs.set_pod("1-0", minimum="4")
-    assert labels_of(gangs.look()) == {"0-1": "4"}
+    assert labels_of(gangs.plan()) == {"0-1": "4"}
     gangs.change(**{keys.COSCHEDULING_MIN_ANNOTATION: "2"})
-    assert labels_of(gangs.look()) == dict.fromkeys(ALL, "2")
+    assert labels_of(gangs.plan()) == dict.fromkeys(ALL, "2")
 
 
-def test_a_gang_with_less_work_left_needs_fewer():
-    """Pods that have no node are told; those that run are left alone."""
+def test_minimum_is_lower_when_less_work_is_left():
+    """Pods without a node get the lower minimum; running pods are left alone."""
     gangs = Gangs()
     for name in ALL:
         gangs.set_pod(name, node="" if name == "1-1" else "n")
-    gangs.look()
+    gangs.plan()
     before = gangs.cluster.job("test-js-w-0")
     gangs.cluster.complete("test-js-w-0")
     assert job_matters(before, gangs.cluster.job("test-js-w-0"))
-    assert labels_of(gangs.look()) == {"1-1": "2"}
+    assert labels_of(gangs.plan()) == {"1-1": "2"}
 
 
 @pytest.mark.parametrize(
-    ("backend", "node", "lets_go"),
+    ("backend", "node", "ungated"),
     [("labels", "", True), (COSCHEDULER, "", False), ("labels", "n", False)],
 )
-def test_pods_that_wait_for_a_coscheduler_that_is_not_in_charge(backend, node, lets_go):
-    """Their gate goes; nobody else might take it off."""
+def test_gate_is_removed_when_no_coscheduler_is_in_charge(backend, node, ungated):
+    """No other program would remove it."""
     gangs = Gangs(backend=backend)
     gangs.set_pod(
         "0-0",
@@ -256,109 +256,107 @@ def test_pods_that_wait_for_a_coscheduler_that_is_not_in_charge(backend, node, l
         spec={"schedulingGates": [GATE]},
         status={"conditions": [GATED]},
     )
-    (mends,) = gangs.look().stages
-    assert [(mend.labels, mend.gate) for mend in mends] == [(None, True)] * lets_go
+    (fixes,) = gangs.plan().stages
+    assert [(fix.labels, fix.gate) for fix in fixes] == [(None, True)] * ungated
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_the_wait_ends(finished):
-    """With the JobSet's end its objects go; a suspended one keeps them. Nothing is remembered."""
-    there = [decoded(SchedulingPodGroup, {"metadata": {"name": "g"}})]
-    above = [decoded(SchedulingWorkload, {"metadata": {"name": "w"}})]
-    gangs = Gangs(pod_groups=there, workloads=above)
-    gangs.look()
-    assert told(gangs.look(1)) == [WAITING]
+def test_waiting_condition_is_cleared_when_the_jobset_ends_or_is_suspended(finished):
+    """The objects of a JobSet that ended are deleted, those of a suspended one stay."""
+    stored = [decoded(SchedulingPodGroup, {"metadata": {"name": "g"}})]
+    workloads = [decoded(SchedulingWorkload, {"metadata": {"name": "w"}})]
+    gangs = Gangs(pod_groups=stored, workloads=workloads)
+    gangs.plan()
+    assert reported(gangs.plan(1)) == [WAITING]
     if finished:
         gangs.cluster.object["status"]["conditions"].append({"type": "Failed", "status": "True"})
     else:
         gangs.cluster.object["spec"]["suspend"] = True
-    plan = gangs.look(2)
+    plan = gangs.plan(2)
     reason = keys.POD_GROUPS_FINISHED_REASON if finished else keys.POD_GROUPS_SUSPENDED_REASON
-    assert told(plan) == [reason]
+    assert reported(plan) == [reason]
     assert [[change.old for change in stage] for stage in plan.stages] == (
-        [there, above] if finished else []
+        [stored, workloads] if finished else []
     )
     assert (plan.memory, plan.interim) == (None, None)
 
 
-def test_objects_come_one_kind_after_the_other():
-    """The template before the groups that name it, and both before the pods are mended."""
+def test_objects_are_created_one_kind_after_the_other():
+    """The workload comes before the groups that name it, and pods are fixed last."""
     gangs = Gangs("Job", pod_groups=(), workloads=())
     gangs.set_pod("0-0", minimum="9")
-    above, groups, mends = gangs.look().stages
-    assert [change.new.kind for change in above] == [SchedulingWorkload]
+    workloads, groups, fixes = gangs.plan().stages
+    assert [change.new.kind for change in workloads] == [SchedulingWorkload]
     assert [change.new.kind for change in groups] == [SchedulingPodGroup] * 2
-    assert len(mends) == 1
+    assert len(fixes) == 1
 
 
 def test_warnings_are_reported_once():
-    """That priorities differ, and that a scope means nothing."""
+    """Different priorities in a gang, and a scope that does not exist."""
     gangs = Gangs()
     gangs.set_pod("0-0")
     gangs.set_pod("0-1", spec={"priority": 7})
-    reasons = [[each.reason for each in gangs.look(at).notices] for at in range(2)]
+    reasons = [[each.reason for each in gangs.plan(at).notices] for at in range(2)]
     assert reasons == [[keys.POD_GROUP_PRIORITIES_REASON], []]
     gangs.change(**{keys.COSCHEDULING_ANNOTATION: "Rack"})
-    plans = [gangs.look(at) for at in range(2)]
-    assert [[each.reason for each in plan.notices] for plan in plans] == [
-        [keys.COSCHEDULING_INVALID_REASON],
-        [],
-    ]
+    plans = [gangs.plan(at) for at in range(2)]
+    reasons = [[each.reason for each in plan.notices] for plan in plans]
+    assert reasons == [[keys.COSCHEDULING_INVALID_REASON], []]
     assert all(not plan.stages and plan.status is None for plan in plans)
     gangs.change(**{keys.COSCHEDULING_ANNOTATION: None})
-    assert gangs.look().memory is None
+    assert gangs.plan().memory is None
 
 
-def test_that_none_schedules_groups_is_a_condition():
-    """Told once, with a warning; it goes when somebody does."""
+def test_condition_says_that_gangs_are_not_served():
+    """It is set once, with a warning, and cleared when gangs are served again."""
     gangs = Gangs()
-    assert not gangs.look().status.patch
-    told = [gangs.look(at, not_served="nobody serves them").status for at in (0.1, 0.2)]
-    assert [[(e.type_, e.reason, e.message) for e in each.events] for each in told] == [
-        [(WARNING, keys.POD_GROUPS_NOT_SERVED_REASON, "nobody serves them")],
+    assert not gangs.plan().status.patch
+    drafts = [gangs.plan(at, not_served="no scheduler").status for at in (0.1, 0.2)]
+    assert [[(e.type_, e.reason, e.message) for e in draft.events] for draft in drafts] == [
+        [(WARNING, keys.POD_GROUPS_NOT_SERVED_REASON, "no scheduler")],
         [],
     ]
     (condition,) = gangs.cluster.object["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("CoschedulingNotServed", "True")
-    gangs.look(0.3)
+    gangs.plan(0.3)
     (condition,) = gangs.cluster.object["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "CoschedulingServed")
 
 
-def test_another_backend_has_all_pods_looked_at():
-    """A coscheduler that was removed takes no gates off any more."""
+def test_all_pods_are_checked_when_the_backend_changes():
+    """A coscheduler that was uninstalled removes no gates."""
     gangs = Gangs(backend=COSCHEDULER)
     for name in ALL:
         notes = {keys.COSCHEDULING_BACKEND_ANNOTATION: COSCHEDULER}
         gangs.set_pod(name, metadata={"annotations": notes}, status={"conditions": [GATED]})
-    assert gangs.look().mended == []
-    assert gangs.look(1, backend="labels").mended == list(ALL)
+    assert gangs.plan().mended == []
+    assert gangs.plan(1, backend="labels").mended == list(ALL)
 
 
-def test_another_jobset_of_the_name_begins_again():
-    """Nothing that is remembered of the old one counts."""
+def test_memory_is_dropped_when_another_jobset_has_the_name():
+    """All pods are checked again for the new UID."""
     gangs = Gangs()
     for name in ALL:
         gangs.set_pod(name)
-    gangs.look()
+    gangs.plan()
     gangs.cluster.object["metadata"]["uid"] = "another"
-    plan = gangs.look()
+    plan = gangs.plan()
     assert plan.mended == list(ALL)
     assert GangKey(KEY, plan.memory.gangs.common_name).name in plan.memory.standings
 
 
 def test_pods_of_a_job_that_restarts_alone_leave_the_gang():
-    """Else its new pods would start beside the old ones, and be left alone when these have gone."""
+    """Its new pods would otherwise start next to the old ones, before these are gone."""
     gangs = Gangs()
-    for name in ("0-0", "0-1", "1-0", "1-1"):
+    for name in ALL:
         own = {"metadata": {"labels": {keys.JOB_RESTART_ATTEMPT: "0"}}}
         gangs.set_pod(name, node="n", **own)
-    gangs.look()
+    gangs.plan()
     status = {"replicatedJobsStatus": [{"name": "w", "jobRestarts": [1, 0]}]}
     gangs.cluster.object = merge(gangs.cluster.object, {"status": status})
-    mends = {mend.pod.metadata.name: mend.labels for mend in gangs.look(1.0).stages[-1]}
+    fixes = {fix.pod.metadata.name: fix.labels for fix in gangs.plan(1.0).stages[-1]}
     gone = {keys.POD_GROUP_NAME: None, keys.POD_GROUP_MIN_AVAILABLE: None}
-    assert mends == {"0-0": gone, "0-1": gone}
+    assert fixes == {"0-0": gone, "0-1": gone}
     left = merge(own, {"metadata": {"labels": {keys.POD_GROUP_NAME: ""}}})
     gangs.set_pod("0-0", node="n", **left)
     new = {"metadata": {"uid": "new", "labels": {keys.JOB_RESTART_ATTEMPT: "1"}}}

@@ -1,4 +1,4 @@
-"""The coscheduling reconciler in a whole manager, on a cluster in memory and in virtual time."""
+"""The coscheduling reconciler in a manager, on a cluster in memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.testing import make_pod
-from jobsetpy.testing.jobsets import jobset_json, replicated_job
+from jobsetpy.testing.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
 
@@ -16,65 +15,47 @@ WAITING, DONE = keys.COSCHEDULING_IN_PROGRESS_CONDITION, keys.COSCHEDULING_COMPL
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
 
-def begin(rig, *jobs, scope="JobSet", notes=None, **spec):
-    """Create a JobSet that asks for coscheduling; 2 Jobs of 2 pods if it is not said of what."""
-    body = jobset_json(*(jobs or (replicated_job("w", 2, parallelism=2),)), **spec)
-    del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
-    body.pop("status", None)
-    body["metadata"]["annotations"] = {keys.COSCHEDULING_ANNOTATION: scope, **(notes or {})}
-    return rig.world.create(JobSet, body)
-
-
-def make_pods(rig, *, priority=0):
-    """The pods that Jobs lack, as the Job controller makes them; their names."""
-    names = []
-    for job in rig.world.list("jobs"):
-        template = job["spec"]["template"]["metadata"]
-        for index in range(job["spec"]["parallelism"]):
-            name = f"{job['metadata']['name']}-{index}"
-            if job["spec"]["suspend"] or rig.world.get("pods", name) is not None:
-                continue
-            pod = make_pod(name).of(job, index).phase("Pending").spec(priority=priority)
-            pod.labels(template["labels"]).annotations(template["annotations"])
-            rig.world.create("pods", pod.build())
-            names.append(name)
-    return names
+async def begin(rig, *jobs, scope="JobSet", pods=True, **spec):
+    """Create a JobSet with coscheduling, by default of 2 Jobs of 2 pods; return its pods' names."""
+    annotations = {keys.COSCHEDULING_ANNOTATION: scope}
+    jobs = jobs or (replicated_job("w", 2, parallelism=2),)
+    rig.create(*jobs, annotations=annotations, **spec)
+    await rig.settle(0.5)
+    return rig.make_pods(priority=0) if pods else []
 
 
 def bind(rig, *names):
-    """The scheduler binds pods."""
+    """Bind pods as the scheduler does."""
     for name in names:
         rig.world.patch("pods", name, {"spec": {"nodeName": "n"}})
 
 
 def labels(rig, name):
-    """Group and minimum of a pod."""
+    """Return gang and minimum of a pod."""
     found = rig.world.get("pods", name)["metadata"]["labels"]
     return found.get(NAME), found.get(MIN)
 
 
 def minima(rig):
-    """The minimum that each pod has, by the pod's name."""
+    """Return the minimum of each pod by its name."""
     return {p["metadata"]["name"]: p["metadata"]["labels"].get(MIN) for p in rig.world.list("pods")}
 
 
 def message(rig, kind):
-    """What a condition says."""
+    """Return the message of a condition."""
     conditions = rig.status()["conditions"]
     return next(item["message"] for item in conditions if item["type"] == kind)
 
 
 def pod_writes(rig):
-    """How many pods' labels were written."""
+    """Return the number of writes of pods."""
     return len(rig.world.requests.matching("patch", "pods"))
 
 
-async def test_pods_are_born_with_their_labels(rig):
-    """Nothing is left to write but what is told when the group is bound."""
+async def test_pods_are_created_with_their_labels(rig):
+    """The manager only writes the status once the gang is bound."""
     async with rig.manager(gangs=True):
-        begin(rig)
-        await rig.settle(0.5)
-        names = make_pods(rig)
+        names = await begin(rig)
         await rig.settle(0.2)
         bind(rig, *names)
         await rig.settle(100)
@@ -85,12 +66,10 @@ async def test_pods_are_born_with_their_labels(rig):
         assert rig.condition(WAITING) is None
 
 
-async def test_a_lost_or_changed_label_comes_back(rig):
-    """By one write for each pod."""
+async def test_lost_or_changed_label_is_restored(rig):
+    """With one write for each pod."""
     async with rig.manager(gangs=True):
-        begin(rig)
-        await rig.settle(0.5)
-        first, second, *_ = make_pods(rig)
+        first, second, *_ = await begin(rig)
         await rig.settle(0.5)
         before = labels(rig, first)
         rig.world.patch("pods", first, {"metadata": {"labels": {NAME: None, MIN: None}}})
@@ -101,12 +80,10 @@ async def test_a_lost_or_changed_label_comes_back(rig):
         assert pod_writes(rig) == 2
 
 
-async def test_labels_that_were_lost_while_no_manager_ran(rig):
-    """The first pass of a manager looks at all pods."""
+async def test_label_that_was_lost_while_no_manager_ran_is_restored(rig):
+    """The first pass of a manager checks all pods."""
     async with rig.manager(gangs=True):
-        begin(rig)
-        await rig.settle(0.5)
-        first, *_ = make_pods(rig)
+        first, *_ = await begin(rig)
         before = labels(rig, first)
     rig.world.patch("pods", first, {"metadata": {"labels": {NAME: None}}})
     async with rig.manager(gangs=True):
@@ -115,28 +92,24 @@ async def test_labels_that_were_lost_while_no_manager_ran(rig):
 
 
 @pytest.mark.parametrize("size", [1, 3])
-async def test_a_resize_reaches_pods_that_run(rig, size):
-    """The templates of running Jobs cannot change; their pods' labels can."""
+async def test_running_pods_get_the_new_minimum_when_jobs_are_resized(rig, size):
+    """Templates of running Jobs cannot change, but labels of their pods can."""
     async with rig.manager(gangs=True):
-        begin(rig)
-        await rig.settle(0.5)
-        bind(rig, *make_pods(rig))
+        bind(rig, *await begin(rig))
         await rig.settle(1)
         resized = replicated_job("w", 2, parallelism=size)
-        rig.world.patch(JobSet, "test-js", {"spec": {"replicatedJobs": [resized]}})
+        rig.change(replicatedJobs=[resized])
         await rig.settle(2)
-        make_pods(rig)
+        rig.make_pods()
         await rig.settle(1)
 
         assert set(minima(rig).values()) == {str(2 * size)}
 
 
-async def test_another_minimum_reaches_all_pods(rig):
-    """Annotations do not change the generation."""
+async def test_all_pods_get_the_minimum_when_its_annotation_changes(rig):
+    """A change of annotations does not change the generation."""
     async with rig.manager(gangs=True):
-        begin(rig)
-        await rig.settle(0.5)
-        make_pods(rig)
+        await begin(rig)
         await rig.settle(1)
         notes = {keys.COSCHEDULING_MIN_ANNOTATION: "3"}
         rig.world.patch(JobSet, "test-js", {"metadata": {"annotations": notes}})
@@ -145,12 +118,10 @@ async def test_another_minimum_reaches_all_pods(rig):
         assert set(minima(rig).values()) == {"3"}
 
 
-async def test_a_group_does_not_wait_for_pods_that_do_not_come_again(rig):
-    """A pod that is replaced late is told what is left; those that run are left alone."""
+async def test_gang_does_not_wait_for_pods_that_are_not_recreated(rig):
+    """A late replacement gets the number that is left; running pods are left alone."""
     async with rig.manager(gangs=True):
-        begin(rig)
-        await rig.settle(0.5)
-        names = make_pods(rig)
+        names = await begin(rig)
         bind(rig, *names)
         await rig.settle(1)
         rig.finish("test-js-w-0")
@@ -160,51 +131,44 @@ async def test_a_group_does_not_wait_for_pods_that_do_not_come_again(rig):
         assert pod_writes(rig) == 0
 
         rig.world.delete("pods", names[3])
-        make_pods(rig)
+        rig.make_pods()
         await rig.settle(1)
         assert minima(rig) == {names[0]: "4", names[1]: "4", names[2]: "4", names[3]: "2"}
 
 
-async def test_a_partial_restart_keeps_the_group(rig):
-    """Pods of the Job that is made anew are in the group of those that stayed."""
+async def test_gang_stays_the_same_after_a_partial_restart(rig):
+    """Pods of the recreated Job are in the gang of the pods that stayed."""
     policy = {"maxRestarts": 3, "rules": [{"name": "r", "action": "RestartJob"}]}
     async with rig.manager(gangs=True):
-        begin(rig, failurePolicy=policy)
-        await rig.settle(0.5)
-        names = make_pods(rig)
+        names = await begin(rig, failurePolicy=policy)
         before = labels(rig, names[0])
         for name in names[:2]:
             rig.world.delete("pods", name)
         rig.finish("test-js-w-0", "Failed")
         await rig.settle(5)
-        make_pods(rig)
+        rig.make_pods()
         await rig.settle(1)
 
         assert {labels(rig, name) for name in names} == {before}
 
 
-async def test_a_jobset_recreated_has_another_group(rig):
-    """Pods of the old one, which still end, are none of the new group's."""
+async def test_recreated_jobset_has_another_gang(rig):
+    """Terminating pods of the old JobSet are not in the new gang."""
     async with rig.manager(gangs=True):
-        names = []
-        groups = set()
+        gangs = set()
         for _ in range(2):
-            begin(rig)
+            names = await begin(rig)
             await rig.settle(1)
-            names = make_pods(rig)
-            await rig.settle(1)
-            groups.add(labels(rig, names[0])[0])
+            gangs.add(labels(rig, names[0])[0])
             rig.world.delete(JobSet, "test-js")
             await rig.settle(2)
-        assert len(groups) == 2
+        assert len(gangs) == 2
 
 
-async def test_where_groups_stand_is_reported(rig):
-    """Members, minimum, waiting, bound, and why; a few writes however long it lasts."""
+async def test_state_of_gangs_is_reported(rig):
+    """Members, minimum, waiting and bound pods, and the reason, in few writes over time."""
     async with rig.manager(gangs=True):
-        begin(rig, scope="Job")
-        await rig.settle(0.5)
-        names = make_pods(rig)
+        names = await begin(rig, scope="Job")
         bind(rig, *names[:2])
         rig.world.set_status("pods", names[2], conditions=[UNSCHEDULABLE])
         await rig.settle(2)
@@ -227,57 +191,53 @@ async def test_where_groups_stand_is_reported(rig):
 
 
 async def test_missing_members_are_reported(rig):
-    """The scheduler is not at fault."""
+    """Missing pods are not the scheduler's fault."""
     async with rig.manager(gangs=True):
-        begin(rig)
+        await begin(rig, pods=False)
         await rig.settle(3)
         assert message(rig, WAITING) == (
             "the group: 0 of 4 members, 0 waiting, 0 bound (4 pods are missing)"
         )
 
 
-async def test_suspending_ends_the_wait(rig):
-    """There is no group to wait for."""
+async def test_waiting_condition_is_cleared_when_the_jobset_is_suspended(rig):
+    """A suspended JobSet has no gang to wait for."""
     async with rig.manager(gangs=True):
-        begin(rig)
+        await begin(rig, pods=False)
         await rig.settle(3)
         rig.change(suspend=True)
         await rig.settle(3)
         assert rig.condition(WAITING) == ("False", keys.POD_GROUPS_SUSPENDED_REASON)
 
 
-async def test_different_priorities_are_warned_of_once(rig):
-    """Where admission cannot see them."""
+async def test_different_priorities_are_reported_once(rig):
+    """Admission cannot see priorities that are set on pods."""
     async with rig.manager(gangs=True):
-        begin(rig)
-        await rig.settle(0.5)
-        first, *_ = make_pods(rig)
+        first, *_ = await begin(rig)
         rig.world.delete("pods", first)
-        make_pods(rig, priority=7)
+        rig.make_pods(priority=7)
         await rig.settle(60)
         (event,) = rig.events(keys.POD_GROUP_PRIORITIES_REASON)
         assert "have different priorities (0, 7)" in event[1]
 
 
-async def test_a_scope_that_does_not_exist_is_warned_of(rig):
-    """Only possible without the webhook; the pods start one by one."""
+async def test_scope_that_does_not_exist_is_reported(rig):
+    """It is possible only without admission; the pods start one by one."""
     async with rig.manager(gangs=True):
-        begin(rig, scope="Rack")
-        await rig.settle(0.5)
-        names = make_pods(rig)
+        names = await begin(rig, scope="Rack")
         rig.touch()
         await rig.settle(2)
         assert len(rig.events(keys.COSCHEDULING_INVALID_REASON)) == 1
         assert labels(rig, names[0]) == (None, None)
 
 
-async def test_other_jobsets_cost_nothing(rig):
-    """Neither writes nor conditions, and their users' own labels stay."""
+async def test_jobsets_without_coscheduling_cause_no_writes(rig):
+    """They have no conditions either, and labels of their users stay."""
     mine = {"labels": {NAME: "mine", MIN: "7"}}
     async with rig.manager(gangs=True):
         rig.create(replicated_job("w", 2, parallelism=2, pod_metadata=mine))
         await rig.settle(0.5)
-        names = make_pods(rig)
+        names = rig.make_pods()
         await rig.settle(5)
         assert {labels(rig, name) for name in names} == {("mine", "7")}
         assert pod_writes(rig) == 0

@@ -1,4 +1,4 @@
-"""What admission says about coscheduling."""
+"""Validation of coscheduling."""
 
 from __future__ import annotations
 
@@ -21,24 +21,22 @@ TEMPLATE = "spec.replicatedJobs[{}].template"
 
 
 def job(name, *, notes=None, labels=None, pod=None, depends=None, pods=2):
-    """A ReplicatedJob with 2 Jobs of ``pods`` pods."""
+    """Return a ReplicatedJob with 2 Jobs of ``pods`` pods."""
     template = {"metadata": {"labels": labels or {}}}
     template["spec"] = {"containers": [{"name": "c", "image": "i"}], **(pod or {})}
     spec = {"completionMode": "Indexed", "parallelism": pods, "completions": pods}
-    out = {
-        "name": name,
-        "groupName": "default",
-        "replicas": 2,
-        "template": {
-            "metadata": {"annotations": notes or {}},
-            "spec": {**spec, "template": template},
-        },
+    template = {
+        "metadata": {"annotations": notes or {}},
+        "spec": {**spec, "template": template},
     }
-    return out | ({"dependsOn": [{"name": d, "status": "Ready"} for d in depends or []]} if depends else {})  # fmt: skip
+    out = {"name": name, "groupName": "default", "replicas": 2, "template": template}
+    if depends:
+        out["dependsOn"] = [{"name": other, "status": "Ready"} for other in depends]
+    return out
 
 
 def make(notes, *jobs, order="AnyOrder"):
-    """A JobSet of these ReplicatedJobs, two if there are none."""
+    """Return a JobSet of these ReplicatedJobs, by default two."""
     return {
         "metadata": {"name": "js", "namespace": "ns", "annotations": notes},
         "spec": {
@@ -50,7 +48,7 @@ def make(notes, *jobs, order="AnyOrder"):
 
 
 def note(name, path=""):
-    """Field path of an annotation."""
+    """Return the field path of an annotation."""
     return f"{path}{'.' if path else ''}metadata.annotations[{name}]"
 
 
@@ -106,7 +104,7 @@ def note(name, path=""):
             ["spec.replicatedJobs[2].dependsOn[0].name"],
         ),
         (make({SCOPE: "ReplicatedJob"}, job("a"), job("b", depends=["a"])), []),
-        # None of the group waits for another one of it.
+        # No member of the gang waits for another one.
         (make({SCOPE: "JobSet", TARGETS: "a"}, job("a"), job("b", depends=["a"])), []),
         (
             make({SCOPE: "JobSet", TARGETS: "b,c"}, job("a"), job("b", depends=["a"]), job("c")),
@@ -128,20 +126,20 @@ def note(name, path=""):
         (make({SCOPE: "Job"}, job("a"), job("b", pod={"schedulerName": "other"})), []),
     ],
 )
-def test_new_jobsets(jobset, fields):
-    """Each problem names its field."""
+def test_problem_of_a_new_jobset_names_its_field(jobset, fields):
+    """Each problem names one field."""
     assert [problem.field for problem in validate_create(jobset)] == fields
 
 
 @pytest.mark.parametrize("scope", ["JobSet", "nonsense"])
-def test_the_feature_gate_refuses_new_jobsets_only(scope):
-    """Without the gate nobody asks for it anew; JobSets that have asked can still be changed."""
+def test_only_new_jobsets_are_refused_when_the_feature_gate_is_disabled(scope):
+    """JobSets that already have coscheduling can still be changed."""
     off = Features(coscheduling=False)
     (problem,) = validate_create(make({SCOPE: scope}), features=off)
     assert "while the feature gate Coscheduling is disabled" in problem.message
     assert validate_create(make({}), features=off) == []
-    asked = make({SCOPE: "JobSet"})
-    assert validate_update(asked, copy.deepcopy(asked), features=off) == []
+    stored = make({SCOPE: "JobSet"})
+    assert validate_update(stored, copy.deepcopy(stored), features=off) == []
 
 
 @pytest.mark.parametrize(
@@ -159,13 +157,13 @@ def test_the_feature_gate_refuses_new_jobsets_only(scope):
         ({SCOPE: "Job"}, {SCOPE: "Job", TARGETS: "a"}, [note(TARGETS)]),
     ],
 )
-def test_changes(before, after, fields):
-    """Pods are in their groups; how many are needed may change."""
+def test_update_may_change_the_minimum_but_not_the_gangs(before, after, fields):
+    """Pods are in their gangs already."""
     assert [p.field for p in validate_update(make(before), make(after))] == fields
 
 
-def test_labels_given_while_suspended():
-    """They would be merged into the templates of Jobs that are resumed."""
+def test_labels_of_gangs_are_refused_in_templates_of_a_suspended_jobset():
+    """They would be merged into the templates of resumed Jobs."""
     old = make({SCOPE: "Job"})
     old["spec"]["suspend"] = True
     new = copy.deepcopy(old)
@@ -175,14 +173,16 @@ def test_labels_given_while_suspended():
     assert [p.field for p in validate_update(old, new)] == [path]
 
 
-@pytest.mark.parametrize(("given", "told"), [(None, 1), ("x", 1), ("0", 1), (4, 1), ("4", 0)])
-def test_group_labels_of_a_template_that_mean_little_are_warned_of(given, told):
-    """Without a minimum that is a number, each pod is a group that is complete."""
-    labels = {keys.POD_GROUP_NAME: "g"} | ({} if given is None else {keys.POD_GROUP_MIN_AVAILABLE: given})  # fmt: skip
+@pytest.mark.parametrize(("minimum", "warnings"), [(None, 1), ("x", 1), ("0", 1), (4, 1), ("4", 0)])
+def test_gang_label_without_a_valid_minimum_causes_a_warning(minimum, warnings):
+    """Each pod would be a complete gang."""
+    labels = {keys.POD_GROUP_NAME: "g"}
+    if minimum is not None:
+        labels[keys.POD_GROUP_MIN_AVAILABLE] = minimum
     template = {"spec": {"template": {"metadata": {"labels": labels}}}}
     jobset = {"spec": {"replicatedJobs": [{"name": "w", "template": template}]}}
     found = coscheduling_warnings(jobset)
-    assert len(found) == told
-    if told:
+    assert len(found) == warnings
+    if warnings:
         assert "counts as 1" in str(found[0])
         assert keys.POD_GROUP_MIN_AVAILABLE in str(found[0])
