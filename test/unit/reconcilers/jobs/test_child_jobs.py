@@ -1,4 +1,4 @@
-"""Bodies of child Jobs: labels, annotations, indexes, placement."""
+"""Bodies of child Jobs: labels, annotations, indexes and placement."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 TOPOLOGY = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION
 SELECTOR = keys.NODE_SELECTOR_ANNOTATION
+RACK, ZONE, BOTH = {TOPOLOGY: "rack"}, {TOPOLOGY: "zone"}, {TOPOLOGY: "rack", SELECTOR: "true"}
 
 
 def bodies(data, features=None):
-    """All Jobs of a JobSet by name."""
+    """Return all Jobs of a JobSet by name."""
     jobset = decoded(JobSet, data)
     return {
         name: plan.body(index)
@@ -27,15 +28,15 @@ def bodies(data, features=None):
     }
 
 
-def everywhere(body):
-    """Labels and annotations of the Job and of its pod template."""
+def metadata_of(body):
+    """Return labels and annotations of a Job and of its pod template."""
     pod = body["spec"]["template"]["metadata"]
     meta = body["metadata"]
     return [meta["labels"], meta["annotations"], pod["labels"], pod["annotations"]]
 
 
-def test_generated_keys():
-    """Every generated key is a label and an annotation of the Job and of its pods."""
+def test_generated_keys_are_labels_and_annotations_of_job_and_pods():
+    """All of them are set everywhere."""
     data = jobset_json(
         replicated_job("a", 2, group="g1"),
         replicated_job("b", 3, group="g2"),
@@ -60,18 +61,16 @@ def test_generated_keys():
         keys.COORDINATOR: "test-js-a-1-2.test-js",
     }
 
-    assert [expected] * 4 == everywhere(bodies(data)["test-js-c-3"])
+    assert metadata_of(bodies(data)["test-js-c-3"]) == [expected] * 4
 
 
-def test_identity_and_owner():
-    """A Job has its name, namespace and the JobSet as controller."""
+def test_job_has_its_name_and_owner():
+    """The JobSet is its controller."""
     body = bodies(jobset_json())["test-js-replicated-job-b-1"]
 
     assert (body["apiVersion"], body["kind"]) == ("batch/v1", "Job")
-    assert (
-        body["metadata"]["name"],
-        body["metadata"]["namespace"],
-    ) == ("test-js-replicated-job-b-1", "default")
+    metadata = body["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == ("test-js-replicated-job-b-1", "default")
     assert body["metadata"]["ownerReferences"] == [
         {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -84,8 +83,8 @@ def test_identity_and_owner():
     ]
 
 
-def test_user_metadata_is_kept_and_overruled():
-    """Labels and annotations of the templates stay, except under the controller's keys."""
+def test_metadata_of_users_is_kept_except_for_the_controllers_keys():
+    """Labels and annotations of Job and pod templates."""
     item = replicated_job(
         "a",
         metadata={
@@ -100,22 +99,18 @@ def test_user_metadata_is_kept_and_overruled():
         },
     )
     body = bodies(jobset_json(item))["test-js-a-0"]
-    job_labels, job_annotations, pod_labels, pod_annotations = everywhere(body)
+    labels, annotations, pod_labels, pod_annotations = metadata_of(body)
 
-    assert (
-        job_labels["job"],
-        job_annotations["job"],
-        pod_labels["pod"],
-        pod_annotations["pod"],
-    ) == ("l", "a", "l", "a")
-    assert (job_labels[keys.JOB_INDEX], pod_annotations[keys.JOBSET_NAME]) == ("0", "test-js")
-    assert "pod" not in job_labels
+    assert (labels["job"], annotations["job"]) == ("l", "a")
+    assert (pod_labels["pod"], pod_annotations["pod"]) == ("l", "a")
+    assert (labels[keys.JOB_INDEX], pod_annotations[keys.JOBSET_NAME]) == ("0", "test-js")
+    assert "pod" not in labels
     assert body["spec"]["template"]["metadata"]["finalizers"] == ["kept"]
     assert body["metadata"]["name"] == "test-js-a-0"
 
 
 def test_unknown_fields_of_the_template_are_passed_on():
-    """What this controller does not know reaches the Job unchanged."""
+    """Fields that this version does not know reach the Job unchanged."""
     item = replicated_job(
         "a", job_spec={"newField": {"x": [1]}}, pod_spec={"schedulingGroup": {"podGroupName": "g"}}
     )
@@ -125,23 +120,22 @@ def test_unknown_fields_of_the_template_are_passed_on():
     assert spec["template"]["spec"]["schedulingGroup"] == {"podGroupName": "g"}
 
 
-def test_no_environment_is_injected():
-    """Workers read what they need from labels and annotations."""
+def test_no_environment_variable_is_injected():
+    """Workers read labels and annotations."""
     body = bodies(jobset_json())["test-js-replicated-job-a-0"]
 
-    assert (body["spec"]["template"]["spec"]["containers"]) == [
-        {"name": "worker", "image": "worker:1"}
-    ]
+    containers = body["spec"]["template"]["spec"]["containers"]
+    assert containers == [{"name": "worker", "image": "worker:1"}]
 
 
 @pytest.mark.parametrize("suspend", [None, False, True])
-def test_suspend_is_always_explicit(suspend):
-    """The Job carries the JobSet's suspend state, whatever its template says."""
+def test_job_has_the_suspend_state_of_its_jobset(suspend):
+    """It is always explicit and overrides the template's."""
     item = replicated_job("a", job_spec={"suspend": suspend is not True})
     spec = {} if suspend is None else {"suspend": suspend}
     body = bodies(jobset_json(item, **spec))["test-js-a-0"]
 
-    assert (suspend is True) is body["spec"]["suspend"]
+    assert body["spec"]["suspend"] is (suspend is True)
 
 
 @pytest.mark.parametrize(
@@ -152,16 +146,16 @@ def test_suspend_is_always_explicit(suspend):
         ({"enableDNSHostnames": False, "subdomain": "own"}, "users"),
     ],
 )
-def test_subdomain(network, expected):
-    """DNS names set the pods' subdomain; without them the template's stays."""
+def test_subdomain_of_pods_is_set_when_dns_names_are_enabled(network, expected):
+    """Otherwise the template's subdomain stays."""
     item = replicated_job("a", pod_spec={"subdomain": "users"})
     body = bodies(jobset_json(item, network=network))["test-js-a-0"]
 
-    assert expected == body["spec"]["template"]["spec"]["subdomain"]
+    assert body["spec"]["template"]["spec"]["subdomain"] == expected
 
 
-def test_the_coordinators_address_uses_the_subdomain():
-    """The address is a name that the headless Service resolves."""
+def test_address_of_the_coordinator_has_the_subdomain():
+    """The headless Service resolves this name."""
     data = jobset_json(
         network={"enableDNSHostnames": True, "subdomain": "net"},
         coordinator={"replicatedJob": "replicated-job-a"},
@@ -171,14 +165,14 @@ def test_the_coordinators_address_uses_the_subdomain():
     assert labels[keys.COORDINATOR] == "test-js-replicated-job-a-0-0.net"
 
 
-def test_without_the_gate_no_own_attempt():
-    """The label of a Job's own restarts belongs to the gate RestartJob."""
+def test_label_of_own_attempts_is_absent_when_the_gate_is_disabled():
+    """The label of a Job's own restarts belongs to the feature gate RestartJob."""
     body = bodies(jobset_json(), Features(restart_job=False))["test-js-replicated-job-a-0"]
 
-    assert all(keys.JOB_RESTART_ATTEMPT not in each for each in everywhere(body))
+    assert all(keys.JOB_RESTART_ATTEMPT not in each for each in metadata_of(body))
 
 
-def test_own_attempts_follow_the_status():
+def test_label_of_own_attempts_follows_the_status():
     """Each index carries the number of its own restarts."""
     counters = [{"name": "replicated-job-b", "jobRestarts": [0, 4, 0]}]
     made = bodies(jobset_json(status={"replicatedJobsStatus": counters}))
@@ -191,53 +185,37 @@ def test_own_attempts_follow_the_status():
 
 
 class TestPlacement:
-    def placement(self, jobset=None, template=None):
-        """Annotations of placement on Job and pod, the node selector and tolerations."""
-        item = replicated_job("a", metadata={"annotations": template} if template else None)
-        body = bodies(jobset_json(item, annotations=jobset))["test-js-a-0"]
-        pod = body["spec"]["template"]
-        chosen = [
-            {k: v for k, v in meta["annotations"].items() if k in {TOPOLOGY, SELECTOR}}
-            for meta in (body["metadata"], pod["metadata"])
-        ]
-        labels = body["metadata"]["labels"].keys() | pod["metadata"]["labels"].keys()
-        assert not labels & {TOPOLOGY, SELECTOR}
-        return (*chosen, pod["spec"].get("nodeSelector"), pod["spec"].get("tolerations"))
 
     RESERVED: ClassVar = {keys.NAMESPACED_JOB_LABEL: "default_test-js-a-0"}
     TOLERATED: ClassVar = [
         {"key": keys.NO_SCHEDULE_TAINT, "operator": "Exists", "effect": "NoSchedule"}
     ]
 
-    def test_none(self):
-        """Without annotations nothing is placed."""
-        assert self.placement() == ({}, {}, None, None)
+    @pytest.mark.parametrize(
+        ("jobset", "template", "annotations", "reserved"),
+        [
+            pytest.param(None, None, {}, False, id="none"),
+            pytest.param(RACK, None, RACK, False, id="of the JobSet"),
+            pytest.param(RACK, ZONE, ZONE, False, id="of the ReplicatedJob, which wins"),
+            pytest.param(BOTH, None, BOTH, True, id="node selectors for the JobSet"),
+            pytest.param(None, BOTH, BOTH, True, id="node selectors for the ReplicatedJob"),
+            pytest.param({SELECTOR: "true"}, None, {}, False, id="node selectors without topology"),
+        ],
+    )
+    def test_annotations_set_the_placement(self, jobset, template, annotations, reserved):
+        """They reach Job and pods; with node selectors, nodes are reserved for the Job."""
+        item = replicated_job("a", metadata={"annotations": template} if template else None)
+        body = bodies(jobset_json(item, annotations=jobset))["test-js-a-0"]
+        pod = body["spec"]["template"]
+        for meta in (body["metadata"], pod["metadata"]):
+            found = {k: v for k, v in meta["annotations"].items() if k in {TOPOLOGY, SELECTOR}}
+            assert found == annotations
+            assert not meta["labels"].keys() & {TOPOLOGY, SELECTOR}
+        assert pod["spec"].get("nodeSelector") == (self.RESERVED if reserved else None)
+        assert pod["spec"].get("tolerations") == (self.TOLERATED if reserved else None)
 
-    def test_per_jobset(self):
-        """The JobSet's annotation reaches Jobs and pods."""
-        wanted = {TOPOLOGY: "rack"}
-
-        assert (wanted, wanted, None, None) == self.placement(jobset=wanted)
-
-    def test_per_replicated_job(self):
-        """The ReplicatedJob's annotation wins over the JobSet's."""
-        wanted = {TOPOLOGY: "zone"}
-
-        assert (wanted, wanted, None, None) == self.placement({TOPOLOGY: "rack"}, wanted)
-
-    @pytest.mark.parametrize("level", ["jobset", "template"])
-    def test_node_selector_strategy(self, level):
-        """Both annotations at one level reserve nodes for the Job."""
-        both = {TOPOLOGY: "rack", SELECTOR: "true"}
-
-        assert (both, both, self.RESERVED, self.TOLERATED) == self.placement(**{level: both})
-
-    def test_node_selector_alone(self):
-        """The node-selector annotation means nothing by itself."""
-        assert self.placement(jobset={SELECTOR: "true"}) == ({}, {}, None, None)
-
-    def test_users_selectors_and_tolerations_are_kept(self):
-        """What the strategy needs is added to what the template has."""
+    def test_selectors_and_tolerations_of_users_are_kept(self):
+        """The strategy adds its own to those of the template."""
         item = replicated_job(
             "a",
             2,
@@ -247,14 +225,14 @@ class TestPlacement:
         made = bodies(jobset_json(item))
         pods = [made[f"test-js-a-{i}"]["spec"]["template"]["spec"] for i in range(2)]
 
-        assert [
+        assert [pod["nodeSelector"] for pod in pods] == [
             {"x": "y", keys.NAMESPACED_JOB_LABEL: f"default_test-js-a-{i}"} for i in range(2)
-        ] == [pod["nodeSelector"] for pod in pods]
-        assert [[{"key": "own"}, *self.TOLERATED]] * 2 == [pod["tolerations"] for pod in pods]
+        ]
+        assert [pod["tolerations"] for pod in pods] == [[{"key": "own"}, *self.TOLERATED]] * 2
 
 
-def test_bodies_share_what_they_have_in_common():
-    """The pod spec of a thousand Jobs exists once."""
+def test_bodies_share_their_common_parts():
+    """The pod spec of a thousand Jobs exists once in memory."""
     made = list(bodies(jobset_json(replicated_job("a", 3))).values())
 
     assert len({id(body["spec"]["template"]["spec"]) for body in made}) == 1

@@ -1,4 +1,4 @@
-"""Counters of ReplicatedJobs, buckets, and small rules around them."""
+"""Counters of ReplicatedJobs, buckets of Jobs, and small rules of the jobs reconciler."""
 
 from __future__ import annotations
 
@@ -19,29 +19,16 @@ JOBSET = decoded(JobSet, jobset_json(replicated_job("a", 2), status={"restarts":
 
 
 def job(status=None, *, spec=None, labels=None, annotations=None, name="test-js-a-0"):
-    """A child Job of the current attempt."""
-    own = {
-        keys.RESTART_ATTEMPT: "1",
-        keys.REPLICATED_JOB_NAME: "a",
-        keys.JOB_INDEX: "0",
-        **(labels or {}),
-    }
-    return decoded(
-        Job,
-        {
-            "metadata": {
-                "name": name,
-                "labels": {k: v for k, v in own.items() if v is not None},
-                "annotations": annotations or {},
-            },
-            "spec": {"parallelism": 1, **(spec or {})},
-            "status": status or {},
-        },
-    )
+    """Return a child Job of the current attempt."""
+    own = {keys.RESTART_ATTEMPT: "1", keys.REPLICATED_JOB_NAME: "a", keys.JOB_INDEX: "0"}
+    present = {k: v for k, v in (own | (labels or {})).items() if v is not None}
+    metadata = {"name": name, "labels": present, "annotations": annotations or {}}
+    spec = {"parallelism": 1, **(spec or {})}
+    return decoded(Job, {"metadata": metadata, "spec": spec, "status": status or {}})
 
 
 def finished(kind, status="True"):
-    """A status with one condition."""
+    """Return a status with one condition."""
     return {"conditions": [{"type": kind, "status": status}]}
 
 
@@ -71,21 +58,21 @@ BUCKETS = {
 
 
 @pytest.mark.parametrize("case", BUCKETS)
-def test_buckets(case):
-    """Each Job is in exactly one bucket."""
+def test_job_is_in_one_bucket(case):
+    """By its labels and conditions."""
     child, expected = BUCKETS[case]
     buckets = sort_jobs(JOBSET, [child], Features())
     kinds = ("active", "successful", "failed", "previous", "invalid")
 
-    assert [expected] == [kind for kind in kinds if getattr(buckets, kind)]
-    assert frozenset({"test-js-a-0"}) == buckets.names
+    assert [kind for kind in kinds if getattr(buckets, kind)] == [expected]
+    assert buckets.names == frozenset({"test-js-a-0"})
 
 
-def test_without_the_gate_only_the_global_attempt_counts():
-    """Labels of single restarts are not even read."""
+def test_only_the_global_attempt_counts_when_the_gate_is_disabled():
+    """Labels of restarts of single Jobs are not read."""
     child = job(labels={keys.REPLICATED_JOB_NAME: None, keys.JOB_RESTART_ATTEMPT: "x"})
 
-    assert (child,) == sort_jobs(JOBSET, [child], Features(restart_job=False)).active
+    assert sort_jobs(JOBSET, [child], Features(restart_job=False)).active == (child,)
 
 
 READY = {
@@ -94,17 +81,17 @@ READY = {
     "ready and succeeded": ({"ready": 1, "succeeded": 1}, {"parallelism": 2}, True),
     "fewer completions": ({"ready": 1}, {"parallelism": 2, "completions": 1}, True),
     "more completions": ({"ready": 1}, {"parallelism": 1, "completions": 3}, True),
-    "nothing yet": ({}, {"parallelism": 1}, False),
-    "no pods wanted": ({}, {"parallelism": 0}, True),
+    "no pods yet": ({}, {"parallelism": 1}, False),
+    "parallelism of zero": ({}, {"parallelism": 0}, True),
 }
 
 
 @pytest.mark.parametrize("case", READY)
-def test_ready(case):
-    """A Job is ready when all pods it may have at once run ready or succeeded."""
+def test_job_is_ready_when_its_pods_are_ready_or_succeeded(case):
+    """As many pods as it may have at once."""
     status, spec, expected = READY[case]
 
-    assert expected is is_ready(job(status, spec=spec))
+    assert is_ready(job(status, spec=spec)) is expected
 
 
 @pytest.mark.parametrize(
@@ -112,7 +99,7 @@ def test_ready(case):
     [(1, 0, False), (2, 0, True), (3, 0, True), (1, 1, True), (0, 1, False)],
 )
 def test_job_with_spares_is_ready_when_its_pods_can_fill_the_seats(ready, succeeded, expected):
-    """Two seats and a spare: parked pods count, as they could take a seat; missing ones do not."""
+    """Of two seats and a spare, parked pods count, as they could take a seat."""
     own = job(
         {"ready": ready, "succeeded": succeeded},
         spec={"parallelism": 3, "completions": 3},
@@ -139,21 +126,19 @@ COUNTERS = {
 
 @pytest.mark.parametrize("gate", [True, False])
 @pytest.mark.parametrize("case", COUNTERS)
-def test_counters(case, gate):
-    """Every ReplicatedJob has an entry, computed afresh."""
+def test_counters_are_computed_from_the_jobs(case, gate):
+    """Every ReplicatedJob has an entry."""
     jobs, expected = COUNTERS[case]
     features = Features(restart_job=gate)
     (status,) = replicated_job_statuses(JOBSET, sort_jobs(JOBSET, jobs, features), features)
     fields = ("ready", "succeeded", "failed", "active", "suspended")
 
-    assert ("a", expected) == (
-        status.name,
-        {name: value for name in fields if (value := getattr(status, name))},
-    )
+    assert status.name == "a"
+    assert {name: n for name in fields if (n := getattr(status, name))} == expected
 
 
-def test_restart_arrays_are_carried_over_only_with_the_gate():
-    """Without the gate RestartJob the arrays of single restarts go."""
+def test_restart_arrays_are_kept_only_with_the_feature_gate():
+    """They count restarts of single Jobs."""
     stored = {"name": "a", "jobRestarts": [1, 0], "jobRestartsCountTowardsMax": [1, 0]}
     jobset = decoded(
         JobSet, jobset_json(replicated_job("a", 2), status={"replicatedJobsStatus": [stored]})
@@ -171,9 +156,9 @@ def test_restart_arrays_are_carried_over_only_with_the_gate():
     [("0", 0), ("12", 12), (None, None), ("", None), ("-1", None), ("1.0", None), (" 1", None),
      ("٣", None), ("9" * 11, None), ("+1", None)],
 )  # fmt: skip
-def test_parse_count(text, expected):
-    """A count is plain decimal digits."""
-    assert expected == parse_count(text)
+def test_count_is_plain_decimal_digits(text, expected):
+    """Other text is no count."""
+    assert parse_count(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -185,31 +170,30 @@ def test_parse_count(text, expected):
         ({"enableDNSHostnames": True, "subdomain": "sub"}, "sub", True),
     ],
 )
-def test_service(network, name, publish):
-    """Headless, named as the subdomain, selecting the JobSet's pods, without ports or labels."""
+def test_service_is_headless_and_selects_the_pods_of_its_jobset(network, name, publish):
+    """It has the name of the subdomain and neither ports nor labels."""
     jobset = decoded(JobSet, jobset_json(network=network))
     body = service_body(jobset)
 
-    assert {"name", "namespace", "ownerReferences"} == body["metadata"].keys()
-    assert name == body["metadata"]["name"]
-    assert {
+    assert body["metadata"].keys() == {"name", "namespace", "ownerReferences"}
+    assert body["metadata"]["name"] == name
+    assert body["spec"] == {
         "clusterIP": "None",
         "selector": {keys.JOBSET_NAME: "test-js"},
         "publishNotReadyAddresses": publish,
-    } == body["spec"]
+    }
 
 
-def test_names():
-    """Names are part of the API."""
+def test_names_are_part_of_the_api():
+    """Users and other controllers rely on them."""
     assert names.job_name("js", "rj", 3) == "js-rj-3"
     assert names.claim_name("js", "cache") == "cache-js"
     assert names.namespaced_job("ns", "js-rj-3") == "ns_js-rj-3"
     assert len(names.job_key("ns", "js-rj-3")) == 40
 
 
-def test_feature_gates_by_name():
-    """Gates keep their names; what is not mentioned is on."""
-    assert Features() == Features.from_gates({"TLSOptions": True})
-    assert Features(False, False, False) == Features.from_gates(
-        {"RestartJob": False, "ElasticJobSet": False, "InPlaceRestart": False}
-    )
+def test_feature_gates_are_set_by_name():
+    """Gates that are not mentioned are enabled."""
+    assert Features.from_gates({"TLSOptions": True}) == Features()
+    gates = {"RestartJob": False, "ElasticJobSet": False, "InPlaceRestart": False}
+    assert Features.from_gates(gates) == Features(False, False, False)

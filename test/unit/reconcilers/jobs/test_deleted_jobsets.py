@@ -1,4 +1,4 @@
-"""A JobSet that was deleted stays deleted, however late the cache says so."""
+"""Deleted JobSets stay deleted, even if the cache is late."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ pytestmark = pytest.mark.looptime
 
 
 def creates(rig):
-    """How many children were created since the log was cleared."""
+    """Return the number of children created since the log was cleared."""
     return len(rig.writes("create"))
 
 
 async def with_silent_watch(rig, jobs=50):
-    """A running JobSet of which no event comes any more."""
+    """Run a JobSet, then stop all events of JobSets; return the fault."""
     rig.create(replicated_job("w", jobs))
     await rig.settle()
     silent = rig.faults.stall(verb="watch", resource="jobsets")
@@ -24,8 +24,8 @@ async def with_silent_watch(rig, jobs=50):
     return silent
 
 
-async def test_garbage_collection_wins(rig):
-    """What the garbage collector deletes is not created again once the owner is known to be gone."""
+async def test_children_are_not_recreated_when_the_garbage_collector_deletes_them(rig):
+    """Once the manager knows that their JobSet is gone."""
     async with rig.manager(epochs=False):
         silent = await with_silent_watch(rig)
         rig.world.delete(JobSet, "test-js")
@@ -40,8 +40,8 @@ async def test_garbage_collection_wins(rig):
         assert creates(rig) == 0
 
 
-async def test_a_jobset_of_the_same_name_begins_when_its_watch_speaks(rig):
-    """Nothing is created for the one that is gone, and everything for the new one."""
+async def test_new_jobset_of_the_same_name_starts_when_its_event_arrives(rig):
+    """Nothing is created for the deleted JobSet, and everything for the new one."""
     async with rig.manager(epochs=False):
         silent = await with_silent_watch(rig, 3)
         rig.world.delete(JobSet, "test-js")
@@ -53,11 +53,11 @@ async def test_a_jobset_of_the_same_name_begins_when_its_watch_speaks(rig):
         await rig.settle()
         uid = rig.jobset()["metadata"]["uid"]
         owners = [job["metadata"]["ownerReferences"][0]["uid"] for job in rig.world.list("jobs")]
-        assert [uid] * 3 == owners
+        assert owners == [uid] * 3
 
 
-async def test_a_jobset_that_is_being_deleted_gets_nothing(rig):
-    """Foreground deletion takes the Jobs first; the read shows that it is under way."""
+async def test_terminating_jobset_gets_no_children(rig):
+    """Foreground deletion deletes the Jobs first; a read shows that the JobSet is terminating."""
     async with rig.manager(epochs=False):
         rig.world.garbage_collect = False
         await with_silent_watch(rig, 3)
@@ -71,8 +71,8 @@ async def test_a_jobset_that_is_being_deleted_gets_nothing(rig):
         assert creates(rig) == 0
 
 
-async def test_a_status_write_that_finds_nothing_ends_it(rig):
-    """After a 404 the JobSet in the cache is not looked at any more."""
+async def test_jobset_is_dropped_when_a_status_write_finds_nothing(rig):
+    """After a 404 the cached JobSet is no longer reconciled."""
     async with rig.manager(epochs=False):
         rig.world.garbage_collect = False
         await with_silent_watch(rig, 3)
@@ -87,8 +87,8 @@ async def test_a_status_write_that_finds_nothing_ends_it(rig):
         assert rig.world.requests.count("patch", "jobsets/status") == 1
 
 
-async def test_a_status_write_that_finds_another_jobset_ends_it(rig):
-    """The conflict is looked into: the JobSet of that name has another UID."""
+async def test_jobset_is_dropped_when_a_status_write_finds_another_uid(rig):
+    """After a conflict it is read, and found to be another JobSet of this name."""
     async with rig.manager(epochs=False):
         rig.world.garbage_collect = False
         await with_silent_watch(rig, 3)
@@ -102,8 +102,8 @@ async def test_a_status_write_that_finds_another_jobset_ends_it(rig):
         assert rig.status() == {}
 
 
-async def test_deletions_that_were_not_requested_are_answered_ever_more_slowly(rig):
-    """Whoever deletes a Job again and again does not make the manager a busy loop."""
+async def test_job_that_is_deleted_repeatedly_is_recreated_after_growing_pauses(rig):
+    """The manager does not run in a busy loop."""
     async with rig.manager(epochs=False):
         rig.create(replicated_job("w", 2))
         await rig.settle()
@@ -119,8 +119,8 @@ async def test_deletions_that_were_not_requested_are_answered_ever_more_slowly(r
         assert sorted(rig.jobs()) == ["test-js-w-0", "test-js-w-1"]
 
 
-async def test_one_deletion_is_answered_at_once(rig):
-    """A Job that somebody deletes by hand is made anew without a pause."""
+async def test_job_that_is_deleted_once_is_recreated_immediately(rig):
+    """A user may delete a Job by hand."""
     async with rig.manager(epochs=False):
         rig.create(replicated_job("w", 2))
         await rig.settle()
@@ -130,8 +130,8 @@ async def test_one_deletion_is_answered_at_once(rig):
         assert sorted(rig.jobs()) == ["test-js-w-0", "test-js-w-1"]
 
 
-async def test_a_late_jobset_is_read_and_its_job_made_at_once(rig):
-    """A JobSet that only changed is decided on again, without a pause."""
+async def test_job_is_recreated_immediately_when_the_cached_jobset_is_outdated(rig):
+    """The JobSet is read; it has changed but still exists."""
     async with rig.manager(epochs=False):
         await with_silent_watch(rig, 2)
         rig.touch()
@@ -141,8 +141,8 @@ async def test_a_late_jobset_is_read_and_its_job_made_at_once(rig):
         assert sorted(rig.jobs()) == ["test-js-w-0", "test-js-w-1"]
 
 
-async def test_creations_that_fail_are_no_deletions(rig):
-    """They are tried again by the queue's own delays."""
+async def test_failed_creations_do_not_count_as_deletions(rig):
+    """The work queue repeats them after its own delays."""
     async with rig.manager(epochs=False):
         rig.faults.status(500, verb="create", resource="jobs", count=6)
         rig.create(replicated_job("w", 2))

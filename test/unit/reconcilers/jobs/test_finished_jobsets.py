@@ -1,4 +1,4 @@
-"""A finished JobSet has no running Job, whatever came before."""
+"""Finished JobSets have no running Jobs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,16 @@ from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicate
 
 
 def rule(action, target):
-    """A rule for one ReplicatedJob."""
-    return {
-        "name": f"{target}-{action}".lower(),
-        "action": action,
-        "targetReplicatedJobs": [target],
-    }
+    """Return a rule for one ReplicatedJob."""
+    name = f"{target}-{action}".lower()
+    return {"name": name, "action": action, "targetReplicatedJobs": [target]}
 
 
 def started(*rules, max_restarts=1, **policy):
-    """Two ReplicatedJobs of two Jobs each, all running."""
-    cluster = ModelCluster(
-        jobset_json(
-            replicated_job("a", 2),
-            replicated_job("b", 2),
-            failurePolicy={"maxRestarts": max_restarts, "rules": list(rules), **policy},
-        )
-    )
+    """Return a cluster with two ReplicatedJobs of two running Jobs each."""
+    policy = {"maxRestarts": max_restarts, "rules": list(rules), **policy}
+    jobs = (replicated_job("a", 2), replicated_job("b", 2))
+    cluster = ModelCluster(jobset_json(*jobs, failurePolicy=policy))
     cluster.reconcile()
     cluster.ready(*cluster.jobs)
     cluster.reconcile()
@@ -35,43 +28,40 @@ def started(*rules, max_restarts=1, **policy):
 
 
 def running(cluster):
-    """Names of the Jobs that go on for ever if nobody ends them."""
+    """Return the names of Jobs that would run for ever."""
     cluster.reconcile()
     cluster.collect()
     return sorted(name for name in cluster.jobs if cluster.job(name).status.finished is None)
 
 
-def test_a_restart_and_the_end_in_one_decision():
-    """The siblings of a Job whose ReplicatedJob was to be restarted do not outlive the JobSet."""
-    cluster = started(rule("RestartReplicatedJob", "a"), rule("FailJobSet", "b"))
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        ("FailJobSet", "FailJobSetFailurePolicyAction"),
+        ("RestartReplicatedJob", "ReachedMaxRestarts"),
+    ],
+)
+def test_no_job_runs_when_a_restart_and_the_end_are_one_decision(second, reason):
+    """Siblings of a Job whose ReplicatedJob was to restart are deleted, too."""
+    cluster = started(rule("RestartReplicatedJob", "a"), rule(second, "b"))
     cluster.fail("test-js-a-0")
     cluster.fail("test-js-b-0", after=1)
     cluster.reconcile()
 
-    assert cluster.condition("Failed") == ("True", "FailJobSetFailurePolicyAction")
+    assert cluster.condition("Failed") == ("True", reason)
     assert running(cluster) == []
 
 
-def test_a_restart_that_uses_up_the_budget_and_one_beyond_it():
-    """With a budget of one, two ReplicatedJobs that fail at once end the JobSet and all its Jobs."""
-    cluster = started(rule("RestartReplicatedJob", "a"), rule("RestartReplicatedJob", "b"))
-    cluster.fail("test-js-a-0")
-    cluster.fail("test-js-b-0", after=1)
-    cluster.reconcile()
-
-    assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
-    assert running(cluster) == []
 
 
-def test_a_deletion_that_fails_in_the_reconcile_that_completes_the_jobset():
-    """What was left of an earlier attempt goes once the JobSet is complete."""
+def test_old_job_is_deleted_when_its_deletion_failed_before_the_jobset_completed():
+    """Jobs of an earlier attempt are deleted once the JobSet is complete."""
     cluster = started(rule("RestartJobSet", "a"), max_restarts=3)
     cluster.change_spec(successPolicy={"operator": "Any"})
     cluster.fail("test-js-a-0")
     cluster.carry_out(cluster.plan())
     del cluster.jobs["test-js-b-1"]
     cluster.carry_out(cluster.plan())
-    plan = cluster.plan()
     stale = cluster.jobs["test-js-b-0"]
     stale["metadata"].pop("deletionTimestamp", None)
     cluster.complete("test-js-b-1")
@@ -83,8 +73,8 @@ def test_a_deletion_that_fails_in_the_reconcile_that_completes_the_jobset():
     assert running(cluster) == []
 
 
-def test_an_end_by_another_writer_while_jobs_are_recreated():
-    """Restarts in place that are used up end a JobSet of which one Job was recreated already."""
+def test_no_job_runs_when_another_writer_ends_the_jobset_during_a_restart():
+    """Restarts in place may be used up while a Job is already recreated."""
     cluster = started(rule("RestartJobSet", "a"), max_restarts=3)
     cluster.fail("test-js-a-0")
     cluster.carry_out(cluster.plan())
@@ -98,8 +88,8 @@ def test_an_end_by_another_writer_while_jobs_are_recreated():
 @pytest.mark.parametrize(
     "label", [keys.RESTART_ATTEMPT, keys.JOB_INDEX, keys.REPLICATED_JOB_NAME, keys.JOBSET_NAME]
 )
-def test_a_job_whose_labels_were_edited(label):
-    """A Job that cannot be placed is left alone only as long as the JobSet goes on."""
+def test_job_with_an_edited_label_is_deleted_when_the_jobset_ends(label):
+    """It is left alone only as long as the JobSet runs."""
     cluster = started(max_restarts=0)
     cluster.jobs["test-js-b-0"]["metadata"]["labels"][label] = "edited"
     cluster.fail("test-js-a-0")
@@ -107,8 +97,8 @@ def test_a_job_whose_labels_were_edited(label):
     assert running(cluster) == []
 
 
-def test_finished_jobs_stay():
-    """Users read logs and results of Jobs that have ended, those of earlier attempts included."""
+def test_finished_jobs_are_kept():
+    """Users read their logs and results, also those of earlier attempts."""
     cluster = started(rule("RestartReplicatedJob", "a"), rule("FailJobSet", "b"))
     cluster.complete("test-js-a-1")
     cluster.fail("test-js-a-0")

@@ -1,4 +1,4 @@
-"""A manager's finished JobSets have no running Job, whatever fails on the way."""
+"""Finished JobSets of a manager have no running Jobs, whatever fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACTIONS = ("FailJobSet", "RestartJobSet", "RestartReplicatedJob", "RestartJob")
 
 
 def rules(chance):
-    """A random action for each of the two ReplicatedJobs."""
+    """Return a rule with a random action for each of the two ReplicatedJobs."""
     return [
         {"name": f"r-{name}", "action": chance.choice(ACTIONS), "targetReplicatedJobs": [name]}
         for name in ("a", "b")
@@ -23,7 +23,7 @@ def rules(chance):
 
 
 def running(rig):
-    """Jobs that are neither finished nor being deleted."""
+    """Return the Jobs that are neither finished nor terminating."""
     return [
         job["metadata"]["name"]
         for job in rig.world.list("jobs")
@@ -33,7 +33,7 @@ def running(rig):
 
 
 def end(rig):
-    """What the reconciler of the epochs writes when restarts in place are used up."""
+    """End the JobSet as the reconciler of restart in place does when no restart is left."""
     if rig.condition("Completed") or rig.condition("Failed"):
         return
     ended = {
@@ -49,8 +49,8 @@ def end(rig):
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_nothing_outlives_a_jobset(rig, seed):
-    """Requests fail, caches are late, Jobs fail together and the JobSet is ended by another."""
+async def test_no_job_runs_when_its_jobset_has_finished(rig, seed):
+    """Requests fail, caches are late, Jobs fail together and another writer ends the JobSet."""
     chance = random.Random(seed)
     async with rig.manager(epochs=False):
         rig.create(

@@ -1,4 +1,4 @@
-"""Sizes: what is refused, what is left alone, and how much one plan does."""
+"""Limits for large JobSets and the number of Jobs created by one plan."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ HUGE = 2**31 - 1
         ([1, 2, HUGE - 3], 2, HUGE),
     ],
 )
-def test_more_jobs_than_can_be_carried_out_are_refused(sizes, at, total):
-    """The answer names the field, its value, the total and the bound."""
-    names = "abc"
-    items = [replicated_job(names[n], size) for n, size in enumerate(sizes)]
+def test_jobset_with_too_many_jobs_is_refused(sizes, at, total):
+    """The error names field, value, total and limit."""
+    items = [replicated_job("abc"[n], size) for n, size in enumerate(sizes)]
     (problem,) = validate_create(jobset_json(*items))
 
-    assert f"spec.replicatedJobs[{at}].replicas" == problem.field
+    assert problem.field == f"spec.replicatedJobs[{at}].replicas"
     assert problem.message.startswith(f"Invalid value: {sizes[at]}: ")
     assert f"{total} Jobs" in problem.message
     assert f"must not exceed {MAX_JOBS}" in problem.message
 
 
 @pytest.mark.parametrize("sizes", [[MAX_JOBS], [MAX_JOBS - 1, 1], [0, 0]])
-def test_the_largest_is_accepted(sizes):
-    """The bound itself is allowed."""
+def test_largest_jobset_is_accepted(sizes):
+    """The limit itself is allowed."""
     items = [replicated_job("ab"[n], size) for n, size in enumerate(sizes)]
 
     assert validate_create(jobset_json(*items)) == []
@@ -45,8 +44,8 @@ def test_the_largest_is_accepted(sizes):
 
 @pytest.mark.parametrize("status", [{}, {"terminalState": "Failed", "restarts": 1}])
 @pytest.mark.parametrize("suspend", [False, True])
-def test_a_stored_jobset_that_is_too_large_is_left_alone(status, suspend):
-    """Nothing is done but to say why, once; an older manager may have accepted it."""
+def test_stored_jobset_that_is_too_large_is_left_alone(status, suspend):
+    """It is reported once; an older manager may have accepted it."""
     cluster = ModelCluster(
         jobset_json(
             replicated_job("w", HUGE),
@@ -65,8 +64,8 @@ def test_a_stored_jobset_that_is_too_large_is_left_alone(status, suspend):
     assert plan_jobs(cluster.observe(), plan.memory, cluster.now).notices == ()
 
 
-def test_a_jobset_of_another_controller_is_not_reported():
-    """Its size is the other one's business."""
+def test_large_jobset_of_another_controller_is_not_reported():
+    """It may have other limits."""
     cluster = ModelCluster(jobset_json(replicated_job("w", HUGE), managedBy="example.com/other"))
     plan = cluster.plan()
 
@@ -74,27 +73,27 @@ def test_a_jobset_of_another_controller_is_not_reported():
 
 
 def creations(plan):
-    """Names of the Jobs that a plan creates."""
+    """Return the names of the Jobs that a plan creates."""
     return [action.name for action in plan.actions if isinstance(action, p.CreateJob)]
 
 
-def test_a_plan_creates_a_limited_number_of_jobs_at_most():
-    """The next plans create the others, in the order of the spec and each of them once."""
+def test_plan_creates_a_limited_number_of_jobs():
+    """The next plans create the others, once each and in the order of the spec."""
     sizes = {"a": CREATED_AT_ONCE - 500, "b": CREATED_AT_ONCE + 200, "c": 10}
     cluster = ModelCluster(jobset_json(*[replicated_job(name, n) for name, n in sizes.items()]))
-    wanted = [f"test-js-{name}-{index}" for name, n in sizes.items() for index in range(n)]
+    names = [f"test-js-{name}-{index}" for name, n in sizes.items() for index in range(n)]
     made = []
-    for expected in (CREATED_AT_ONCE, len(wanted) - CREATED_AT_ONCE, 0):
+    for expected in (CREATED_AT_ONCE, len(names) - CREATED_AT_ONCE, 0):
         plan = cluster.plan()
-        assert expected == len(creations(plan))
+        assert len(creations(plan)) == expected
         made += creations(plan)
         cluster.carry_out(plan)
 
-    assert wanted == made
+    assert made == names
 
 
-def test_the_largest_jobset_is_begun_as_any_other():
-    """Of as many Jobs as there may be, the first ones are created."""
+def test_largest_jobset_is_begun_as_any_other():
+    """The first plan creates its first Jobs."""
     cluster = ModelCluster(jobset_json(replicated_job("w", MAX_JOBS), failurePolicy={}))
     made = creations(cluster.plan())
 

@@ -1,4 +1,4 @@
-"""Whole lives of JobSets: each test plays the Job controller against the planner."""
+"""Lives of JobSets: each test plays the Job controller for the plan of the jobs reconciler."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ALL = [A, *B]
 GATE_OFF = Features(restart_job=False, elastic_jobset=False, in_place_restart=False)
 
 
-def rule(action, name="rule", reasons=(), patterns=(), targets=()):
-    """A failure policy rule as JSON."""
+def rule(action, reasons=(), patterns=(), targets=(), name="rule"):
+    """Return a rule of a failure policy as JSON."""
     return {
         "name": name,
         "action": action,
@@ -30,50 +30,63 @@ def rule(action, name="rule", reasons=(), patterns=(), targets=()):
     }
 
 
-def with_policy(*rules, max_restarts=1, features=None, **policy):
-    """A started JobSet with a failure policy."""
-    policy = {"maxRestarts": max_restarts, "rules": list(rules), **policy}
-    cluster = ModelCluster(jobset_json(failurePolicy=policy), features)
+def begin(*replicated_jobs, features=None, **spec):
+    """Return a cluster with a JobSet that has its children."""
+    cluster = ModelCluster(jobset_json(*replicated_jobs, **spec), features)
     cluster.reconcile()
     return cluster
 
 
+def with_policy(*rules, max_restarts=1, features=None, **policy):
+    """Return a cluster with a started JobSet that has a failure policy."""
+    policy = {"maxRestarts": max_restarts, "rules": list(rules), **policy}
+    return begin(features=features, failurePolicy=policy)
+
+
 def restarts(cluster):
-    """Both restart counters."""
+    """Return both restart counters."""
     return cluster.status.restarts, cluster.status.restarts_count_towards_max
 
 
 def active(cluster):
-    """Whether none of Failed, Completed and Suspended is True."""
+    """Return True if none of Failed, Completed and Suspended is True."""
     return all(
         (cluster.condition(kind) or ("False", ""))[0] != "True"
         for kind in ("Failed", "Completed", "Suspended")
     )
 
 
-def recreate(cluster):
-    """Let terminating Jobs go and have them made again."""
+def settle(cluster):
+    """Reconcile, remove terminating Jobs and reconcile again."""
     cluster.reconcile()
     cluster.collect()
     cluster.reconcile()
 
 
+def labels_of(cluster, key=keys.RESTART_ATTEMPT):
+    """Return a label of each Job by name, the attempt by default."""
+    return {name: job["metadata"]["labels"][key] for name, job in cluster.jobs.items()}
+
+
+def suspended(cluster):
+    """Return ``spec.suspend`` of each Job by name."""
+    return {name: job["spec"]["suspend"] for name, job in cluster.jobs.items()}
+
+
 @pytest.fixture
 def started():
-    """The standard JobSet with its four Jobs."""
-    cluster = ModelCluster(jobset_json())
-    cluster.reconcile()
-    return cluster
+    """Return a cluster with the standard JobSet and its four Jobs."""
+    return begin()
 
 
 class TestBasics:
-    def test_creates_every_job_and_the_service(self, started):
-        """A new JobSet gets all its Jobs and one headless Service."""
+    def test_new_jobset_gets_every_job_and_the_service(self, started):
+        """All Jobs and one headless Service."""
         assert sorted(started.jobs) == ALL
         assert list(started.services) == ["test-js"]
 
-    def test_all_jobs_complete(self, started):
-        """The JobSet completes when every Job has."""
+    def test_jobset_completes_when_all_jobs_are_complete(self, started):
+        """Condition, terminal state, counters and event say so."""
         started.complete(*ALL)
         started.reconcile()
 
@@ -86,14 +99,14 @@ class TestBasics:
         assert started.reasons() == ["AllJobsCompleted"]
 
     def test_counters_are_stored_in_descending_order_of_names(self, started):
-        """The order of the stored list is the one users of JobSet know."""
+        """Users of JobSet know this order of the stored list."""
         stored = started.object["status"]["replicatedJobsStatus"]
 
         assert [item["name"] for item in stored] == ["replicated-job-b", "replicated-job-a"]
         assert started.object["status"]["restarts"] == 0
 
-    def test_one_job_left(self, started):
-        """A JobSet with one Job still running stays active and counts it."""
+    def test_jobset_stays_active_while_one_job_runs(self, started):
+        """The counters include the running Job."""
         started.complete(A, *B[:2])
         started.ready(B[2])
         started.reconcile()
@@ -104,53 +117,47 @@ class TestBasics:
             "replicated-job-a": {"succeeded": 1},
         }
 
-    def test_a_failure_without_a_policy_fails(self, started):
-        """Without a failure policy the first failed Job ends the JobSet."""
+    def test_jobset_fails_when_a_job_fails_without_a_policy(self, started):
+        """The first failed Job ends the JobSet and is named."""
         started.fail(B[1])
         started.reconcile()
 
         assert started.condition("Failed") == ("True", "FailedJobs")
         assert started.status.terminal_state == "Failed"
-        assert (
-            f"jobset failed due to one or more job failures (first failed job: {B[1]})"
-            == started.status.conditions[0].message
-        )
-        failed = p.EmitEvent("Warning", "FailedJobs", started.status.conditions[0].message)
-        assert failed == started.events[0]
+        message = f"jobset failed due to one or more job failures (first failed job: {B[1]})"
+        assert started.status.conditions[0].message == message
+        assert started.events[0] == p.EmitEvent("Warning", "FailedJobs", message)
         assert started.reasons() == ["FailedJobs", "FailurePolicyApplied"]
 
-    def test_a_deleted_service_comes_back(self, started):
-        """The Service is recreated when someone deletes it."""
+    def test_deleted_service_is_recreated(self, started):
+        """A user may delete it by mistake."""
         started.services.clear()
         started.reconcile()
 
         assert list(started.services) == ["test-js"]
 
-    def test_an_existing_service_is_accepted(self):
-        """A Service of that name is used as it is, whoever made it."""
+    def test_existing_service_is_used(self):
+        """A Service of this name stays as it is, whoever created it."""
         cluster = ModelCluster(jobset_json())
         cluster.services["test-js"] = {"foreign": True}
         cluster.reconcile()
 
         assert cluster.services == {"test-js": {"foreign": True}}
 
-    def test_a_deleted_job_comes_back_uncounted(self, started):
-        """A Job that someone deletes is made again at the same attempt."""
+    def test_deleted_job_is_recreated_without_a_restart(self, started):
+        """A Job that a user deletes is recreated at the same attempt."""
         del started.jobs[B[0]]
         started.reconcile()
 
         assert sorted(started.jobs) == ALL
         assert restarts(started) == (0, 0)
 
-    def test_a_jobset_without_replicas_never_completes(self):
-        """Nothing succeeds, so there is nothing to complete."""
-        cluster = ModelCluster(jobset_json(replicated_job("a", 0)))
-        cluster.reconcile()
+    def test_jobset_without_replicas_stays_active(self):
+        """No Job can succeed."""
+        assert active(begin(replicated_job("a", 0)))
 
-        assert active(cluster)
-
-    def test_a_bad_label_does_not_block_the_others(self, started):
-        """A Job whose attempt is unreadable is left alone and reported; the rest goes on."""
+    def test_job_with_an_invalid_label_does_not_block_the_others(self, started):
+        """A Job with an unreadable attempt is left alone and reported."""
         started.jobs[B[2]]["metadata"]["labels"][keys.RESTART_ATTEMPT] = "x"
         started.complete(A, *B[:2])
         plan = started.reconcile()
@@ -163,31 +170,27 @@ class TestBasics:
             "replicated-job-a": {"succeeded": 1},
         }
 
-    def test_another_manager_is_left_alone(self):
-        """A JobSet of another controller gets nothing, and its status stays as it is."""
+    def test_jobset_of_another_controller_is_left_alone(self):
+        """It gets no Jobs, and its status stays as it is."""
         status = {"restarts": 1, "replicatedJobsStatus": [{"name": "x", "ready": 7}]}
-        cluster = ModelCluster(jobset_json(managedBy="example.com/other", status=status))
-        cluster.reconcile()
+        cluster = begin(managedBy="example.com/other", status=status)
 
-        assert (not cluster.jobs, status) == (True, cluster.object["status"])
+        assert (cluster.jobs, cluster.object["status"]) == ({}, status)
 
-    def test_managed_by_this_controller(self):
-        """The reserved value of managedBy means this controller."""
-        cluster = ModelCluster(jobset_json(managedBy=keys.JOBSET_CONTROLLER_NAME))
-        cluster.reconcile()
+    def test_jobset_managed_by_this_controller_gets_its_jobs(self):
+        """``managedBy`` has a reserved value for this controller."""
+        assert len(begin(managedBy=keys.JOBSET_CONTROLLER_NAME).jobs) == 4
 
-        assert len(cluster.jobs) == 4
-
-    def test_a_jobset_being_deleted_is_left_alone(self, started):
-        """Deletion is the garbage collector's business."""
+    def test_terminating_jobset_is_left_alone(self, started):
+        """The garbage collector deletes its children."""
         started.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         started.jobs.clear()
 
         plan = started.plan()
         assert (plan.empty, plan.notices) == (True, ())
 
-    def test_without_optional_policies(self):
-        """Fields that admission fills in may be removed later; the rules bear it."""
+    def test_jobset_without_optional_policies_completes(self):
+        """Fields that admission sets may be removed later."""
         spec = jobset_json()
         for name in ("network", "successPolicy", "startupPolicy"):
             del spec["spec"][name]
@@ -200,53 +203,45 @@ class TestBasics:
 
 
 class TestSuccessPolicy:
-    CASES: ClassVar = {
-        "all, no targets: one part done": ("All", [], [A], False),
-        "all, no targets: everything done": ("All", [], ALL, True),
-        "all, target b: a done": ("All", ["replicated-job-b"], [A], False),
-        "all, target b: a third of b": ("All", ["replicated-job-b"], [A, B[0]], False),
-        "all, target b: b done": ("All", ["replicated-job-b"], B, True),
-        "any, target b: a done": ("Any", ["replicated-job-b"], [A], False),
-        "any, target b: one of b": ("Any", ["replicated-job-b"], [B[1]], True),
-        "any, no target: any one": ("Any", [], [B[2]], True),
-    }
-
-    @pytest.mark.parametrize("case", CASES)
-    def test_completion(self, case):
-        """Operator and targets say when the JobSet is complete."""
-        operator, targets, done, expected = self.CASES[case]
-        policy = {"operator": operator, "targetReplicatedJobs": targets}
-        cluster = ModelCluster(jobset_json(successPolicy=policy))
-        cluster.reconcile()
+    @pytest.mark.parametrize(
+        ("operator", "targets", "done", "expected"),
+        [
+            pytest.param("All", [], [A], False, id="all, no targets: one part done"),
+            pytest.param("All", [], ALL, True, id="all, no targets: everything done"),
+            pytest.param("All", ["replicated-job-b"], [A], False, id="all, target b: a done"),
+            pytest.param("All", ["replicated-job-b"], [A, B[0]], False, id="all: a third of b"),
+            pytest.param("All", ["replicated-job-b"], B, True, id="all, target b: b done"),
+            pytest.param("Any", ["replicated-job-b"], [A], False, id="any, target b: a done"),
+            pytest.param("Any", ["replicated-job-b"], [B[1]], True, id="any, target b: one of b"),
+            pytest.param("Any", [], [B[2]], True, id="any, no target: any one"),
+        ],
+    )
+    def test_jobset_completes_by_operator_and_targets(self, operator, targets, done, expected):
+        """Jobs of other ReplicatedJobs do not count."""
+        cluster = begin(successPolicy={"operator": operator, "targetReplicatedJobs": targets})
         cluster.complete(*done)
         cluster.reconcile()
 
-        assert expected == (cluster.status.terminal_state == "Completed")
+        assert (cluster.status.terminal_state == "Completed") is expected
 
-    def test_the_end_deletes_what_still_runs(self):
-        """Active Jobs of a completed JobSet are deleted, finished ones kept."""
-        cluster = ModelCluster(jobset_json(successPolicy={"operator": "Any"}))
-        cluster.reconcile()
+    def test_active_jobs_of_a_completed_jobset_are_deleted(self):
+        """Finished Jobs are kept."""
+        cluster = begin(successPolicy={"operator": "Any"})
         cluster.complete(B[0])
-        cluster.reconcile()
-        cluster.collect()
-        cluster.reconcile()
+        settle(cluster)
 
-        assert [B[0]] == list(cluster.jobs)
+        assert list(cluster.jobs) == [B[0]]
 
-    def test_a_failed_jobset_keeps_only_the_failed_job(self, started):
-        """Active Jobs of a failed JobSet are deleted, the failed one is kept."""
+    def test_active_jobs_of_a_failed_jobset_are_deleted(self, started):
+        """The failed Job is kept."""
         started.fail(B[0])
-        started.reconcile()
-        started.collect()
-        started.reconcile()
+        settle(started)
 
-        assert [B[0]] == list(started.jobs)
+        assert list(started.jobs) == [B[0]]
 
-    def test_failure_wins_over_success(self):
-        """A pass that sees both fails the JobSet."""
-        cluster = ModelCluster(jobset_json(successPolicy={"operator": "Any"}))
-        cluster.reconcile()
+    def test_jobset_fails_when_one_job_fails_and_another_completes(self):
+        """Failure wins if one pass sees both."""
+        cluster = begin(successPolicy={"operator": "Any"})
         cluster.complete(B[0])
         cluster.fail(B[1])
         cluster.reconcile()
@@ -255,12 +250,12 @@ class TestSuccessPolicy:
 
 
 class TestFailurePolicy:
-    def test_the_default_restarts_until_the_maximum(self):
+    def test_default_policy_restarts_up_to_the_maximum(self):
         """All Jobs are recreated once; the second failure ends the JobSet."""
         cluster = with_policy()
         old = {name: job["metadata"]["uid"] for name, job in cluster.jobs.items()}
         cluster.fail(B[0])
-        recreate(cluster)
+        settle(cluster)
 
         assert (restarts(cluster), active(cluster)) == ((1, 1), True)
         assert sorted(cluster.jobs) == ALL
@@ -272,9 +267,7 @@ class TestFailurePolicy:
             "RestartJobSetFailurePolicyAction",
             "FailurePolicyApplied",
         ]
-        assert {"1"} == {
-            job["metadata"]["labels"][keys.RESTART_ATTEMPT] for job in cluster.jobs.values()
-        }
+        assert labels_of(cluster) == dict.fromkeys(ALL, "1")
 
         cluster.fail(A)
         cluster.reconcile()
@@ -283,8 +276,8 @@ class TestFailurePolicy:
         assert cluster.condition("RestartingJobSet") == ("False", "JobSetFailed")
         assert restarts(cluster) == (1, 1)
 
-    def test_no_restarts_allowed(self):
-        """With maxRestarts 0 the first failure ends the JobSet."""
+    def test_first_failure_ends_a_jobset_without_restarts(self):
+        """``maxRestarts`` is 0."""
         cluster = with_policy(max_restarts=0)
         cluster.fail(A)
         cluster.reconcile()
@@ -294,90 +287,78 @@ class TestFailurePolicy:
     FAIL = "FailJobSet"
     RESTART = "RestartJobSet"
     IGNORE = "RestartJobSetAndIgnoreMaxRestarts"
-    # name: rules, the failed Job with reason and message, wanted (failed, restarts, counted)
+    POD = "PodFailurePolicy"
+    FAILED, COUNTED = (True, 0, 0), (False, 1, 1)
+    # name: rules; the failed Job with reason and message; expected (failed, restarts, counted)
     CASES: ClassVar = {
-        "fail, no reasons": ([rule(FAIL)], (A, "PodFailurePolicy", ""), (True, 0, 0)),
-        "fail, other reason": (
-            [rule(FAIL, reasons=["BackoffLimitExceeded"])],
-            (A, "PodFailurePolicy", ""),
-            (False, 1, 1),
-        ),
+        "fail, no reasons": ([rule(FAIL)], (A, POD, ""), FAILED),
+        "fail, other reason": ([rule(FAIL, ["BackoffLimitExceeded"])], (A, POD, ""), COUNTED),
         "fail, pattern not found": (
             [rule(FAIL, patterns=["some message"])],
-            (A, "PodFailurePolicy", "some critical error with a message"),
-            (False, 1, 1),
+            (A, POD, "some critical error with a message"),
+            COUNTED,
         ),
         "fail, reason matches but not the pattern": (
-            [rule(FAIL, reasons=["PodFailurePolicy"], patterns=["some message"])],
-            (A, "PodFailurePolicy", "some critical error with a message"),
-            (False, 1, 1),
+            [rule(FAIL, [POD], ["some message"])],
+            (A, POD, "some critical error with a message"),
+            COUNTED,
         ),
         "fail, reason and pattern match": (
-            [rule(FAIL, reasons=["PodFailurePolicy"], patterns=["some message"])],
-            (A, "PodFailurePolicy", "some message"),
-            (True, 0, 0),
+            [rule(FAIL, [POD], ["some message"])],
+            (A, POD, "some message"),
+            FAILED,
         ),
         "fail, pattern inside a longer message": (
             [rule(FAIL, patterns=["critical error"])],
-            (A, "PodFailurePolicy", "this is some message with critical error"),
-            (True, 0, 0),
+            (A, POD, "this is some message with critical error"),
+            FAILED,
         ),
-        "fail, one of two patterns": (
-            [rule(FAIL, patterns=["nothing", "^a.c$"])],
-            (A, "PodFailurePolicy", "abc"),
-            (True, 0, 0),
-        ),
-        "fail, invalid pattern is skipped": (
-            [rule(FAIL, patterns=["(", "xyz"])],
-            (A, "PodFailurePolicy", "("),
-            (False, 1, 1),
-        ),
-        "restart": ([rule(RESTART)], (A, "PodFailurePolicy", ""), (False, 1, 1)),
-        "restart uncounted": ([rule(IGNORE)], (A, "PodFailurePolicy", ""), (False, 1, 0)),
+        "fail, one of two": ([rule(FAIL, patterns=["nothing", "^a.c$"])], (A, POD, "abc"), FAILED),
+        "fail, invalid pattern": ([rule(FAIL, patterns=["(", "xyz"])], (A, POD, "("), COUNTED),
+        "restart": ([rule(RESTART)], (A, POD, ""), COUNTED),
+        "restart uncounted": ([rule(IGNORE)], (A, POD, ""), (False, 1, 0)),
         "fail, target matches": (
-            [rule(FAIL, reasons=["FailedIndexes"], targets=["replicated-job-b"])],
+            [rule(FAIL, ["FailedIndexes"], targets=["replicated-job-b"])],
             (B[0], "FailedIndexes", ""),
-            (True, 0, 0),
+            FAILED,
         ),
         "fail, other target": (
-            [rule(FAIL, reasons=["FailedIndexes"], targets=["replicated-job-a"])],
+            [rule(FAIL, ["FailedIndexes"], targets=["replicated-job-a"])],
             (B[0], "FailedIndexes", ""),
-            (False, 1, 1),
+            COUNTED,
         ),
-        "fail before restart": ([rule(FAIL), rule(RESTART)], (A, "X", ""), (True, 0, 0)),
-        "restart before fail": ([rule(RESTART), rule(FAIL)], (A, "X", ""), (False, 1, 1)),
+        "fail before restart": ([rule(FAIL), rule(RESTART)], (A, "X", ""), FAILED),
+        "restart before fail": ([rule(RESTART), rule(FAIL)], (A, "X", ""), COUNTED),
     }
 
     @pytest.mark.parametrize("features", [Features(), GATE_OFF], ids=["gates on", "gates off"])
     @pytest.mark.parametrize("case", CASES)
-    def test_rules(self, case, features):
-        """The first rule that applies decides; the default restarts and counts."""
+    def test_first_rule_that_applies_decides(self, case, features):
+        """Without one, all Jobs are restarted and the restart counts."""
         rules, (job, reason, message), expected = self.CASES[case]
         cluster = with_policy(*rules, features=features)
         cluster.fail(job, reason, message)
         cluster.reconcile()
 
         failed = cluster.status.terminal_state == "Failed"
-        assert expected == (failed, *restarts(cluster))
+        assert (failed, *restarts(cluster)) == expected
         assert all("jobRestarts" not in i for i in cluster.object["status"]["replicatedJobsStatus"])
 
-    def test_the_failing_rule_is_named(self):
-        """FailJobSet has a reason and message of its own."""
+    def test_condition_and_event_name_the_action_that_failed_the_jobset(self):
+        """FailJobSet has its own reason and message."""
         cluster = with_policy(rule("FailJobSet"))
         cluster.fail(A)
         cluster.reconcile()
 
         assert cluster.condition("Failed") == ("True", "FailJobSetFailurePolicyAction")
-        assert (
-            f"applying FailJobSet failure policy action (first failed job: {A})"
-            == cluster.events[0].message
-        )
+        message = f"applying FailJobSet failure policy action (first failed job: {A})"
+        assert cluster.events[0].message == message
 
-    def test_the_restarting_condition(self):
-        """It names the rule while Jobs are recreated, and ends when all are ready."""
-        cluster = with_policy(rule("RestartJobSet", "Rule1"))
+    def test_restarting_condition_names_the_rule_until_all_jobs_are_ready(self):
+        """It becomes False with a reason of its own."""
+        cluster = with_policy(rule("RestartJobSet", name="Rule1"))
         cluster.fail(B[0])
-        recreate(cluster)
+        settle(cluster)
 
         assert cluster.condition("RestartingJobSet") == ("True", "FailurePolicy_Rule1")
 
@@ -392,38 +373,38 @@ class TestFailurePolicy:
             "JobsReady",
         ]
 
-    def test_uncounted_restarts_know_no_maximum(self):
-        """Restarts that ignore the maximum go on for ever and are counted apart."""
+    def test_restarts_that_ignore_the_maximum_are_unlimited(self):
+        """They are counted separately."""
         cluster = with_policy(rule(self.IGNORE))
         for number in (1, 2, 3):
             cluster.fail(B[0])
-            recreate(cluster)
+            settle(cluster)
 
-            assert ((number, 0), True) == (restarts(cluster), active(cluster))
+            assert (restarts(cluster), active(cluster)) == ((number, 0), True)
 
-    def test_rules_in_order_over_several_failures(self):
-        """Host maintenance restarts for free; anything else ends the JobSet."""
+    def test_rules_apply_in_order_over_several_failures(self):
+        """Failures by host maintenance restart without a charge; any other one ends the JobSet."""
         cluster = with_policy(
-            rule(self.IGNORE, reasons=["PodFailurePolicy"], targets=["replicated-job-a"]),
-            rule("FailJobSet", "catch-all"),
+            rule(self.IGNORE, [self.POD], targets=["replicated-job-a"]),
+            rule("FailJobSet", name="catch-all"),
         )
         for number in (1, 2, 3):
-            cluster.fail(A, "PodFailurePolicy")
-            recreate(cluster)
+            cluster.fail(A, self.POD)
+            settle(cluster)
 
-            assert ((number, 0), True) == (restarts(cluster), active(cluster))
+            assert (restarts(cluster), active(cluster)) == ((number, 0), True)
 
         cluster.fail(B[0], "")
         cluster.reconcile()
 
         assert (restarts(cluster), cluster.status.terminal_state) == ((3, 0), "Failed")
 
-    def test_complete_and_failed_jobs_start_over_together(self):
-        """A restart recreates complete Jobs too; the JobSet can complete afterwards."""
+    def test_restart_recreates_complete_jobs_as_well(self):
+        """The JobSet can complete afterwards."""
         cluster = with_policy()
         cluster.complete(A)
         cluster.fail(B[0])
-        recreate(cluster)
+        settle(cluster)
 
         assert {k: v for k, v in cluster.counters().items() if v} == {}
 
@@ -432,17 +413,17 @@ class TestFailurePolicy:
 
         assert cluster.status.terminal_state == "Completed"
 
-    def test_several_failures_are_one_restart(self):
-        """All Jobs that failed in one attempt are covered by one restart."""
+    def test_several_failures_of_one_attempt_are_one_restart(self):
+        """The restart covers all Jobs that failed."""
         cluster = with_policy(max_restarts=5)
         for name in ALL:
             cluster.fail(name)
-        recreate(cluster)
+        settle(cluster)
 
         assert restarts(cluster) == (1, 1)
 
-    def test_the_first_failure_is_named(self):
-        """Among the Jobs a rule applies to, the one that failed first is named."""
+    def test_event_names_the_job_that_failed_first(self):
+        """Among the Jobs that the rule applies to."""
         cluster = with_policy(max_restarts=5)
         cluster.fail(A, after=9)
         cluster.fail(B[2], after=3)
@@ -451,8 +432,8 @@ class TestFailurePolicy:
 
         assert cluster.events[0].message.endswith(f"(first failed job: {B[2]})")
 
-    def test_rule_order_beats_time(self):
-        """An earlier rule wins even if its Job failed later."""
+    def test_earlier_rule_wins_over_earlier_failure(self):
+        """Even if its Job failed later."""
         cluster = with_policy(
             rule("FailJobSet", targets=["replicated-job-a"]), rule("RestartJobSet")
         )
@@ -463,8 +444,8 @@ class TestFailurePolicy:
         assert cluster.condition("Failed") == ("True", "FailJobSetFailurePolicyAction")
         assert cluster.events[0].message.endswith(f"(first failed job: {A})")
 
-    def test_a_job_without_its_label_matches_no_rule(self):
-        """Without the ReplicatedJob's name no rule applies, so the default does."""
+    def test_job_without_its_label_matches_no_rule(self):
+        """The label names the ReplicatedJob; without it the default policy applies."""
         cluster = with_policy(rule("FailJobSet"), features=GATE_OFF)
         del cluster.jobs[A]["metadata"]["labels"][keys.REPLICATED_JOB_NAME]
         cluster.fail(A)
@@ -482,9 +463,9 @@ class TestFailurePolicy:
             ("RestartReplicatedJob", "RestartJobSet", "RestartJobSet"),
         ],
     )
-    def test_the_strongest_outcome_of_several_failures(self, first, second, outcome):
-        """Each failure is decided by itself; none is dropped for an earlier rule's restart."""
-        rules = (rule(first, "one", reasons=["X"]), rule(second, "two", reasons=["Y"]))
+    def test_strongest_action_wins_when_several_jobs_fail(self, first, second, outcome):
+        """Each failure is decided separately; an earlier rule's restart does not hide another."""
+        rules = (rule(first, ["X"], name="one"), rule(second, ["Y"], name="two"))
         cluster = with_policy(*rules, max_restarts=9)
         cluster.fail(B[0], "X")
         cluster.fail(B[1], "Y")
@@ -495,12 +476,9 @@ class TestFailurePolicy:
         assert decided == {f"{outcome}FailurePolicyAction"}
         assert (cluster.status.terminal_state == "Failed") is (outcome == "FailJobSet")
 
-    def test_a_restart_without_budget_next_to_one_that_is_free(self):
-        """The one that counts ends the JobSet, as it would alone."""
-        rules = (
-            rule("RestartJobSetAndIgnoreMaxRestarts", "one", reasons=["X"]),
-            rule("RestartJob", "two", reasons=["Y"]),
-        )
+    def test_restart_without_budget_fails_the_jobset_next_to_an_uncounted_restart(self):
+        """A restart that counts has the same result as it would have alone."""
+        rules = (rule(self.IGNORE, ["X"], name="one"), rule("RestartJob", ["Y"], name="two"))
         cluster = with_policy(*rules, max_restarts=0)
         cluster.fail(B[0], "X")
         cluster.fail(B[1], "Y")
@@ -508,8 +486,8 @@ class TestFailurePolicy:
 
         assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
 
-    def test_rules_without_names(self):
-        """They have the names that admission would have given them."""
+    def test_rules_without_names_get_default_names(self):
+        """The same names that admission would set."""
         cluster = with_policy({"action": "FailJobSet", "onJobFailureReasons": ["Other"]},
                               {"action": "RestartJobSet"})  # fmt: skip
         cluster.fail(A)
@@ -517,12 +495,9 @@ class TestFailurePolicy:
 
         assert cluster.condition("RestartingJobSet") == ("True", "FailurePolicy_failurePolicyRule1")
 
-    def test_stored_rules_that_can_never_apply(self):
-        """They are told once, by an event that says what would be right."""
-        cluster = with_policy(rule("FailJobSet") | {
-            "onJobFailureReasons": ["BackOffLimitExceeded"],
-            "onJobFailureMessagePatterns": ["("],
-        })  # fmt: skip
+    def test_stored_rules_that_can_never_apply_are_reported_once(self):
+        """The event says what would be right."""
+        cluster = with_policy(rule("FailJobSet", ["BackOffLimitExceeded"], ["("]))
         cluster.reconcile()
         cluster.reconcile()
 
@@ -533,11 +508,11 @@ class TestFailurePolicy:
         assert "rules[0].onJobFailureMessagePatterns[0]" in event.message
 
     def test_stored_rules_whose_names_are_not_unique_are_reported(self):
-        """Admission refuses them, but may not have been asked; conditions name rules."""
+        """Conditions name rules. Admission refuses such names, but may not have been active."""
         cluster = with_policy(
-            {**rule("FailJobSet"), "name": "a"},
-            {**rule("RestartJobSet"), "name": "b"},
-            {**rule("RestartJobSet"), "name": "a"},
+            rule("FailJobSet", name="a"),
+            rule("RestartJobSet", name="b"),
+            rule("RestartJobSet", name="a"),
         )
         cluster.reconcile()
 
@@ -547,8 +522,8 @@ class TestFailurePolicy:
             "rules[2].name 'a': another rule has this name, too"
         )
 
-    def test_an_unknown_action_is_a_problem(self):
-        """An action this controller does not know is reported, not guessed."""
+    def test_unknown_action_is_reported(self):
+        """The controller does not guess what it means."""
         cluster = with_policy(rule("Dance"))
         cluster.fail(A)
 
@@ -556,8 +531,8 @@ class TestFailurePolicy:
 
 
 class TestRestartStrategies:
-    def gone_but_one(self, strategy):
-        """A restart in which three of four old Jobs are gone."""
+    def with_one_old_job(self, strategy):
+        """Return a cluster during a restart, when three of four old Jobs are gone."""
         cluster = with_policy(restartStrategy=strategy)
         cluster.fail(B[0])
         cluster.reconcile()
@@ -565,67 +540,58 @@ class TestRestartStrategies:
         cluster.reconcile()
         return cluster
 
-    def attempts(self, cluster):
-        """The attempt of each Job."""
-        return {n: j["metadata"]["labels"][keys.RESTART_ATTEMPT] for n, j in cluster.jobs.items()}
+    @pytest.mark.parametrize(
+        ("strategy", "expected"),
+        [
+            ("Recreate", {A: "1", B[0]: "1", B[1]: "1", B[2]: "0"}),
+            ("InPlaceRestart", {A: "1", B[0]: "1", B[1]: "1", B[2]: "0"}),
+            ("BlockingRecreate", {B[2]: "0"}),
+        ],
+    )
+    def test_job_is_recreated_once_its_predecessor_is_gone(self, strategy, expected):
+        """With BlockingRecreate all predecessors have to be gone."""
+        cluster = self.with_one_old_job(strategy)
 
-    @pytest.mark.parametrize("strategy", ["Recreate", "InPlaceRestart"])
-    def test_recreate(self, strategy):
-        """A Job is recreated as soon as its predecessor is gone."""
-        cluster = self.gone_but_one(strategy)
-
-        assert {A: "1", B[0]: "1", B[1]: "1", B[2]: "0"} == self.attempts(cluster)
-
-        cluster.collect()
-        cluster.reconcile()
-
-        assert dict.fromkeys(ALL, "1") == self.attempts(cluster)
-
-    def test_blocking_recreate(self):
-        """Nothing is recreated before all predecessors are gone."""
-        cluster = self.gone_but_one("BlockingRecreate")
-
-        assert {B[2]: "0"} == self.attempts(cluster)
+        assert labels_of(cluster) == expected
 
         cluster.collect()
         cluster.reconcile()
 
-        assert dict.fromkeys(ALL, "1") == self.attempts(cluster)
+        assert labels_of(cluster) == dict.fromkeys(ALL, "1")
 
 
 class TestRestartJob:
     def arrays(self, cluster, name="replicated-job-b"):
-        """Both restart arrays of a ReplicatedJob, ``None`` where absent."""
+        """Return both restart arrays of a ReplicatedJob, ``None`` where absent."""
         for item in cluster.object["status"]["replicatedJobsStatus"]:
             if item["name"] == name:
                 return item.get("jobRestarts"), item.get("jobRestartsCountTowardsMax")
         raise AssertionError(name)
 
     def test_only_the_failed_job_is_recreated(self):
-        """The others keep running; the restart is counted for that Job."""
+        """Other Jobs keep running; the restart is counted for the failed Job."""
         cluster = with_policy(rule("RestartJob"))
         before = {name: job["metadata"]["uid"] for name, job in cluster.jobs.items()}
         cluster.fail(B[1])
-        recreate(cluster)
+        settle(cluster)
 
         assert restarts(cluster) == (0, 0)
         assert self.arrays(cluster) == ([0, 1, 0], [0, 1, 0])
-        assert [B[1]] == [
-            name for name, job in cluster.jobs.items() if job["metadata"]["uid"] != before[name]
-        ]
-        assert cluster.jobs[B[1]]["metadata"]["labels"][keys.JOB_RESTART_ATTEMPT] == "1"
+        after = {name: job["metadata"]["uid"] for name, job in cluster.jobs.items()}
+        assert [name for name, uid in after.items() if uid != before[name]] == [B[1]]
+        assert labels_of(cluster, keys.JOB_RESTART_ATTEMPT)[B[1]] == "1"
         assert cluster.reasons() == ["RestartJobFailurePolicyAction", "FailurePolicyApplied"]
 
-    def test_uncounted(self):
-        """Ignoring the maximum leaves the counting array out."""
+    def test_counting_array_is_absent_when_the_maximum_is_ignored(self):
+        """Only the number of restarts is stored."""
         cluster = with_policy(rule("RestartJobAndIgnoreMaxRestarts"))
         cluster.fail(A)
-        recreate(cluster)
+        settle(cluster)
 
         assert self.arrays(cluster, "replicated-job-a") == ([1], None)
 
-    def test_several_failures_are_counted_one_by_one_in_one_write(self):
-        """Each failed Job counts one, and all of them cost one status write."""
+    def test_several_failures_are_counted_in_one_write(self):
+        """Each failed Job counts one."""
         cluster = with_policy(rule("RestartJob"), max_restarts=5)
         cluster.fail(B[0])
         cluster.fail(B[2])
@@ -633,12 +599,12 @@ class TestRestartJob:
         writes = cluster.status_writes
         cluster.carry_out(cluster.plan())
 
-        assert writes + 1 == cluster.status_writes
+        assert cluster.status_writes == writes + 1
         assert self.arrays(cluster) == ([1, 0, 1], [1, 0, 1])
         assert self.arrays(cluster, "replicated-job-a") == ([1], [1])
 
-    def test_the_maximum_stops_exactly_where_single_passes_would(self):
-        """The failure past the maximum ends the JobSet, after the ones before it were counted."""
+    def test_failure_past_the_maximum_ends_the_jobset(self):
+        """Earlier failures are counted first, as if each had been seen in its own pass."""
         cluster = with_policy(rule("RestartJob"), max_restarts=1)
         cluster.fail(B[0], after=1)
         cluster.fail(B[2], after=2)
@@ -648,15 +614,15 @@ class TestRestartJob:
         assert self.arrays(cluster) == ([1, 0, 0], [1, 0, 0])
         assert cluster.status.conditions[0].message.endswith(f"(first failed job: {B[2]})")
 
-    def test_both_kinds_of_restarts_share_the_maximum(self):
+    def test_restarts_of_jobs_and_of_jobsets_share_the_maximum(self):
         """One restart of all and one of a single Job use up a maximum of two."""
         cluster = with_policy(
             rule("RestartJob", targets=["replicated-job-b"]), rule("RestartJobSet"), max_restarts=2
         )
         cluster.fail(B[0])
-        recreate(cluster)
+        settle(cluster)
         cluster.fail(A)
-        recreate(cluster)
+        settle(cluster)
 
         assert active(cluster)
 
@@ -665,22 +631,22 @@ class TestRestartJob:
 
         assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
 
-    def test_restarts_of_jobs_survive_a_restart_of_all(self):
-        """The arrays are kept, and new Jobs carry the number of their index."""
+    def test_restart_counts_of_jobs_are_kept_after_a_restart_of_all(self):
+        """New Jobs carry the number of their index."""
         cluster = with_policy(
             rule("RestartJob", targets=["replicated-job-b"]), rule("RestartJobSet"), max_restarts=9
         )
         cluster.fail(B[1])
-        recreate(cluster)
+        settle(cluster)
         cluster.fail(A)
-        recreate(cluster)
+        settle(cluster)
 
         assert self.arrays(cluster) == ([0, 1, 0], [0, 1, 0])
-        assert cluster.jobs[B[1]]["metadata"]["labels"][keys.JOB_RESTART_ATTEMPT] == "1"
+        assert labels_of(cluster, keys.JOB_RESTART_ATTEMPT)[B[1]] == "1"
         assert restarts(cluster) == (1, 1)
 
-    def test_blocking_recreate_applies(self):
-        """A single Job that has to go blocks every creation under BlockingRecreate."""
+    def test_blocking_recreate_applies_to_restarts_of_single_jobs(self):
+        """A single terminating Job blocks every creation."""
         cluster = with_policy(rule("RestartJob"), restartStrategy="BlockingRecreate")
         cluster.fail(B[1])
         cluster.reconcile()
@@ -689,28 +655,25 @@ class TestRestartJob:
 
         assert A not in cluster.jobs
 
-    def test_gate_off(self):
-        """Without the gate the action is a problem of the JobSet, and no label is set."""
+    def test_action_is_reported_when_its_feature_gate_is_disabled(self):
+        """No label is set either."""
         cluster = with_policy(rule("RestartJob"), features=GATE_OFF)
         cluster.fail(A)
 
         assert "RestartJob" in cluster.plan().problem
         assert keys.JOB_RESTART_ATTEMPT not in cluster.jobs[A]["metadata"]["labels"]
 
-    def test_more_replicas_than_can_be_counted(self):
-        """A status that the API server refuses would be tried for ever; instead it is told."""
-        item = replicated_job("a", 1025)
-        cluster = ModelCluster(
-            jobset_json(item, failurePolicy={"maxRestarts": 1, "rules": [rule("RestartJob")]})
-        )
-        cluster.reconcile()
+    def test_job_restarts_are_reported_when_there_are_too_many_replicas(self):
+        """The API server refuses such a status, so that its write would be repeated for ever."""
+        policy = {"maxRestarts": 1, "rules": [rule("RestartJob")]}
+        cluster = begin(replicated_job("a", 1025), failurePolicy=policy)
         cluster.fail("test-js-a-3")
 
         assert "'a' has 1025" in cluster.plan().problem
         assert "jobRestarts" not in str(cluster.plan().status.patch)
 
-    def test_a_job_from_before_the_gate_is_current(self):
-        """A Job without the label of its own attempt is not outdated."""
+    def test_job_created_without_the_feature_gate_is_current(self):
+        """The label of its own attempt is missing."""
         cluster = with_policy(rule("RestartJob"), features=GATE_OFF)
         cluster.features = Features()
 
@@ -718,30 +681,28 @@ class TestRestartJob:
 
 
 class TestSuspension:
-    def test_created_suspended(self):
-        """All Jobs exist and are suspended, and the condition says so."""
-        cluster = ModelCluster(jobset_json(suspend=True))
-        cluster.reconcile()
+    def test_jobs_of_a_suspended_jobset_are_created_suspended(self):
+        """The condition says so."""
+        cluster = begin(suspend=True)
 
-        assert {True} == {job["spec"]["suspend"] for job in cluster.jobs.values()}
+        assert suspended(cluster) == dict.fromkeys(ALL, True)
         assert cluster.condition("Suspended") == ("True", "SuspendedJobs")
         assert cluster.counters() == {
             "replicated-job-b": {"suspended": 3},
             "replicated-job-a": {"suspended": 1},
         }
 
-    def test_suspending_a_running_jobset(self, started):
-        """Running Jobs are suspended."""
+    def test_running_jobs_are_suspended(self, started):
+        """The condition says so."""
         started.change_spec(suspend=True)
         started.reconcile()
 
-        assert {True} == {job["spec"]["suspend"] for job in started.jobs.values()}
+        assert suspended(started) == dict.fromkeys(ALL, True)
         assert started.condition("Suspended") == ("True", "SuspendedJobs")
 
-    def test_resuming_takes_the_template_over(self):
-        """Labels, annotations, node selector and tolerations changed meanwhile reach the Jobs."""
-        cluster = ModelCluster(jobset_json(suspend=True))
-        cluster.reconcile()
+    def test_resumed_jobs_get_the_changed_template(self):
+        """Labels, annotations, node selector and tolerations that changed during the suspension."""
+        cluster = begin(suspend=True)
         for name in ALL:
             cluster.set_status(name, startTime="2026-01-01T00:00:00Z")
         for item in cluster.object["spec"]["replicatedJobs"]:
@@ -751,7 +712,7 @@ class TestSuspension:
             pod["spec"]["tolerations"] = [{"key": "t", "tolerationSeconds": 5}]
         cluster.reconcile()
 
-        assert {True} == {job["spec"]["suspend"] for job in cluster.jobs.values()}
+        assert suspended(cluster) == dict.fromkeys(ALL, True)
 
         cluster.change_spec(suspend=False)
         cluster.reconcile()
@@ -760,10 +721,8 @@ class TestSuspension:
             pod = job["spec"]["template"]
             assert job["spec"]["suspend"] is False
             assert "startTime" not in job["status"]
-            assert (
-                pod["metadata"]["labels"]["l"],
-                pod["metadata"]["labels"][keys.JOBSET_NAME],
-            ) == ("1", "test-js")
+            labels = pod["metadata"]["labels"]
+            assert (labels["l"], labels[keys.JOBSET_NAME]) == ("1", "test-js")
             assert pod["metadata"]["annotations"]["a"] == "2"
             assert pod["spec"]["nodeSelector"] == {"zone": "z"}
             assert pod["spec"]["tolerations"] == [{"key": "t", "tolerationSeconds": 5}]
@@ -774,8 +733,8 @@ class TestSuspension:
 
         assert cluster.status.terminal_state == "Completed"
 
-    def test_resuming_again_adds_nothing_twice(self):
-        """Tolerations are compared by value, so a second resume leaves the list as it is."""
+    def test_second_resume_adds_no_toleration_twice(self):
+        """Tolerations are compared by value."""
         template = replicated_job("a", pod_spec={"tolerations": [{"key": "t"}]})
         cluster = ModelCluster(jobset_json(template, suspend=True))
         for suspend in (True, False, True, False):
@@ -785,17 +744,16 @@ class TestSuspension:
         pod_spec = cluster.jobs["test-js-a-0"]["spec"]["template"]["spec"]
         assert pod_spec["tolerations"] == [{"key": "t"}]
 
-    def test_a_job_template_with_a_time_to_live(self):
-        """The Job stays as long as its JobSet: one that is deleted would run a second time."""
+    def test_time_to_live_of_a_job_template_is_dropped(self):
+        """A Job that deletes itself before its JobSet ends would be recreated and run again."""
         item = replicated_job("a")
         item["template"]["spec"]["ttlSecondsAfterFinished"] = 0
-        cluster = ModelCluster(jobset_json(item))
-        cluster.reconcile()
+        cluster = begin(item)
 
         assert "ttlSecondsAfterFinished" not in cluster.jobs["test-js-a-0"]["spec"]
 
-    def test_readmission_into_another_queue(self):
-        """What an earlier resumption brought and the template no longer has leaves the Jobs."""
+    def test_fields_of_an_earlier_queue_are_removed_when_resumed(self):
+        """Fields that the template no longer has are removed from the Jobs."""
         cluster = ModelCluster(jobset_json(suspend=True))
         for name in ("one", "two"):
             cluster.reconcile()
@@ -807,7 +765,7 @@ class TestSuspension:
                 pod["spec"]["schedulingGates"] = [{"name": name}]
             cluster.change_spec(suspend=False)
             cluster.reconcile()
-            assert {False} == {job["spec"]["suspend"] for job in cluster.jobs.values()}
+            assert set(suspended(cluster).values()) == {False}
             cluster.change_spec(suspend=True)
         fresh = ModelCluster(copy.deepcopy(cluster.object))
         fresh.object.pop("status")
@@ -817,24 +775,19 @@ class TestSuspension:
         for name, job in cluster.jobs.items():
             assert job["spec"]["template"] == fresh.jobs[name]["spec"]["template"]
 
-    def test_a_template_without_directives(self):
-        """A JobSet whose last queue is gone runs anywhere again."""
-        cluster = ModelCluster(
-            jobset_json(replicated_job("a", pod_spec={"nodeSelector": {"z": "1"}}), suspend=True)
-        )
-        cluster.reconcile()
-        del cluster.object["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"][
-            "nodeSelector"
-        ]
+    def test_node_selector_is_removed_when_the_template_has_none(self):
+        """A JobSet that is in no queue runs on any node."""
+        cluster = begin(replicated_job("a", pod_spec={"nodeSelector": {"z": "1"}}), suspend=True)
+        template = cluster.object["spec"]["replicatedJobs"][0]["template"]
+        del template["spec"]["template"]["spec"]["nodeSelector"]
         cluster.change_spec(suspend=False)
         cluster.reconcile()
 
         assert not cluster.jobs["test-js-a-0"]["spec"]["template"]["spec"].get("nodeSelector")
 
-    def test_resuming_keeps_what_others_add_to_the_template(self):
-        """The Job API's labels, the placement's selector and toleration, the coscheduler's gate."""
-        cluster = ModelCluster(jobset_json(replicated_job("a"), suspend=True))
-        cluster.reconcile()
+    def test_fields_that_others_add_to_a_template_stay_when_resumed(self):
+        """Labels of the Job API, selector and toleration of placement, the coscheduler's gate."""
+        cluster = begin(replicated_job("a"), suspend=True)
         template = cluster.jobs["test-js-a-0"]["spec"]["template"]
         template["metadata"]["labels"] |= {
             "controller-uid": "u",
@@ -860,39 +813,38 @@ class TestSuspension:
         assert after["spec"]["tolerations"] == [*before["spec"]["tolerations"], {"key": "t"}]
         assert after["spec"]["schedulingGates"] == [{"name": keys.COSCHEDULING_GATE}, {"name": "n"}]
 
-    def test_a_suspension_whose_write_was_refused(self, started):
-        """It is written down when it is over, if all Jobs were stopped by it."""
+    def test_suspension_whose_status_write_was_refused_is_recorded_when_it_ends(self, started):
+        """It is recorded if it had suspended all Jobs."""
         for job in started.jobs.values():
             job["spec"]["suspend"] = True
         started.reconcile()
-        assert {False} == {job["spec"]["suspend"] for job in started.jobs.values()}
+        assert set(suspended(started).values()) == {False}
         assert started.condition("Suspended") == ("False", "ResumeJobs")
 
-    def test_somebody_suspends_one_job(self, started):
-        """It is resumed; nobody says that the JobSet was suspended."""
+    def test_single_job_that_a_user_suspends_is_resumed(self, started):
+        """The JobSet was not suspended, so it has no condition."""
         next(iter(started.jobs.values()))["spec"]["suspend"] = True
         started.reconcile()
-        assert {False} == {job["spec"]["suspend"] for job in started.jobs.values()}
+        assert set(suspended(started).values()) == {False}
         assert started.condition("Suspended") is None
 
-    def test_never_suspended_has_no_condition(self, started):
-        """A condition never appears as False."""
+    def test_jobset_that_was_never_suspended_has_no_condition(self, started):
+        """A condition does not appear as False."""
         assert started.condition("Suspended") is None
 
-    def test_suspending_ends_a_restart(self):
+    def test_suspension_ends_a_restart(self):
         """The restarting condition becomes False with a reason of its own."""
         cluster = with_policy()
         cluster.fail(A)
         cluster.reconcile()
         cluster.change_spec(suspend=True)
-        recreate(cluster)
+        settle(cluster)
 
         assert cluster.condition("RestartingJobSet") == ("False", "JobSetSuspended")
 
-    def test_policies_apply_while_suspended(self):
-        """A Job that fails while the JobSet is suspended counts."""
-        cluster = ModelCluster(jobset_json(suspend=True))
-        cluster.reconcile()
+    def test_policies_apply_to_a_suspended_jobset(self):
+        """A Job that fails during the suspension counts."""
+        cluster = begin(suspend=True)
         cluster.fail(A)
         cluster.reconcile()
 
@@ -900,36 +852,28 @@ class TestSuspension:
 
 
 class TestStartupPolicy:
-    def in_order(self, **spec):
-        """A JobSet that starts in order."""
-        order = {"startupPolicyOrder": "InOrder"}
-        cluster = ModelCluster(jobset_json(startupPolicy=order, **spec))
-        cluster.reconcile()
-        return cluster
+    def in_order(self, *jobs, **spec):
+        """Return a cluster with a JobSet that starts in order."""
+        return begin(*jobs, startupPolicy={"startupPolicyOrder": "InOrder"}, **spec)
 
     @pytest.mark.parametrize("order", ["InOrder", "AnyOrder"])
-    def test_created_suspended(self, order):
-        """Suspended Jobs are all created, whatever the order."""
-        cluster = ModelCluster(
-            jobset_json(suspend=True, startupPolicy={"startupPolicyOrder": order})
-        )
-        cluster.reconcile()
+    def test_all_jobs_are_created_when_suspended(self, order):
+        """The order has no effect before the JobSet is resumed."""
+        cluster = begin(suspend=True, startupPolicy={"startupPolicyOrder": order})
 
-        assert sorted(cluster.jobs) == ALL
-        assert {True} == {job["spec"]["suspend"] for job in cluster.jobs.values()}
+        assert suspended(cluster) == dict.fromkeys(ALL, True)
         assert cluster.condition("StartupPolicyInProgress") is None
 
-    def test_any_order_resumes_all(self):
-        """Without an order all Jobs are resumed at once."""
-        cluster = ModelCluster(jobset_json(suspend=True))
-        cluster.reconcile()
+    def test_all_jobs_are_resumed_immediately_without_an_order(self):
+        """No Job waits for another one."""
+        cluster = begin(suspend=True)
         cluster.change_spec(suspend=False)
         cluster.reconcile()
 
         assert cluster.counters() == {"replicated-job-a": {}, "replicated-job-b": {}}
 
-    def test_in_order_resumes_one_after_the_other(self):
-        """A resumed JobSet starts in order; Suspended stays True until the end."""
+    def test_jobs_are_resumed_in_order(self):
+        """Suspended stays True until the last Job is resumed."""
         cluster = self.in_order(suspend=True)
         cluster.change_spec(suspend=False)
         cluster.reconcile()
@@ -953,15 +897,13 @@ class TestStartupPolicy:
         assert cluster.condition("StartupPolicyInProgress")[0] == "False"
         assert cluster.condition("Suspended")[0] == "False"
 
-    def test_in_order_from_scratch(self):
-        """Jobs of the next ReplicatedJob exist only when those before are ready."""
+    def test_jobs_are_created_in_order(self):
+        """Jobs of the next ReplicatedJob are created once all Jobs before them are ready."""
         cluster = self.in_order()
 
         assert list(cluster.jobs) == [A]
-        assert (cluster.condition("StartupPolicyInProgress")) == (
-            "True",
-            "InOrderStartupPolicyInProgress",
-        )
+        in_progress = ("True", "InOrderStartupPolicyInProgress")
+        assert cluster.condition("StartupPolicyInProgress") == in_progress
 
         cluster.ready(A)
         cluster.reconcile()
@@ -982,8 +924,8 @@ class TestStartupPolicy:
             "replicated-job-b": {"ready": 3, "active": 3},
         }
 
-    def test_in_order_again_after_a_restart(self):
-        """A restart starts over in order."""
+    def test_jobs_are_recreated_in_order(self):
+        """A restart starts over."""
         cluster = self.in_order(failurePolicy={"maxRestarts": 1})
         cluster.ready(A)
         cluster.reconcile()
@@ -991,7 +933,7 @@ class TestStartupPolicy:
         cluster.reconcile()
         cluster.complete(A)
         cluster.fail(B[0])
-        recreate(cluster)
+        settle(cluster)
 
         assert list(cluster.jobs) == [A]
 
@@ -1004,28 +946,19 @@ class TestStartupPolicy:
         cluster.reconcile()
 
         assert cluster.condition("StartupPolicyCompleted")[0] == "True"
-        assert {"1"} == {
-            job["metadata"]["labels"][keys.RESTART_ATTEMPT] for job in cluster.jobs.values()
-        }
+        assert labels_of(cluster) == dict.fromkeys(ALL, "1")
 
-    def test_a_replicated_job_without_replicas_has_started(self):
-        """Zero replicas hold nobody up."""
-        order = {"startupPolicyOrder": "InOrder"}
-        cluster = ModelCluster(
-            jobset_json(replicated_job("a", 0), replicated_job("b"), startupPolicy=order)
-        )
-        cluster.reconcile()
+    def test_replicated_job_without_replicas_does_not_block_the_next(self):
+        """It counts as started."""
+        cluster = self.in_order(replicated_job("a", 0), replicated_job("b"))
 
         assert list(cluster.jobs) == ["test-js-b-0"]
 
 
 class TestDependsOn:
-    def test_ready(self):
-        """The dependent starts when the other is ready."""
-        cluster = ModelCluster(
-            jobset_json(replicated_job("a"), replicated_job("b", 3, depends_on=[("a", "Ready")]))
-        )
-        cluster.reconcile()
+    def test_dependent_starts_when_the_other_is_ready(self):
+        """Its Jobs are created then."""
+        cluster = begin(replicated_job("a"), replicated_job("b", 3, depends_on=[("a", "Ready")]))
 
         assert list(cluster.jobs) == ["test-js-a-0"]
 
@@ -1034,7 +967,7 @@ class TestDependsOn:
 
         assert len(cluster.jobs) == 4
 
-    def test_a_chain(self):
+    def test_dependencies_form_a_chain(self):
         """Complete waits for the end, Ready for the start."""
         cluster = ModelCluster(
             jobset_json(
@@ -1060,17 +993,14 @@ class TestDependsOn:
     @pytest.mark.parametrize(
         ("first", "second"), [("Complete", "Complete"), ("Ready", "Complete"), ("Ready", "Ready")]
     )
-    def test_all_dependencies_are_needed(self, first, second):
-        """With two dependencies the dependent waits for both."""
+    def test_dependent_waits_for_all_dependencies(self, first, second):
+        """It starts after the second one."""
         steps = {"Complete": "complete", "Ready": "ready"}
-        cluster = ModelCluster(
-            jobset_json(
-                replicated_job("a"),
-                replicated_job("b"),
-                replicated_job("c", 3, depends_on=[("a", first), ("b", second)]),
-            )
+        cluster = begin(
+            replicated_job("a"),
+            replicated_job("b"),
+            replicated_job("c", 3, depends_on=[("a", first), ("b", second)]),
         )
-        cluster.reconcile()
         assert len(cluster.jobs) == 2
 
         getattr(cluster, steps[first])("test-js-a-0")
@@ -1081,93 +1011,78 @@ class TestDependsOn:
         cluster.reconcile()
         assert len(cluster.jobs) == 5
 
-    def test_suspended(self):
-        """Suspended, the dependents are not even created; resumed, they wait as ever."""
-        cluster = ModelCluster(
-            jobset_json(
-                replicated_job("a"),
-                replicated_job("b", 3, depends_on=[("a", "Ready")]),
-                suspend=True,
-            )
-        )
-        cluster.reconcile()
-        assert {n: j["spec"]["suspend"] for n, j in cluster.jobs.items()} == {"test-js-a-0": True}
+    def test_dependent_of_a_suspended_jobset_is_not_created(self):
+        """Once resumed, it waits as usual."""
+        dependent = replicated_job("b", 3, depends_on=[("a", "Ready")])
+        cluster = begin(replicated_job("a"), dependent, suspend=True)
+        assert suspended(cluster) == {"test-js-a-0": True}
 
         cluster.change_spec(suspend=False)
         cluster.reconcile()
-        assert {n: j["spec"]["suspend"] for n, j in cluster.jobs.items()} == {"test-js-a-0": False}
+        assert suspended(cluster) == {"test-js-a-0": False}
 
         cluster.ready("test-js-a-0")
         cluster.reconcile()
-        assert [job["spec"]["suspend"] for job in cluster.jobs.values()] == [False] * 4
+        assert list(suspended(cluster).values()) == [False] * 4
 
 
 class TestTimeToLive:
-    def ended(self, **spec):
-        """A JobSet that completed now."""
-        cluster = ModelCluster(jobset_json(**spec))
-        cluster.reconcile()
+    @pytest.mark.parametrize(
+        ("spec", "after_s", "deleted", "delay_s"),
+        [
+            pytest.param({"ttlSecondsAfterFinished": 5}, 2, False, 3, id="waits"),
+            pytest.param({"ttlSecondsAfterFinished": 5}, 5, True, None, id="is over"),
+            pytest.param({}, 86_400_000, False, None, id="kept for ever"),
+        ],
+    )
+    def test_finished_jobset_is_deleted_after_its_time_to_live(
+        self, spec, after_s, deleted, delay_s
+    ):
+        """By UID; before that, the plan asks for a reconcile at that time."""
+        cluster = self.completed(**spec)
+        cluster.clock += timedelta(seconds=after_s)
+        plan = cluster.plan()
+
+        assert plan.empty is not deleted
+        assert plan.actions == ((p.DeleteJobSet("test-js", "js-uid"),) if deleted else ())
+        assert plan.result.delay == (delay_s and timedelta(seconds=delay_s))
+
+    def completed(self, **spec):
+        """Return a cluster whose JobSet has just completed."""
+        cluster = begin(**spec)
         cluster.complete(*ALL)
         cluster.reconcile()
         return cluster
 
-    def test_waits(self):
-        """The pass asks to come back when the time is over."""
-        cluster = self.ended(ttlSecondsAfterFinished=5)
-        cluster.clock += timedelta(seconds=2)
+    def test_jobset_is_deleted_immediately_when_its_time_to_live_is_zero(self):
+        """The pass after its completion deletes it."""
+        assert self.completed(ttlSecondsAfterFinished=0).deleted
 
-        assert timedelta(seconds=3) == cluster.plan().result.delay
-
-    def test_deletes(self):
-        """When the time is over the JobSet is deleted, by UID."""
-        cluster = self.ended(ttlSecondsAfterFinished=5)
-        cluster.clock += timedelta(seconds=5)
-        plan = cluster.plan()
-
-        assert ((p.DeleteJobSet("test-js", "js-uid"),), None) == (plan.actions, plan.result.delay)
-
-    def test_zero(self):
-        """Zero deletes at once."""
-        cluster = self.ended(ttlSecondsAfterFinished=0)
-
-        assert cluster.deleted
-
-    def test_kept_for_ever(self):
-        """Without the field a finished JobSet stays."""
-        cluster = self.ended()
-        cluster.clock += timedelta(days=1000)
-
-        assert (cluster.plan().empty, cluster.plan().result.delay) == (True, None)
-
-    def test_not_finished(self, started):
-        """A running JobSet has no time to live."""
+    def test_running_jobset_is_not_deleted(self, started):
+        """Its time to live begins when it finishes."""
         started.change_spec(ttlSecondsAfterFinished=0)
 
         assert started.plan().empty
 
 
 class TestElastic:
-    def resized(self, features, parallelism=4, completions=4):
-        """A JobSet whose template changed from 2 pods."""
-        cluster = ModelCluster(jobset_json(replicated_job("a", parallelism=2)), features)
-        cluster.reconcile()
+    @pytest.mark.parametrize(
+        ("features", "completions", "expected"),
+        [
+            pytest.param(Features(), 4, (4, 4), id="gate on"),
+            pytest.param(GATE_OFF, 4, (2, 2), id="gate off"),
+            pytest.param(Features(), 8, (2, 2), id="parallelism and completions differ"),
+        ],
+    )
+    def test_running_job_gets_the_size_of_its_template(self, features, completions, expected):
+        """Only with the feature gate, and only if parallelism and completions are equal."""
+        cluster = begin(replicated_job("a", parallelism=2), features=features)
         spec = cluster.object["spec"]["replicatedJobs"][0]["template"]["spec"]
-        spec.update(parallelism=parallelism, completions=completions)
+        spec.update(parallelism=4, completions=completions)
         cluster.reconcile()
         child = cluster.jobs["test-js-a-0"]["spec"]
-        return child["parallelism"], child["completions"]
 
-    def test_gate_on(self):
-        """The running Job gets the template's size."""
-        assert self.resized(Features()) == (4, 4)
-
-    def test_gate_off(self):
-        """Without the gate the running Job keeps its size."""
-        assert self.resized(GATE_OFF) == (2, 2)
-
-    def test_unequal_values_are_not_elastic(self):
-        """Parallelism and completions have to be equal."""
-        assert self.resized(Features(), parallelism=4, completions=8) == (2, 2)
+        assert (child["parallelism"], child["completions"]) == expected
 
 
 class TestVolumes:
@@ -1188,41 +1103,33 @@ class TestVolumes:
     ]
 
     @pytest.mark.parametrize("suspend", [False, True])
-    def test_claims(self, suspend):
-        """Claims are made once, also while suspended; only those to be deleted are owned."""
-        cluster = ModelCluster(jobset_json(volumeClaimPolicies=self.POLICIES, suspend=suspend))
-        cluster.reconcile()
+    def test_claims_are_created_once(self, suspend):
+        """Also while suspended; the JobSet owns only claims that are deleted with it."""
+        cluster = begin(volumeClaimPolicies=self.POLICIES, suspend=suspend)
 
         assert sorted(cluster.claims) == ["cache-test-js", "data-test-js"]
         cache = cluster.claims["cache-test-js"]
         assert cache["metadata"]["labels"] == {"l": "1", keys.JOBSET_NAME: "test-js"}
-        assert (
-            cache["metadata"]["annotations"],
-            cache["spec"],
-        ) == ({"a": "2"}, {"accessModes": ["ReadWriteOnce"]})
+        assert cache["metadata"]["annotations"] == {"a": "2"}
+        assert cache["spec"] == {"accessModes": ["ReadWriteOnce"]}
         assert cache["metadata"]["ownerReferences"][0]["uid"] == "js-uid"
         assert "ownerReferences" not in cluster.claims["data-test-js"]["metadata"]
 
-    def test_volumes_are_mounted_where_they_are_named(self):
-        """A pod gets a volume if one of its containers mounts it, init containers included."""
+    def test_pod_gets_the_volumes_that_its_containers_mount(self):
+        """Init containers count as well."""
         mounts = {"name": "c", "image": "i", "volumeMounts": [{"name": "cache", "mountPath": "/c"}]}
-        cluster = ModelCluster(
-            jobset_json(
-                replicated_job(
-                    "a", pod_spec={"initContainers": [mounts], "volumes": [{"name": "x"}]}
-                ),
-                replicated_job("b"),
-                volumeClaimPolicies=self.POLICIES,
-            )
+        cluster = begin(
+            replicated_job("a", pod_spec={"initContainers": [mounts], "volumes": [{"name": "x"}]}),
+            replicated_job("b"),
+            volumeClaimPolicies=self.POLICIES,
         )
-        cluster.reconcile()
         volumes = {
             name: job["spec"]["template"]["spec"].get("volumes")
             for name, job in cluster.jobs.items()
         }
 
         claim = {"claimName": "cache-test-js"}
-        assert {
+        assert volumes == {
             "test-js-a-0": [{"name": "x"}, {"name": "cache", "persistentVolumeClaim": claim}],
             "test-js-b-0": None,
-        } == volumes
+        }

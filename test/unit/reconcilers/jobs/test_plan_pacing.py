@@ -1,4 +1,4 @@
-"""When the jobs reconciler looks, writes counters and tells notices: plans in virtual time."""
+"""Times of passes, counter writes and notices of the jobs reconciler, in virtual time."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ JOBS = 10
 
 @pytest.fixture
 def cluster():
-    """A JobSet whose Jobs and status are there."""
+    """Return a cluster with a JobSet that has its Jobs and status."""
     cluster = ModelCluster(jobset_json())
     cluster.reconcile()
     return cluster
 
 
 def plan(cluster, memory, at=100.0, **observed):
-    """A plan at a time of the monotonic clock; counters are paced by 0.2 s."""
+    """Return the plan at a time of the monotonic clock; the pause between counters is 0.2 s."""
     seen = attrs.evolve(cluster.observe(), pace=CounterPace(every_s=0.2), **observed)
     return plan_jobs(seen, memory, Now(cluster.clock, at))
 
 
-def test_a_jobset_that_is_gone_is_forgotten(cluster):
-    """Nothing is done and nothing remembered."""
-    assert JobsPlan() == plan(cluster, JobsMemory("js-uid"), jobset=None)
+def test_deleted_jobset_is_forgotten(cluster):
+    """The plan does nothing and remembers nothing."""
+    assert plan(cluster, JobsMemory("js-uid"), jobset=None) == JobsPlan()
 
 
-def test_nothing_is_decided_before_own_writes_show(cluster):
-    """The plan only says when to look again, and keeps what is remembered."""
+def test_plan_waits_until_own_writes_are_in_the_cache(cluster):
+    """It only says when to look again, and keeps the memory."""
     memory = JobsMemory("js-uid", counters_at=3.0)
     cluster.fail(A)
 
     waiting = plan(cluster, memory, wait_s=7.0)
 
-    assert timedelta(seconds=7) == waiting.result.delay
-    assert (True, memory, None) == (waiting.empty, waiting.memory, waiting.begun)
+    assert waiting.result.delay == timedelta(seconds=7)
+    assert (waiting.empty, waiting.memory, waiting.begun) == (True, memory, None)
 
 
-def test_a_wait_shorter_than_a_timer_is_none(cluster):
-    """Timers are not exact enough for less than a millisecond."""
+def test_plan_does_not_wait_for_less_than_a_millisecond(cluster):
+    """Timers are not that exact."""
     cluster.fail(A)
 
     assert not plan(cluster, JobsMemory(), wait_s=0.0005).empty
@@ -58,8 +58,8 @@ def test_a_wait_shorter_than_a_timer_is_none(cluster):
 @pytest.mark.parametrize(
     ("at", "delay_s"), [(100.0, 0.2), (100.15, 0.05), (100.1995, None), (100.2, None)]
 )
-def test_counters_wait_for_the_write_before(cluster, at, delay_s):
-    """A change of nothing but counters is stored so long after the last write, and then at once."""
+def test_counters_are_written_after_a_pause(cluster, at, delay_s):
+    """A change of counters alone waits for the pause after the previous write."""
     cluster.ready(A)
     memory = JobsMemory("js-uid", counters_at=100.0)
 
@@ -70,61 +70,56 @@ def test_counters_wait_for_the_write_before(cluster, at, delay_s):
         assert paced.result.summary == "status"
         assert "replicatedJobsStatus" in paced.status.patch
     else:
-        assert pytest.approx(delay_s) == paced.result.delay.total_seconds()
-        assert (
-            paced.status,
-            paced.memory.counters_at,
-            paced.result.summary,
-        ) == (None, 100.0, "")
+        assert paced.result.delay.total_seconds() == pytest.approx(delay_s)
+        assert (paced.status, paced.memory.counters_at) == (None, 100.0)
+        assert paced.result.summary == ""
 
 
-class Group:
-    """A JobSet of ten Jobs that restarts in place; time passes only where a test says so.
+class RestartGroup:
+    """A JobSet of ten Jobs that restarts in place; only a test advances the time.
 
     Args:
-        pods: of each Job, each with an agent.
-        pace: of its counters.
+        pods: number of pods of each Job, each with an agent.
+        pace: pace of its counters.
+        strategy: its restart strategy.
     """
 
     def __init__(self, pods=500, pace=None, strategy=keys.IN_PLACE_RESTART):
-        self.cluster = ModelCluster(
-            jobset_json(
-                replicated_job("w", JOBS, parallelism=pods),
-                failurePolicy={"maxRestarts": 9, "restartStrategy": strategy},
-            )
-        )
+        policy = {"maxRestarts": 9, "restartStrategy": strategy}
+        body = jobset_json(replicated_job("w", JOBS, parallelism=pods), failurePolicy=policy)
+        self.cluster = ModelCluster(body)
         self.cluster.reconcile()
         self.epochs(1, 0)
         self.pace = pace or CounterPace(every_s=0.2, agent_events_per_s=5000)
         self.memory = JobsMemory()
         self.at = 1000.0
-        self.told = []
-        self.churned = 0
+        self.written_at = []
+        self.changes = 0
 
     def epochs(self, synced, deprecated):
-        """The other reconciler writes both numbers."""
+        """Set both epochs as the reconciler of restart in place does."""
         status = {"syncedEpoch": synced, "deprecatedEpoch": deprecated}
         self.cluster.object["status"] = {**self.cluster.object["status"], **status}
 
-    def churn(self, seconds):
-        """Every 20 ms a Job gets another number of ready pods; writes of the status are noted."""
+    def change_counters(self, seconds):
+        """Change the number of ready pods of a Job every 20 ms; record the status writes."""
         for _ in range(round(seconds * 50)):
             self.at += 0.02
-            self.churned += 1
-            name = f"test-js-w-{self.churned % JOBS}"
-            if self.churned // JOBS % 2:
+            self.changes += 1
+            name = f"test-js-w-{self.changes % JOBS}"
+            if self.changes // JOBS % 2:
                 self.cluster.ready(name)
             else:
                 self.cluster.set_status(name, active=1, ready=0)
-            self.look()
+            self.reconcile()
 
-    def look(self):
-        """One reconcile."""
+    def reconcile(self):
+        """Plan and execute once; return the plan."""
         seen = attrs.evolve(self.cluster.observe(), pace=self.pace)
         made = plan_jobs(seen, self.memory, Now(self.cluster.clock, self.at))
         self.memory = made.memory
         if not made.empty:
-            self.told.append(self.at)
+            self.written_at.append(self.at)
         self.cluster.carry_out(made)
         return made
 
@@ -141,100 +136,95 @@ class Group:
     ],
 )
 def test_agents_receive_counters_at_a_bounded_rate(pods, limit, strategy, writes):
-    """Ten seconds of churn: so many writes that agents hear of no more than the limit a second."""
-    group = Group(pods, CounterPace(every_s=0.2, agent_events_per_s=limit), strategy)
+    """In ten seconds of changes, agents receive no more events per second than the limit."""
+    group = RestartGroup(pods, CounterPace(every_s=0.2, agent_events_per_s=limit), strategy)
 
-    group.churn(10)
+    group.change_counters(10)
 
-    assert abs(len(group.told) - writes) <= 1
+    assert abs(len(group.written_at) - writes) <= 1
 
 
 def test_counters_of_a_restart_are_written_at_its_end():
-    """None while the group is on its way to the next epoch; afterwards at the usual pace."""
-    group = Group()
-    group.look()
+    """There are none before the next epoch is reached; afterwards they have the usual pace."""
+    group = RestartGroup()
+    group.reconcile()
     group.epochs(1, 1)
     began = group.at
 
-    group.churn(8)
-    assert [at for at in group.told if at > began] == []
+    group.change_counters(8)
+    assert [at for at in group.written_at if at > began] == []
 
     group.epochs(2, 1)
     ended = group.at
-    group.churn(3.5)
-    assert [round(at - ended) for at in group.told if at > began] == [1, 2, 3]
+    group.change_counters(3.5)
+    assert [round(at - ended) for at in group.written_at if at > began] == [1, 2, 3]
 
 
-def test_a_long_restart_does_not_hide_counters():
-    """A barrier that stays closed: they are written after thirty times the pause, again and again."""
-    group = Group()
-    group.look()
+def test_counters_are_written_rarely_during_a_long_restart():
+    """While a barrier stays closed, the pause is thirty times as long."""
+    group = RestartGroup()
+    group.reconcile()
     group.epochs(1, 1)
     began = group.at
 
-    group.churn(70)
+    group.change_counters(70)
 
-    assert [round(at - began) for at in group.told if at > began] == [30, 60]
+    assert [round(at - began) for at in group.written_at if at > began] == [30, 60]
     assert group.pace.pause_s(group.cluster.jobset) == 30
 
 
-def test_a_manager_that_finds_a_restart_waits_from_then_on():
-    """Nothing is lost with the memory but the time that has passed."""
-    group = Group()
+def test_new_manager_waits_from_the_time_when_it_finds_a_restart():
+    """Without memory only the time that has passed is lost."""
+    group = RestartGroup()
     group.epochs(1, 1)
-    group.churn(5)
-    group.memory, group.told = JobsMemory(), []
+    group.change_counters(5)
+    group.memory, group.written_at = JobsMemory(), []
 
-    group.churn(29)
-    assert group.told == []
-    waits = group.look().result.delay
-    assert timedelta(0) < waits <= timedelta(seconds=1.1)
+    group.change_counters(29)
+    assert group.written_at == []
+    delay = group.reconcile().result.delay
+    assert timedelta(0) < delay <= timedelta(seconds=1.1)
 
-    group.churn(1.5)
-    assert len(group.told) == 1
+    group.change_counters(1.5)
+    assert len(group.written_at) == 1
 
 
 @pytest.mark.parametrize(
-    "over",
+    "change",
     [
         {"spec": {"suspend": True}},
-        {
-            "status": {
-                "terminalState": "Failed",
-                "conditions": [{"type": "Failed", "status": "True"}],
-            }
-        },
+        {"status": {"terminalState": "Failed", "conditions": [{"type": "Failed", "status": "True"}]}},
         {"status": {"syncedEpoch": 0, "deprecatedEpoch": 0}},
         {"spec": {"failurePolicy": {"restartStrategy": "Recreate"}}},
     ],
 )
-def test_no_restart_is_under_way(over):
-    """A suspended JobSet restarts no more than one that ended or has not begun to run."""
-    group = Group()
+def test_jobset_is_not_restarting_when_it_is_suspended_or_not_running(change):
+    """Nor if it has ended, has not begun to run, or is recreated."""
+    group = RestartGroup()
     group.epochs(1, 1)
     assert is_restarting(group.cluster.jobset)
 
-    group.cluster.object = merge(group.cluster.object, over)
+    group.cluster.object = merge(group.cluster.object, change)
 
     assert not is_restarting(group.cluster.jobset)
 
 
-def test_only_counters_wait_for_a_restart():
-    """A Job that fails meanwhile is decided at once."""
-    group = Group()
-    group.look()
+def test_failure_is_planned_immediately_during_a_restart():
+    """Only counters wait for its end."""
+    group = RestartGroup()
+    group.reconcile()
     group.epochs(1, 1)
-    group.churn(1)
+    group.change_counters(1)
 
     group.cluster.fail("test-js-w-7")
-    restarted = group.look()
+    restarted = group.reconcile()
 
     assert restarted.status.patch["restarts"] == 1
-    assert group.at == group.told[-1]
+    assert group.written_at[-1] == group.at
 
 
-def test_a_decision_does_not_wait(cluster):
-    """What is more than counters is stored at once."""
+def test_decision_does_not_wait_for_the_pause(cluster):
+    """Status changes other than counters are stored immediately."""
     cluster.fail(A)
 
     decided = plan(cluster, JobsMemory("js-uid", counters_at=100.0))
@@ -244,7 +234,7 @@ def test_a_decision_does_not_wait(cluster):
 
 
 def test_a_notice_is_reported_once_while_it_holds(cluster):
-    """It is told again only after it did not hold any more, or to another JobSet of the name."""
+    """It is reported again after it was resolved, or for another JobSet of this name."""
     broken = cluster.jobs[A]["metadata"]["labels"]
     attempt = broken.pop(keys.RESTART_ATTEMPT)
     first = plan(cluster, JobsMemory())
@@ -255,17 +245,17 @@ def test_a_notice_is_reported_once_while_it_holds(cluster):
     assert again.notices == ()
 
     broken[keys.RESTART_ATTEMPT] = attempt
-    mended = plan(cluster, again.memory)
-    assert mended.notices == ()
+    resolved = plan(cluster, again.memory)
+    assert resolved.notices == ()
     del broken[keys.RESTART_ATTEMPT]
-    assert (notice,) == plan(cluster, mended.memory).notices
+    assert plan(cluster, resolved.memory).notices == (notice,)
 
     cluster.object["metadata"]["uid"] = "another"
-    assert (notice,) == plan(cluster, again.memory).notices
+    assert plan(cluster, again.memory).notices == (notice,)
 
 
-def test_pauses_between_recreations_grow_and_end():
-    """1, 2, 4 ... 60 seconds, for ever if need be; after ten quiet minutes it begins again."""
+def test_pauses_between_recreations_grow_up_to_a_minute():
+    """1, 2, 4 ... 60 seconds without end; they start again after ten minutes without a deletion."""
     cluster = ModelCluster(jobset_json())
     cluster.reconcile()
     at = 1000.0
@@ -284,8 +274,8 @@ def test_pauses_between_recreations_grow_and_end():
         cluster.carry_out(made)
         memory = made.memory
 
-    assert pytest.approx(pauses[:8]) == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert {60.0} == set(pauses[8:])
+    assert pauses[:8] == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
+    assert set(pauses[8:]) == {60.0}
 
     del cluster.jobs[A]
     assert plan(cluster, memory, at + 601).confirm

@@ -1,4 +1,4 @@
-"""Policies of JobSets whose Jobs have spares: each Job of two seats, with three pods."""
+"""Policies of JobSets whose Jobs have spares: each Job has two seats and three pods."""
 
 from __future__ import annotations
 
@@ -10,24 +10,30 @@ from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
 A, B = "test-js-a-0", "test-js-b-0"
 
 
-def cluster(*, rules=(), **spec):
-    """Two Jobs, a and b, that run."""
+def cluster(*jobs, rules=(), **spec):
+    """Return a cluster with a JobSet of the Jobs a and b, whose pods have one spare each."""
     policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart", "rules": list(rules)}
     body = jobset_json(
-        *(replicated_job(name, parallelism=3) for name in "ab"),
+        *(replicated_job(name, parallelism=3) for name in jobs or "ab"),
         annotations={keys.IN_PLACE_SPARES_ANNOTATION: "1"},
         failurePolicy=policy,
         **spec,
     )
     made = ModelCluster(body)
     made.reconcile()
+    return made
+
+
+def running(**spec):
+    """Return such a cluster whose Jobs are ready."""
+    made = cluster(**spec)
     made.ready(A, B)
     made.reconcile()
     return made
 
 
 def seats_succeed(made, name, *, over=True):
-    """The Job controller counts a Job's seats, ends its spare, and then says that it is complete."""
+    """Let a Job's seats succeed; when its spares have ended, the Job is complete as well."""
     reasons = ("SuccessCriteriaMet", "Complete") if over else ("SuccessCriteriaMet",)
     conditions = [{"type": kind, "status": "True", "reason": "SuccessPolicy"} for kind in reasons]
     made.set_status(name, active=0, ready=0, succeeded=2, conditions=conditions)
@@ -49,8 +55,8 @@ def seats_succeed(made, name, *, over=True):
 def test_success_policy_counts_jobs_whose_seats_have_succeeded(
     operator, targets, succeeded, completed
 ):
-    """A spare that never worked is no reason to wait."""
-    made = cluster(successPolicy={"operator": operator, "targetReplicatedJobs": targets})
+    """A spare that never worked does not delay the end."""
+    made = running(successPolicy={"operator": operator, "targetReplicatedJobs": targets})
     for name in succeeded:
         seats_succeed(made, name)
     made.reconcile()
@@ -60,8 +66,8 @@ def test_success_policy_counts_jobs_whose_seats_have_succeeded(
 
 
 def test_job_counts_as_succeeded_when_its_spares_have_ended():
-    """Until then it is active, and its succeeded pods make it ready."""
-    made = cluster(successPolicy={"operator": "Any"})
+    """Until then it is active, and its succeeded pods count as ready."""
+    made = running(successPolicy={"operator": "Any"})
     seats_succeed(made, A, over=False)
     made.reconcile()
 
@@ -84,8 +90,8 @@ def test_job_counts_as_succeeded_when_its_spares_have_ended():
     ],
 )
 def test_failure_policy_acts_when_a_job_with_spares_fails(action, failed, restarts, own):
-    """As for any Job; its new incarnation has the spares again."""
-    made = cluster(rules=[{"name": "rule", "action": action, "targetReplicatedJobs": ["a"]}])
+    """As for any Job; its new incarnation has spares again."""
+    made = running(rules=[{"name": "rule", "action": action, "targetReplicatedJobs": ["a"]}])
     made.fail(A)
     made.reconcile()
     made.collect()
@@ -103,17 +109,8 @@ def test_failure_policy_acts_when_a_job_with_spares_fails(action, failed, restar
 
 @pytest.mark.parametrize("ready", [2, 3])
 def test_startup_is_complete_when_the_seats_can_be_filled(ready):
-    """One ReplicatedJob in order: a missing spare does not hold the startup condition back."""
-    policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}
-    made = ModelCluster(
-        jobset_json(
-            replicated_job("a", parallelism=3),
-            annotations={keys.IN_PLACE_SPARES_ANNOTATION: "1"},
-            failurePolicy=policy,
-            startupPolicy={"startupPolicyOrder": "InOrder"},
-        )
-    )
-    made.reconcile()
+    """A missing spare does not delay the startup condition."""
+    made = cluster("a", startupPolicy={"startupPolicyOrder": "InOrder"})
     made.set_status(A, active=3, ready=1)
     made.reconcile()
     assert made.condition(keys.STARTUP_COMPLETED_CONDITION) is None

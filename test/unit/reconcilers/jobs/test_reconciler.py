@@ -1,4 +1,4 @@
-"""The jobs reconciler in a whole manager, on a cluster in memory and in virtual time."""
+"""The jobs reconciler in a manager, on a cluster in memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.execution.metrics import REGISTRY
+from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing.jobsets import replicated_job
 from support.patience import eventually
 
@@ -18,20 +19,20 @@ B = ["test-js-replicated-job-b-0", "test-js-replicated-job-b-1", "test-js-replic
 ALL = [A, *B]
 
 
-async def test_creates_everything_once(rig):
-    """Each Job and the Service are created by exactly one request."""
+async def test_every_child_is_created_once(rig):
+    """One request for each Job and for the Service."""
     async with rig.manager():
         rig.create()
         await rig.settle()
 
-        assert dict.fromkeys(ALL, "0") == rig.jobs()
+        assert rig.jobs() == dict.fromkeys(ALL, "0")
         assert [item["metadata"]["name"] for item in rig.world.list("services")] == ["test-js"]
-        assert sorted([*ALL, "test-js"]) == sorted(name for _, _, name in rig.writes("create"))
+        assert sorted(name for _, _, name in rig.writes("create")) == sorted([*ALL, "test-js"])
         assert {k: v for k, v in rig.status().items() if isinstance(v, int)} == {"restarts": 0}
 
 
-async def test_a_thousand_jobs_are_written_64_at_a_time(rig):
-    """Creation is parallel over all ReplicatedJobs, up to the bound."""
+async def test_a_thousand_jobs_are_created_64_at_a_time(rig):
+    """Creation is parallel over all ReplicatedJobs, up to the limit."""
     rig.faults.latency(0.1, verb="create", resource="jobs")
     async with rig.manager(epochs=False):
         loop = asyncio.get_running_loop()
@@ -46,8 +47,8 @@ async def test_a_thousand_jobs_are_written_64_at_a_time(rig):
         assert len(rig.jobs()) == 1000
 
 
-async def test_a_late_cache_creates_nothing_twice(rig):
-    """While the Job watch is silent, passes wait for it instead of creating again."""
+async def test_nothing_is_created_twice_when_the_cache_is_late(rig):
+    """While the watch of Jobs is silent, passes wait for it."""
     async with rig.manager(epochs=False):
         rule = rig.faults.stall(verb="watch", resource="jobs")
         rig.create()
@@ -62,24 +63,23 @@ async def test_a_late_cache_creates_nothing_twice(rig):
         await rig.settle()
 
         assert rig.world.requests.count("create", "jobs") == 4
-        assert {"replicated-job-a", "replicated-job-b"} == {
-            item["name"] for item in rig.status()["replicatedJobsStatus"]
-        }
+        names = {item["name"] for item in rig.status()["replicatedJobsStatus"]}
+        assert names == {"replicated-job-a", "replicated-job-b"}
 
 
-async def test_a_lost_answer_creates_nothing_twice(rig):
-    """A Job that was created although the answer was lost is recognised as its own."""
+async def test_nothing_is_created_twice_when_an_answer_is_lost(rig):
+    """A Job that was created nevertheless is recognised."""
     rig.faults.lose_answer(verb="create", resource="jobs", count=1)
     async with rig.manager(epochs=False):
         rig.create()
         await rig.settle(20)
 
-        assert dict.fromkeys(ALL, "0") == rig.jobs()
+        assert rig.jobs() == dict.fromkeys(ALL, "0")
         assert "already exists" not in "".join(note for _, note, _ in rig.events())
 
 
-async def test_a_job_that_loses_its_label(rig):
-    """It is in no cache without it; it gets the label back, with an event, and is counted again."""
+async def test_job_that_loses_its_label_gets_it_back(rig):
+    """Without it the cache has no such Job; an event says so, and the Job counts again."""
     async with rig.manager(epochs=False):
         rig.create()
         await rig.settle()
@@ -96,14 +96,14 @@ async def test_a_job_that_loses_its_label(rig):
         assert rig.condition("Completed") is not None
 
 
-async def test_a_foreign_job_of_the_name_is_reported_and_blocks_no_other(rig):
-    """The others are created; the event names the one that could not be, again and again."""
+async def test_foreign_job_of_the_name_is_reported_and_blocks_no_other(rig):
+    """All others are created; the event is repeated for the Job that could not be created."""
     rig.world.create("jobs", {"metadata": {"name": B[1]}, "spec": {}})
     async with rig.manager(epochs=False):
         rig.create()
         await rig.settle(60)
 
-        assert {*ALL} == {*rig.jobs()}
+        assert set(rig.jobs()) == set(ALL)
         ((reason, note, count),) = rig.events()
         assert reason == "JobCreationFailed"
         assert f'job "{B[1]}" creation failed with error: ' in note
@@ -114,8 +114,8 @@ async def test_a_foreign_job_of_the_name_is_reported_and_blocks_no_other(rig):
         }
 
 
-async def test_without_its_service_no_job_is_created(rig):
-    """Pods could not find each other; the event says so, and it is tried again."""
+async def test_no_job_is_created_without_the_service(rig):
+    """Pods could not find each other; an event says so, and the creation is repeated."""
     rig.faults.status(500, verb="create", resource="services", count=2, message="no address left")
     async with rig.manager(epochs=False):
         rig.create()
@@ -124,13 +124,13 @@ async def test_without_its_service_no_job_is_created(rig):
         creates = [resource for _, resource, _ in rig.writes("create")]
         assert creates[0] == "services"
         assert creates.index("jobs") > 1
-        assert {*ALL} == {*rig.jobs()}
+        assert set(rig.jobs()) == set(ALL)
         (event,) = rig.events("HeadlessServiceCreationFailed")
         assert "no address left" in event[1]
 
 
-async def test_completion(rig):
-    """Conditions, terminal state, event and metric, the last two after the write."""
+async def test_completion_is_stored_and_reported_once(rig):
+    """Event and metric follow the write of condition and terminal state."""
     labels = {"jobset_name": "test-js", "namespace": "default"}
     before = REGISTRY.get_sample_value("jobset_completed_total", labels) or 0
     async with rig.manager(epochs=False):
@@ -144,11 +144,11 @@ async def test_completion(rig):
         assert rig.condition("Completed") == ("True", "AllJobsCompleted")
         assert rig.status()["terminalState"] == "Completed"
         assert rig.events() == [("AllJobsCompleted", "jobset completed successfully", 1)]
-        assert before + 1 == REGISTRY.get_sample_value("jobset_completed_total", labels)
+        assert REGISTRY.get_sample_value("jobset_completed_total", labels) == before + 1
 
 
 async def test_decisions_are_counted_when_they_are_stored(rig):
-    """A conflict costs another pass, and counts nothing twice; labels are actions only."""
+    """A conflict costs another pass and is not counted; the label is the action."""
 
     def count(decision):
         labels = {"action": decision}
@@ -163,13 +163,13 @@ async def test_decisions_are_counted_when_they_are_stored(rig):
         rig.finish(B[0], "Failed", "BackoffLimitExceeded")
         await rig.settle()
 
-        assert before + 1 == count("RestartJobSet")
+        assert count("RestartJobSet") == before + 1
         ((_, note, _),) = rig.events("FailurePolicyApplied")
         assert f"no rule applies, action RestartJobSet: job {B[0]!r} failed" in note
 
 
-async def test_restart_by_recreation(rig):
-    """All Jobs are deleted in the foreground and come back at the next attempt, once each."""
+async def test_restart_recreates_all_jobs(rig):
+    """They are deleted in the foreground and recreated at the next attempt, once each."""
     async with rig.manager(epochs=False):
         rig.create(failurePolicy={"maxRestarts": 3})
         await rig.settle()
@@ -177,11 +177,11 @@ async def test_restart_by_recreation(rig):
         rig.finish(B[0], "Failed", "BackoffLimitExceeded")
         await rig.settle()
 
-        assert dict.fromkeys(ALL, "1") == rig.jobs()
+        assert rig.jobs() == dict.fromkeys(ALL, "1")
         assert (rig.status()["restarts"], rig.status()["restartsCountTowardsMax"]) == (1, 1)
-        assert sorted(ALL) == sorted(name for _, _, name in rig.writes("create"))
+        assert sorted(name for _, _, name in rig.writes("create")) == sorted(ALL)
         deletes = rig.world.requests.matching("delete", "jobs")
-        assert sorted(ALL) == sorted(request.name for request in deletes)
+        assert sorted(request.name for request in deletes) == sorted(ALL)
         assert all(
             request.json["propagationPolicy"] == "Foreground" and request.json["preconditions"]
             for request in deletes
@@ -193,8 +193,8 @@ async def test_restart_by_recreation(rig):
         ]
 
 
-async def test_jobs_come_back_one_by_one(rig):
-    """Each Job is made again as soon as its predecessor is gone, without waiting for others."""
+async def test_job_is_recreated_without_waiting_for_others(rig):
+    """As soon as its predecessor is gone."""
     rig.world.garbage_collect = False
     async with rig.manager(epochs=False):
         rig.create(failurePolicy={"maxRestarts": 3})
@@ -202,16 +202,16 @@ async def test_jobs_come_back_one_by_one(rig):
         rig.finish(A, "Failed")
         await rig.settle()
 
-        assert dict.fromkeys(ALL, "0") == rig.jobs()
+        assert rig.jobs() == dict.fromkeys(ALL, "0")
 
         rig.world.patch("jobs", B[2], {"metadata": {"finalizers": None}})
         await rig.settle()
 
-        assert {**dict.fromkeys(ALL, "0"), B[2]: "1"} == rig.jobs()
+        assert rig.jobs() == {**dict.fromkeys(ALL, "0"), B[2]: "1"}
 
 
-async def test_a_failure_counts_once_when_the_jobset_cache_is_late(rig):
-    """While the JobSet watch is silent no second restart is counted."""
+async def test_failure_counts_once_when_the_jobset_cache_is_late(rig):
+    """No second restart is counted while the watch of JobSets is silent."""
     async with rig.manager(epochs=False):
         rig.create(failurePolicy={"maxRestarts": 9})
         await rig.settle()
@@ -227,11 +227,11 @@ async def test_a_failure_counts_once_when_the_jobset_cache_is_late(rig):
         await rig.settle()
 
         assert rig.status()["restarts"] == 1
-        assert dict.fromkeys(ALL, "1") == rig.jobs()
+        assert rig.jobs() == dict.fromkeys(ALL, "1")
 
 
-async def test_a_failure_counts_once_across_managers(rig):
-    """Two managers at once (a lease lost and not noticed) still count a failure once."""
+async def test_failure_counts_once_when_two_managers_run(rig):
+    """One of them may have lost its Lease without noticing."""
     async with rig.manager(epochs=False), rig.manager(epochs=False):
         rig.create(failurePolicy={"maxRestarts": 9})
         await rig.settle(20)
@@ -239,12 +239,12 @@ async def test_a_failure_counts_once_across_managers(rig):
         await rig.settle(20)
 
         assert rig.status()["restarts"] == 1
-        assert dict.fromkeys(ALL, "1") == rig.jobs()
+        assert rig.jobs() == dict.fromkeys(ALL, "1")
         assert sum(count for *_, count in rig.events("RestartJobSetFailurePolicyAction")) == 1
 
 
-async def test_a_new_manager_continues(rig):
-    """What one manager began, the next one ends: everything is decided from the objects."""
+async def test_new_manager_continues_a_restart(rig):
+    """Everything is decided from the stored objects."""
     rig.world.garbage_collect = False
     async with rig.manager(epochs=False):
         rig.create(failurePolicy={"maxRestarts": 9})
@@ -255,12 +255,12 @@ async def test_a_new_manager_continues(rig):
     async with rig.manager(epochs=False):
         await rig.settle()
 
-        assert dict.fromkeys(ALL, "1") == rig.jobs()
+        assert rig.jobs() == dict.fromkeys(ALL, "1")
         assert rig.status()["restarts"] == 1
 
 
-async def test_suspend_and_resume(rig):
-    """Jobs are suspended, and resumed with what changed in the template."""
+async def test_jobs_are_suspended_and_resumed(rig):
+    """They are resumed with the changes of the template."""
     template = replicated_job("w", 2, pod_spec={"tolerations": [{"key": "old"}]})
     async with rig.manager(epochs=False):
         rig.create(template)
@@ -268,7 +268,7 @@ async def test_suspend_and_resume(rig):
         rig.change(suspend=True)
         await rig.settle()
 
-        assert {True} == {job["spec"]["suspend"] for job in rig.world.list("jobs")}
+        assert {job["spec"]["suspend"] for job in rig.world.list("jobs")} == {True}
         assert rig.condition("Suspended") == ("True", "SuspendedJobs")
 
         for name in rig.jobs():
@@ -290,8 +290,8 @@ async def test_suspend_and_resume(rig):
         assert [reason for reason, *_ in rig.events()] == ["SuspendedJobs", "ResumeJobs"]
 
 
-async def test_one_job_that_cannot_be_suspended(rig):
-    """The others are; the condition waits until all are."""
+async def test_condition_waits_for_a_job_that_cannot_be_suspended(rig):
+    """All other Jobs are suspended meanwhile."""
     async with rig.manager(epochs=False):
         rig.create()
         await rig.settle()
@@ -300,7 +300,7 @@ async def test_one_job_that_cannot_be_suspended(rig):
         await rig.settle(1)
 
         suspended = {j["metadata"]["name"] for j in rig.world.list("jobs") if j["spec"]["suspend"]}
-        assert {A, B[0], B[2]} == suspended
+        assert suspended == {A, B[0], B[2]}
         assert rig.condition("Suspended") is None
 
         rule.lift()
@@ -310,7 +310,7 @@ async def test_one_job_that_cannot_be_suspended(rig):
 
 
 async def test_counters_are_written_in_batches(rig):
-    """A hundred Jobs that become ready one after the other cost a few status writes."""
+    """A hundred Jobs that become ready one after the other cause a few status writes."""
     async with rig.manager(epochs=False):
         rig.create(replicated_job("w", 100))
         await rig.settle()
@@ -325,8 +325,8 @@ async def test_counters_are_written_in_batches(rig):
         assert rig.world.requests.count("patch", "jobsets/status") <= 5
 
 
-async def test_nothing_changes_nothing_is_written(rig):
-    """A JobSet at rest costs no write, whatever is touched."""
+async def test_jobset_at_rest_causes_no_write(rig):
+    """Also if its annotations change."""
     async with rig.manager(epochs=False):
         rig.create()
         await rig.settle()
@@ -338,8 +338,8 @@ async def test_nothing_changes_nothing_is_written(rig):
         assert rig.writes() == []
 
 
-async def test_an_unreadable_job_is_reported_once(rig):
-    """A child Job whose labels were damaged is left alone, with one event about it."""
+async def test_job_with_a_damaged_label_is_reported_once(rig):
+    """It is left alone; the JobSet can complete."""
     async with rig.manager(epochs=False):
         rig.create(successPolicy={"operator": "Any"})
         await rig.settle()
@@ -358,8 +358,8 @@ async def test_an_unreadable_job_is_reported_once(rig):
         assert rig.status()["terminalState"] == "Completed"
 
 
-async def test_time_to_live(rig):
-    """A finished JobSet goes when its time is over, and its Jobs with it."""
+async def test_finished_jobset_is_deleted_after_its_time_to_live(rig):
+    """Its Jobs are deleted with it."""
     async with rig.manager(epochs=False):
         rig.create(ttlSecondsAfterFinished=15)
         await rig.settle()
@@ -375,18 +375,15 @@ async def test_time_to_live(rig):
         assert rig.jobs() == {}
 
 
-async def test_volume_claims(rig):
-    """Claims are created once; one to be retained outlives the JobSet and is used again."""
-    wanted = {"accessModes": ["X"], "resources": {"requests": {"storage": "1Gi"}}}
+async def test_volume_claims_are_created_once(rig):
+    """A retained claim outlives the JobSet and is used again."""
+    spec = {"accessModes": ["X"], "resources": {"requests": {"storage": "1Gi"}}}
     policies = [
         {
-            "templates": [{"metadata": {"name": "data"}, "spec": wanted}],
-            "retentionPolicy": {"whenDeleted": "Retain"},
-        },
-        {
-            "templates": [{"metadata": {"name": "cache"}, "spec": wanted}],
-            "retentionPolicy": {"whenDeleted": "Delete"},
-        },
+            "templates": [{"metadata": {"name": name}, "spec": spec}],
+            "retentionPolicy": {"whenDeleted": when_deleted},
+        }
+        for name, when_deleted in (("data", "Retain"), ("cache", "Delete"))
     ]
     async with rig.manager(epochs=False):
         rig.create(volumeClaimPolicies=policies)
@@ -404,11 +401,11 @@ async def test_volume_claims(rig):
         await rig.settle()
 
         assert rig.world.requests.count("create", "persistentvolumeclaims") == 3
-        assert {*ALL} == {*rig.jobs()}
+        assert set(rig.jobs()) == set(ALL)
 
 
-async def test_a_deleted_jobset_leaves_nothing_behind(rig):
-    """Jobs and Service go with it, and nothing is created anew."""
+async def test_children_are_deleted_with_their_jobset(rig):
+    """Nothing is recreated."""
     async with rig.manager():
         rig.create()
         await rig.settle()
@@ -418,8 +415,8 @@ async def test_a_deleted_jobset_leaves_nothing_behind(rig):
         assert (rig.jobs(), rig.world.list("services")) == ({}, [])
 
 
-async def test_a_jobset_of_the_same_name_starts_afresh(rig):
-    """Jobs of a JobSet that was deleted and created again belong to the new one."""
+async def test_jobs_belong_to_the_new_jobset_when_it_is_recreated(rig):
+    """It has the same name and another UID."""
     async with rig.manager():
         old = rig.create()
         await rig.settle()
@@ -429,14 +426,12 @@ async def test_a_jobset_of_the_same_name_starts_afresh(rig):
 
         owners = {job["metadata"]["ownerReferences"][0]["uid"] for job in rig.world.list("jobs")}
         assert old["metadata"]["uid"] != new["metadata"]["uid"]
-        assert {new["metadata"]["uid"]} == owners
-        assert {*ALL} == {*rig.jobs()}
+        assert owners == {new["metadata"]["uid"]}
+        assert set(rig.jobs()) == set(ALL)
 
 
-async def test_an_action_that_needs_a_gate_is_reported(rig):
-    """The JobSet waits for a change, with an event that says why."""
-    from jobsetpy.reconcilers.rules.features import Features
-
+async def test_action_is_reported_when_its_feature_gate_is_disabled(rig):
+    """The JobSet waits for a change, and an event says why."""
     rules = [{"name": "r", "action": "RestartJob"}]
     async with rig.manager(epochs=False, features=Features(restart_job=False)):
         rig.create(failurePolicy={"maxRestarts": 1, "rules": rules})
@@ -444,11 +439,6 @@ async def test_an_action_that_needs_a_gate_is_reported(rig):
         rig.finish(A, "Failed")
         await rig.settle()
 
-        assert rig.events() == [
-            (
-                "FailurePolicyNotApplicable",
-                "failure policy action RestartJob needs the feature gate RestartJob",
-                1,
-            )
-        ]
+        message = "failure policy action RestartJob needs the feature gate RestartJob"
+        assert rig.events() == [("FailurePolicyNotApplicable", message, 1)]
         assert rig.status()["restarts"] == 0

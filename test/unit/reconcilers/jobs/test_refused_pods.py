@@ -1,4 +1,4 @@
-"""Pods that are refused, on a cluster in memory and in virtual time."""
+"""Conditions about refused pods, on a cluster in memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUOTA = "forbidden: exceeded quota: team, requested: cpu=1, used: cpu=8, limited
 
 
 class Cluster:
-    """A JobSet with one Job of two pods; the test is the Job controller."""
+    """A JobSet with one Job of two pods; a test plays the Job controller."""
 
     def __init__(self):
         self.world = World(clock=VirtualClock())
@@ -29,14 +29,14 @@ class Cluster:
         body = make_job("js-w-0").of(jobset, "w").build()
         body["spec"] |= {"parallelism": 2, "completions": 2}
         self.job = self.world.create("jobs", body)
-        self.has(0)
+        self.set_pods(0)
 
-    def has(self, pods):
-        """The Job's status."""
+    def set_pods(self, pods):
+        """Set the number of the Job's pods in its status."""
         self.world.set_status("jobs", "js-w-0", active=pods, startTime=now())
 
-    def refused(self, pod="js-w-0-0-abcde", at=None):
-        """The Job controller's event."""
+    def refuse(self, pod="js-w-0-0-abcde", at=None):
+        """Create the event of the Job controller about a refused pod."""
         about = {"kind": "Job", "name": "js-w-0", "namespace": "default"}
         body = {
             "metadata": {"name": f"{pod}.1"},
@@ -49,7 +49,7 @@ class Cluster:
         self.world.create("events", body)
 
     def condition(self):
-        """Status and message of the condition; ``None`` if it is not there."""
+        """Return status and message of the condition, ``None`` if it is absent."""
         for each in self.world.get(JobSet, "js").get("status", {}).get("conditions", ()):
             if each["type"] == keys.PODS_REFUSED_CONDITION:
                 return each["status"], each["message"]
@@ -57,7 +57,7 @@ class Cluster:
 
     @asynccontextmanager
     async def manager(self):
-        """A running manager; leaving the block stops it."""
+        """Run a manager until the block ends; it yields its client."""
         client = RecordingClient(self.world, qps=0)
         manager = Manager(client, clock=VirtualClock())
         refused_pods_reconciler.setup(manager)
@@ -66,61 +66,61 @@ class Cluster:
 
 
 def now():
-    return VirtualClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return the time of the cluster."""\n    return VirtualClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-SAID = f"pods of job js-w-0 are refused: Error creating: a pod is {QUOTA}"
+MESSAGE = f"pods of job js-w-0 are refused: Error creating: a pod is {QUOTA}"
 
 
-async def test_the_condition_says_the_rule_and_is_cleared():
-    """After the grace; the pod's random name is left out, so that it stays the same."""
+async def test_condition_names_the_rule_and_is_cleared():
+    """It follows after a delay; the pod's random name is left out, so that it does not change."""
     cluster = Cluster()
     async with cluster.manager():
-        cluster.refused()
+        cluster.refuse()
         await asyncio.sleep(8)
         assert cluster.condition() is None
         await asyncio.sleep(4)
-        assert cluster.condition() == ("True", SAID)
+        assert cluster.condition() == ("True", MESSAGE)
         version = cluster.world.get(JobSet, "js")["metadata"]["resourceVersion"]
-        cluster.refused("js-w-0-0-other")
+        cluster.refuse("js-w-0-0-other")
         await asyncio.sleep(60)
         assert cluster.world.get(JobSet, "js")["metadata"]["resourceVersion"] == version
-        cluster.has(2)
+        cluster.set_pods(2)
         await asyncio.sleep(1)
         assert cluster.condition() == ("False", "all pods were created")
 
 
-async def test_a_pod_that_is_missing_for_a_moment_is_not_looked_into():
-    """Replacements take seconds; no event is read for them."""
+async def test_pods_that_are_missing_for_a_moment_are_not_reported():
+    """Replacements take seconds; no events are read for them."""
     cluster = Cluster()
-    cluster.has(2)
+    cluster.set_pods(2)
     async with cluster.manager() as client:
         for _ in range(5):
-            cluster.has(1)
+            cluster.set_pods(1)
             await asyncio.sleep(5)
-            cluster.has(2)
+            cluster.set_pods(2)
             await asyncio.sleep(5)
         assert cluster.condition() is None
         assert client.world.requests.count("list", "events") == 0
 
 
-async def test_an_old_event_says_nothing():
-    """The Job controller tries again, so a rule that still refuses has a new one."""
+async def test_old_event_is_ignored():
+    """The Job controller repeats creations, so that a rule in force causes new events."""
     cluster = Cluster()
-    cluster.refused(at="2020-01-01T00:00:00Z")
+    cluster.refuse(at="2020-01-01T00:00:00Z")
     async with cluster.manager():
         await asyncio.sleep(60)
         assert cluster.condition() is None
 
 
-async def test_a_manager_that_starts_clears_what_is_over():
-    """The pods came while no manager ran."""
+async def test_new_manager_clears_a_condition_that_is_over():
+    """The pods were created while no manager ran."""
     cluster = Cluster()
-    cluster.refused()
+    cluster.refuse()
     async with cluster.manager():
         await asyncio.sleep(12)
-    assert cluster.condition() == ("True", SAID)
-    cluster.has(2)
+    assert cluster.condition() == ("True", MESSAGE)
+    cluster.set_pods(2)
     async with cluster.manager():
         await asyncio.sleep(1)
     assert cluster.condition() == ("False", "all pods were created")

@@ -1,4 +1,4 @@
-"""Exactly which requests each operation on a JobSet costs, and that resting costs none."""
+"""Requests that each operation on a JobSet causes; a JobSet at rest causes none."""
 
 from __future__ import annotations
 
@@ -25,32 +25,26 @@ DELETES = {"delete jobs": COUNT}
 STATUS = "patch jobsets/status"
 
 
-class Bill:
-    """Counts requests by verb and resource, events apart from the others."""
-
-    def __init__(self, rig) -> None:
-        self.rig = rig
-
-    async def __call__(self, seconds=40.0):
-        """What was asked since the last bill, once everything has come to rest."""
-        await self.rig.settle(seconds)
-        counts = Counter(
-            f"{request.verb} {request.resource}"
-            for request in self.rig.world.requests
-            if request.verb != "watch"  # opened anew from time to time, whatever happens
-        )
-        self.rig.world.requests.clear()
-        return {what: count for what, count in counts.items() if "events" not in what}
-
-
 @pytest.fixture
 def bill(rig):
-    return Bill(rig)
+    """Return a function that waits and counts requests since its last call, without events."""
+
+    async def count(seconds=40.0):
+        await rig.settle(seconds)
+        counts = Counter(
+            f"{request.verb} {request.resource}"
+            for request in rig.world.requests
+            if request.verb != "watch"  # watches are renewed from time to time
+        )
+        rig.world.requests.clear()
+        return {request: n for request, n in counts.items() if "events" not in request}
+
+    return count
 
 
 @asynccontextmanager
 async def resting(rig, bill, **spec):
-    """A manager with one JobSet of ten Jobs, all ready, and everything paid for so far."""
+    """Run a manager with one JobSet of ten Jobs, all ready, without unbilled requests."""
     async with rig.manager(epochs=False):
         rig.create(replicated_job("w", COUNT), **spec)
         await rig.settle()
@@ -60,52 +54,50 @@ async def resting(rig, bill, **spec):
 
 
 def ready(rig):
+    """Set all Jobs to ready."""
     for name in JOBS:
         rig.world.set_status("jobs", name, active=1, ready=1)
 
 
-async def test_create(rig, bill):
-    """One write for each object, and one status."""
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [replicated_job("w", COUNT)],
+        [replicated_job(f"r{index}") for index in range(COUNT)],
+    ],
+    ids=["one ReplicatedJob", "several"],
+)
+async def test_creation_writes_each_object_and_one_status(rig, bill, jobs):
+    """Only the number of Jobs counts, not the number of ReplicatedJobs."""
     async with rig.manager(epochs=False):
         await bill()
-        rig.create(replicated_job("w", COUNT))
+        rig.create(*jobs)
         assert await bill() == {**CREATES, "create services": 1, STATUS: 1}
 
 
-async def test_several_replicated_jobs_cost_no_more(rig, bill):
-    """The number of Jobs counts, however they are divided."""
+async def test_volume_claim_is_created_once(rig, bill):
+    """Later passes do not repeat it."""
     async with rig.manager(epochs=False):
         await bill()
-        rig.create(*(replicated_job(f"r{index}") for index in range(COUNT)))
-        assert await bill() == {**CREATES, "create services": 1, STATUS: 1}
-
-
-async def test_volume_claims(rig, bill):
-    """Each is created once, and never again."""
-    async with rig.manager(epochs=False):
-        await bill()
-        wanted = {"accessModes": ["X"], "resources": {"requests": {"storage": "1Gi"}}}
-        claim = {"metadata": {"name": "d"}, "spec": wanted}
+        spec = {"accessModes": ["X"], "resources": {"requests": {"storage": "1Gi"}}}
+        claim = {"metadata": {"name": "d"}, "spec": spec}
         rig.create(replicated_job("w", COUNT), volumeClaimPolicies=[{"templates": [claim]}])
-        paid = await bill()
-        assert paid["create persistentvolumeclaims"] == 1
+        assert (await bill())["create persistentvolumeclaims"] == 1
         rig.touch()
         assert await bill() == {}
 
 
-async def test_jobs_that_become_ready_together(rig, bill):
-    """Two statuses: the first change at once, all the others together."""
+async def test_jobs_that_become_ready_together_cause_two_status_writes(rig, bill):
+    """The first change is written immediately, all others together."""
     async with rig.manager(epochs=False):
         rig.create(replicated_job("w", COUNT))
         await bill()
         ready(rig)
-        paid = await bill()
-        assert set(paid) == {STATUS}
-        assert paid[STATUS] == 2
+        assert await bill() == {STATUS: 2}
 
 
-async def test_rest(rig, bill):
-    """An hour without a change, and changes that mean nothing, cost nothing."""
+async def test_jobset_at_rest_causes_no_request(rig, bill):
+    """For an hour without a change, and for changes that have no meaning."""
     async with resting(rig, bill):
         assert await bill(3600) == {}
         rig.touch()
@@ -114,65 +106,54 @@ async def test_rest(rig, bill):
         assert await bill() == {}
 
 
-async def test_restart(rig, bill):
-    """The decision, a deletion and a creation for each Job, and counters before and after."""
+async def test_restart_deletes_and_creates_each_job_once(rig, bill):
+    """The status is written with the decision, and with counters at the end."""
     async with resting(rig, bill, failurePolicy={"maxRestarts": 5}):
         rig.finish(JOBS[0], "Failed", "BackoffLimitExceeded")
-        paid = await bill()
-        assert paid.pop(STATUS) == 2
-        assert paid == {**CREATES, **DELETES}
+        assert await bill() == {**CREATES, **DELETES, STATUS: 2}
 
 
-async def test_restart_of_one_job(rig, bill):
-    """That Job alone is deleted and created."""
+async def test_restart_of_one_job_deletes_and_creates_that_job(rig, bill):
+    """Other Jobs cause no request."""
     policy = {"maxRestarts": 5, "rules": [{"name": "r", "action": "RestartJob"}]}
     async with resting(rig, bill, failurePolicy=policy):
         rig.finish(JOBS[0], "Failed", "BackoffLimitExceeded")
-        paid = await bill()
-        assert paid.pop(STATUS) == 2
-        assert paid == {"create jobs": 1, "delete jobs": 1}
+        assert await bill() == {"create jobs": 1, "delete jobs": 1, STATUS: 2}
 
 
-async def test_suspend_and_resume(rig, bill):
-    """One patch for each Job and one status, both ways.
-
-    Before it is resumed, a Job is read: what its template was given for another queue has to go.
-    """
+async def test_suspension_and_resumption_patch_each_job_once(rig, bill):
+    """Each Job is read before it is resumed, to remove fields of its earlier queue."""
     async with resting(rig, bill):
         for suspend in (True, False):
             rig.change(suspend=suspend)
-            paid = await bill()
-            assert paid.pop(STATUS) == 2
             read = {} if suspend else {"get jobs": COUNT}
-            assert paid == {"patch jobs": COUNT, **read}
+            assert await bill() == {"patch jobs": COUNT, STATUS: 2, **read}
 
 
-async def test_complete(rig, bill):
-    """All Jobs complete at about the same time: the first is told at once, then the end."""
+async def test_completion_writes_two_statuses(rig, bill):
+    """The first complete Job is stored immediately, then the end."""
     async with resting(rig, bill):
         for name in JOBS:
             rig.finish(name)
         assert await bill() == {STATUS: 2}
 
 
-async def test_fail(rig, bill):
-    """The end, the deletion of the Jobs that still run, and their counters."""
+async def test_failure_deletes_running_jobs(rig, bill):
+    """The status is written with the end, and with the last counters."""
     async with resting(rig, bill):
         rig.finish(JOBS[0], "Failed", "BackoffLimitExceeded")
-        paid = await bill()
-        assert paid.pop(STATUS) == 2
-        assert paid == {"delete jobs": COUNT - 1}
+        assert await bill() == {"delete jobs": COUNT - 1, STATUS: 2}
 
 
-async def test_delete(rig, bill):
-    """The garbage collector does it all."""
+async def test_deletion_causes_no_request(rig, bill):
+    """The garbage collector deletes the children."""
     async with resting(rig, bill):
         rig.world.delete(JobSet, "test-js")
         assert await bill() == {}
 
 
-async def test_events(rig):
-    """One for each thing that is told, none for each Job."""
+async def test_events_are_created_once_for_the_jobset(rig):
+    """There are none for single Jobs."""
     async with rig.manager(epochs=False):
         rig.create(replicated_job("w", COUNT), failurePolicy={"maxRestarts": 5})
         await rig.settle()
@@ -182,7 +163,7 @@ async def test_events(rig):
         assert rig.world.requests.count("create", "events") == 3
 
 
-# ---- what causes no pass
+# ---- events that cause no pass
 
 META = ObjectMeta(name="js", uid="u", generation=3, resource_version="7")
 BASE = JobSet(metadata=META, status=JobSetStatus(restarts=1))
@@ -205,34 +186,29 @@ BASE = JobSet(metadata=META, status=JobSetStatus(restarts=1))
         ({"status": {"conditions": (Condition(type="Failed"),)}}, True),
     ],
 )
-def test_changes_of_a_jobset_that_matter(changes, matters):
-    """Spec, metadata and what the rules read of the status; not what others keep there."""
+def test_only_changes_that_the_plan_reads_cause_a_pass(changes, matters):
+    """Spec, metadata and some fields of the status; other writers own the rest."""
     new = BASE
     for part, values in changes.items():
         new = attrs.evolve(new, **{part: attrs.evolve(getattr(new, part), **values)})
     assert jobset_matters(Event(BASE, new)) is matters
 
 
-def test_the_beginning_and_the_end_of_a_restart_in_place_matter():
-    """Counters wait in between; that one epoch was synced after another says nothing new."""
+def test_begin_and_end_of_a_restart_in_place_cause_a_pass():
+    """Counters wait in between; a further pair of synced epochs causes none."""
     spec = JobSetSpec(failure_policy=FailurePolicy(restart_strategy=keys.IN_PLACE_RESTART))
-    epochs = [(0, 0), (1, 0), (1, 1), (2, 1), (3, 2)]
     states = [
         attrs.evolve(
             BASE, spec=spec, status=JobSetStatus(synced_epoch=synced, deprecated_epoch=deprecated)
         )
-        for synced, deprecated in epochs
+        for synced, deprecated in [(0, 0), (1, 0), (1, 1), (2, 1), (3, 2)]
     ]
 
-    assert [jobset_matters(Event(old, new)) for old, new in pairwise(states)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
+    matters = [jobset_matters(Event(old, new)) for old, new in pairwise(states)]
+    assert matters == [False, True, True, False]
 
 
-def test_every_appearance_and_end_matters():
-    """Whatever the object."""
+def test_creation_and_deletion_of_a_jobset_cause_a_pass():
+    """For any object."""
     assert jobset_matters(Event(None, BASE))
     assert jobset_matters(Event(BASE, None))

@@ -1,4 +1,4 @@
-"""Suspended Jobs of which some pods have succeeded count as started by nobody."""
+"""Suspended Jobs with succeeded pods do not count as started."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
 A, B = "test-js-a-0", "test-js-b-0"
 
 SIZES = {
-    "as many succeeded as run at once": ({"parallelism": 2, "completions": 6}, 2),
-    "more succeeded than run at once": ({"parallelism": 2, "completions": 6}, 5),
-    "no pods wanted": ({"parallelism": 0, "completions": 0}, 0),
+    "succeeded pods equal parallelism": ({"parallelism": 2, "completions": 6}, 2),
+    "more succeeded pods than parallelism": ({"parallelism": 2, "completions": 6}, 5),
+    "parallelism of zero": ({"parallelism": 0, "completions": 0}, 0),
 }
 
 
 def preempted(size, succeeded, **spec):
-    """A JobSet that ran for a while, was suspended, and may go on; its second part runs too."""
+    """Return a cluster with a JobSet that ran, was suspended, and is to be resumed."""
     depends_on = [("a", "Ready")] if spec.pop("depends", False) else []
-    cluster = ModelCluster(
-        jobset_json(
-            replicated_job("a", job_spec=size),
-            replicated_job("b", depends_on=depends_on),
-            **spec,
-        )
-    )
+    jobs = (replicated_job("a", job_spec=size), replicated_job("b", depends_on=depends_on))
+    cluster = ModelCluster(jobset_json(*jobs, **spec))
     cluster.reconcile()
     cluster.set_status(A, active=size["parallelism"], ready=size["parallelism"])
     cluster.reconcile()
@@ -43,13 +38,13 @@ def preempted(size, succeeded, **spec):
 
 
 def suspended(cluster):
-    """Which Jobs are suspended."""
+    """Return ``spec.suspend`` of each Job by name."""
     return {name: job["spec"]["suspend"] for name, job in cluster.jobs.items()}
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_the_first_is_resumed_before_the_second(name):
-    """In order, the second waits until the first has been resumed and is ready again."""
+def test_first_job_is_resumed_before_the_second_when_in_order(name):
+    """The second one waits until the first is resumed and ready again."""
     size, succeeded = SIZES[name]
     cluster = preempted(size, succeeded, startupPolicy={"startupPolicyOrder": "InOrder"})
     plan = cluster.plan()
@@ -61,15 +56,13 @@ def test_the_first_is_resumed_before_the_second(name):
     cluster.ready(B)
     cluster.reconcile()
     assert suspended(cluster) == {A: False, B: False}
-    assert cluster.condition(keys.STARTUP_COMPLETED_CONDITION) == (
-        "True",
-        keys.IN_ORDER_COMPLETED_REASON,
-    )
+    completed = ("True", keys.IN_ORDER_COMPLETED_REASON)
+    assert cluster.condition(keys.STARTUP_COMPLETED_CONDITION) == completed
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_what_depends_on_it_waits_for_it(name):
-    """A suspended Job is not Ready for those that depend on it."""
+def test_dependent_job_waits_until_the_other_is_resumed(name):
+    """A suspended Job is not ready."""
     size, succeeded = SIZES[name]
     cluster = preempted(size, succeeded, depends=True)
 
@@ -78,17 +71,12 @@ def test_what_depends_on_it_waits_for_it(name):
     assert suspended(cluster) == {A: False, B: False}
 
 
-def test_a_restart_is_not_over_before_its_jobs_are_resumed():
-    """All Jobs are ready only once none of them is suspended any more."""
+def test_restart_is_not_over_before_its_jobs_are_resumed():
+    """Its condition stays True while a Job is suspended."""
     size = {"parallelism": 2, "completions": 6}
     cluster = preempted(size, 2, failurePolicy={"maxRestarts": 1})
     cluster.change_spec(suspend=True)
-    restarting = {
-        "type": keys.RESTARTING_CONDITION,
-        "status": "True",
-        "reason": "DefaultFailurePolicy",
-        "message": "",
-    }
+    restarting = {"type": keys.RESTARTING_CONDITION, "status": "True", "reason": "x", "message": ""}
     cluster.object["status"]["conditions"].append(restarting)
     cluster.set_status(B, succeeded=1)
     cluster.change_spec(suspend=False)
@@ -97,8 +85,8 @@ def test_a_restart_is_not_over_before_its_jobs_are_resumed():
     assert cluster.condition(keys.RESTARTING_CONDITION)[0] == "True"
 
 
-def test_the_counters_stay_as_users_know_them():
-    """What is stored as ready follows pods only."""
+def test_succeeded_pods_of_a_suspended_job_are_counted_as_ready():
+    """The stored counter follows pods only, as users know it."""
     cluster = preempted({"parallelism": 2, "completions": 6}, 2)
     cluster.change_spec(suspend=True)
     cluster.reconcile()
