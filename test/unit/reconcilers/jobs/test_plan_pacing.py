@@ -16,6 +16,7 @@ from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicate
 
 A = "test-js-replicated-job-a-0"
 JOBS = 10
+FAILED = {"type": "Failed", "status": "True"}
 
 
 @pytest.fixture
@@ -193,7 +194,7 @@ def test_new_manager_waits_from_the_time_when_it_finds_a_restart():
     "change",
     [
         {"spec": {"suspend": True}},
-        {"status": {"terminalState": "Failed", "conditions": [{"type": "Failed", "status": "True"}]}},
+        {"status": {"terminalState": "Failed", "conditions": [FAILED]}},
         {"status": {"syncedEpoch": 0, "deprecatedEpoch": 0}},
         {"spec": {"failurePolicy": {"restartStrategy": "Recreate"}}},
     ],

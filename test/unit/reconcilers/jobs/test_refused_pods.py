@@ -66,7 +66,8 @@ class Cluster:
 
 
 def now():
-    """Return the time of the cluster."""\n    return VirtualClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return the time of the cluster."""
+    return VirtualClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 MESSAGE = f"pods of job js-w-0 are refused: Error creating: a pod is {QUOTA}"

@@ -76,7 +76,8 @@ def test_restart_is_not_over_before_its_jobs_are_resumed():
     size = {"parallelism": 2, "completions": 6}
     cluster = preempted(size, 2, failurePolicy={"maxRestarts": 1})
     cluster.change_spec(suspend=True)
-    restarting = {"type": keys.RESTARTING_CONDITION, "status": "True", "reason": "x", "message": ""}
+    restarting = {"type": keys.RESTARTING_CONDITION, "status": "True"}
+    restarting |= {"reason": "DefaultFailurePolicy", "message": ""}
     cluster.object["status"]["conditions"].append(restarting)
     cluster.set_status(B, succeeded=1)
     cluster.change_spec(suspend=False)
