@@ -7,7 +7,8 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
+from jobsetpy.testing.jobsets import merge, replicated_job
+from support.model_kit import begin
 
 
 def rule(action, target):
@@ -20,8 +21,7 @@ def started(*rules, max_restarts=1, **policy):
     """Return a cluster with two ReplicatedJobs of two running Jobs each."""
     policy = {"maxRestarts": max_restarts, "rules": list(rules), **policy}
     jobs = (replicated_job("a", 2), replicated_job("b", 2))
-    cluster = ModelCluster(jobset_json(*jobs, failurePolicy=policy))
-    cluster.reconcile()
+    cluster = begin(*jobs, failurePolicy=policy)
     cluster.ready(*cluster.jobs)
     cluster.reconcile()
     return cluster

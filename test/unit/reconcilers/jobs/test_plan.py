@@ -12,29 +12,12 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from support.model_kit import begin, labels_of, recreated, restart_arrays, rule, settle, uids
 
 A = "test-js-replicated-job-a-0"
 B = ["test-js-replicated-job-b-0", "test-js-replicated-job-b-1", "test-js-replicated-job-b-2"]
 ALL = [A, *B]
 GATE_OFF = Features(restart_job=False, elastic_jobset=False, in_place_restart=False)
-
-
-def rule(action, reasons=(), patterns=(), targets=(), name="rule"):
-    """Return a rule of a failure policy as JSON."""
-    return {
-        "name": name,
-        "action": action,
-        "onJobFailureReasons": list(reasons),
-        "onJobFailureMessagePatterns": list(patterns),
-        "targetReplicatedJobs": list(targets),
-    }
-
-
-def begin(*replicated_jobs, features=None, **spec):
-    """Return a cluster with a JobSet that has its children."""
-    cluster = ModelCluster(jobset_json(*replicated_jobs, **spec), features)
-    cluster.reconcile()
-    return cluster
 
 
 def with_policy(*rules, max_restarts=1, features=None, **policy):
@@ -54,18 +37,6 @@ def active(cluster):
         (cluster.condition(kind) or ("False", ""))[0] != "True"
         for kind in ("Failed", "Completed", "Suspended")
     )
-
-
-def settle(cluster):
-    """Reconcile, remove terminating Jobs and reconcile again."""
-    cluster.reconcile()
-    cluster.collect()
-    cluster.reconcile()
-
-
-def labels_of(cluster, key=keys.RESTART_ATTEMPT):
-    """Return a label of each Job by name, the attempt by default."""
-    return {name: job["metadata"]["labels"][key] for name, job in cluster.jobs.items()}
 
 
 def suspended(cluster):
@@ -253,21 +224,18 @@ class TestFailurePolicy:
     def test_default_policy_restarts_up_to_the_maximum(self):
         """All Jobs are recreated once; the second failure ends the JobSet."""
         cluster = with_policy()
-        old = {name: job["metadata"]["uid"] for name, job in cluster.jobs.items()}
+        before = uids(cluster)
         cluster.fail(B[0])
         settle(cluster)
 
         assert (restarts(cluster), active(cluster)) == ((1, 1), True)
-        assert sorted(cluster.jobs) == ALL
-        assert not old.items() & {
-            (name, job["metadata"]["uid"]) for name, job in cluster.jobs.items()
-        }
+        assert recreated(cluster, before) == cluster.jobs.keys() == set(ALL)
         assert cluster.reasons() == [
             "DefaultFailurePolicy",
             "RestartJobSetFailurePolicyAction",
             "FailurePolicyApplied",
         ]
-        assert labels_of(cluster) == dict.fromkeys(ALL, "1")
+        assert labels_of(cluster, keys.RESTART_ATTEMPT) == dict.fromkeys(ALL, "1")
 
         cluster.fail(A)
         cluster.reconcile()
@@ -552,33 +520,25 @@ class TestRestartStrategies:
         """With BlockingRecreate all predecessors have to be gone."""
         cluster = self.with_one_old_job(strategy)
 
-        assert labels_of(cluster) == expected
+        assert labels_of(cluster, keys.RESTART_ATTEMPT) == expected
 
         cluster.collect()
         cluster.reconcile()
 
-        assert labels_of(cluster) == dict.fromkeys(ALL, "1")
+        assert labels_of(cluster, keys.RESTART_ATTEMPT) == dict.fromkeys(ALL, "1")
 
 
 class TestRestartJob:
-    def arrays(self, cluster, name="replicated-job-b"):
-        """Return both restart arrays of a ReplicatedJob, ``None`` where absent."""
-        for item in cluster.object["status"]["replicatedJobsStatus"]:
-            if item["name"] == name:
-                return item.get("jobRestarts"), item.get("jobRestartsCountTowardsMax")
-        raise AssertionError(name)
-
     def test_only_the_failed_job_is_recreated(self):
         """Other Jobs keep running; the restart is counted for the failed Job."""
         cluster = with_policy(rule("RestartJob"))
-        before = {name: job["metadata"]["uid"] for name, job in cluster.jobs.items()}
+        before = uids(cluster)
         cluster.fail(B[1])
         settle(cluster)
 
         assert restarts(cluster) == (0, 0)
-        assert self.arrays(cluster) == ([0, 1, 0], [0, 1, 0])
-        after = {name: job["metadata"]["uid"] for name, job in cluster.jobs.items()}
-        assert [name for name, uid in after.items() if uid != before[name]] == [B[1]]
+        assert restart_arrays(cluster, "replicated-job-b") == ([0, 1, 0], [0, 1, 0])
+        assert recreated(cluster, before) == {B[1]}
         assert labels_of(cluster, keys.JOB_RESTART_ATTEMPT)[B[1]] == "1"
         assert cluster.reasons() == ["RestartJobFailurePolicyAction", "FailurePolicyApplied"]
 
@@ -588,7 +548,7 @@ class TestRestartJob:
         cluster.fail(A)
         settle(cluster)
 
-        assert self.arrays(cluster, "replicated-job-a") == ([1], None)
+        assert restart_arrays(cluster, "replicated-job-a") == ([1], None)
 
     def test_several_failures_are_counted_in_one_write(self):
         """Each failed Job counts one."""
@@ -600,8 +560,8 @@ class TestRestartJob:
         cluster.carry_out(cluster.plan())
 
         assert cluster.status_writes == writes + 1
-        assert self.arrays(cluster) == ([1, 0, 1], [1, 0, 1])
-        assert self.arrays(cluster, "replicated-job-a") == ([1], [1])
+        assert restart_arrays(cluster, "replicated-job-b") == ([1, 0, 1], [1, 0, 1])
+        assert restart_arrays(cluster, "replicated-job-a") == ([1], [1])
 
     def test_failure_past_the_maximum_ends_the_jobset(self):
         """Earlier failures are counted first, as if each had been seen in its own pass."""
@@ -611,7 +571,7 @@ class TestRestartJob:
         cluster.reconcile()
 
         assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
-        assert self.arrays(cluster) == ([1, 0, 0], [1, 0, 0])
+        assert restart_arrays(cluster, "replicated-job-b") == ([1, 0, 0], [1, 0, 0])
         assert cluster.status.conditions[0].message.endswith(f"(first failed job: {B[2]})")
 
     def test_restarts_of_jobs_and_of_jobsets_share_the_maximum(self):
@@ -641,7 +601,7 @@ class TestRestartJob:
         cluster.fail(A)
         settle(cluster)
 
-        assert self.arrays(cluster) == ([0, 1, 0], [0, 1, 0])
+        assert restart_arrays(cluster, "replicated-job-b") == ([0, 1, 0], [0, 1, 0])
         assert labels_of(cluster, keys.JOB_RESTART_ATTEMPT)[B[1]] == "1"
         assert restarts(cluster) == (1, 1)
 
@@ -946,7 +906,7 @@ class TestStartupPolicy:
         cluster.reconcile()
 
         assert cluster.condition("StartupPolicyCompleted")[0] == "True"
-        assert labels_of(cluster) == dict.fromkeys(ALL, "1")
+        assert labels_of(cluster, keys.RESTART_ATTEMPT) == dict.fromkeys(ALL, "1")
 
     def test_replicated_job_without_replicas_does_not_block_the_next(self):
         """It counts as started."""
@@ -969,12 +929,10 @@ class TestDependsOn:
 
     def test_dependencies_form_a_chain(self):
         """Complete waits for the end, Ready for the start."""
-        cluster = ModelCluster(
-            jobset_json(
-                replicated_job("a"),
-                replicated_job("b", depends_on=[("a", "Complete")]),
-                replicated_job("c", 3, depends_on=[("b", "Ready")]),
-            )
+        cluster = begin(
+            replicated_job("a"),
+            replicated_job("b", depends_on=[("a", "Complete")]),
+            replicated_job("c", 3, depends_on=[("b", "Ready")]),
         )
         counts = []
         for step in (None, ("ready", "a"), ("complete", "a"), ("ready", "b")):

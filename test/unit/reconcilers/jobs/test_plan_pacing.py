@@ -12,7 +12,8 @@ from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
 from jobsetpy.reconcilers.rules.plan import JobsMemory, JobsPlan
 from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
+from jobsetpy.testing.jobsets import merge, replicated_job
+from support.model_kit import begin
 
 A = "test-js-replicated-job-a-0"
 JOBS = 10
@@ -22,9 +23,7 @@ FAILED = {"type": "Failed", "status": "True"}
 @pytest.fixture
 def cluster():
     """Return a cluster with a JobSet that has its Jobs and status."""
-    cluster = ModelCluster(jobset_json())
-    cluster.reconcile()
-    return cluster
+    return begin()
 
 
 def plan(cluster, memory, at=100.0, **observed):
@@ -87,9 +86,7 @@ class RestartGroup:
 
     def __init__(self, pods=500, pace=None, strategy=keys.IN_PLACE_RESTART):
         policy = {"maxRestarts": 9, "restartStrategy": strategy}
-        body = jobset_json(replicated_job("w", JOBS, parallelism=pods), failurePolicy=policy)
-        self.cluster = ModelCluster(body)
-        self.cluster.reconcile()
+        self.cluster = begin(replicated_job("w", JOBS, parallelism=pods), failurePolicy=policy)
         self.epochs(1, 0)
         self.pace = pace or CounterPace(every_s=0.2, agent_events_per_s=5000)
         self.memory = JobsMemory()
@@ -257,8 +254,7 @@ def test_a_notice_is_reported_once_while_it_holds(cluster):
 
 def test_pauses_between_recreations_grow_up_to_a_minute():
     """1, 2, 4 ... 60 seconds without end; they start again after ten minutes without a deletion."""
-    cluster = ModelCluster(jobset_json())
-    cluster.reconcile()
+    cluster = begin()
     at = 1000.0
     memory = plan(cluster, JobsMemory(), at).memory
     pauses = []

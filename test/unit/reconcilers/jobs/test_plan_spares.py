@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import replicated_job
+from support.model_kit import begin, settle
 
 A, B = "test-js-a-0", "test-js-b-0"
 
@@ -13,15 +14,12 @@ A, B = "test-js-a-0", "test-js-b-0"
 def cluster(*jobs, rules=(), **spec):
     """Return a cluster with a JobSet of the Jobs a and b, whose pods have one spare each."""
     policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart", "rules": list(rules)}
-    body = jobset_json(
+    return begin(
         *(replicated_job(name, parallelism=3) for name in jobs or "ab"),
         annotations={keys.IN_PLACE_SPARES_ANNOTATION: "1"},
         failurePolicy=policy,
         **spec,
     )
-    made = ModelCluster(body)
-    made.reconcile()
-    return made
 
 
 def running(**spec):
@@ -93,9 +91,7 @@ def test_failure_policy_acts_when_a_job_with_spares_fails(action, failed, restar
     """As for any Job; its new incarnation has spares again."""
     made = running(rules=[{"name": "rule", "action": action, "targetReplicatedJobs": ["a"]}])
     made.fail(A)
-    made.reconcile()
-    made.collect()
-    made.reconcile()
+    settle(made)
 
     status = made.status
     assert ((made.condition(keys.FAILED_CONDITION) or ("",))[0] == "True") is failed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import replicated_job
+from support.model_kit import begin
 
 A, B = "test-js-a-0", "test-js-b-0"
 
@@ -20,8 +21,7 @@ def preempted(size, succeeded, **spec):
     """Return a cluster with a JobSet that ran, was suspended, and is to be resumed."""
     depends_on = [("a", "Ready")] if spec.pop("depends", False) else []
     jobs = (replicated_job("a", job_spec=size), replicated_job("b", depends_on=depends_on))
-    cluster = ModelCluster(jobset_json(*jobs, **spec))
-    cluster.reconcile()
+    cluster = begin(*jobs, **spec)
     cluster.set_status(A, active=size["parallelism"], ready=size["parallelism"])
     cluster.reconcile()
     cluster.ready(B)

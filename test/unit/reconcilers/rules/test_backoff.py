@@ -1,4 +1,4 @@
-"""Restarts over time: pauses between those in quick succession, and budgets within a window."""
+"""Pauses between restarts in quick succession, and budgets of restarts within a window."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ WINDOW = keys.MAX_RESTARTS_WINDOW_ANNOTATION
 PAUSE = keys.RESTART_BACKOFF_ANNOTATION
 
 
-class Group:
-    """A group of four pods that restarts in place, in virtual time."""
+class RestartGroup:
+    """Four pods that restart in place, in virtual time."""
 
     def __init__(self, *, max_restarts=100, notes=None, backoff=None):
         policy = {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"}
-        self.json = jobset_json(replicated_job("w", 1, parallelism=4), failurePolicy=policy)
-        self.json["metadata"]["annotations"] = notes or {}
+        job = replicated_job("w", 1, parallelism=4)
+        self.json = jobset_json(job, failurePolicy=policy, annotations=notes)
         self.backoff = backoff or RestartBackoff()
         self.memory = EpochState()
         self.at = 0.0
@@ -54,7 +54,7 @@ class Group:
         return self.jobset.status
 
     def plan(self, **epochs):
-        """One reconcile with the pods at some epochs, such as ``e2=4``."""
+        """Reconcile once with pods at these epochs, such as ``e2=4``; return the plan."""
         counts = {int(name[1:]): count for name, count in epochs.items()}
         observed = ObservedEpochs(jobset=self.jobset, pods=Histogram(counts), backoff=self.backoff)
         now = Now(self.wall + timedelta(seconds=self.at), self.at)
@@ -66,9 +66,9 @@ class Group:
             self.json["status"] = merge(self.json.get("status"), patch)
         return plan
 
-    def restart(self, *, lived=0.0, new_manager=False):
-        """The group's next restart after its workers have run for a while; how long it waits."""
-        self.at += lived
+    def restart(self, *, ran_s=0.0, new_manager=False):
+        """Restart after the workers have run for a while; return the seconds until the start."""
+        self.at += ran_s
         epoch = self.status.synced_epoch + 1
         self.plan(**{f"e{epoch - 1}": 3, f"e{epoch}": 1})
         assert self.status.deprecated_epoch == epoch - 1
@@ -88,56 +88,57 @@ class Group:
                 self.at += step
                 waited += step
 
-    def condition(self):
-        (found,) = [c for c in self.status.conditions if c.type == "RestartingInPlace"]
-        return found
+    def condition(self, kind):
+        """Return a condition, ``None`` if it is absent."""
+        return next((c for c in self.status.conditions if c.type == kind), None)
 
 
 def running(**more):
-    group = Group(**more)
+    """Return a restart group whose workers run."""
+    group = RestartGroup(**more)
     group.plan(e1=4)
     assert group.status.synced_epoch == 1
     return group
 
 
 @pytest.mark.parametrize("new_manager", [False, True], ids=["one manager", "a new one each time"])
-def test_starts_after_restarts_in_quick_succession_wait(new_manager):
-    """The first goes on at once, then the pause is doubled; two writes each, whoever leads."""
+def test_starts_wait_after_restarts_in_quick_succession(new_manager):
+    """The first does not wait, then the pause is doubled; each restart costs two writes."""
     group = running()
-    waits = [round(group.restart(lived=5, new_manager=new_manager), 1) for _ in range(12)]
+    waits = [round(group.restart(ran_s=5, new_manager=new_manager), 1) for _ in range(12)]
 
     assert waits == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
     assert group.writes == 1 + 2 * 12
 
 
-def test_a_long_run_ends_the_series():
-    """After it a restart is the first of another series."""
+def test_long_run_ends_the_series():
+    """The next restart is the first of another series."""
     group = running()
-    assert [round(group.restart(lived=10), 1) for _ in range(4)] == [0, 1, 2, 4]
-    assert round(group.restart(lived=299), 1) == 8
-    assert round(group.restart(lived=301), 1) == 0
-    assert round(group.restart(lived=10), 1) == 1
+    assert [round(group.restart(ran_s=10), 1) for _ in range(4)] == [0, 1, 2, 4]
+    assert round(group.restart(ran_s=299), 1) == 8
+    assert round(group.restart(ran_s=301), 1) == 0
+    assert round(group.restart(ran_s=10), 1) == 1
 
 
-def test_the_condition_says_how_long_and_why():
-    """The reader of ``kubectl describe`` sees why nothing starts."""
+def test_condition_gives_the_pause_and_its_reason():
+    """Users of ``kubectl describe`` see why nothing starts."""
     group = running()
     for _ in range(4):
-        group.restart(lived=15)
+        group.restart(ran_s=15)
     group.at += 15
     group.plan(e5=3, e6=1)
 
-    assert group.condition().message.endswith(
-        "3 pods to follow; waits 8 s before the next start: 4 restarts in 67 s"
-    )
+    message = group.condition("RestartingInPlace").message
+    expected = "3 pods to follow; waits 8 s before the next start: 4 restarts in 67 s"
+    assert message.endswith(expected)
 
 
-def test_a_single_restart_is_reported_as_ever():
-    """Nothing is said of a wait that is none."""
+def test_condition_of_a_single_restart_gives_no_pause():
+    """It does not wait."""
     group = running()
-    group.restart(lived=1)
+    group.restart(ran_s=1)
 
-    assert "waits" not in group.condition().message
+    assert "waits" not in group.condition("RestartingInPlace").message
 
 
 @pytest.mark.parametrize(
@@ -145,16 +146,16 @@ def test_a_single_restart_is_reported_as_ever():
     [{"notes": {PAUSE: "0"}}, {"notes": {PAUSE: "0s"}}, {"backoff": OFF}],
     ids=["by the JobSet", "with a unit", "for all"],
 )
-def test_it_can_be_switched_off(more):
-    """Then nothing waits, and nothing more is stored."""
+def test_pauses_are_disabled_by_settings(more):
+    """No start waits, and nothing is stored for pauses."""
     group = running(**more)
 
-    assert [group.restart(lived=1) for _ in range(6)] == [0] * 6
+    assert [group.restart(ran_s=1) for _ in range(6)] == [0] * 6
     assert "restartPacing" not in group.json["status"]
 
 
-def test_a_jobset_has_pauses_of_its_own():
-    """By annotations; what cannot be read is as if it were not there."""
+def test_jobset_may_have_its_own_pauses():
+    """By annotations; an invalid value is ignored."""
     notes = {
         PAUSE: "10s",
         keys.RESTART_BACKOFF_MAX_ANNOTATION: "15s",
@@ -162,11 +163,11 @@ def test_a_jobset_has_pauses_of_its_own():
     }
     group = running(notes=notes, backoff=OFF)
 
-    assert [round(group.restart(lived=1)) for _ in range(4)] == [0, 10, 15, 15]
+    assert [round(group.restart(ran_s=1)) for _ in range(4)] == [0, 10, 15, 15]
 
 
-def test_the_pause_ends_when_it_is_switched_off():
-    """A user who has mended what was wrong does not have to wait."""
+def test_pause_ends_when_pauses_are_disabled():
+    """A user who has fixed the cause does not have to wait."""
     group = running()
     for _ in range(9):
         group.restart()
@@ -179,8 +180,8 @@ def test_the_pause_ends_when_it_is_switched_off():
     assert group.status.synced_epoch == 11
 
 
-def test_a_group_that_came_all_at_once_waits_as_well():
-    """That it waits is written first: the next manager goes on from there."""
+def test_start_waits_when_all_pods_reach_an_epoch_together():
+    """The pause is stored first, so that the next manager continues it."""
     group = running()
     group.restart()
     group.plan(e3=4)
@@ -195,8 +196,8 @@ def test_a_group_that_came_all_at_once_waits_as_well():
     assert group.status.synced_epoch == 3
 
 
-def test_a_resumed_group_does_not_wait():
-    """Who suspends and resumes wants it to run."""
+def test_resumed_jobset_does_not_wait():
+    """A user who resumes it wants it to run."""
     group = running()
     for _ in range(9):
         group.restart()
@@ -209,8 +210,8 @@ def test_a_resumed_group_does_not_wait():
     assert group.status.synced_epoch == 11
 
 
-def test_a_start_is_delayed_by_its_own_pause_at_most_when_its_time_is_far_ahead():
-    """Managers' clocks differ; this is the second restart of the series."""
+def test_start_waits_for_its_own_pause_at_most_when_its_time_is_far_ahead():
+    """Clocks of managers differ; this is the second restart of the series."""
     group = running(notes={keys.RESTART_BACKOFF_MAX_ANNOTATION: "20s"})
     group.restart()
     group.plan(e2=3, e3=1)
@@ -222,11 +223,11 @@ def test_a_start_is_delayed_by_its_own_pause_at_most_when_its_time_is_far_ahead(
 
 @pytest.mark.parametrize("hours", [-2, -0.1, 0.0001, 0.1, 2])
 @pytest.mark.parametrize("new_manager", [False, True], ids=["same manager", "another manager"])
-def test_a_pause_keeps_its_length_when_the_wall_clock_is_set(hours, new_manager):
-    """Neither a clock that is set back nor one that jumps ahead changes when workers start."""
+def test_pause_keeps_its_length_when_the_wall_clock_is_set(hours, new_manager):
+    """Neither a clock that is set back nor one that is set forward changes the start."""
     group = running()
     for _ in range(4):
-        group.restart(lived=5)
+        group.restart(ran_s=5)
     group.plan(e5=3, e6=1)
     assert round(group.plan(e6=4).result.delay.total_seconds(), 1) == 8
     group.wall += timedelta(hours=hours)
@@ -244,31 +245,31 @@ def test_a_pause_keeps_its_length_when_the_wall_clock_is_set(hours, new_manager)
 
 
 @pytest.mark.parametrize("hours", [-2, 2])
-def test_a_series_continues_and_ends_when_the_wall_clock_is_set(hours):
-    """The manager that let the workers run knows how long they did."""
+def test_series_continues_and_ends_when_the_wall_clock_is_set(hours):
+    """The manager has measured how long the workers ran."""
     group = running()
     for _ in range(3):
-        group.restart(lived=5)
+        group.restart(ran_s=5)
     group.wall += timedelta(hours=hours)
-    assert round(group.restart(lived=5)) == 4
+    assert round(group.restart(ran_s=5)) == 4
     group.wall += timedelta(hours=hours)
 
-    assert round(group.restart(lived=301)) == 0
+    assert round(group.restart(ran_s=301)) == 0
 
 
-def test_a_run_of_unknown_length_ends_the_series_when_another_manager_is_far_behind():
-    """A start that lies in the future says nothing of the run after it."""
+def test_series_ends_after_a_run_of_unknown_length_when_another_manager_is_far_behind():
+    """A start in the future does not tell how long the workers ran."""
     group = running()
     for _ in range(5):
-        group.restart(lived=5)
+        group.restart(ran_s=5)
     group.wall -= timedelta(hours=2)
     group.memory = EpochState()
 
-    assert round(group.restart(lived=5)) == 0
+    assert round(group.restart(ran_s=5)) == 0
 
 
-def test_the_stalled_condition_is_taken_back_while_all_wait():
-    """Nobody is missing then."""
+def test_stalled_condition_is_cleared_while_all_pods_wait_for_a_pause():
+    """No pod is missing then."""
     group = running()
     for _ in range(9):
         group.restart()
@@ -276,8 +277,7 @@ def test_the_stalled_condition_is_taken_back_while_all_wait():
     stalled = {"type": "BarrierStalled", "status": "True", "reason": "PodsMissing", "message": "m"}
     group.json["status"]["conditions"].append(stalled)
     group.plan(e11=4)
-    (found,) = [c for c in group.status.conditions if c.type == "BarrierStalled"]
-
+    found = group.condition("BarrierStalled")
     assert (found.status, found.reason) == ("False", "RestartBackoff")
     assert group.plan(e11=4).status is None
 
@@ -285,46 +285,44 @@ def test_the_stalled_condition_is_taken_back_while_all_wait():
 # ---- budgets within a window ---------------------------------------------------------------------
 
 
-def test_max_restarts_within_a_window():
-    """Restarts that are long ago do not count; one too many within the time ends the JobSet."""
+def test_jobset_fails_when_too_many_restarts_are_within_the_window():
+    """Older restarts do not count."""
     group = running(max_restarts=2, notes={WINDOW: "1h", PAUSE: "0"})
-    for lived in (0, 1000, 2700, 1000, 3000):
-        group.restart(lived=lived)
-    group.restart(lived=700)
+    for ran_s in (0, 1000, 2700, 1000, 3000):
+        group.restart(ran_s=ran_s)
+    group.restart(ran_s=700)
     group.at += 100
     group.plan(e7=3, e8=1)
-    (failed,) = [c for c in group.status.conditions if c.type == "Failed"]
+    failed = group.condition("Failed")
 
     assert failed.reason == "ReachedMaxRestarts"
     assert failed.message.endswith("max number of restarts within 1 h")
     assert len(group.status.restart_pacing.counted_times) <= 3
 
 
-def test_restarts_of_a_window_are_forgotten_when_the_clock_was_set_back():
-    """Counted until the clock comes there again, they would end a JobSet hours after them."""
+def test_restarts_of_a_window_are_forgotten_when_the_clock_is_set_back():
+    """They would otherwise count for hours, and could end the JobSet."""
     group = running(max_restarts=1, notes={WINDOW: "1h", PAUSE: "0"})
     group.restart()
     group.wall -= timedelta(hours=5)
-    group.restart(lived=2 * 3600)
+    group.restart(ran_s=2 * 3600)
 
-    assert [c.type for c in group.status.conditions if c.type == "Failed"] == []
+    assert group.condition("Failed") is None
     assert len(group.status.restart_pacing.counted_times) == 1
 
 
 def test_restarts_of_a_window_count_when_another_managers_clock_is_a_little_behind():
-    """A difference between two clocks gives nothing back."""
+    """A small difference between two clocks frees no budget."""
     group = running(max_restarts=1, notes={WINDOW: "1h", PAUSE: "0"})
     group.restart()
     group.wall -= timedelta(seconds=30)
     group.plan(e2=3, e3=1)
 
-    assert [c.reason for c in group.status.conditions if c.type == "Failed"] == [
-        "ReachedMaxRestarts"
-    ]
+    assert group.condition("Failed").reason == "ReachedMaxRestarts"
 
 
-def test_what_is_remembered_is_bounded():
-    """However often a group restarts, and whatever it may."""
+def test_number_of_stored_times_is_bounded():
+    """For any number of restarts and any maximum."""
     group = running(max_restarts=2000, notes={WINDOW: "24h", PAUSE: "0"})
     for _ in range(130):
         group.restart()
@@ -332,8 +330,8 @@ def test_what_is_remembered_is_bounded():
     assert len(group.status.restart_pacing.counted_times) == 101
 
 
-def test_a_restart_in_place_that_became_a_recreation_counts_once():
-    """Jobs that were recreated meanwhile are counted themselves, or not."""
+def test_restart_in_place_that_becomes_a_recreation_counts_once():
+    """The recreation counts by its own rule."""
     group = running(max_restarts=5, notes={WINDOW: "1h"})
     group.plan(e1=3, e2=1)
     assert len(group.status.restart_pacing.counted_times) == 1
@@ -347,19 +345,32 @@ def test_a_restart_in_place_that_became_a_recreation_counts_once():
 # ---- recreation ----------------------------------------------------------------------------------
 
 
-class Jobs:
-    """A JobSet of one Job that fails again and again, and is recreated."""
+def child(uid, *conditions, **metadata):
+    """Return the JobSet's Job, of the attempt that its UID names."""
+    attempt = uid.removeprefix("u")
+    labels = {keys.RESTART_ATTEMPT: attempt, keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0"}
+    metadata |= {"name": "test-js-w-0", "namespace": "default", "uid": uid, "labels": labels}
+    return decoded(Job, {"metadata": metadata, "status": {"conditions": list(conditions)}})
 
-    def __init__(self, **more):
-        notes = more.pop("notes", {})
-        self.json = jobset_json(replicated_job("w", 1), failurePolicy={"maxRestarts": 50, **more})
-        self.json["metadata"]["annotations"] = notes
+
+def creates(plan):
+    """Return True if a plan creates a Job."""
+    return any(isinstance(action, CreateJob) for action in plan.actions)
+
+
+class Recreations:
+    """A JobSet of one Job that fails repeatedly and is recreated."""
+
+    def __init__(self, *, notes=None, **more):
+        policy = {"maxRestarts": 50, **more}
+        job = replicated_job("w", 1)
+        self.json = jobset_json(job, failurePolicy=policy, annotations=notes)
         self.at = 0.0
         self.wall = START
         self.memory = JobsMemory()
 
     def plan(self, *jobs):
-        """One reconcile with these Jobs."""
+        """Reconcile once with these Jobs; return the plan."""
         observed = ObservedJobSet(
             key=ObjectKey("default", "test-js"), jobset=decoded(JobSet, self.json), jobs=jobs,
             services=frozenset({"test-js"}), backoff=RestartBackoff(),
@@ -368,66 +379,54 @@ class Jobs:
         plan = plan_jobs(observed, attrs.evolve(self.memory, children=frozenset()), now)
         self.memory = plan.memory
         if plan.status is not None:
-            self.json["status"] = merge(
-                self.json.get("status"), json.loads(json.dumps(plan.status.patch))
-            )
+            patch = json.loads(json.dumps(plan.status.patch))
+            self.json["status"] = merge(self.json.get("status"), patch)
         return plan
 
-    def ends(self):
-        """The Job of the present attempt fails."""
-        attempt = self.json.get("status", {}).get("restarts", 0)
-        labels = {
-            keys.RESTART_ATTEMPT: str(attempt),
-            keys.REPLICATED_JOB_NAME: "w",
-            keys.JOB_INDEX: "0",
-        }
+    def fail(self):
+        """Let the Job of the current attempt fail."""
         failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded",
                   "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
-        meta = {
-            "name": "test-js-w-0",
-            "namespace": "default",
-            "uid": f"u{attempt}",
-            "labels": labels,
-        }
-        self.plan(decoded(Job, {"metadata": meta, "status": {"conditions": [failed]}}))
+        self.plan(child(f"u{self.json.get('status', {}).get('restarts', 0)}", failed))
 
-    def fails(self):
-        """It fails; how long the next one waits."""
-        self.ends()
+    def recreate(self):
+        """Let the Job fail; return the seconds until the next one is created."""
+        self.fail()
         plan = self.plan()
-        if any(isinstance(action, CreateJob) for action in plan.actions):
+        if creates(plan):
             return 0
         wait_s = plan.result.delay.total_seconds()
         self.at += wait_s
-        assert any(isinstance(action, CreateJob) for action in self.plan().actions)
+        assert creates(self.plan())
         return wait_s
 
-    def failed(self):
-        return [c for c in self.json["status"]["conditions"] if c["type"] == "Failed"]
+    def condition(self, kind):
+        """Return a condition, ``None`` if it is absent."""
+        return next((c for c in self.json["status"]["conditions"] if c["type"] == kind), None)
 
 
-def test_recreations_in_quick_succession_wait():
-    """The Jobs of the attempt before go at once; the next ones are made after the pause."""
-    jobs = Jobs()
+def test_recreations_wait_after_failures_in_quick_succession():
+    """Old Jobs are deleted immediately; new ones are created after the pause."""
+    jobs = Recreations()
     waits = []
     for _ in range(6):
         jobs.at += 5
-        waits.append(round(jobs.fails(), 1))
-    (condition,) = [c for c in jobs.json["status"]["conditions"] if c["type"] == "RestartingJobSet"]
+        waits.append(round(jobs.recreate(), 1))
+    condition = jobs.condition("RestartingJobSet")
 
     assert waits == [0, 1, 2, 4, 8, 16]
     assert "; waits 16 s before the next start: 5 restarts in " in condition["message"]
     jobs.at += 301
-    assert jobs.fails() == 0
+    assert jobs.recreate() == 0
 
 
 @pytest.mark.parametrize("hours", [-2, 2])
-def test_a_recreation_waits_for_its_pause_when_the_wall_clock_is_set(hours):
-    """Measured on the monotonic clock from when the pause was first seen."""
-    jobs = Jobs()
+def test_recreation_waits_for_its_pause_when_the_wall_clock_is_set(hours):
+    """The monotonic clock measures it from the time when the pause was first seen."""
+    jobs = Recreations()
     for _ in range(4):
-        jobs.fails()
-    jobs.ends()
+        jobs.recreate()
+    jobs.fail()
     waits = [jobs.plan().result.delay.total_seconds()]
     jobs.wall += timedelta(hours=hours)
     for _ in range(7):
@@ -436,7 +435,7 @@ def test_a_recreation_waits_for_its_pause_when_the_wall_clock_is_set(hours):
     jobs.at += 1
 
     assert waits == [8, 7, 6, 5, 4, 3, 2, 1]
-    assert any(isinstance(action, CreateJob) for action in jobs.plan().actions)
+    assert creates(jobs.plan())
 
 
 @pytest.mark.parametrize(
@@ -448,15 +447,11 @@ def test_a_recreation_waits_for_its_pause_when_the_wall_clock_is_set(hours):
     ],
     ids=["another's", "pods are not gone yet", "the garbage collector's"],
 )
-def test_a_job_is_reported_when_only_finalizers_of_others_keep_it(finalizers, messages):
-    """Once, after a minute: nothing can be created in its place, for ever perhaps."""
-    jobs = Jobs()
-    jobs.fails()
-    meta = {"name": "test-js-w-0", "namespace": "default", "uid": "u0", "finalizers": finalizers,
-            "deletionTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {keys.RESTART_ATTEMPT: "0", keys.REPLICATED_JOB_NAME: "w",
-                       keys.JOB_INDEX: "0"}}  # fmt: skip
-    old = decoded(Job, {"metadata": meta})
+def test_job_is_reported_when_only_finalizers_of_others_keep_it(finalizers, messages):
+    """Once, after a minute; no Job can be created in its place."""
+    jobs = Recreations()
+    jobs.recreate()
+    old = child("u0", finalizers=finalizers, deletionTimestamp="2026-01-01T00:00:00Z")
     first = jobs.plan(old)
     jobs.at += 59
     early = jobs.plan(old)
@@ -467,24 +462,25 @@ def test_a_job_is_reported_when_only_finalizers_of_others_keep_it(finalizers, me
     assert (first.notices, early.notices) == ((), ())
     assert [len(plan.notices) for plan in late] == [messages, 0]
     if messages:
-        assert late[0].notices[0].reason == "JobHeldByFinalizers"
-        assert (
-            late[0]
-            .notices[0]
-            .message.startswith(
-                "job 'test-js-w-0' is deleted, but its finalizers keep it: example.com/x; no other"
-            )
-        )
+        (notice,) = late[0].notices
+        expected = "job 'test-js-w-0' is deleted, but its finalizers keep it: example.com/x; no other"
+        assert notice.reason == "JobHeldByFinalizers"
+        assert notice.message.startswith(expected)
+
+
+def finished(at):
+    """Return a JobSet that completed at this time, with a time to live of 60 s."""
+    jobs = Recreations()
+    jobs.json["spec"]["ttlSecondsAfterFinished"] = 60
+    end = {"type": "Completed", "status": "True", "reason": "r", "message": "m"}
+    jobs.json["status"] = {"conditions": [{**end, "lastTransitionTime": at}]}
+    return jobs
 
 
 @pytest.mark.parametrize("hours", [-2, 2])
-def test_a_finished_jobset_is_deleted_after_its_time_when_the_wall_clock_is_set(hours):
-    """Not hours later, and not hours too soon."""
-    jobs = Jobs()
-    jobs.json["spec"]["ttlSecondsAfterFinished"] = 60
-    end = {"type": "Completed", "status": "True", "reason": "r", "message": "m",
-           "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
-    jobs.json["status"] = {"conditions": [end]}
+def test_finished_jobset_is_deleted_in_time_when_the_wall_clock_is_set(hours):
+    """Neither later nor earlier than its time to live."""
+    jobs = finished("2026-01-01T00:00:00Z")
     assert jobs.plan().result.delay == timedelta(seconds=60)
     jobs.wall += timedelta(hours=hours)
     jobs.at += 59
@@ -494,35 +490,31 @@ def test_a_finished_jobset_is_deleted_after_its_time_when_the_wall_clock_is_set(
     assert [type(action).__name__ for action in jobs.plan().actions] == ["DeleteJobSet"]
 
 
-def test_a_finished_jobset_is_kept_for_its_time_at_most_when_a_manager_is_behind():
-    """The successor's clock is two hours behind that of the manager that wrote the end."""
-    jobs = Jobs()
-    jobs.json["spec"]["ttlSecondsAfterFinished"] = 60
-    end = {"type": "Completed", "status": "True", "reason": "r", "message": "m",
-           "lastTransitionTime": "2026-01-01T02:00:00Z"}  # fmt: skip
-    jobs.json["status"] = {"conditions": [end]}
+def test_finished_jobset_is_kept_for_its_time_at_most_when_a_manager_is_behind():
+    """The clock of the previous manager, which wrote the end, was two hours ahead."""
+    jobs = finished("2026-01-01T02:00:00Z")
 
     assert jobs.plan().result.delay == timedelta(seconds=60)
 
 
-def test_recreations_within_a_window():
-    """They count as restarts in place do."""
-    jobs = Jobs(maxRestarts=1, notes={WINDOW: "10m", PAUSE: "0"})
-    jobs.fails()
+def test_recreations_within_the_window_count():
+    """As restarts in place do."""
+    jobs = Recreations(maxRestarts=1, notes={WINDOW: "10m", PAUSE: "0"})
+    jobs.recreate()
     jobs.at += 601
-    jobs.fails()
-    assert not jobs.failed()
+    jobs.recreate()
+    assert jobs.condition("Failed") is None
     jobs.at += 500
-    jobs.ends()
+    jobs.fail()
 
-    assert jobs.failed()[0]["reason"] == "ReachedMaxRestarts"
+    assert jobs.condition("Failed")["reason"] == "ReachedMaxRestarts"
 
 
-def test_a_suspended_jobset_gets_its_jobs():
-    """They are suspended, too: nothing starts."""
-    jobs = Jobs()
+def test_suspended_jobset_gets_its_jobs_during_a_pause():
+    """They are suspended as well, so nothing starts."""
+    jobs = Recreations()
     for _ in range(5):
-        jobs.fails()
+        jobs.recreate()
     jobs.json["status"]["restartPacing"]["notBefore"] = "2026-01-01T00:05:00Z"
     assert not jobs.plan().actions
     jobs.json["spec"]["suspend"] = True
@@ -547,24 +539,22 @@ def test_a_suspended_jobset_gets_its_jobs():
         (keys.RESTART_BACKOFF_RESET_ANNOTATION, "9999h", "must be at most 8784h (366 days)"),
     ],
 )
-def test_annotations_are_checked(note, value, why):
-    """The error names the annotation, what it has, and what would be right; at each change, too."""
-    jobset = jobset_json(replicated_job("w", 1))
-    jobset["metadata"]["annotations"] = {note: value}
-    wanted = [f'metadata.annotations[{note}]: Invalid value: "{value}": {why}'] if why else []
+def test_error_names_the_annotation_and_a_valid_value(note, value, why):
+    """At creation and at each change."""
+    plain = jobset_json(replicated_job("w", 1))
+    jobset = jobset_json(replicated_job("w", 1), annotations={note: value})
+    expected = [f'metadata.annotations[{note}]: Invalid value: "{value}": {why}'] if why else []
 
-    assert [str(e) for e in restart_pace(jobset)] == wanted
-    assert [str(e) for e in validate_create(jobset) if note in str(e)] == wanted
-    assert [
-        str(e) for e in restart_pace_update(jobset_json(replicated_job("w", 1)), jobset)
-    ] == wanted
+    assert [str(e) for e in restart_pace(jobset)] == expected
+    assert [str(e) for e in validate_create(jobset) if note in str(e)] == expected
+    assert [str(e) for e in restart_pace_update(plain, jobset)] == expected
     assert restart_pace_update(jobset, jobset) == []
 
 
-def test_a_window_bounds_max_restarts():
-    """Each restart within it is kept in the status."""
-    jobset = jobset_json(replicated_job("w", 1), failurePolicy={"maxRestarts": 101})
-    jobset["metadata"]["annotations"] = {WINDOW: "24h"}
+def test_window_limits_max_restarts():
+    """The time of each restart within it is stored in the status."""
+    policy = {"maxRestarts": 101}
+    jobset = jobset_json(failurePolicy=policy, annotations={WINDOW: "24h"})
     (problem,) = restart_pace(jobset)
 
     assert problem.field == "spec.failurePolicy.maxRestarts"

@@ -1,4 +1,4 @@
-"""The update rule of conditions."""
+"""Updates of conditions and drafts of a status."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ NOW = THEN + timedelta(hours=1, microseconds=5)
 WHOLE = NOW.replace(microsecond=0)
 
 
-def condition(wanted, *, status=None, reason=None, since=THEN):
-    """A stored condition like the wanted one, except where said."""
+def condition(change, *, status=None, reason=None, since=THEN):
+    """Return the stored condition of a change, with other values where given."""
     return Condition(
-        type=wanted.type,
-        status=status or ("True" if wanted.status else "False"),
-        reason=wanted.reason if reason is None else reason,
-        message=wanted.message,
+        type=change.type,
+        status=status or ("True" if change.status else "False"),
+        reason=change.reason if reason is None else reason,
+        message=change.message,
         last_transition_time=since,
     )
 
 
 CASES = {
     "added when it becomes True": ((), cond.SUSPENDED, (condition(cond.SUSPENDED, since=WHOLE),)),
-    "never added as False": ((), cond.RESUMED, None),
-    "flipped in place": (
+    "not added as False": ((), cond.RESUMED, None),
+    "changed in place": (
         (condition(cond.SUSPENDED), condition(cond.COMPLETED)),
         cond.RESUMED,
         (condition(cond.RESUMED, since=WHOLE), condition(cond.COMPLETED)),
@@ -41,7 +41,7 @@ CASES = {
         cond.RESTART_ENDED_SUSPENDED,
         (condition(cond.RESTART_ENDED_SUSPENDED),),
     ),
-    "the exclusive one flips in status only": (
+    "of an exclusive one only the status changes": (
         (condition(cond.STARTUP_IN_PROGRESS),),
         cond.STARTUP_COMPLETED,
         (
@@ -49,7 +49,7 @@ CASES = {
             condition(cond.STARTUP_COMPLETED, since=WHOLE),
         ),
     ),
-    "an exclusive one that is False already stays": (
+    "an exclusive one that is already False stays": (
         (
             condition(cond.STARTUP_IN_PROGRESS, status="False"),
             condition(cond.STARTUP_COMPLETED),
@@ -66,11 +66,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_updated(case):
-    """A condition changes only when something about it does."""
-    before, wanted, after = CASES[case]
+def test_condition_is_updated_only_when_it_changes(case):
+    """Its time changes with its status."""
+    before, change, after = CASES[case]
 
-    assert after == cond.updated(before, wanted, NOW)
+    assert cond.updated(before, change, NOW) == after
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,15 @@ def test_updated(case):
         ((condition(cond.SUSPENDED),), None),
     ],
 )
-def test_finished(conditions, expected):
-    """Only a True Completed or Failed ends a JobSet."""
+def test_jobset_is_finished_when_completed_or_failed_is_true(conditions, expected):
+    """No other condition ends it."""
     end = cond.finished(conditions)
 
-    assert expected == (end.type if end else None)
+    assert (end.type if end else None) == expected
 
 
-def test_a_draft_announces_only_changes():
-    """One event for each changed condition, with its reason and message."""
+def test_draft_has_events_for_changed_conditions_only():
+    """One for each, with its reason and message."""
     draft = StatusDraft(JobSetStatus(conditions=(condition(cond.SUSPENDED),)), NOW)
     draft.set(cond.SUSPENDED)
     draft.set(cond.RESTART_ENDED_SUSPENDED)
@@ -115,15 +115,15 @@ def test_a_draft_announces_only_changes():
     }
 
 
-def test_an_unchanged_draft_writes_nothing():
-    """No change, no patch."""
+def test_unchanged_draft_has_no_patch():
+    """Nothing is written."""
     draft = StatusDraft(JobSetStatus(restarts=3, synced_epoch=2), NOW)
 
     assert draft.change().patch == {}
 
 
-def test_a_patch_holds_the_epochs_only_if_they_change():
-    """Who does not write them leaves them to the reconciler of pod epochs."""
+def test_patch_has_the_epochs_only_if_they_change():
+    """The reconciler of restart in place owns them."""
     draft = StatusDraft(JobSetStatus(synced_epoch=2, deprecated_epoch=1), NOW)
     draft.restart_all(counts_towards_max=True)
 
@@ -134,8 +134,8 @@ def test_a_patch_holds_the_epochs_only_if_they_change():
     assert "deprecatedEpoch" not in draft.change().patch
 
 
-def test_foreign_conditions_survive():
-    """Conditions of other writers stay in the list, with all their fields."""
+def test_conditions_of_other_writers_stay():
+    """With all their fields."""
     other = Condition(type="X", status="Unknown", observed_generation=4, last_transition_time=THEN)
     draft = StatusDraft(JobSetStatus(conditions=(other,)), NOW)
     draft.set(cond.SUSPENDED)

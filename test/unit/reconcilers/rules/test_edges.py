@@ -1,4 +1,4 @@
-"""What the API server's schema and the controller itself keep from happening, and yet may come."""
+"""Cases that the API server's schema or the controller normally excludes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job, JobSpec
-from jobsetpy.api.jobset import ReplicatedJob, ReplicatedJobStatus
+from jobsetpy.api.jobset import JobSet, ReplicatedJob, ReplicatedJobStatus
 from jobsetpy.api.meta import Condition, ObjectMeta
 from jobsetpy.api.name_rules import dns1123_subdomain, label_value
 from jobsetpy.reconcilers.jobs.startup_policy import dependencies_reached, has_started
@@ -24,30 +24,23 @@ from jobsetpy.reconcilers.rules.field_errors import invalid
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_json
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.model_kit import begin, rule
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def cluster(*rules, **spec):
-    """A started JobSet of three Jobs ``w`` and one ``other``."""
+    """Return a cluster with a started JobSet of three Jobs ``w`` and one ``other``."""
     policy = {"maxRestarts": 3, "rules": list(rules)}
-    made = ModelCluster(
-        jobset_json(
-            replicated_job("w", 3),
-            replicated_job("other"),
-            **{"failurePolicy": policy, **spec},
-        )
-    )
-    made.reconcile()
-    return made
+    return begin(replicated_job("w", 3), replicated_job("other"), failurePolicy=policy, **spec)
 
 
 # ---- failures
 
 
 def decide(made, *jobs):
-    """Why the failure policy cannot be applied to these Jobs, and the events of what it did."""
+    """Apply the failure policy to these Jobs; return its problem and the messages of its events."""
     draft = StatusDraft(made.status, NOW)
     problem = apply_failure_policy(made.jobset, jobs, draft, Features())
     return problem, [event.message for event in draft.change().events]
@@ -62,9 +55,9 @@ def decide(made, *jobs):
         {keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "3"},
     ],
 )
-def test_a_job_without_a_place_cannot_be_restarted(labels):
-    """Its labels say which counter to raise; without them nothing is decided, and told."""
-    made = cluster({"name": "r", "action": "RestartJob"})
+def test_job_without_a_valid_place_is_not_restarted(labels):
+    """Its labels say which counter to raise; the problem is reported."""
+    made = cluster(rule("RestartJob"))
     made.fail("test-js-w-0")
     job = made.job("test-js-w-0")
     job = attrs.evolve(job, metadata=attrs.evolve(job.metadata, labels=labels))
@@ -73,16 +66,16 @@ def test_a_job_without_a_place_cannot_be_restarted(labels):
     assert events == []
 
 
-def test_a_failure_without_a_time_comes_last():
-    """A Job that does not say when it failed is as good as one that fails just now."""
+def test_failure_without_a_time_is_the_last():
+    """It counts as if it had just happened."""
     made = cluster()
     made.fail("test-js-w-0")
     timed, untimed = made.job("test-js-w-0"), Job()
     assert failed_at(timed) < failed_at(untimed)
 
 
-def test_a_failure_without_a_condition_is_explained_all_the_same():
-    """There is no reason to tell, then."""
+def test_failure_without_a_condition_is_reported_without_a_reason():
+    """The event names the Job."""
     made = cluster()
     del made.object["spec"]["failurePolicy"]
     problem, events = decide(made, made.job("test-js-w-1"))
@@ -90,16 +83,11 @@ def test_a_failure_without_a_condition_is_explained_all_the_same():
     assert events[-1] == "no failure policy: job 'test-js-w-1' failed"
 
 
-def test_a_failed_job_of_an_unknown_replicated_job_is_counted_nowhere():
-    """With the gate off such a Job is not set aside; FailJob leaves it and counts nothing."""
-    made = ModelCluster(
-        jobset_json(
-            replicated_job("w", 2),
-            failurePolicy={"maxRestarts": 1, "rules": [{"name": "r", "action": "FailJob"}]},
-        ),
-        Features(restart_job=False),
-    )
-    made.reconcile()
+def test_failed_job_of_an_unknown_replicated_job_is_not_counted():
+    """With the feature gate off, FailJob leaves it and reports it."""
+    policy = {"maxRestarts": 1, "rules": [rule("FailJob")]}
+    off = Features(restart_job=False)
+    made = begin(replicated_job("w", 2), failurePolicy=policy, features=off)
     made.fail("test-js-w-0")
     made.jobs["test-js-w-0"]["metadata"]["labels"][keys.REPLICATED_JOB_NAME] = "unknown"
     plan = made.plan()
@@ -107,12 +95,10 @@ def test_a_failed_job_of_an_unknown_replicated_job_is_counted_nowhere():
     assert [notice.reason for notice in plan.notices] == [keys.FAIL_JOB_REASON]
 
 
-def test_what_stays_failed_outside_the_targets_ends_nothing():
-    """The success policy looks at its targets only."""
-    made = cluster(
-        {"name": "r", "action": "FailJob"},
-        successPolicy={"operator": "All", "targetReplicatedJobs": ["other"]},
-    )
+def test_jobs_that_stay_failed_outside_the_targets_do_not_end_the_jobset():
+    """The success policy has targets."""
+    policy = {"operator": "All", "targetReplicatedJobs": ["other"]}
+    made = cluster(rule("FailJob"), successPolicy=policy)
     for index in range(3):
         made.fail(f"test-js-w-{index}")
     made.reconcile()
@@ -123,9 +109,9 @@ def test_what_stays_failed_outside_the_targets_ends_nothing():
 
 
 @pytest.mark.parametrize(("action", "less"), [("FailJob", 2), ("RestartJob", 0)])
-def test_the_size_of_a_group_with_a_failed_job(action, less):
-    """Its pods are missed for good only where a rule may leave it failed."""
-    jobset = cluster({"name": "r", "action": action}).jobset
+def test_pods_of_a_failed_job_are_not_expected_when_it_may_stay_failed(action, less):
+    """Only FailJob lets it stay failed."""
+    jobset = cluster(rule(action)).jobset
     assert group_size(jobset, Histogram(lost=2)) == expected_pods(jobset) - less
     bare = attrs.evolve(jobset, spec=attrs.evolve(jobset.spec, failure_policy=None))
     assert group_size(bare, Histogram(lost=2)) == expected_pods(jobset)
@@ -134,15 +120,13 @@ def test_the_size_of_a_group_with_a_failed_job(action, less):
 # ---- start
 
 
-def test_starts_without_counters():
-    """Without counters only what wants no Jobs has started, and no dependency is reached."""
+def test_nothing_has_started_without_counters():
+    """Except a ReplicatedJob without replicas; no dependency is reached."""
     empty, two = ReplicatedJob(name="a", replicas=0), ReplicatedJob(name="a", replicas=2)
     assert has_started(empty.replicas, None)
     assert not has_started(two.replicas, None)
-    made = ModelCluster(
-        jobset_json(replicated_job("a"), replicated_job("b", depends_on=[("a", "Ready")]))
-    )
-    dependent = made.jobset.spec.replicated_jobs[1]
+    dependent = decoded(JobSet, jobset_json(replicated_job("b", depends_on=[("a", "Ready")])))
+    dependent = dependent.spec.replicated_jobs[0]
     counters = {"a": ReplicatedJobStatus(name="a", ready=1)}
     assert dependencies_reached(dependent, counters, {"a": 1})
     assert not dependencies_reached(dependent, {}, {"a": 1})
@@ -150,7 +134,7 @@ def test_starts_without_counters():
 
 
 def test_only_suspended_jobs_are_resumed():
-    """A Job that runs already is left as it is."""
+    """A running Job is left as it is."""
     running = Job(metadata=ObjectMeta(name="r", uid="1"), spec=JobSpec(suspend=False))
     waiting = Job(metadata=ObjectMeta(name="s", uid="2"), spec=JobSpec(suspend=True))
     item = cluster().jobset.spec.replicated_jobs[0]
@@ -160,8 +144,8 @@ def test_only_suspended_jobs_are_resumed():
 # ---- JSON
 
 
-def test_a_condition_without_a_time():
-    """What is not there is not written; the required fields are."""
+def test_condition_without_a_time_is_written_without_it():
+    """Required fields are written."""
     assert condition_json(Condition(type="A", status="True")) == {
         "type": "A",
         "status": "True",
@@ -171,22 +155,22 @@ def test_a_condition_without_a_time():
 
 
 @pytest.mark.parametrize("template", [3, {"spec": 3}, {"spec": {"template": 3}}])
-def test_defaults_of_what_is_no_template(template):
-    """Defaults are put where they fit; refusing the rest is the schema's business."""
+def test_template_of_a_wrong_type_gets_no_defaults(template):
+    """The schema refuses it later."""
     jobset = {"spec": {"replicatedJobs": [{"name": "a", "template": template}]}}
     paths = [step["path"] for step in default_jobset(jobset)]
     assert not any(path.endswith("restartPolicy") for path in paths)
 
 
-def test_a_group_name_that_is_no_text():
-    """Left to the schema."""
+def test_group_name_of_a_wrong_type_is_left_to_the_schema():
+    """Validation does not report it a second time."""
     jobset = jobset_json()
     jobset["spec"]["replicatedJobs"][0]["groupName"] = 3
     assert [p.field for p in validate_create(jobset) if "groupName" in p.field] == []
 
 
-def test_names_at_their_limits():
-    """Both kinds of problems are told, each on its own."""
+def test_all_problems_of_a_name_are_reported():
+    """Its length and its characters are judged separately."""
     assert dns1123_subdomain("a" * 253) == []
     assert len(dns1123_subdomain("a" * 254)) == 1
     assert len(dns1123_subdomain("A" * 254)) == 2
@@ -195,13 +179,13 @@ def test_names_at_their_limits():
     assert len(label_value("-" * 64)) == 2
 
 
-def test_a_field_error_as_text():
-    """As the API server writes it."""
+def test_field_error_has_the_format_of_the_api_server():
+    """Path, kind of error, value and reason."""
     assert str(invalid("spec.a", 3, "no")) == "spec.a: Invalid value: 3: no"
 
 
-def test_owners_that_do_not_manage_a_pod_are_passed_over():
-    """The one with ``controller: true`` counts, wherever it stands."""
+def test_owner_that_does_not_control_a_pod_is_ignored():
+    """Only the owner with ``controller: true`` counts, at any position."""
     pod = {
         "metadata": {
             "name": "js-w-0-1-abcde",
@@ -210,11 +194,7 @@ def test_owners_that_do_not_manage_a_pod_are_passed_over():
                 keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: "zone",
                 keys.COMPLETION_INDEX_ANNOTATION: "1",
             },
-            "labels": {
-                keys.JOBSET_NAME: "js",
-                keys.REPLICATED_JOB_NAME: "w",
-                keys.JOB_INDEX: "0",
-            },
+            "labels": {keys.JOBSET_NAME: "js", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0"},
             "ownerReferences": [
                 {"kind": "Other", "name": "o", "uid": "1"},
                 {"kind": "Job", "name": "js-w-0", "uid": "2", "controller": True},
@@ -228,8 +208,8 @@ def test_owners_that_do_not_manage_a_pod_are_passed_over():
     assert step["value"] == {"zone": "z"}
 
 
-def test_the_state_of_a_condition():
-    """Only a condition that says True is true."""
+def test_condition_is_true_only_when_its_status_is_true():
+    """An absent condition is not true."""
     conditions = (Condition(type="A", status="True"), Condition(type="B", status="False"))
     assert [is_true(conditions, kind) for kind in "ABC"] == [True, False, False]
 
@@ -249,8 +229,8 @@ GATES = {"RestartJob", "ElasticJobSet", "InPlaceRestart", "Coscheduling"}
         ({"AllBeta": False, "TLSOptions": True}, GATES),
     ],
 )
-def test_gates(gates, on):
-    """All are on unless told otherwise; a gate's own name wins over the one for all."""
+def test_gates_are_enabled_by_default(gates, on):
+    """The name of a gate wins over the one for a group of gates."""
     features = Features.from_gates(gates)
     names = dict(zip(gate_names(), attrs.astuple(features), strict=True))
     assert {name for name, value in names.items() if value} >= on
@@ -258,8 +238,8 @@ def test_gates(gates, on):
     assert gate_problems(gates) == []
 
 
-def test_gates_that_cannot_be_set():
-    """Unknown ones, and a locked one set to the other value."""
+def test_gates_that_cannot_be_set_are_reported():
+    """Unknown gates, and locked ones with another value."""
     problems = gate_problems({"X": True, "TLSOptions": False, "RestartJob": False})
     assert problems == [
         "unrecognized feature gate: X",

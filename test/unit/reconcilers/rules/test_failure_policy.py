@@ -1,4 +1,4 @@
-"""Failure policy actions that touch a part of a JobSet, and the annotation that restarts a Job."""
+"""Failure policy actions on parts of a JobSet, and the annotation that restarts a Job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.jobs.plan import plan_jobs
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.plan import JobsMemory
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
+from jobsetpy.testing.jobsets import merge, replicated_job
+from support.model_kit import begin, labels_of, recreated, restart_arrays, rule, settle, uids
 
 DRIVER = "test-js-driver-0"
 WORKERS = ["test-js-workers-0", "test-js-workers-1", "test-js-workers-2"]
@@ -20,99 +21,66 @@ COUNTED = "RestartReplicatedJob"
 UNCOUNTED = "RestartReplicatedJobAndIgnoreMaxRestarts"
 
 
-def rule(action, name="rule", reasons=(), targets=()):
-    """A failure policy rule as JSON."""
-    return {
-        "name": name,
-        "action": action,
-        "onJobFailureReasons": list(reasons),
-        "targetReplicatedJobs": list(targets),
-    }
-
-
 def with_policy(*rules, max_restarts=1, items=(), features=None, restart_strategy=None, **spec):
-    """A started JobSet with a failure policy: a driver and three workers, unless told otherwise."""
+    """Return a cluster with a started JobSet, by default of a driver and three workers."""
     policy = {"maxRestarts": max_restarts, "rules": list(rules)}
     if restart_strategy:
         policy["restartStrategy"] = restart_strategy
     items = items or (replicated_job("driver"), replicated_job("workers", 3))
-    cluster = ModelCluster(jobset_json(*items, failurePolicy=policy, **spec), features)
-    cluster.reconcile()
-    return cluster
-
-
-def recreate(cluster):
-    """Let terminating Jobs go and have them made again."""
-    cluster.reconcile()
-    cluster.collect()
-    cluster.reconcile()
-
-
-def uids(cluster):
-    """The UID of each Job."""
-    return {name: job["metadata"]["uid"] for name, job in cluster.jobs.items()}
-
-
-def remade(cluster, before):
-    """Names of the Jobs that are others than before."""
-    return {name for name, uid in uids(cluster).items() if uid != before.get(name)}
+    return begin(*items, features=features, failurePolicy=policy, **spec)
 
 
 def arrays(cluster, name="workers"):
-    """Both restart arrays of a ReplicatedJob, ``None`` where absent."""
-    for item in cluster.object["status"]["replicatedJobsStatus"]:
-        if item["name"] == name:
-            return item.get("jobRestarts"), item.get("jobRestartsCountTowardsMax")
-    raise AssertionError(name)
+    """Return both restart arrays of a ReplicatedJob."""
+    return restart_arrays(cluster, name)
 
 
 def own_attempts(cluster):
-    """The own attempt of each Job."""
-    label = keys.JOB_RESTART_ATTEMPT
-    return {name: job["metadata"]["labels"][label] for name, job in cluster.jobs.items()}
+    """Return the number of own restarts of each Job by its name."""
+    return labels_of(cluster, keys.JOB_RESTART_ATTEMPT)
 
 
 def mark(cluster, name):
-    """Annotate a Job, as a person would."""
+    """Annotate a Job as a user does."""
     metadata = {"annotations": {keys.RESTART_ANNOTATION: ""}}
     cluster.jobs[name] = merge(cluster.jobs[name], {"metadata": metadata})
 
 
 class TestRestartReplicatedJob:
     @pytest.mark.parametrize(("action", "counted"), [(COUNTED, [0, 1, 0]), (UNCOUNTED, None)])
-    def test_all_its_jobs_are_recreated(self, action, counted):
-        """Workers start over together, the driver goes on; it counts one at the failed index."""
+    def test_all_jobs_of_a_replicated_job_are_recreated(self, action, counted):
+        """The driver keeps running; the restart counts one at the index of the failed Job."""
         cluster = with_policy(rule(action))
         cluster.ready(*ALL)
         before = uids(cluster)
         cluster.complete(WORKERS[2])
         cluster.fail(WORKERS[1])
-        recreate(cluster)
+        settle(cluster)
 
-        assert set(WORKERS) == remade(cluster, before)
-        assert ([1, 1, 1], counted) == arrays(cluster)
-        assert {DRIVER: "0", **dict.fromkeys(WORKERS, "1")} == own_attempts(cluster)
+        assert recreated(cluster, before) == set(WORKERS)
+        assert arrays(cluster) == ([1, 1, 1], counted)
+        assert own_attempts(cluster) == {DRIVER: "0", **dict.fromkeys(WORKERS, "1")}
         assert (cluster.status.restarts, cluster.condition("RestartingJobSet")) == (0, None)
 
-    def test_the_event_names_rule_and_reason(self):
-        """One event tells action, ReplicatedJob, rule, reason and Job."""
-        cluster = with_policy(rule(COUNTED, "gpu"))
+    def test_event_names_rule_and_reason(self):
+        """Action, ReplicatedJob, rule, reason and Job are in one event."""
+        cluster = with_policy(rule(COUNTED, name="gpu"))
         cluster.fail(WORKERS[1], "PodFailurePolicy")
         cluster.reconcile()
 
         (event,) = cluster.events
         assert event.reason == "RestartReplicatedJobFailurePolicyAction"
-        assert (
+        assert event.message == (
             "applying RestartReplicatedJob failure policy action to replicated job 'workers' by "
             f"rule 'gpu' for reason 'PodFailurePolicy' (first failed job: {WORKERS[1]})"
-        ) == event.message
+        )
 
-    def test_the_maximum(self):
-        """Counted restarts stop at the maximum, however many Jobs each of them recreates."""
+    def test_counted_restarts_stop_at_the_maximum(self):
+        """The number of Jobs that each of them recreates does not matter."""
         cluster = with_policy(rule(COUNTED), max_restarts=2)
         for index in (0, 2):
             cluster.fail(WORKERS[index])
-            recreate(cluster)
+            settle(cluster)
 
         assert cluster.status.terminal_state == ""
         assert arrays(cluster) == ([2, 2, 2], [1, 0, 1])
@@ -122,17 +90,17 @@ class TestRestartReplicatedJob:
 
         assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
 
-    def test_uncounted_restarts_know_no_maximum(self):
-        """Restarts that ignore the maximum go on even if it is zero."""
+    def test_restarts_that_ignore_the_maximum_are_unlimited(self):
+        """Even if the maximum is zero."""
         cluster = with_policy(rule(UNCOUNTED), max_restarts=0)
         for _ in range(3):
             cluster.fail(WORKERS[0])
-            recreate(cluster)
+            settle(cluster)
 
         assert (cluster.status.terminal_state, arrays(cluster)) == ("", ([3, 3, 3], None))
 
     def test_jobs_that_fail_together_are_one_restart(self):
-        """All failed Jobs of a ReplicatedJob are covered by one restart, in one write."""
+        """One restart covers all failed Jobs of a ReplicatedJob, in one write."""
         cluster = with_policy(rule(COUNTED), max_restarts=5)
         for after, name in enumerate(WORKERS):
             cluster.fail(name, after=3 - after)
@@ -140,7 +108,7 @@ class TestRestartReplicatedJob:
 
         assert (write.jobs_restarted, write.replicated_jobs_restarted) == (0, 1)
 
-        recreate(cluster)
+        settle(cluster)
 
         assert arrays(cluster) == ([1, 1, 1], [0, 0, 1])
 
@@ -154,43 +122,42 @@ class TestRestartReplicatedJob:
         assert arrays(cluster, "driver") == ([1], [1])
         assert arrays(cluster) == ([1, 1, 1], [1, 0, 0])
 
-    def test_what_still_runs_goes_when_the_budget_ends_in_the_same_pass(self):
-        """A budget of one, two ReplicatedJobs that fail at once: no sibling runs on."""
+    def test_running_jobs_are_deleted_when_the_budget_ends_in_the_same_pass(self):
+        """The budget is one, and Jobs of two ReplicatedJobs fail together."""
         cluster = with_policy(rule(COUNTED), max_restarts=1)
         cluster.fail(DRIVER)
         cluster.fail(WORKERS[0])
-        recreate(cluster)
-        recreate(cluster)
+        settle(cluster)
+        settle(cluster)
 
         assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
         assert not {WORKERS[1], WORKERS[2]} & cluster.jobs.keys()
 
     def test_restarts_of_jobs_and_of_the_replicated_job_add_up(self):
-        """After a restart of one Job, all indexes move on by one and stay current."""
-        cluster = with_policy(rule("RestartJob", "one", ["One"]), rule(COUNTED), max_restarts=5)
+        """After a restart of one Job, the number of each index is raised by one."""
+        cluster = with_policy(rule("RestartJob", ["One"], name="one"), rule(COUNTED), max_restarts=5)
         cluster.fail(WORKERS[0], "One")
-        recreate(cluster)
+        settle(cluster)
         cluster.fail(WORKERS[1])
-        recreate(cluster)
+        settle(cluster)
 
         assert arrays(cluster) == ([2, 1, 1], [1, 1, 0])
-        assert {WORKERS[0]: "2", WORKERS[1]: "1", WORKERS[2]: "1"} == {
-            name: attempt for name, attempt in own_attempts(cluster).items() if name != DRIVER
-        }
+        expected = {DRIVER: "0", WORKERS[0]: "2", WORKERS[1]: "1", WORKERS[2]: "1"}
+        assert own_attempts(cluster) == expected
         assert cluster.plan().empty
 
-    def test_blocking_recreate(self):
-        """Under BlockingRecreate no worker comes back before the last one is gone."""
+    def test_no_worker_is_recreated_before_the_last_one_is_gone_when_recreation_blocks(self):
+        """The restart strategy is BlockingRecreate."""
         cluster = with_policy(rule(COUNTED), restart_strategy="BlockingRecreate")
         cluster.fail(WORKERS[0])
         cluster.reconcile()
         cluster.collect(WORKERS[0], WORKERS[1])
         cluster.reconcile()
 
-        assert [DRIVER, WORKERS[2]] == sorted(cluster.jobs)
+        assert sorted(cluster.jobs) == [DRIVER, WORKERS[2]]
 
-    def test_gate_off(self):
-        """Without the gate RestartJob nothing could count the restart: a problem to be told."""
+    def test_action_is_reported_when_its_feature_gate_is_disabled(self):
+        """Without the feature gate RestartJob, the restart could not be counted."""
         cluster = with_policy(rule(COUNTED), features=Features(restart_job=False))
         cluster.fail(DRIVER)
 
@@ -198,14 +165,14 @@ class TestRestartReplicatedJob:
 
 
 class TestFailJob:
-    def test_the_others_continue(self):
-        """Nothing is restarted or counted, and the end of the others ends the JobSet."""
-        cluster = with_policy(rule("FailJob", "optional"))
+    def test_other_jobs_continue(self):
+        """Nothing is restarted or counted; the JobSet fails once all other Jobs have ended."""
+        cluster = with_policy(rule("FailJob", name="optional"))
         before = uids(cluster)
         cluster.fail(WORKERS[1], "PodFailurePolicy")
-        recreate(cluster)
+        settle(cluster)
 
-        assert (set(), "") == (remade(cluster, before), cluster.status.terminal_state)
+        assert (recreated(cluster, before), cluster.status.terminal_state) == (set(), "")
         assert cluster.counters()["workers"] == {"failed": 1}
         assert arrays(cluster) == (None, None)
 
@@ -218,18 +185,18 @@ class TestFailJob:
         cluster.reconcile()
 
         assert cluster.condition("Failed") == ("True", "FailJobFailurePolicyAction")
-        assert (
+        assert cluster.status.conditions[0].message == (
             "jobset cannot complete: 1 job stays failed by failure policy action FailJob by rule "
             f"'optional' for reason 'PodFailurePolicy' (first failed job: {WORKERS[1]})"
-        ) == cluster.status.conditions[0].message
+        )
 
-    def test_it_is_reported(self):
-        """An event about the Job names rule and reason; a finished JobSet says no more."""
-        cluster = with_policy(rule("FailJob", "optional"))
+    def test_job_that_stays_failed_is_reported(self):
+        """An event about the Job names rule and reason, until the JobSet has finished."""
+        cluster = with_policy(rule("FailJob", name="optional"))
         cluster.fail(WORKERS[1], "PodFailurePolicy")
         (notice,) = cluster.plan().notices
 
-        assert (WORKERS[1], "FailJobFailurePolicyAction") == (notice.job, notice.reason)
+        assert (notice.job, notice.reason) == (WORKERS[1], "FailJobFailurePolicyAction")
         assert "by rule 'optional' for reason 'PodFailurePolicy'" in notice.message
 
         cluster.complete(DRIVER, WORKERS[0], WORKERS[2])
@@ -237,29 +204,29 @@ class TestFailJob:
 
         assert cluster.plan().notices == ()
 
-    ENDS: ClassVar = {
-        "all targets complete beside it": ("All", ["driver"], [DRIVER], "Completed"),
-        "a target may still be busy": ("All", ["workers"], WORKERS[:1], ""),
-        "others need not end": ("All", ["workers"], [WORKERS[0], WORKERS[2]], "Failed"),
-        "one success is enough": ("Any", ["workers"], WORKERS[:1], "Completed"),
-        "no success yet": ("Any", ["workers"], [DRIVER], ""),
-    }
-
-    @pytest.mark.parametrize("case", ENDS)
-    def test_ends(self, case):
-        """The success policy decides, and its targets alone."""
-        operator, targets, complete, end = self.ENDS[case]
+    @pytest.mark.parametrize(
+        ("operator", "targets", "complete", "end"),
+        [
+            pytest.param("All", ["driver"], [DRIVER], "Completed", id="not a target"),
+            pytest.param("All", ["workers"], WORKERS[:1], "", id="a target may still run"),
+            pytest.param("All", ["workers"], WORKERS[::2], "Failed", id="others need not end"),
+            pytest.param("Any", ["workers"], WORKERS[:1], "Completed", id="one success is enough"),
+            pytest.param("Any", ["workers"], [DRIVER], "", id="no success yet"),
+        ],
+    )
+    def test_jobset_ends_by_its_success_policy(self, operator, targets, complete, end):
+        """Only the targets of the policy count."""
         policy = {"operator": operator, "targetReplicatedJobs": targets}
         cluster = with_policy(rule("FailJob"), successPolicy=policy)
         cluster.fail(WORKERS[1])
         cluster.complete(*complete)
         cluster.reconcile()
 
-        assert end == cluster.status.terminal_state
+        assert cluster.status.terminal_state == end
 
     @pytest.mark.parametrize("operator", ["All", "Any"])
-    def test_all_failed(self, operator):
-        """With every Job failed no operator has anything left to hope for."""
+    def test_jobset_fails_when_all_jobs_stay_failed(self, operator):
+        """With either operator."""
         cluster = with_policy(rule("FailJob"), successPolicy={"operator": operator})
         for name in ALL:
             cluster.fail(name)
@@ -267,11 +234,11 @@ class TestFailJob:
 
         assert cluster.condition("Failed") == ("True", "FailJobFailurePolicyAction")
 
-    def test_other_failures_are_decided_as_ever(self):
-        """Rule order and oldest failure hold among the Jobs that FailJob does not cover."""
+    def test_failures_that_the_rule_does_not_cover_are_decided_as_usual(self):
+        """The order of rules and the oldest failure decide."""
         cluster = with_policy(
-            rule("FailJob", "optional", ["Optional"]),
-            rule("RestartJob", "late", targets=["driver"]),
+            rule("FailJob", ["Optional"], name="optional"),
+            rule("RestartJob", targets=["driver"], name="late"),
             rule("RestartJob"),
             max_restarts=1,
         )
@@ -284,43 +251,43 @@ class TestFailJob:
         assert cluster.status.conditions[0].message.endswith(f"(first failed job: {WORKERS[1]})")
         assert arrays(cluster, "driver") == ([1], [1])
 
-    def test_an_earlier_rule_covers_the_job(self):
-        """FailJob covers only Jobs that no earlier rule applies to."""
+    def test_earlier_rule_wins(self):
+        """FailJob covers only Jobs to which no earlier rule applies."""
         cluster = with_policy(rule("RestartJob", reasons=["Again"]), rule("FailJob"))
         cluster.fail(WORKERS[0], "Again")
         cluster.fail(WORKERS[1], "Other")
         before = uids(cluster)
-        recreate(cluster)
+        settle(cluster)
 
-        assert {WORKERS[0]} == remade(cluster, before)
+        assert recreated(cluster, before) == {WORKERS[0]}
 
     @pytest.mark.parametrize(
         ("action", "expected"), [(COUNTED, set(WORKERS)), ("RestartJobSet", set(ALL))]
     )
-    def test_a_restart_of_all_includes_it(self, action, expected):
-        """All Jobs of a restarted ReplicatedJob or JobSet start over, the failed one too."""
+    def test_restart_of_all_includes_the_failed_job(self, action, expected):
+        """All Jobs of a restarted ReplicatedJob or JobSet start over."""
         cluster = with_policy(rule("FailJob", reasons=["Optional"]), rule(action))
         before = uids(cluster)
         cluster.fail(WORKERS[0], "Optional")
         cluster.reconcile()
         cluster.fail(WORKERS[1])
-        recreate(cluster)
+        settle(cluster)
 
-        assert expected == remade(cluster, before)
+        assert recreated(cluster, before) == expected
 
-    def test_a_restart_ends_without_it(self):
-        """The condition of a restart ends when all others are ready."""
+    def test_restart_ends_without_the_failed_job(self):
+        """The condition of a restart ends when all other Jobs are ready."""
         cluster = with_policy(rule("FailJob", reasons=["Optional"]), rule("RestartJobSet"))
         cluster.fail(WORKERS[0])
-        recreate(cluster)
+        settle(cluster)
         cluster.fail(WORKERS[0], "Optional")
         cluster.ready(DRIVER, WORKERS[1], WORKERS[2])
         cluster.reconcile()
 
         assert cluster.condition("RestartingJobSet") == ("False", "JobsReady")
 
-    def test_it_does_not_stop_what_comes_next(self):
-        """Missing Jobs are made, Jobs are suspended, and the start in order goes on."""
+    def test_failed_job_does_not_stop_suspension_or_startup(self):
+        """Missing Jobs are created, Jobs are suspended, and a start in order continues."""
         order = {"startupPolicyOrder": "InOrder"}
         cluster = with_policy(rule("FailJob"), startupPolicy=order)
         cluster.fail(DRIVER)
@@ -332,12 +299,11 @@ class TestFailJob:
         cluster.change_spec(suspend=True)
         cluster.reconcile()
 
-        assert set(WORKERS) == {
-            name for name, job in cluster.jobs.items() if job["spec"]["suspend"] is True
-        }
+        stopped = {name for name, job in cluster.jobs.items() if job["spec"]["suspend"] is True}
+        assert stopped == set(WORKERS)
 
-    def test_what_waits_for_its_completion_waits_in_vain(self):
-        """The JobSet fails once only Jobs are missing that can never start, however deep."""
+    def test_jobset_fails_when_only_jobs_that_can_never_start_are_left(self):
+        """They depend, directly or not, on the completion of the failed Job."""
         items = (
             replicated_job("a", 2),
             replicated_job("b", depends_on=[("a", "Complete")]),
@@ -357,17 +323,16 @@ class TestFailJob:
 
         assert cluster.condition("Failed") == ("True", "FailJobFailurePolicyAction")
 
-    def test_the_order_of_jobs_does_not_matter(self):
-        """The same Jobs in another order give the same plan."""
+    def test_plan_is_the_same_for_any_order_of_jobs(self):
+        """The cache returns Jobs in no particular order."""
         cluster = with_policy(rule("FailJob"))
         for name in (WORKERS[2], WORKERS[0]):
             cluster.fail(name)
         observed = cluster.observe()
-        turned = attrs.evolve(observed, jobs=observed.jobs[::-1])
+        reversed_ = attrs.evolve(observed, jobs=observed.jobs[::-1])
+        plans = [plan_jobs(each, JobsMemory(), cluster.now) for each in (observed, reversed_)]
 
-        assert plan_jobs(observed, JobsMemory(), cluster.now) == plan_jobs(
-            turned, JobsMemory(), cluster.now
-        )
+        assert plans[0] == plans[1]
 
 
 class TestRestartAnnotation:
@@ -379,23 +344,23 @@ class TestRestartAnnotation:
 
     @pytest.mark.parametrize("suspend", [False, True], ids=["running", "suspended"])
     @pytest.mark.parametrize("state", STATES)
-    def test_the_job_is_recreated(self, state, suspend):
-        """A Job in any state starts over at the same attempt; nothing is counted."""
+    def test_job_is_recreated(self, state, suspend):
+        """In any state and at the same attempt; nothing is counted."""
         cluster = with_policy(rule("FailJobSet"), suspend=suspend)
         before = uids(cluster)
         self.STATES[state](cluster)
         mark(cluster, WORKERS[1])
-        recreate(cluster)
+        settle(cluster)
 
-        assert {WORKERS[1]} == remade(cluster, before)
-        assert dict.fromkeys(ALL, "0") == own_attempts(cluster)
+        assert recreated(cluster, before) == {WORKERS[1]}
+        assert own_attempts(cluster) == dict.fromkeys(ALL, "0")
         assert keys.RESTART_ANNOTATION not in cluster.jobs[WORKERS[1]]["metadata"]["annotations"]
         assert (cluster.status.restarts, arrays(cluster)) == (0, (None, None))
         (notice,) = cluster.notices
-        assert ("RestartRequested", WORKERS[1]) == (notice.reason, notice.job)
+        assert (notice.reason, notice.job) == ("RestartRequested", WORKERS[1])
 
-    def test_a_finished_jobset_stays_as_it_is(self):
-        """After the end the annotation does nothing."""
+    def test_annotation_has_no_effect_on_a_finished_jobset(self):
+        """Its Jobs are kept."""
         cluster = with_policy()
         cluster.complete(*ALL)
         cluster.reconcile()
@@ -403,18 +368,18 @@ class TestRestartAnnotation:
 
         assert cluster.plan().empty
 
-    def test_an_outdated_job_goes_anyway(self):
-        """A Job of an earlier attempt is deleted for that reason, without the event."""
+    def test_outdated_job_is_deleted_without_the_event(self):
+        """A Job of an earlier attempt is deleted in any case."""
         cluster = with_policy()
         cluster.fail(DRIVER)
         cluster.carry_out(cluster.plan())
         mark(cluster, DRIVER)
-        recreate(cluster)
+        settle(cluster)
 
         assert (cluster.status.restarts, cluster.notices) == (1, [])
 
-    def test_templates_do_not_pass_it_on(self):
-        """In a template the annotation would restart for ever, so Jobs do not inherit it."""
+    def test_annotation_of_a_template_is_not_inherited(self):
+        """Its Jobs would be restarted for ever."""
         metadata = {"annotations": {keys.RESTART_ANNOTATION: "", "kept": "1"}}
         cluster = with_policy(items=[replicated_job("driver", metadata=metadata)])
 
@@ -423,49 +388,43 @@ class TestRestartAnnotation:
         assert cluster.plan().empty
 
 
-class TestJobsFromBeforeTheGate:
-    """Jobs that carry no attempt of their own, since the gate RestartJob was off."""
-
-    GATE_OFF = Features(restart_job=False)
+class TestJobsWithoutOwnAttempts:
+    """Jobs that were created while the feature gate RestartJob was off."""
 
     def started(self, *actions, max_restarts=1):
-        """A JobSet whose Jobs were made while the gate was off, which is on now."""
-        rules = [rule(action, f"r{number}") for number, action in enumerate(actions)]
-        cluster = with_policy(*rules, max_restarts=max_restarts, features=self.GATE_OFF)
-        assert all(
-            keys.JOB_RESTART_ATTEMPT not in job["metadata"]["labels"]
-            for job in cluster.jobs.values()
-        )
+        """Return a cluster with such Jobs; the feature gate is on now."""
+        rules = [rule(action, name=f"r{number}") for number, action in enumerate(actions)]
+        off = Features(restart_job=False)
+        cluster = with_policy(*rules, max_restarts=max_restarts, features=off)
+        assert set(own_attempts(cluster).values()) == {None}
         cluster.features = Features()
         cluster.reconcile()
         return cluster
 
-    def test_they_are_current(self):
-        """Switching the gate on recreates nothing."""
+    def test_jobs_are_current(self):
+        """Enabling the feature gate recreates nothing."""
         cluster = self.started("RestartJob")
         before = uids(cluster)
-        recreate(cluster)
+        settle(cluster)
 
-        assert before == uids(cluster)
+        assert uids(cluster) == before
 
-    @pytest.mark.parametrize("action", ["RestartJob", "RestartJobAndIgnoreMaxRestarts"])
-    def test_one_that_fails_is_recreated_once(self, action):
-        """The restart is counted once, and the Job that comes of it carries its attempt."""
+    @pytest.mark.parametrize(
+        ("action", "expected", "counted"),
+        [
+            ("RestartJob", {WORKERS[1]}, [0, 1, 0]),
+            ("RestartJobAndIgnoreMaxRestarts", {WORKERS[1]}, [0, 1, 0]),
+            (COUNTED, set(WORKERS), [1, 1, 1]),
+        ],
+    )
+    def test_failed_job_is_recreated_once(self, action, expected, counted):
+        """With its siblings if the action covers them; the restart is counted once."""
         cluster = self.started(action, max_restarts=5)
         before = uids(cluster)
         cluster.fail(WORKERS[1])
-        recreate(cluster)
+        settle(cluster)
 
-        assert {WORKERS[1]} == remade(cluster, before)
-        assert cluster.counters()["workers"]["jobRestarts"] == [0, 1, 0]
-        assert None is cluster.condition("Failed")
+        assert recreated(cluster, before) == expected
+        assert cluster.counters()["workers"]["jobRestarts"] == counted
+        assert cluster.condition("Failed") is None
 
-    def test_a_whole_replicated_job_is_recreated_once(self):
-        """So are the siblings, which carry no attempt either."""
-        cluster = self.started(COUNTED, max_restarts=5)
-        before = uids(cluster)
-        cluster.fail(WORKERS[1])
-        recreate(cluster)
-
-        assert set(WORKERS) == remade(cluster, before)
-        assert cluster.counters()["workers"]["jobRestarts"] == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""What is told of decisions beyond conditions: rule, Job and reason; waits; and what is counted."""
+"""Events about decisions of the failure policy and about waits, and the decision metric."""
 
 from __future__ import annotations
 
@@ -7,37 +7,32 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.failure_policy import DECISIONS
 from jobsetpy.reconcilers.rules.plan import EmitEvent
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import replicated_job
+from support.model_kit import begin, rule
 
 W = [f"test-js-w-{index}" for index in range(3)]
 FAILED = "PodFailurePolicy"
 TEXT = "Container c failed with exit code 3"
 
 
-def started(*rules, max_restarts=1, policy=True, **spec):
-    """Three Jobs of ``w``, with these rules."""
-    if policy:
-        spec["failurePolicy"] = {"maxRestarts": max_restarts, "rules": list(rules)}
-    cluster = ModelCluster(jobset_json(replicated_job("w", 3), **spec))
-    cluster.reconcile()
-    return cluster
-
-
-def rule(action, name="rule", **fields):
-    return {"name": name, "action": action, **fields}
+def started(*rules, max_restarts=1, policy=True):
+    """Return a cluster with three Jobs of ``w`` and these rules."""
+    policy = {"maxRestarts": max_restarts, "rules": list(rules)} if policy else None
+    return begin(replicated_job("w", 3), failurePolicy=policy)
 
 
 def explanations(events):
+    """Return the messages of the events that explain decisions."""
     return [e.message for e in events if e.reason == keys.FAILURE_POLICY_APPLIED_REASON]
 
 
 @pytest.mark.parametrize(
-    ("setup", "told", "decision"),
+    ("setup", "message", "decision"),
     [
         ({"policy": False}, "no failure policy", "NoFailurePolicy"),
         ({}, "no rule applies, action RestartJobSet", "RestartJobSet"),
         *(
-            ({"rules": [rule(action, "a")]}, f"rule 'a', action {action}", action)
+            ({"rules": [rule(action, name="a")]}, f"rule 'a', action {action}", action)
             for action in (
                 "FailJobSet",
                 "RestartJobSet",
@@ -48,7 +43,7 @@ def explanations(events):
         ),
         *(
             (
-                {"rules": [rule(action, "a")], "max_restarts": 0},
+                {"rules": [rule(action, name="a")], "max_restarts": 0},
                 f"rule 'a', action {action} not taken, since all 0 restarts are used up",
                 "ReachedMaxRestarts",
             )
@@ -56,8 +51,8 @@ def explanations(events):
         ),
     ],
 )
-def test_every_decision_is_explained(setup, told, decision):
-    """One event names the rule, the Job, its reason and its message, and refers to the Job."""
+def test_every_decision_is_explained(setup, message, decision):
+    """One event about the Job names the rule, the Job, its reason and its message."""
     cluster = started(*setup.pop("rules", ()), **setup)
     cluster.fail(W[1], FAILED, TEXT)
     write = cluster.plan().status
@@ -66,16 +61,16 @@ def test_every_decision_is_explained(setup, told, decision):
     assert event == EmitEvent(
         "Normal",
         "FailurePolicyApplied",
-        f"{told}: job {W[1]!r} failed for reason {FAILED!r} ({TEXT})",
+        f"{message}: job {W[1]!r} failed for reason {FAILED!r} ({TEXT})",
         W[1],
     )
     assert write.decisions == (decision,)
 
 
 @pytest.mark.parametrize("action", ["RestartReplicatedJob", "FailJob"])
-def test_other_actions_explain_themselves(action):
-    """Their own events name rule, Job and reason already; a second one would only repeat that."""
-    cluster = started(rule(action, "a"))
+def test_action_with_an_event_of_its_own_has_no_explanation(action):
+    """Its event already names rule, Job and reason."""
+    cluster = started(rule(action, name="a"))
     cluster.fail(W[1], FAILED)
     plan = cluster.plan()
 
@@ -85,14 +80,11 @@ def test_other_actions_explain_themselves(action):
     assert plan.status.decisions == (action,)
 
 
-def test_jobs_of_one_rule_are_explained_together():
-    """Three failures of two rules: each action is counted, each rule explained once."""
+def test_failures_of_one_rule_are_explained_together():
+    """Each action is counted, each rule explained once."""
     free = "RestartJobAndIgnoreMaxRestarts"
-    cluster = started(
-        rule("RestartJob", "a", onJobFailureReasons=[FAILED]),
-        rule(free, "b"),
-        max_restarts=5,
-    )
+    rules = (rule("RestartJob", [FAILED], name="a"), rule(free, name="b"))
+    cluster = started(*rules, max_restarts=5)
     cluster.fail(W[0], FAILED)
     cluster.fail(W[1], FAILED)
     cluster.fail(W[2], "DeadlineExceeded")
@@ -105,9 +97,9 @@ def test_jobs_of_one_rule_are_explained_together():
     assert sorted(write.decisions) == ["RestartJob", "RestartJob", free]
 
 
-def test_the_last_restart_and_the_end_are_both_explained():
-    """The first Job takes the only restart there is, and the second finds none left."""
-    cluster = started(rule("RestartJob", "a"), max_restarts=1)
+def test_last_restart_and_the_end_are_both_explained():
+    """The first failed Job takes the only restart, and none is left for the second."""
+    cluster = started(rule("RestartJob", name="a"), max_restarts=1)
     cluster.fail(W[0], FAILED)
     cluster.fail(W[1], FAILED)
     write = cluster.plan().status
@@ -121,11 +113,11 @@ def test_the_last_restart_and_the_end_are_both_explained():
 
 
 def test_fail_job_is_counted_once_for_each_job():
-    """With the write that counts the Job as failed; passes before and after it count nothing."""
-    cluster = started(rule("FailJob", "a"), max_restarts=5)
+    """With the write that counts the Job as failed; other passes count nothing."""
+    cluster = started(rule("FailJob", name="a"), max_restarts=5)
     cluster.fail(W[0], FAILED)
     assert cluster.plan().status.decisions == ("FailJob",)
-    assert cluster.plan().status.decisions == ("FailJob",)  # nothing was stored yet
+    assert cluster.plan().status.decisions == ("FailJob",)  # nothing is stored yet
     cluster.reconcile()
     assert cluster.plan().status.decisions == ()
     cluster.fail(W[1], FAILED)
@@ -134,44 +126,37 @@ def test_fail_job_is_counted_once_for_each_job():
     assert cluster.plan().status.decisions == ()
 
 
-def test_decisions_are_the_known_ones():
-    """Labels of a metric must be few and known before."""
+def test_list_of_decisions_has_each_once():
+    """They are values of a metric's label, which must be few and known."""
     assert len(set(DECISIONS)) == len(DECISIONS) == 10
 
 
 # ---- waits
 
 
-def test_waiting_for_dependencies_is_reported():
-    """As long as something waits, in a text that does not change meanwhile."""
-    cluster = ModelCluster(
-        jobset_json(
-            replicated_job("a"),
-            replicated_job("b", depends_on=[("a", "Ready")]),
-            replicated_job("c", depends_on=[("a", "Complete"), ("b", "Complete")]),
-        )
+def test_wait_for_dependencies_is_reported():
+    """The text stays the same as long as something waits."""
+    cluster = begin(
+        replicated_job("a"),
+        replicated_job("b", depends_on=[("a", "Ready")]),
+        replicated_job("c", depends_on=[("a", "Complete"), ("b", "Complete")]),
     )
     text = (
         "replicated jobs wait for others: 'b' starts when 'a' is Ready; "
         "'c' starts when 'a' is Complete; 'c' starts when 'b' is Complete"
     )
-    told = (EmitEvent("Normal", "WaitingForDependencies", text),)
-    assert cluster.reconcile().notices == told
+    expected = (EmitEvent("Normal", "WaitingForDependencies", text),)
+    assert cluster.reconcile().notices == expected
     cluster.ready("test-js-a-0")
-    assert cluster.reconcile().notices == told
+    assert cluster.reconcile().notices == expected
     cluster.complete("test-js-a-0", "test-js-b-0")
     assert cluster.reconcile().notices == ()
 
 
-def test_waiting_for_deletion_is_reported():
+def test_wait_for_deletion_is_reported():
     """With BlockingRecreate, until the last old Job is gone."""
-    cluster = ModelCluster(
-        jobset_json(
-            replicated_job("w", 3),
-            failurePolicy={"maxRestarts": 1, "restartStrategy": "BlockingRecreate"},
-        )
-    )
-    cluster.reconcile()
+    policy = {"maxRestarts": 1, "restartStrategy": "BlockingRecreate"}
+    cluster = begin(replicated_job("w", 3), failurePolicy=policy)
     cluster.fail(W[0])
     (notice,) = cluster.reconcile().notices
     assert notice.reason == "WaitingForDeletion"
@@ -181,6 +166,6 @@ def test_waiting_for_deletion_is_reported():
     assert cluster.reconcile().notices == ()
 
 
-def test_a_plain_start_waits_for_nothing():
-    """No notice where nothing holds anything up."""
+def test_plain_start_waits_for_nothing():
+    """It causes no notice."""
     assert started().reconcile().notices == ()

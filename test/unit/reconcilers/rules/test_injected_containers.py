@@ -1,4 +1,4 @@
-"""Resources, pull secret and warnings of containers that admission adds."""
+"""Resources, pull secrets and warnings of containers that admission adds."""
 
 import copy
 
@@ -27,6 +27,7 @@ RATIO = {"type": "Container", "maxLimitRequestRatio": {"cpu": "4", "memory": "4"
 
 
 def resources(*containers: dict, rules=(), settings=None, kind="containers", sidecar=False) -> dict:
+    """Return the resources of a container that is added to a pod with these containers."""
     pod = {kind: [{"name": "c", "resources": each} for each in containers]}
     defaults = settings or ContainerDefaults()
     found = resources_for(pod, defaults, [{"limits": list(rules)}], sidecar=sidecar)
@@ -34,6 +35,7 @@ def resources(*containers: dict, rules=(), settings=None, kind="containers", sid
 
 
 def amounts(requests: dict, limits: dict | None = None) -> dict:
+    """Return resources with these amounts."""
     return {"requests": requests, **({} if limits is None else {"limits": limits})}
 
 
@@ -43,9 +45,9 @@ GUARANTEED = amounts(LIMITS, LIMITS)
 
 
 @pytest.mark.parametrize(
-    ("containers", "rules", "wanted"),
+    ("containers", "rules", "expected"),
     [
-        # A quota on limits, or a policy: all others have them.
+        # A quota on limits or a policy: all other containers have limits.
         ([{"limits": BOTH, "requests": SMALL}], (), amounts(REQUESTS, LIMITS)),
         ([{"limits": {"memory": "1Gi"}}], (), amounts({"memory": "32Mi"}, {"memory": "64Mi"})),
         ([{"limits": BOTH, "requests": SMALL}, {"requests": SMALL}], (), amounts(REQUESTS)),
@@ -79,7 +81,7 @@ GUARANTEED = amounts(LIMITS, LIMITS)
             [{"type": "Container", "max": {"cpu": "50m"}}],
             amounts({"cpu": "10m"}, {"cpu": "50m"}),
         ),
-        # Its defaults, which the API server gives to the workers.
+        # Its defaults, which the API server sets for the workers.
         (
             [{}],
             [{"type": "Container", "default": BOTH, "defaultRequest": SMALL}],
@@ -93,9 +95,9 @@ GUARANTEED = amounts(LIMITS, LIMITS)
         ),
     ],
 )
-def test_resources_follow_the_pod_and_the_namespace(containers, rules, wanted):
-    """Limits where all have them, requests where any has, within each LimitRange."""
-    assert resources(*containers, rules=rules) == wanted
+def test_resources_follow_the_pod_and_the_namespace(containers, rules, expected):
+    """Limits if all containers have them, requests if any has, within each LimitRange."""
+    assert resources(*containers, rules=rules) == expected
 
 
 BURSTABLE = {"limits": BOTH, "requests": SMALL}
@@ -104,47 +106,43 @@ POD_RATIO = {"type": "Pod", "maxLimitRequestRatio": {"cpu": "5", "memory": "10"}
 
 
 @pytest.mark.parametrize(
-    ("containers", "rules", "wanted"),
+    ("containers", "rules", "expected"),
     [
         ([BURSTABLE], [{"type": "Pod", "max": {"cpu": "2100m", "memory": "2Gi"}}], LIMITS),
-        (
-            [BURSTABLE],
-            [{"type": "Pod", "max": {"cpu": "2099m", "memory": "2Gi"}}],
-            {"memory": "64Mi"},
-        ),
+        ([BURSTABLE], [{"type": "Pod", "max": {"cpu": "2099m", "memory": "2Gi"}}], {"memory": "64Mi"}),
         ([BURSTABLE], [POD_MAX], {}),
-        # Its class would be lost: the pod is refused, and the condition gives the rule.
+        # The pod would lose its class; it is refused, and the condition names the rule.
         ([{"limits": BOTH}], [POD_MAX], LIMITS),
     ],
 )
-def test_a_sidecar_states_no_limit_when_the_pods_maximum_leaves_none(containers, rules, wanted):
-    """The sum of a pod's limits is judged; containers without one add nothing to it."""
-    assert resources(*containers, rules=rules, sidecar=True).get("limits", {}) == wanted
+def test_sidecar_has_no_limit_when_the_pods_maximum_leaves_none(containers, rules, expected):
+    """The sum of limits is checked; containers without a limit add nothing."""
+    assert resources(*containers, rules=rules, sidecar=True).get("limits", {}) == expected
 
 
-def test_a_sidecar_states_no_request_when_the_pods_maximum_leaves_none():
-    """The sum of requests is judged as well."""
+def test_sidecar_has_no_request_when_the_pods_maximum_leaves_none():
+    """The sum of requests is checked as well."""
     assert resources({"requests": BOTH}, rules=[POD_MAX], sidecar=True) == {}
 
 
-def test_an_init_container_keeps_its_limits_when_workers_take_the_pods_maximum():
-    """It ends before they start, so nothing is added to theirs."""
+def test_init_container_keeps_its_limits_when_workers_take_the_pods_maximum():
+    """It ends before they start, so its limits are not added to theirs."""
     assert resources(BURSTABLE, rules=[POD_MAX]) == amounts(REQUESTS, LIMITS)
 
 
-def test_a_pods_ratio_raises_the_request():
-    """With the ratio of each container, the sums have it as well."""
-    wanted = amounts({"cpu": "20m", "memory": "32Mi"}, LIMITS)
-    assert resources(BURSTABLE, rules=[POD_RATIO], sidecar=True) == wanted
+def test_request_is_raised_by_the_pods_ratio():
+    """If each container has the ratio, the sums have it as well."""
+    expected = amounts({"cpu": "20m", "memory": "32Mi"}, LIMITS)
+    assert resources(BURSTABLE, rules=[POD_RATIO], sidecar=True) == expected
 
 
 def test_init_containers_count_as_well():
-    """A policy asks them, too."""
+    """A policy may check them, too."""
     assert resources({"limits": BOTH}, kind="initContainers") == GUARANTEED
 
 
 @pytest.mark.parametrize(
-    ("settings", "worker", "wanted"),
+    ("settings", "worker", "expected"),
     [
         (
             ContainerDefaults(limits={"cpu": "300m"}),
@@ -158,13 +156,13 @@ def test_init_containers_count_as_well():
         ),
     ],
 )
-def test_settings_replace_the_amounts_that_they_name(settings, worker, wanted):
-    """The rest keeps its default; a limit is no less than the request."""
-    assert resources(worker, settings=settings) == wanted
+def test_settings_replace_the_amounts_that_they_name(settings, worker, expected):
+    """Other amounts keep their defaults; a limit is not less than the request."""
+    assert resources(worker, settings=settings) == expected
 
 
 @pytest.mark.parametrize(
-    ("written", "problem"),
+    ("text", "problem"),
     [
         ("", "'' is not one of cpu, memory, ephemeral-storage, as in cpu=100m,memory=64Mi"),
         ("gpu=1", "'gpu' is not one of cpu, memory, ephemeral-storage, as in"),
@@ -174,38 +172,35 @@ def test_settings_replace_the_amounts_that_they_name(settings, worker, wanted):
         ("memory=lots", "memory: 'lots' is not a quantity above 0"),
     ],
 )
-def test_amounts_that_cannot_be_read_say_what_is_expected(written, problem):
-    """As a flag, in the file and in an annotation."""
+def test_error_of_invalid_amounts_says_what_is_expected(text, problem):
+    """For flags, the configuration file and annotations."""
     with pytest.raises(ValueError, match=problem.replace("(", r"\(")):
-        parse_amounts(written)
+        parse_amounts(text)
 
 
 def jobset(notes=None, own=None, worker=None, pod=None) -> dict:
+    """Return a JobSet with a sidecar agent; ``own`` annotations are those of its pod template."""
     container = {"name": "w", "image": "team.test:5000/train:1", "command": ["train"]}
     template = {
         "metadata": {"annotations": own or {}},
         "spec": {"containers": [{**container, "resources": worker or {}}], **(pod or {})},
     }
+    annotations = {keys.IN_PLACE_AGENT_ANNOTATION: "sidecar", **(notes or {})}
+    item = {"name": "w", "replicas": 1, "template": {"spec": {"template": template}}}
+    policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}
     return {
-        "metadata": {
-            "name": "js",
-            "annotations": {keys.IN_PLACE_AGENT_ANNOTATION: "sidecar", **(notes or {})},
-        },
-        "spec": {
-            "failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"},
-            "replicatedJobs": [
-                {"name": "w", "replicas": 1, "template": {"spec": {"template": template}}}
-            ],
-        },
+        "metadata": {"name": "js", "annotations": annotations},
+        "spec": {"failurePolicy": policy, "replicatedJobs": [item]},
     }
 
 
 def pod_of(obj: dict) -> dict:
+    """Return the pod spec of the JobSet's template."""
     return obj["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
 
 
-def test_annotations_replace_settings_and_the_template_has_the_last_word():
-    """Manager, JobSet, pod template."""
+def test_annotations_override_settings():
+    """Those of the pod template override those of the JobSet."""
     obj = jobset(
         {keys.INJECTED_LIMITS_ANNOTATION: "cpu=1,memory=1Gi"},
         {keys.INJECTED_LIMITS_ANNOTATION: "cpu=2"},
@@ -217,8 +212,8 @@ def test_annotations_replace_settings_and_the_template_has_the_last_word():
     assert agent["resources"]["limits"] == {"cpu": "2", "memory": "1Gi"}
 
 
-def test_an_annotation_that_cannot_be_read_is_refused():
-    """On the JobSet and on a pod template, with the path of each."""
+def test_invalid_annotation_is_refused():
+    """On the JobSet and on a pod template, each with its path."""
     obj = jobset({keys.INJECTED_LIMITS_ANNOTATION: "1"}, {keys.INJECTED_REQUESTS_ANNOTATION: "cpu"})
     made = inject(obj, image="i").jobset
     problems = [each for each in validate_create(made) if "injected-" in each.field]
@@ -230,8 +225,8 @@ def test_an_annotation_that_cannot_be_read_is_refused():
     assert all(isinstance(each, FieldError) for each in problems)
 
 
-def test_the_pull_secret_is_added_to_those_of_the_pod_and_survives_an_update():
-    """Only where the pod names some: else those of its service account are in force."""
+def test_pull_secret_is_added_to_those_of_the_pod_and_kept_after_an_update():
+    """Only if the pod names some; otherwise those of its service account apply."""
     settings = ContainerDefaults(pull_secret="agent")
     plain = jobset(pod={"imagePullSecrets": [{"name": "team"}]})
     made = inject(plain, image="i", settings=settings).jobset
@@ -253,12 +248,12 @@ def test_the_pull_secret_is_added_to_those_of_the_pod_and_survives_an_update():
         ("team.test:5000/agent:1", "", [{"name": "team"}], False),
     ],
 )
-def test_a_pod_with_pull_secrets_of_its_own_is_warned_of(image, pull_secret, secrets, warned):
-    """Unless the manager adds one, or an image of the same registry needs the same one."""
+def test_pod_with_its_own_pull_secrets_causes_a_warning(image, pull_secret, secrets, warned):
+    """Unless the manager adds a secret, or the agent's image has the same registry."""
     settings = ContainerDefaults(pull_secret=pull_secret)
     made = inject(jobset(pod={"imagePullSecrets": secrets}), image=image, settings=settings).jobset
     assert default_jobset(made) is not None
-    told = [str(each) for each in warnings(made, Features(), pull_secret=pull_secret)]
-    found = [each for each in told if "pull secrets replace those of its service account" in each]
+    texts = [str(each) for each in warnings(made, Features(), pull_secret=pull_secret)]
+    found = [each for each in texts if "pull secrets replace those of its service account" in each]
 
     assert bool(found) == warned

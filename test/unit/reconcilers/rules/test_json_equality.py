@@ -1,4 +1,4 @@
-"""What means the same in two notations, and how it is stored."""
+"""Equality of two notations of a JobSet, and the notation that is stored."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from support.admission.validation_kit import jobset, rjob
 BASE = jobset(rjob())
 
 
-def test_there_are_enough_forms() -> None:
-    """The table has the size that the project promises."""
+def test_table_of_forms_is_large_enough() -> None:
+    """At least 60 forms with different names."""
     assert len(FORMS) >= 60
     assert len({form.name for form in FORMS}) == len(FORMS)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_a_typed_clients_form_is_stored_as_it_was(form: Form) -> None:
-    """What a typed client writes back is accepted, and stored letter by letter as before."""
+def test_form_of_a_typed_client_is_accepted_and_not_stored(form: Form) -> None:
+    """The stored text stays the same, character by character."""
     stored, back = pair(form)
     assert validate_update(stored, back) == []
     rewritten_, patch = rewrite_jobset(back, stored)
@@ -38,20 +38,20 @@ def test_a_typed_clients_form_is_stored_as_it_was(form: Form) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_the_way_round_as_well(form: Form) -> None:
-    """Where a typed client's form is stored, the user's manifest may be applied again."""
+def test_manifest_is_accepted_when_the_form_of_a_typed_client_is_stored(form: Form) -> None:
+    """Users may apply their manifest again."""
     written, stored = pair(form)
     assert validate_update(stored, written) == []
     assert rewrite_jobset(written, stored)[0]["spec"] == stored["spec"]
 
 
-def test_a_change_is_kept_and_the_rest_is_as_it_was() -> None:
-    """A field that changes changes; what a client drops beside it comes back."""
+def test_change_is_stored_without_other_changes() -> None:
+    """Fields that a client drops next to a changed field are restored."""
     stored = with_value(with_value(BASE, (*CONTAINER, "tty"), False), ("spec", "suspend"), True)
     new = with_value(BASE, ("spec", "suspend"), False)
-    wanted = with_value(stored, ("spec", "suspend"), False)
+    expected = with_value(stored, ("spec", "suspend"), False)
     got, patch = rewrite_jobset(new, stored)
-    assert got == wanted
+    assert got == expected
     assert [each["path"] for each in patch] == ["/spec/replicatedJobs"]
 
 
@@ -74,8 +74,8 @@ POINTERS: list[tuple[tuple[str | int, ...], Any]] = [
 
 
 @pytest.mark.parametrize(("path", "value"), POINTERS, ids=lambda each: str(each)[-60:])
-def test_zero_and_absent_are_two_things_behind_a_pointer(path: Any, value: Any) -> None:
-    """A pointer to zero differs from no pointer, and a change of it is refused."""
+def test_zero_differs_from_absent_behind_a_pointer(path: Any, value: Any) -> None:
+    """A pointer to zero is not a null pointer, and its change is refused."""
     before, after = BASE, with_value(BASE, path, value)
     for old, new in ((before, after), (after, before)):
         assert rewrite_jobset(new, old)[0] == new
@@ -102,12 +102,7 @@ RESOURCES = (*CONTAINER, "resources")
             [{"name": "v", "emptyDir": {"sizeLimit": "1024"}}],
             True,
         ),
-        (
-            (*CONTAINER, "env"),
-            [{"name": "A", "value": "1000m"}],
-            [{"name": "A", "value": "1"}],
-            False,
-        ),
+        ((*CONTAINER, "env"), [{"name": "A", "value": "1000m"}], [{"name": "A", "value": "1"}], False),
         ((*SPEC, "volumes"), [], None, True),
         ((*SPEC, "nodeSelector"), {"a": ""}, {}, False),
         ((*SPEC, "nodeSelector"), {"a": ""}, {"a": ""}, True),
@@ -116,16 +111,16 @@ RESOURCES = (*CONTAINER, "resources")
         ((*CONTAINER, "args"), ["a", "b"], ["b", "a"], False),
     ],
 )
-def test_sameness(path: Any, left: Any, right: Any, equal: bool) -> None:
-    """Quantities compare by value, texts as they are, unknown fields letter by letter."""
+def test_quantities_are_compared_by_value(path: Any, left: Any, right: Any, equal: bool) -> None:
+    """Texts and unknown fields are compared as they are."""
     shape = shapes.jobset_spec()
     one, other = (with_value(BASE, path, each)["spec"] for each in (left, right))
     assert same(one, other, shape) is equal
 
 
 @pytest.mark.parametrize("value", ["", "x", "1.2.3", "1Xi", True, None, "1e999"])
-def test_no_quantity(value: Any) -> None:
-    """What is no quantity is left as it is."""
+def test_value_that_is_no_quantity_is_unchanged(value: Any) -> None:
+    """For example a text, or a number with two dots."""
     assert quantity(value) is value
 
 
@@ -141,27 +136,27 @@ def test_no_quantity(value: Any) -> None:
         ((*SPEC, "overhead", "cpu"), 0.25, "250m"),
     ],
 )
-def test_numbers_with_a_fraction_become_quantities(path: Any, number: float, text: str) -> None:
-    """The schema refuses such numbers, and many people write them."""
+def test_number_with_a_fraction_becomes_a_quantity(path: Any, number: float, text: str) -> None:
+    """The schema refuses such numbers, but users write them."""
     jobset_ = with_value(BASE, path, number)
     stored, patch = rewrite_jobset(jobset_)
     assert stored == with_value(BASE, path, text)
     assert json_patched(jobset_, patch) == stored
 
 
-def test_other_numbers_stay() -> None:
-    """Whole numbers and numbers that are no quantities are not touched."""
+def test_other_numbers_are_unchanged() -> None:
+    """Whole numbers, and fields that are no quantities."""
     jobset_ = with_value(with_value(BASE, (*RESOURCES, "limits", "cpu"), 2), ("spec", "x"), 0.5)
     assert rewrite_jobset(jobset_) == (jobset_, [])
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a", "1", "1000m"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
+    lambda item: (
+        st.lists(item, max_size=3)
         | st.dictionaries(
             st.sampled_from(["name", "spec", "containers", "resources", "limits", "env", "tty"]),
-            inner,
+            item,
         )
     ),
     max_leaves=12,
@@ -171,7 +166,7 @@ WHOLE = shapes.jobset_spec().fields["replicatedJobs"][0].item
 
 @given(stored=JSON, new=JSON)
 def test_rewriting_keeps_the_meaning(stored: Any, new: Any) -> None:
-    """Whatever comes, the result means what was written, and rewriting it again is no change."""
+    """For any input the result equals the input, and a second rewrite changes nothing."""
     assert WHOLE is not None
     pod = WHOLE.fields["template"][0].fields["spec"][0].fields["template"][0]
     for shape in (WHOLE, pod):

@@ -1,4 +1,4 @@
-"""Patterns of failure policies: RE2's syntax, unanchored, in linear time, never an error."""
+"""Patterns of failure policies: RE2's syntax, unanchored, in linear time, without errors."""
 
 import time
 
@@ -15,8 +15,9 @@ from jobsetpy.reconcilers.rules.patterns import (
     patterns_problems,
 )
 from jobsetpy.reconcilers.validation.create import validate_create
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import jobset_json, replicated_job
 from support.admission import hostile
+from support.model_kit import begin, rule
 
 LARGE = [rf"(\pL{{30}}){{10}}{at}" for at in range(60)]
 """Each would be a program of 38 MiB."""
@@ -36,15 +37,15 @@ LARGE = [rf"(\pL{{30}}){{10}}{at}" for at in range(60)]
         ("é+", "caféé", True),
     ],
 )
-def test_matches_anywhere(pattern, text, expected):
-    """A pattern matches somewhere in the message unless it says otherwise."""
+def test_pattern_matches_anywhere_in_a_message(pattern, text, expected):
+    """Unless it has anchors."""
 
     assert found(pattern, text) is expected
 
 
 @pytest.mark.parametrize("pattern", ["(", "a**", "[", "(?<=a)b", r"(a)\1", "x" * (MAX_PATTERN + 1)])
-def test_what_is_no_re2_pattern_matches_nothing(pattern):
-    """Invalid, unsupported and oversized patterns are skipped, not raised."""
+def test_invalid_pattern_matches_nothing(pattern):
+    """Unsupported and oversized patterns are skipped as well, without an error."""
 
     assert compiled(pattern) is None
     assert not found(pattern, "aab(x")
@@ -54,36 +55,35 @@ def test_what_is_no_re2_pattern_matches_nothing(pattern):
     ("pattern", "text"),
     [("(a+)+$", "a" * 5000 + "b"), ("(a|a)*c", "a" * 5000), ("(.*)*x", "y" * 32768)],
 )
-def test_catastrophes(pattern, text):
-    """Patterns that take a backtracking engine longer than a life are done at once."""
+def test_pattern_is_matched_in_linear_time(pattern, text):
+    """A backtracking engine would not end in practice."""
     begin = time.process_time()
 
     assert not found(pattern, text)
     assert time.process_time() - begin < 1
 
 
-def test_a_pattern_is_compiled_once():
-    """The same pattern gives the same compiled object."""
+def test_pattern_is_compiled_once():
+    """The compiled object is cached."""
 
     assert compiled("once") is compiled("once")
 
 
 def policy(*patterns):
-    """A failure policy with one rule."""
-    rule = {"name": "r", "action": "FailJobSet", "onJobFailureMessagePatterns": list(patterns)}
-    return {"maxRestarts": 3, "rules": [rule]}
+    """Return a failure policy with one rule."""
+    return {"maxRestarts": 3, "rules": [rule("FailJobSet", patterns=patterns)]}
 
 
-def test_a_pattern_is_refused_when_its_program_is_too_large():
-    """The memory of a compiled pattern is bounded, whatever its length."""
+def test_pattern_is_refused_when_its_program_is_too_large():
+    """The memory of a compiled pattern is limited, independent of its length."""
 
     assert pattern_problem(LARGE[0]) == "is too large: compiled it takes more than 512 KiB"
     assert not found(LARGE[0], "a" * 300)
 
 
 @pytest.mark.parametrize("word", [r"\pL", r"node \d{1,4}", "x{100}", r"(?i)\p{Lo}+|é*", "." * 300])
-def test_a_pattern_of_usual_size_is_accepted(word):
-    """What users write is far below the limits."""
+def test_pattern_of_usual_size_is_accepted(word):
+    """Usual patterns are far below the limits."""
 
     assert pattern_problem(word) == ""
 
@@ -97,14 +97,14 @@ def test_a_pattern_of_usual_size_is_accepted(word):
     ],
 )
 def test_patterns_are_refused_when_they_are_too_many_together(patterns, why):
-    """Each of them with the reason, and none is compiled."""
+    """Each is refused with the reason, and none is compiled."""
     found_problems = patterns_problems(tuple(patterns))
 
     assert {why in each for each in found_problems} == {True}
 
 
 def test_patterns_after_the_first_that_are_too_large_together_are_not_compiled():
-    """Compiling all patterns of a policy takes a bounded time, also where each is refused."""
+    """The time to compile all patterns of a policy is limited, even if each is refused."""
     problems = []
     spent_ms = hostile.cpu_ms(lambda: problems.extend(patterns_problems(tuple(LARGE))))
 
@@ -113,8 +113,8 @@ def test_patterns_after_the_first_that_are_too_large_together_are_not_compiled()
     assert spent_ms < 150
 
 
-def test_a_refusal_names_the_field_and_a_part_of_the_pattern():
-    """A pattern of thousands of characters does not come back whole."""
+def test_error_names_the_field_and_a_part_of_the_pattern():
+    """A pattern of thousands of characters is not repeated completely."""
     long = "(" + "x" * 4000
     (problem,) = validate_create(jobset_json(failurePolicy=policy("fine", long)))
 
@@ -123,10 +123,9 @@ def test_a_refusal_names_the_field_and_a_part_of_the_pattern():
     assert len(problem.message) < 500
 
 
-def test_a_stored_policy_with_too_large_patterns_holds_nothing_up():
-    """They match nothing, with an event; rules without patterns apply as ever."""
-    cluster = ModelCluster(jobset_json(replicated_job("w", 2), failurePolicy=policy(*LARGE)))
-    cluster.reconcile()
+def test_stored_policy_with_too_large_patterns_blocks_nothing():
+    """They match nothing, and an event says so; rules without patterns apply as usual."""
+    cluster = begin(replicated_job("w", 2), failurePolicy=policy(*LARGE))
     cluster.fail("test-js-w-0", message="a" * 300)
     spent_ms = hostile.cpu_ms(cluster.reconcile)
 

@@ -1,4 +1,4 @@
-"""One account of restarts, read by both reconcilers that restart something."""
+"""Budget of restarts, shared by both reconcilers that restart something."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
 
 
 def record(**fields):
-    """What restarts in place have stored, as JSON."""
+    """Return what restarts in place store, as JSON."""
     return {"pods": 4, **fields}
 
 
 STATUSES = {
-    "nothing yet": ({}, 0),
+    "no restart": ({}, 0),
     "the first epoch": ({"syncedEpoch": 1, "inPlaceRestart": record()}, 0),
     "two restarts in place": ({"syncedEpoch": 3, "inPlaceRestart": record()}, 2),
     "one of them after a resume": (
@@ -29,10 +29,7 @@ STATUSES = {
         1,
     ),
     "before workers ever ran": ({"deprecatedEpoch": 2}, 1),
-    "restarts of Jobs": (
-        {"restarts": 4, "restartsCountTowardsMax": 3, "syncedEpoch": 1},
-        3,
-    ),
+    "restarts of Jobs": ({"restarts": 4, "restartsCountTowardsMax": 3, "syncedEpoch": 1}, 3),
     "all kinds": (
         {
             "restarts": 1,
@@ -48,50 +45,46 @@ STATUSES = {
 
 
 def cluster(status, max_restarts):
-    """Four Jobs that restart in place, with a status."""
+    """Return a cluster with four Jobs that restart in place and this status."""
     counters = {"name": "w", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
-    status = {
-        **status,
-        "replicatedJobsStatus": [
-            {**counters, **item} for item in status.get("replicatedJobsStatus", [{"name": "w"}])
-        ],
-    }
+    items = status.get("replicatedJobsStatus", [{"name": "w"}])
+    status = {**status, "replicatedJobsStatus": [{**counters, **item} for item in items]}
     policy = {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"}
     return ModelCluster(jobset_json(replicated_job("w", 4), failurePolicy=policy, status=status))
 
 
 @pytest.mark.parametrize("name", STATUSES)
-def test_what_is_spent(name):
-    """All kinds of restarts are added up, and the reconciler of the epochs comes to the same."""
+def test_all_kinds_of_restarts_are_charged(name):
+    """Both reconcilers come to the same sum."""
     status, expected = STATUSES[name]
     jobset = cluster(status, 9).jobset
     opened = max(jobset.status.synced_epoch, jobset.status.deprecated_epoch)
 
-    assert expected == spent(jobset.status)
+    assert spent(jobset.status) == expected
     settled = {"resumeTime": None, "allJobsRestartsAtSync": jobset.status.restarts}
     settled["jobRestartsAtSync"] = 0
     settled |= status.get("inPlaceRestart", {"pods": 4})
     again = cluster({**status, "inPlaceRestart": settled}, 9).jobset
-    assert expected == account(again, opened, expected_pods(again)).spent
+    assert account(again, opened, expected_pods(again)).spent == expected
 
 
 @pytest.mark.parametrize("name", STATUSES)
-def test_a_failed_job_is_held_against_what_is_spent(name):
-    """All Jobs are restarted as long as less than maxRestarts is spent, by whatever restarts."""
-    status, used = STATUSES[name]
-    for max_restarts, ends in ((used + 1, False), (used, True)):
+def test_failed_job_ends_the_jobset_when_the_budget_is_spent(name):
+    """Before that, all Jobs are restarted."""
+    status, charged = STATUSES[name]
+    for max_restarts, ends in ((charged + 1, False), (charged, True)):
         one = cluster(status, max_restarts)
         one.reconcile()
         before = one.status.restarts
         one.fail("test-js-w-0")
         one.carry_out(one.plan())
 
-        assert ends is (one.condition("Failed") == ("True", "ReachedMaxRestarts"))
-        assert before + (not ends) == one.status.restarts
+        assert (one.condition("Failed") == ("True", "ReachedMaxRestarts")) is ends
+        assert one.status.restarts == before + (not ends)
 
 
-def test_nothing_stored_is_nothing_spent():
-    """Objects of older managers have no record."""
+def test_nothing_is_charged_without_a_record():
+    """JobSets of older managers have none."""
     status = JobSetStatus(
         replicated_jobs_status=(ReplicatedJobStatus(name="w"),),
         in_place_restart=InPlaceRestartStatus(),

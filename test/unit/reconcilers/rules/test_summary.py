@@ -1,4 +1,4 @@
-"""What a JobSet does, in one word; and how long it took until it did."""
+"""State of a JobSet in one word, and the time until it is ready."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from datetime import timedelta
 import pytest
 
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.jobs.plan import plan_jobs
 from jobsetpy.reconcilers.rules.summary import state
-from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.model_kit import begin, rule, settle
 
 READY = {"name": "w", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
 IN_PLACE = {"failurePolicy": {"restartStrategy": "InPlaceRestart"}}
 
 
 def holds(kind):
-    """A condition that is True."""
+    """Return a status with a condition that is True."""
     return {"conditions": [{"type": kind, "status": "True"}], "replicatedJobsStatus": [READY]}
 
 
@@ -35,61 +37,55 @@ CASES = {
     ),
     "a gang gathers": (holds("CoschedulingInProgress"), {}, "Waiting"),
     "a closed barrier": ({"replicatedJobsStatus": [READY]}, IN_PLACE, "Waiting"),
-    "a lifted barrier": (
-        {"replicatedJobsStatus": [READY], "syncedEpoch": 1},
-        IN_PLACE,
-        "Running",
-    ),
+    "a lifted barrier": ({"replicatedJobsStatus": [READY], "syncedEpoch": 1}, IN_PLACE, "Running"),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_state(case):
-    """The end first, then what the user asked for, then what is waited for."""
+def test_state_of_a_jobset_in_one_word(case):
+    """Its end comes first, then suspension, then what it waits for."""
     status, spec, word = case
     data = jobset_json(replicated_job("w", 1), status=status, **spec)
 
-    assert word == state(decoded(JobSet, data))
+    assert state(decoded(JobSet, data)) == word
 
 
 class TestTimeToReady:
-    def test_from_the_creation_and_from_a_restart(self):
-        """Once each; what was ready and is again, without a restart, is not counted."""
-        policy = {"maxRestarts": 3, "rules": [{"name": "r", "action": "RestartJobSet"}]}
-        of = ModelCluster(jobset_json(replicated_job("w", 1), failurePolicy=policy))
-        of.object["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-        of.reconcile()
-        of.clock += timedelta(seconds=20)
-        of.ready("test-js-w-0")
+    def started(self, **spec):
+        """Return a cluster whose JobSet of one Job was created now."""
+        cluster = begin(replicated_job("w", 1), **spec)
+        cluster.object["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        return cluster
 
-        assert of.plan().status.ready_s == 20.0
-        of.reconcile()
-        assert of.plan().status.ready_s is None
+    def test_time_is_measured_from_creation_and_from_each_restart(self):
+        """Once each; a JobSet that becomes ready again without a restart is not counted."""
+        policy = {"maxRestarts": 3, "rules": [rule("RestartJobSet")]}
+        cluster = self.started(failurePolicy=policy)
+        cluster.clock += timedelta(seconds=20)
+        cluster.ready("test-js-w-0")
 
-        of.fail("test-js-w-0")
-        of.clock += timedelta(seconds=7)
-        of.reconcile()
-        of.collect()
-        of.reconcile()
-        of.ready("test-js-w-0")
-        assert of.plan().status.ready_s == 7.0
+        assert cluster.plan().status.ready_s == 20.0
+        cluster.reconcile()
+        assert cluster.plan().status.ready_s is None
 
-    def test_readiness_that_comes_and_goes(self):
-        """A manager that remembers the wait that is over does not count it again."""
-        from jobsetpy.reconcilers.jobs.plan import plan_jobs
+        cluster.fail("test-js-w-0")
+        cluster.clock += timedelta(seconds=7)
+        settle(cluster)
+        cluster.ready("test-js-w-0")
+        assert cluster.plan().status.ready_s == 7.0
 
-        of = ModelCluster(jobset_json(replicated_job("w", 1)))
-        of.object["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-        of.reconcile()
-        of.ready("test-js-w-0")
-        first = of.plan()
-        of.carry_out(first)
-        of.set_status("test-js-w-0", ready=0)
-        away = plan_jobs(of.observe(), first.memory, of.now)
-        of.carry_out(away)
-        of.clock += timedelta(days=3)
-        of.ready("test-js-w-0")
+    def test_time_is_measured_once_when_readiness_changes(self):
+        """A manager remembers that the JobSet has been ready."""
+        cluster = self.started()
+        cluster.ready("test-js-w-0")
+        first = cluster.plan()
+        cluster.carry_out(first)
+        cluster.set_status("test-js-w-0", ready=0)
+        away = plan_jobs(cluster.observe(), first.memory, cluster.now)
+        cluster.carry_out(away)
+        cluster.clock += timedelta(days=3)
+        cluster.ready("test-js-w-0")
 
-        again = plan_jobs(of.observe(), away.memory, of.now)
+        again = plan_jobs(cluster.observe(), away.memory, cluster.now)
         assert again.status.patch
         assert again.status.ready_s is None

@@ -1,0 +1,52 @@
+"""JobSets on a model cluster, for tests of what the jobs reconciler plans."""
+
+from __future__ import annotations
+
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.testing.jobsets import ModelCluster, jobset_json
+
+
+def begin(*replicated_jobs: dict, features: Features | None = None, **spec) -> ModelCluster:
+    """Return a model cluster whose JobSet has its children; arguments are those of ``jobset_json``."""
+    cluster = ModelCluster(jobset_json(*replicated_jobs, **spec), features)
+    cluster.reconcile()
+    return cluster
+
+
+def settle(cluster: ModelCluster) -> None:
+    """Reconcile, remove terminating Jobs and reconcile again."""
+    cluster.reconcile()
+    cluster.collect()
+    cluster.reconcile()
+
+
+def rule(action: str, reasons=(), patterns=(), targets=(), name: str = "rule") -> dict:
+    """Return a rule of a failure policy as JSON."""
+    return {
+        "name": name,
+        "action": action,
+        "onJobFailureReasons": list(reasons),
+        "onJobFailureMessagePatterns": list(patterns),
+        "targetReplicatedJobs": list(targets),
+    }
+
+
+def restart_arrays(cluster: ModelCluster, name: str) -> tuple[list[int] | None, list[int] | None]:
+    """Return both restart arrays of a ReplicatedJob, ``None`` where absent."""
+    (item,) = (i for i in cluster.object["status"]["replicatedJobsStatus"] if i["name"] == name)
+    return item.get("jobRestarts"), item.get("jobRestartsCountTowardsMax")
+
+
+def uids(cluster: ModelCluster) -> dict[str, str]:
+    """Return the UID of each Job by its name."""
+    return {name: job["metadata"]["uid"] for name, job in cluster.jobs.items()}
+
+
+def recreated(cluster: ModelCluster, before: dict[str, str]) -> set[str]:
+    """Return the names of the Jobs whose UID is not the one in ``before``."""
+    return {name for name, uid in uids(cluster).items() if uid != before.get(name)}
+
+
+def labels_of(cluster: ModelCluster, key: str) -> dict[str, str | None]:
+    """Return a label of each Job by the Job's name, ``None`` where absent."""
+    return {name: job["metadata"]["labels"].get(key) for name, job in cluster.jobs.items()}
