@@ -1,4 +1,4 @@
-"""Names, labels and bounds of the metrics of JobSets."""
+"""Names, labels and limits of the metrics of JobSets."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ OBJECT_LABELS = {"jobset_name", "namespace", "object", "pod", "uid", "job"}
 
 
 def value(name: str, /, **labels: str) -> float | None:
-    """A sample's present value."""
+    """Return the current value of a sample."""
     return REGISTRY.get_sample_value(name, labels)
 
 
 class TestRegistry:
-    """What is served besides the framework's metrics."""
+    """Metrics served in addition to those of the framework."""
 
     @pytest.mark.parametrize(
         "name",
@@ -28,16 +28,16 @@ class TestRegistry:
             "jobset_in_place_restart_phase_seconds",
         ],
     )
-    def test_has(self, name: str):
-        """Names that dashboards know are there (counters get ``_total`` when served)."""
+    def test_metric_that_dashboards_use_exists(self, name: str):
+        """Counters get the suffix ``_total`` when they are served."""
         assert name in {family.name for family in REGISTRY.collect()}
 
-    def test_everything_has_help(self):
-        """Each metric says what it is."""
+    def test_every_metric_has_a_help_text(self):
+        """It describes the metric."""
         assert [family.name for family in REGISTRY.collect() if not family.documentation] == []
 
-    def test_only_two_name_objects(self):
-        """No label names an object, but for the two counters that users know."""
+    def test_only_two_metrics_name_objects(self):
+        """Except for the two counters that users know, no label names an object."""
         execution_metrics.jobset_failed("ns", "label-test")
         execution_metrics.jobset_completed("ns", "label-test")
         named = {
@@ -50,21 +50,21 @@ class TestRegistry:
 
         assert named == {"jobset_failed", "jobset_completed"}
 
-    def test_no_created_series(self):
-        """The creation time of each counter is not served."""
+    def test_creation_times_are_not_served(self):
+        """They would double the number of series."""
         assert b"_created" not in generate_latest(REGISTRY)
 
     @pytest.mark.parametrize("phase", ["detect", "deprecate", "gather", "lift"])
     def test_restart_phases_start_at_zero(self, phase: str):
-        """Series that an alert may ask for exist before anything happened."""
+        """Series that alerts query exist before anything has happened."""
         assert value("jobset_in_place_restart_phase_seconds_count", phase=phase) is not None
 
 
 class TestJobSets:
-    """The two counters with names."""
+    """The two counters whose labels name a JobSet."""
 
-    def test_counted_and_forgotten(self):
-        """Each JobSet has its own series until it is deleted."""
+    def test_jobset_has_its_own_series_until_it_is_deleted(self):
+        """Also if it was never counted."""
         execution_metrics.jobset_failed("ns", "a")
         execution_metrics.jobset_failed("ns", "a")
         execution_metrics.jobset_completed("ns", "b")
@@ -76,8 +76,8 @@ class TestJobSets:
         assert value("jobset_failed_total", jobset_name="a", namespace="ns") is None
         assert value("jobset_completed_total", jobset_name="b", namespace="ns") is None
 
-    def test_bounded(self):
-        """The series that changed longest ago makes room for a new one."""
+    def test_number_of_series_is_limited(self):
+        """A new series replaces the one that changed longest ago."""
         for number in range(execution_metrics.MAX_JOBSET_SERIES + 1):
             execution_metrics.jobset_completed("bound", str(number))
             if number == 0:
@@ -92,8 +92,8 @@ class TestJobSets:
 
         assert (kept, first) == (2, None)
 
-    def test_in_place_restarts(self):
-        """An in-place restart counts as a restart, and its phases in seconds."""
+    def test_restart_in_place_is_counted_with_its_phases(self):
+        """Phases are in seconds."""
         before = value("jobset_restarts_total", kind="in_place") or 0
         execution_metrics.in_place_restart_began()
         execution_metrics.in_place_restart_phase("gather", 1.5)
@@ -105,8 +105,8 @@ class TestJobSets:
         assert (value("jobset_in_place_restart_seconds_sum") or 0) >= 2.5
         assert value("jobset_in_place_restart_missing_pods") == 7
 
-    def test_other_counts(self):
-        """Restarts of other kinds and the time to ready are counted."""
+    def test_other_restarts_and_times_to_ready_are_counted(self):
+        """Each kind of restart has its own series."""
         before = value("jobset_restarts_total", kind="job") or 0
         execution_metrics.restarted("job")
         execution_metrics.jobset_ready(12)
@@ -118,11 +118,10 @@ class TestJobSets:
 @pytest.mark.parametrize(
     ("code", "label"), [(7, "7"), (255, "255"), (256, "other"), (-1, "other"), (None, "")]
 )
-def test_exit_codes_are_bounded(code, label):
-    """A kubelet reports 0 to 255; whatever else a status claims shares one series."""
-    labels = {"cause": "container_failed", "exit_code": label}
+def test_number_of_exit_codes_is_limited(code, label):
+    """A kubelet reports 0 to 255; other values share one series."""
     name = "jobset_in_place_restart_causes_total"
-    before = REGISTRY.get_sample_value(name, labels) or 0
+    before = value(name, cause="container_failed", exit_code=label) or 0
     execution_metrics.in_place_restart_began("container_failed", code)
 
-    assert before + 1 == REGISTRY.get_sample_value(name, labels)
+    assert value(name, cause="container_failed", exit_code=label) == before + 1

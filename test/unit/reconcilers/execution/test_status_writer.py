@@ -1,4 +1,4 @@
-"""How the status of a JobSet is stored: one patch, then events, then metrics."""
+"""Writes of a JobSet's status: one patch, then events, then metrics."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ KEY = rt.ObjectKey("default", "test-js")
 
 
 class Recorder:
-    """Remembers events in place of sending them."""
+    """Keeps events in a list."""
 
     def __init__(self):
-        self.told = []
+        self.events = []
         self.series = []
 
     def event(self, obj, type_, reason, message, *, related=None, series=""):
-        """Remember it, with the version of the object it is about."""
+        """Keep an event with the version of its object."""
         self.series.append(series)
         name = None if related is None else related.metadata.name
-        self.told.append((obj.metadata.resource_version, type_, reason, message, name))
+        self.events.append((obj.metadata.resource_version, type_, reason, message, name))
 
 
 class Bench:
-    """A JobSet on a server in memory, a cache that a test moves on, and a writer."""
+    """A JobSet on a server in memory, a cache that a test updates, and a status writer."""
 
     def __init__(self):
         self.clock = ManualClock()
@@ -60,113 +60,113 @@ class Bench:
         self.world.create(JobSet, body)
 
     def stored(self):
-        """The JobSet as the server has it."""
+        """Return the JobSet as the server has it."""
         return decoded(JobSet, self.world.get(JobSet, "test-js"))
 
     def catch_up(self):
-        """The cache shows what the server has."""
+        """Update the cache to the server's state."""
         self.cache.replace([self.stored()], str(self.world.resource_version))
 
     def disturb(self):
-        """Somebody else changes the JobSet."""
+        """Change the JobSet as another client does."""
         note = {"note": str(self.world.resource_version)}
         self.world.patch(JobSet, "test-js", {"metadata": {"annotations": note}})
 
     def counted(self, jobset):
-        """A change that counts one restart more."""
+        """Return a change that counts one more restart."""
         draft = StatusDraft(jobset.status, self.clock.now())
         draft.restart_all(counts_towards_max=True)
         draft.event("Normal", "Again", "once more")
         return draft.change()
 
     def reads(self):
-        """How often the JobSet was read."""
+        """Return the number of reads of the JobSet."""
         return self.world.requests.count("get", "jobsets")
 
 
 @pytest.fixture
 async def bench():
-    """A JobSet that is cached as it is stored."""
+    """Return a bench whose cache is up to date."""
     return Bench()
 
 
-async def test_a_change_is_one_patch_with_the_version_it_was_decided_on(bench):
-    """One request, with the resourceVersion of the JobSet and the changed fields only."""
+async def test_change_is_one_patch_with_the_version_that_was_planned_on(bench):
+    """It has the resourceVersion of the JobSet and only the changed fields."""
     jobset = bench.writer.latest(KEY)
 
     stored = await bench.writer.store(jobset, bench.counted(jobset))
 
     (request,) = bench.client.writes
-    assert {
+    assert request.json == {
         "metadata": {"resourceVersion": jobset.metadata.resource_version},
         "status": {"restarts": 1, "restartsCountTowardsMax": 1, "state": "Waiting"},
-    } == request.json
+    }
     assert request.resource == "jobsets/status"
     assert stored.status.restarts == 1
 
 
-async def test_events_and_metrics_come_with_the_write(bench):
-    """They tell of what is stored, about the JobSet as it is then."""
+async def test_events_and_metrics_follow_the_write(bench):
+    """They are about the JobSet as it is stored."""
     before = REGISTRY.get_sample_value("jobset_restarts_total", {"kind": "recreate"}) or 0.0
     jobset = bench.writer.latest(KEY)
 
     stored = await bench.writer.store(jobset, bench.counted(jobset))
 
     version = stored.metadata.resource_version
-    assert [(version, "Normal", "Again", "once more", None)] == bench.recorder.told
+    assert bench.recorder.events == [(version, "Normal", "Again", "once more", None)]
     after = REGISTRY.get_sample_value("jobset_restarts_total", {"kind": "recreate"})
-    assert before + 1 == after
+    assert after == before + 1
 
 
-async def test_events_of_two_restarts_are_kept_apart(bench):
-    """The same event at another restart is no repeat; beside writes there are no occasions."""
+async def test_events_of_two_restarts_are_not_merged(bench):
+    """Each restart starts a series of its own; events without a write belong to none."""
     for _ in range(2):
         jobset = bench.writer.latest(KEY)
         await bench.writer.store(jobset, bench.counted(jobset))
     bench.writer.tell(bench.writer.latest(KEY), [EmitEvent("Normal", "Again", "once more")])
 
-    first, second, beside = bench.recorder.series
+    first, second, unwritten = bench.recorder.series
     assert first != second
-    assert beside == ""
+    assert unwritten == ""
 
 
-async def test_without_a_patch_nothing_is_done(bench):
-    """An unchanged status costs no request and tells nothing."""
+async def test_unchanged_status_causes_no_request_and_no_event(bench):
+    """There is no patch."""
     jobset = bench.writer.latest(KEY)
     change = StatusChange(jobset.status, events=(EmitEvent("Normal", "Again", "once more"),))
 
-    assert jobset is await bench.writer.store(jobset, change)
-    assert (bench.client.writes, bench.recorder.told) == ([], [])
+    assert await bench.writer.store(jobset, change) is jobset
+    assert (bench.client.writes, bench.recorder.events) == ([], [])
 
 
-async def test_own_writes_are_known_before_the_cache_shows_them(bench):
-    """What was stored is the latest state, until the cache has caught up with it."""
+async def test_latest_state_includes_own_writes(bench):
+    """Until the cache has them."""
     jobset = bench.writer.latest(KEY)
     stored = await bench.writer.store(jobset, bench.counted(jobset))
 
-    assert stored is bench.writer.latest(KEY)
+    assert bench.writer.latest(KEY) is stored
     assert not bench.own_writes.is_satisfied(KEY)
 
     bench.disturb()
     bench.catch_up()
-    assert bench.cache.store.get(KEY) is bench.writer.latest(KEY)
+    assert bench.writer.latest(KEY) is bench.cache.store.get(KEY)
 
 
-async def test_a_conflict_stores_and_reports_nothing(bench):
-    """Nothing is announced that was not stored."""
+async def test_conflict_stores_and_reports_nothing(bench):
+    """Events follow only a successful write."""
     jobset = bench.writer.latest(KEY)
     bench.disturb()
 
     with pytest.raises(ConflictError):
         await bench.writer.store(jobset, bench.counted(jobset))
 
-    assert bench.recorder.told == []
+    assert bench.recorder.events == []
     assert bench.stored().status.restarts == 0
     assert bench.own_writes.is_satisfied(KEY)
 
 
-async def test_a_jobset_that_is_gone_is_not_the_latest_state_of_anything(bench):
-    """A write that finds nothing says so, also while the cache still shows the JobSet."""
+async def test_deleted_jobset_has_no_latest_state(bench):
+    """After a write that found nothing, even if the cache still has the JobSet."""
     jobset = bench.writer.latest(KEY)
     bench.world.delete(JobSet, "test-js")
 
@@ -175,11 +175,11 @@ async def test_a_jobset_that_is_gone_is_not_the_latest_state_of_anything(bench):
 
     bench.create()
     bench.catch_up()
-    assert bench.stored() == bench.writer.latest(KEY)
+    assert bench.writer.latest(KEY) == bench.stored()
 
 
-async def test_another_jobset_of_the_name_is_not_the_one_in_the_cache(bench):
-    """What a read finds is judged by its UID."""
+async def test_recreated_jobset_is_not_the_one_in_the_cache(bench):
+    """A read compares UIDs."""
     bench.world.delete(JobSet, "test-js")
     bench.create()
 
@@ -187,27 +187,27 @@ async def test_another_jobset_of_the_name_is_not_the_one_in_the_cache(bench):
     assert bench.writer.latest(KEY) is None
 
 
-async def test_what_was_read_is_the_latest_state(bench):
-    """A read past the cache is remembered until the cache has caught up."""
+async def test_latest_state_includes_reads(bench):
+    """A read that bypassed the cache is kept until the cache has it."""
     bench.disturb()
 
     newer = await bench.writer.read(KEY)
 
-    assert bench.stored().metadata.resource_version == newer.metadata.resource_version
-    assert newer is bench.writer.latest(KEY)
+    assert newer.metadata.resource_version == bench.stored().metadata.resource_version
+    assert bench.writer.latest(KEY) is newer
 
 
-async def test_forgetting_a_jobset_leaves_nothing(bench):
-    """Neither expectations nor what was read are kept of a JobSet that is gone."""
+async def test_nothing_is_kept_of_a_forgotten_jobset(bench):
+    """Neither expectations nor reads."""
     await bench.writer.store(bench.writer.latest(KEY), bench.counted(bench.writer.latest(KEY)))
     bench.writer.forget(KEY)
 
     assert bench.own_writes.is_satisfied(KEY)
-    assert bench.cache.store.get(KEY) is bench.writer.latest(KEY)
+    assert bench.writer.latest(KEY) is bench.cache.store.get(KEY)
 
 
 class Counting:
-    """A reconciler that counts one restart, in a world that changes while it decides."""
+    """Reconciler that counts one restart while other clients change the JobSet."""
 
     def __init__(self, bench, disturbances):
         self._status = bench.writer
@@ -217,7 +217,7 @@ class Counting:
 
     @decide_again_on_conflict
     async def reconcile(self, request):
-        """Decide on the latest state."""
+        """Count one restart on the latest state."""
         jobset = self._status.latest(request.key)
         if jobset is None:
             return rt.Result.done(summary="gone")
@@ -230,21 +230,21 @@ class Counting:
 
 
 @pytest.mark.parametrize("disturbances", range(TRIES))
-async def test_a_conflict_is_decided_again_at_once(bench, disturbances):
-    """Each try is made on the JobSet as it is by then, and one of them is stored, once."""
+async def test_plan_is_repeated_immediately_after_a_conflict(bench, disturbances):
+    """Each attempt uses the state of that moment, and one of them is stored once."""
     reconciler = Counting(bench, disturbances)
 
     result = await reconciler.reconcile(rt.Request(KEY))
 
     assert result.summary == "stored"
-    assert disturbances + 1 == len(set(reconciler.decided_on))
-    assert disturbances == bench.reads()
+    assert len(set(reconciler.decided_on)) == disturbances + 1
+    assert bench.reads() == disturbances
     assert bench.stored().status.restarts == 1
-    assert len(bench.recorder.told) == 1
+    assert len(bench.recorder.events) == 1
 
 
-async def test_a_jobset_that_never_rests_is_left_to_the_queue(bench):
-    """After some tries the conflict is passed on, and nothing was stored."""
+async def test_conflict_is_left_to_the_work_queue_after_some_attempts(bench):
+    """The JobSet changes before each write, and nothing is stored."""
     reconciler = Counting(bench, TRIES)
 
     with pytest.raises(ConflictError):
@@ -254,8 +254,8 @@ async def test_a_jobset_that_never_rests_is_left_to_the_queue(bench):
     assert bench.stored().status.restarts == 0
 
 
-async def test_a_conflict_with_a_deletion_ends_the_tries(bench):
-    """The next try sees that the JobSet is gone, whatever the cache shows."""
+async def test_attempts_end_when_the_jobset_is_deleted(bench):
+    """The next attempt sees this even if the cache does not."""
     reconciler = Counting(bench, 1)
     bench.disturb = lambda: (bench.world.delete(JobSet, "test-js"), bench.create())
 
@@ -265,8 +265,8 @@ async def test_a_conflict_with_a_deletion_ends_the_tries(bench):
     assert len(reconciler.decided_on) == 1
 
 
-def test_memories_keep_what_they_receive():
-    """A value is kept, replaced and forgotten by key; asking alone keeps nothing."""
+def test_memories_keep_replace_and_forget_values_by_key():
+    """Reading a missing key keeps nothing."""
     memories = Memories(lambda: "new")
 
     assert memories.of(KEY) == "new"

@@ -1,4 +1,4 @@
-"""Pods on nodes of which nothing is heard: deadlines, tolerations, and who is given up when."""
+"""Pods on lost nodes: deadlines, tolerations, and the plan that gives pods up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNREACHABLE, NOT_READY = keys.NODE_UNREACHABLE_TAINT, keys.NODE_NOT_READY_TAINT
 
 
 def stamp(seconds_ago):
-    """A time as the API has it."""
+    """Return a time in the format of the API."""
     return (EPOCH_START - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -34,7 +34,7 @@ def stamp(seconds_ago):
 
 
 def node(ready="Unknown", taint=UNREACHABLE, effect="NoExecute", condition_ago=90, taint_ago=80):
-    """A node as informers cache it."""
+    """Return a node as informers cache it."""
     conditions = [
         {"type": "MemoryPressure", "status": "Unknown", "lastTransitionTime": stamp(500)},
         {"type": "Ready", "status": ready, "lastTransitionTime": stamp(condition_ago)},
@@ -62,14 +62,14 @@ def node(ready="Unknown", taint=UNREACHABLE, effect="NoExecute", condition_ago=9
     ],
     ids=["lost", "later-condition", "back", "not-ready", "cut-off-controller", "other-effect"],
 )
-def test_since_when_a_node_is_unreachable(found, ago):
-    """Both the condition and the taint for evictions say so; the later time of the two counts."""
+def test_node_is_unreachable_since_the_later_of_condition_and_taint(found, ago):
+    """It is not unreachable if one of both is absent."""
     expected = None if ago is None else EPOCH_START - timedelta(seconds=ago)
     assert found.unreachable_since == expected
 
 
-def test_a_cached_node_keeps_nothing_else():
-    """Conditions and taints are dropped once they are digested, and labels stay."""
+def test_cached_node_keeps_only_its_labels():
+    """Conditions and taints are dropped after they have been evaluated."""
     found = node()
     assert (found.spec.taints, found.status.conditions) == ((), ())
     assert found.metadata.labels == {"a": "b"}
@@ -79,7 +79,7 @@ def test_a_cached_node_keeps_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("value", "seconds", "problem"),
+    ("value", "deadline_s", "problem"),
     [
         (None, 60.0, ""),
         ("30s", 30.0, ""),
@@ -91,65 +91,56 @@ def test_a_cached_node_keeps_nothing_else():
         (30, 60.0, "no duration such as"),
     ],
 )
-def test_deadlines(value, seconds, problem):
-    """An annotation wins over the configuration; admission refuses what cannot be one."""
+def test_annotation_overrides_the_configured_deadline(value, deadline_s, problem):
+    """Admission refuses an invalid value."""
     notes = {} if value is None else {keys.LOST_NODE_DEADLINE_ANNOTATION: value}
-    data = jobset_json()
-    data["metadata"]["annotations"] = notes
-    assert deadline_of(notes, 60.0) == seconds
+    data = jobset_json(annotations=notes)
+    path = "metadata.annotations[jobset.sigs.k8s.io/lost-node-deadline]"
+    assert deadline_of(notes, 60.0) == deadline_s
 
-    for found in (
-        validate_create(data),
-        validate_update(jobset_json(), data),
-    ):
+    for found in (validate_create(data), validate_update(jobset_json(), data)):
         assert [problem in str(each) for each in found] == ([True] if problem else [])
-        assert all("metadata.annotations[jobset.sigs.k8s.io/lost-node-deadline]" in str(each) for each in found)  # fmt: skip
+        assert all(path in str(each) for each in found)
     assert validate_update(data, data) == []
 
 
 def added(taint, seconds):
-    """A toleration that is injected."""
-    return {
-        "key": taint,
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": seconds,
-    }
+    """Return an injected toleration."""
+    toleration = {"key": taint, "operator": "Exists", "effect": "NoExecute"}
+    return {**toleration, "tolerationSeconds": seconds}
 
 
 ALL = {"operator": "Exists"}
+NO_SCHEDULE = {**ALL, "effect": "NoSchedule"}
+BOTH = [added(NOT_READY, 30), added(UNREACHABLE, 0)]
 PLACED = {"key": keys.NO_SCHEDULE_TAINT, "operator": "Exists"}
-OWN = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 7}
+OWN = added(UNREACHABLE, 7)
 
 
 @pytest.mark.parametrize(
     ("spec", "deadline_s", "expected"),
     [
         ({}, 0, []),
-        ({}, 30, [added(NOT_READY, 30), added(UNREACHABLE, 0)]),
+        ({}, 30, BOTH),
         ({}, 90, [added(NOT_READY, 90), added(UNREACHABLE, 60)]),
         ({"terminationGracePeriodSeconds": 0}, 20, [added(NOT_READY, 20), added(UNREACHABLE, 20)]),
-        ({"terminationGracePeriodSeconds": 600}, 30, [added(NOT_READY, 30), added(UNREACHABLE, 0)]),
+        ({"terminationGracePeriodSeconds": 600}, 30, BOTH),
         ({"tolerations": [OWN]}, 30, [OWN, added(NOT_READY, 30)]),
-        # The first that matches decides: as usual on GPU nodes, and still evicted.
-        ({"tolerations": [ALL]}, 30, [added(NOT_READY, 30), added(UNREACHABLE, 0), ALL]),
+        # The first match decides: pods on GPU nodes often tolerate all taints, and are evicted.
+        ({"tolerations": [ALL]}, 30, [*BOTH, ALL]),
         ({"tolerations": [OWN, ALL]}, 30, [added(NOT_READY, 30), OWN, ALL]),
         ({"tolerations": [{**ALL, "tolerationSeconds": 7}]}, 30, [{**ALL, "tolerationSeconds": 7}]),
-        (
-            {"tolerations": [{**ALL, "effect": "NoSchedule"}]},
-            30,
-            [{**ALL, "effect": "NoSchedule"}, added(NOT_READY, 30), added(UNREACHABLE, 0)],
-        ),
+        ({"tolerations": [NO_SCHEDULE]}, 30, [NO_SCHEDULE, *BOTH]),
         (
             {"tolerations": [{**OWN, "effect": "NoSchedule"}]},
             30,
-            [{**OWN, "effect": "NoSchedule"}, added(NOT_READY, 30), added(UNREACHABLE, 0)],
+            [{**OWN, "effect": "NoSchedule"}, *BOTH],
         ),
         ({"tolerations": [OWN]}, 0, [OWN]),
     ],
 )
-def test_tolerations(spec, deadline_s, expected):
-    """The grace period ends with the deadline, and what the user wrote stays as it is."""
+def test_tolerations_are_added_by_deadline_and_grace_period(spec, deadline_s, expected):
+    """The grace period ends with the deadline; the user's tolerations stay."""
     assert tolerations(spec, deadline_s) == expected
 
 
@@ -172,17 +163,16 @@ UNLIMITED = {
         ({"template": {"spec": {"restartPolicy": "OnFailure"}}}, 30, {}),
     ],
 )
-def test_back_off_by_index(change, deadline_s, expected):
-    """Else the Job controller would wait the longer the more pods a node had; no limit is added."""
+def test_limit_per_index_is_set_when_the_back_off_is_unlimited(change, deadline_s, expected):
+    """Otherwise the Job controller's delay would grow with the number of pods of a node."""
     assert job_fields({**UNLIMITED, **change}, deadline_s) == expected
 
 
-def test_tolerations_reach_the_jobs():
-    """By the annotation or the configuration, after the user's own; not without either."""
-    data = jobset_json()
-    plain = decoded(JobSet, data)
-    data["metadata"]["annotations"] = {keys.LOST_NODE_DEADLINE_ANNOTATION: "50s"}
-    asks = decoded(JobSet, data)
+def test_jobs_get_the_tolerations_of_annotation_or_configuration():
+    """Without either of them they get none."""
+    plain = decoded(JobSet, jobset_json())
+    annotation = {keys.LOST_NODE_DEADLINE_ANNOTATION: "50s"}
+    annotated = decoded(JobSet, jobset_json(annotations=annotation))
 
     def made(jobset, *settings):
         spec = next(iter(blueprints(jobset, Features(), *settings).values())).body(0)["spec"]
@@ -190,31 +180,27 @@ def test_tolerations_reach_the_jobs():
 
     default = blueprints.__defaults__[0]
     assert made(plain) is None
-    assert made(asks) == [added(NOT_READY, 50), added(UNREACHABLE, 20)]
-    assert made(plain, default, 30.0) == [added(NOT_READY, 30), added(UNREACHABLE, 0)]
+    assert made(annotated) == [added(NOT_READY, 50), added(UNREACHABLE, 20)]
+    assert made(plain, default, 30.0) == BOTH
 
 
 # ---- plans ---------------------------------------------------------------------------------------
 
 
-def leaving(name, *, told_ago, grace=30, deadline="30s", jobset="js", phase="Running"):
-    """A pod that was told to end so many seconds ago."""
+def leaving(name, *, ended_ago, grace=30, deadline="30s", jobset="js", phase="Running"):
+    """Return a pod whose deletion was requested this number of seconds ago; ``None`` for never."""
     meta = {"name": name, "namespace": "default", "uid": name, "resourceVersion": "5"}
-    if told_ago is not None:
-        meta["deletionTimestamp"] = stamp(told_ago - grace)
+    if ended_ago is not None:
+        meta["deletionTimestamp"] = stamp(ended_ago - grace)
         meta["deletionGracePeriodSeconds"] = grace
-    pod = decoded(
-        ChildPod, {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": phase}}
-    )
-    data = jobset_json()
-    data["metadata"]["name"] = jobset
-    if deadline is not None:
-        data["metadata"]["annotations"] = {keys.LOST_NODE_DEADLINE_ANNOTATION: deadline}
-    return LeavingPod(pod, decoded(JobSet, data))
+    body = {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": phase}}
+    notes = None if deadline is None else {keys.LOST_NODE_DEADLINE_ANNOTATION: deadline}
+    owner = decoded(JobSet, jobset_json(name=jobset, annotations=notes))
+    return LeavingPod(decoded(ChildPod, body), owner)
 
 
 def plan(*pods, since=60, confirmed=True, default_s=0.0, now=NOW, **more):
-    """The plan for a node that is unreachable since so many seconds."""
+    """Return the plan for a node that has been unreachable for this number of seconds."""
     at = None if since is None else EPOCH_START - timedelta(seconds=since)
     observed = ObservedNode(
         name="n", unreachable_since=at, pods=pods, confirmed=confirmed, default_s=default_s, **more
@@ -223,41 +209,41 @@ def plan(*pods, since=60, confirmed=True, default_s=0.0, now=NOW, **more):
 
 
 def names(made):
-    """Which pods a plan gives up."""
+    """Return the names of the pods that a plan gives up."""
     return [pod.metadata.name for each in made.lost for pod in each.pods]
 
 
 @pytest.mark.parametrize(
-    ("pod", "since", "given_up", "again"),
+    ("pod", "since", "given_up", "delay_s"),
     [
-        (leaving("p", told_ago=30), 30, ["p"], None),
-        (leaving("p", told_ago=29), 30, [], 1),
-        (leaving("p", told_ago=40), 29, [], 1),
-        (leaving("p", told_ago=40, deadline="2m"), 90, [], 30),
-        (leaving("p", told_ago=9, grace=0, deadline="10s"), 90, [], 1),
-        (leaving("p", told_ago=10, grace=0, deadline="10s"), 90, ["p"], None),
-        (leaving("p", told_ago=40, phase="Failed"), 60, ["p"], None),
-        (leaving("p", told_ago=1000), None, [], None),
-        (leaving("p", told_ago=1000, deadline="0"), 60, [], None),
-        (leaving("p", told_ago=1000, deadline=None), 60, [], None),
-        (leaving("p", told_ago=None), 60, [], None),
+        (leaving("p", ended_ago=30), 30, ["p"], None),
+        (leaving("p", ended_ago=29), 30, [], 1),
+        (leaving("p", ended_ago=40), 29, [], 1),
+        (leaving("p", ended_ago=40, deadline="2m"), 90, [], 30),
+        (leaving("p", ended_ago=9, grace=0, deadline="10s"), 90, [], 1),
+        (leaving("p", ended_ago=10, grace=0, deadline="10s"), 90, ["p"], None),
+        (leaving("p", ended_ago=40, phase="Failed"), 60, ["p"], None),
+        (leaving("p", ended_ago=1000), None, [], None),
+        (leaving("p", ended_ago=1000, deadline="0"), 60, [], None),
+        (leaving("p", ended_ago=1000, deadline=None), 60, [], None),
+        (leaving("p", ended_ago=None), 60, [], None),
     ],
     ids=[
         *("due", "grace", "deadline", "long-deadline", "agent", "agent-over", "failed"),
         *("back", "never", "not-asked", "not-deleted"),
     ],
 )
-def test_who_is_given_up_when(pod, since, given_up, again):
-    """Grace period and deadline are over, and the pod was told ten seconds ago; never without."""
+def test_pod_is_given_up_after_grace_period_and_deadline(pod, since, given_up, delay_s):
+    """And ten seconds after its deletion was requested; never without a deadline."""
     made = plan(pod, since=since)
     assert names(made) == given_up
-    assert made.result.delay == (None if again is None else timedelta(seconds=again))
+    assert made.result.delay == (None if delay_s is None else timedelta(seconds=delay_s))
 
 
 @pytest.mark.parametrize("hours", [-2, 2])
-def test_a_pod_is_given_up_in_time_when_the_wall_clock_is_set(hours):
-    """Neither hours later nor sooner: the wait is measured on the monotonic clock."""
-    pod = leaving("p", told_ago=20)
+def test_pod_is_given_up_in_time_when_the_wall_clock_is_set(hours):
+    """The monotonic clock measures the wait."""
+    pod = leaving("p", ended_ago=20)
     first = plan(pod, since=20)
     assert first.result.delay == timedelta(seconds=10)
     wall = NOW.wall + timedelta(hours=hours)
@@ -268,9 +254,9 @@ def test_a_pod_is_given_up_in_time_when_the_wall_clock_is_set(hours):
     assert names(last) == ["p"]
 
 
-def test_a_pod_waits_for_its_deadline_at_most_when_a_managers_clock_is_behind():
-    """The node controller's clock is two hours ahead."""
-    pod = leaving("p", told_ago=-7200, deadline="90s")
+def test_pod_waits_for_its_deadline_at_most_when_the_clock_of_a_manager_is_behind():
+    """The clock of the node controller is two hours ahead."""
+    pod = leaving("p", ended_ago=-7200, deadline="90s")
 
     assert plan(pod, since=-7200).result.delay == timedelta(seconds=90)
 
@@ -289,24 +275,24 @@ ENDLESS = {"key": UNREACHABLE, "operator": "Exists"}
         (ALL, "30s", []),
     ],
 )
-def test_a_warning_is_given_when_pods_stay_on_a_lost_node(toleration, deadline, fields):
-    """Who tolerates an unreachable node by name and for ever has no use for a deadline."""
-    data = jobset_json(replicated_job("w", 1, pod_spec={"tolerations": [toleration]}))
-    if deadline is not None:
-        data["metadata"]["annotations"] = {keys.LOST_NODE_DEADLINE_ANNOTATION: deadline}
+def test_pods_that_stay_on_a_lost_node_cause_a_warning(toleration, deadline, fields):
+    """A deadline has no effect on pods that tolerate an unreachable node without a limit."""
+    notes = None if deadline is None else {keys.LOST_NODE_DEADLINE_ANNOTATION: deadline}
+    job = replicated_job("w", 1, pod_spec={"tolerations": [toleration]})
+    data = jobset_json(job, annotations=notes)
 
     assert [each.field for each in warnings(data, Features())] == fields
 
 
-def test_the_configuration_is_a_default():
-    """A JobSet that says nothing has the configuration's deadline, and may refuse it."""
-    pods = [leaving("a", told_ago=90, deadline=None), leaving("b", told_ago=90, deadline="0")]
+def test_configured_deadline_is_the_default():
+    """A JobSet may disable it."""
+    pods = [leaving("a", ended_ago=90, deadline=None), leaving("b", ended_ago=90, deadline="0")]
     assert names(plan(*pods, default_s=30.0)) == ["a"]
 
 
-def test_nothing_is_done_before_the_node_was_read():
-    """What the cache says is confirmed first, if there is anything to do."""
-    early, due = leaving("early", told_ago=10), leaving("due", told_ago=30)
+def test_node_is_read_before_a_pod_is_given_up():
+    """Only if a pod is to be given up."""
+    early, due = leaving("early", ended_ago=10), leaving("due", ended_ago=30)
     assert not plan(early, confirmed=False).confirm
     first = plan(early, due, confirmed=False)
     assert first.confirm
@@ -314,61 +300,46 @@ def test_nothing_is_done_before_the_node_was_read():
 
 
 @pytest.mark.parametrize(("phase", "given_up"), [("Running", ["p"]), ("Failed", [])])
-def test_a_pod_that_was_deleted_by_force(phase, given_up):
-    """The Job controller lets go of it once it is marked as failed; nothing is left to do then."""
-    assert names(plan(leaving("p", told_ago=90, grace=0, phase=phase))) == given_up
+def test_pod_that_was_deleted_by_force_is_given_up_until_it_has_failed(phase, given_up):
+    """The Job controller releases it once it is marked as failed."""
+    assert names(plan(leaving("p", ended_ago=90, grace=0, phase=phase))) == given_up
 
 
-def test_what_is_reported():
-    """One event for each JobSet, with node, time, deadline and the first pods."""
-    pods = [leaving(f"p{number:02}", told_ago=90) for number in range(12)]
-    made = plan(*pods, leaving("q", told_ago=90, jobset="other", deadline="10s"))
+def test_event_names_node_time_deadline_and_the_first_pods():
+    """One for each JobSet."""
+    pods = [leaving(f"p{number:02}", ended_ago=90) for number in range(12)]
+    made = plan(*pods, leaving("q", ended_ago=90, jobset="other", deadline="10s"))
     (first, second) = made.lost
     assert first.why.startswith(f"since nothing was heard of node 'n' since {stamp(60)}")
     event = first.event([pod.metadata.name for pod in first.pods])
     assert (event.type_, event.reason, event.pod) == ("Warning", "NodeLost", "p00")
     assert event.message.startswith("12 pods were deleted by force, since nothing was heard")
-    assert event.message.endswith("the deadline of 30 s: " + ", ".join(f"'p{n:02}'" for n in range(10)) + " and 2 more")  # fmt: skip
+    listed = ", ".join(f"'p{n:02}'" for n in range(10))
+    assert event.message.endswith(f"the deadline of 30 s: {listed} and 2 more")
     assert second.event(["q"]).message.endswith("deadline of 10 s: 'q'")
     assert made.result.summary == "gave up 13 pods"
 
 
-@pytest.mark.parametrize(
-    ("present", "wanted"),
-    [
-        ([], [added(NOT_READY, 40), added(UNREACHABLE, 10)]),
-        ([added(NOT_READY, 40), added(UNREACHABLE, 10)], None),
-        (
-            [added(NOT_READY, 20), added(UNREACHABLE, 0)],
-            [added(NOT_READY, 40), added(UNREACHABLE, 10)],
-        ),
-    ],
-    ids=["before-the-deadline", "as-made", "another-deadline"],
-)
-def test_a_resumed_job_has_them(present, wanted):
-    """A queue that takes a Job's directions over leaves those of the deadline, as they are now."""
-    check_resumed(jobset_json(), present, wanted)
+LATER = [added(NOT_READY, 40), added(UNREACHABLE, 10)]
 
 
 @pytest.mark.parametrize(
-    ("present", "wanted"),
+    ("template", "present", "expected"),
     [
-        ([ALL], [added(NOT_READY, 40), added(UNREACHABLE, 10), ALL]),
-        ([added(NOT_READY, 40), added(UNREACHABLE, 10), ALL], None),
-        ([PLACED, ALL], [PLACED, added(NOT_READY, 40), added(UNREACHABLE, 10), ALL]),
+        pytest.param([], [], LATER, id="before the deadline"),
+        pytest.param([], LATER, None, id="as created"),
+        pytest.param([], BOTH, LATER, id="another deadline"),
+        pytest.param([ALL], [ALL], [*LATER, ALL], id="all: before the deadline"),
+        pytest.param([ALL], [*LATER, ALL], None, id="all: as created"),
+        pytest.param([ALL], [PLACED, ALL], [PLACED, *LATER, ALL], id="all: with placement"),
     ],
-    ids=["before-the-deadline", "as-made", "with-another-of-ours"],
 )
-def test_a_resumed_job_has_them_first_when_its_pods_tolerate_all(present, wanted):
-    """After one for all taints they would have no effect."""
-    data = jobset_json(replicated_job("w", 1, pod_spec={"tolerations": [ALL]}))
-    check_resumed(data, present, wanted)
-
-
-def check_resumed(data, present, wanted):
-    """Resume a Job with some tolerations, and compare those that it gets."""
+def test_resumed_job_has_the_tolerations_of_the_deadline(template, present, expected):
+    """A queue may replace others; those of the deadline precede a toleration of all taints."""
+    pod_spec = {"tolerations": template} if template else None
+    data = jobset_json(replicated_job("w", 1, pod_spec=pod_spec))
     replicated = decoded(JobSet, data).spec.replicated_jobs[0]
     job = decoded(Job, {"metadata": {"name": "j", "uid": "u"}, "spec": {"suspend": True}})
     (action,) = resumptions(replicated, [job], lost_node_deadline_s=40.0)
     patch = resume_patch(action, {"spec": {"tolerations": present}})
-    assert patch["spec"].get("template", {}).get("spec", {}).get("tolerations") == wanted
+    assert patch["spec"].get("template", {}).get("spec", {}).get("tolerations") == expected

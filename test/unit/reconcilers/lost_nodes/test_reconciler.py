@@ -1,4 +1,4 @@
-"""The lost nodes reconciler in a whole manager, on a cluster in memory and in virtual time."""
+"""The lost nodes reconciler in a manager, on a cluster in memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRACKING = "batch.kubernetes.io/job-tracking"
 
 
 class Nodes:
-    """Two nodes and a JobSet; the test is node controller, Job controller and user."""
+    """Two nodes and a JobSet; a test plays node controller, Job controller and user."""
 
     def __init__(self):
         self.world = World(clock=VirtualClock())
@@ -30,10 +30,10 @@ class Nodes:
         self.world.graceful_pods = True
         for name in ("n1", "n2"):
             self.world.create("nodes", {"metadata": {"name": name}})
-            self.hear(name)
+            self.recover(name)
 
     def jobset(self, name="js", deadline="30s"):
-        """Make a JobSet and its Job."""
+        """Create a JobSet and its Job."""
         builder = make_jobset(name).replicated_job("w")
         if deadline is not None:
             builder.annotations({keys.LOST_NODE_DEADLINE_ANNOTATION: deadline})
@@ -41,7 +41,7 @@ class Nodes:
         self.world.create("jobs", make_job(f"{name}-w-0").of(jobset, "w").build())
 
     def pod(self, name, node="n1", job="js-w-0"):
-        """Make a pod that runs, with the Job controller's finalizer."""
+        """Create a running pod with the Job controller's finalizer."""
         owner = self.world.get("jobs", job)
         body = make_pod(name).of(owner).node(node).build()
         body["metadata"]["finalizers"] = [TRACKING]
@@ -50,58 +50,57 @@ class Nodes:
         self.world.create("pods", body)
         self.world.set_status("pods", name, phase="Running")
 
-    def hear(self, node):
-        """The node tells of itself."""
-        self._put(node, "True", [])
+    def recover(self, node):
+        """Set the node to ready."""
+        self._write(node, "True", lambda at: None)
 
     def lose(self, node):
-        """Nothing is heard of the node: what the node controller writes."""
-        at = VirtualClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        key = keys.NODE_UNREACHABLE_TAINT
-        self._put(node, "Unknown", [{"key": key, "effect": "NoExecute", "timeAdded": at}])
+        """Set the node to unreachable, as the node controller does."""
+        taint = {"key": keys.NODE_UNREACHABLE_TAINT, "effect": "NoExecute"}
+        self._write(node, "Unknown", lambda at: [{**taint, "timeAdded": at}])
 
-    def _put(self, node, ready, taints):
+    def _write(self, node, ready, taints):
         at = VirtualClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.world.patch("nodes", node, {"spec": {"taints": taints or None}})
+        self.world.patch("nodes", node, {"spec": {"taints": taints(at)}})
         condition = {"type": "Ready", "status": ready, "lastTransitionTime": at}
         self.world.set_status("nodes", node, conditions=[condition])
 
     @asynccontextmanager
     async def manager(self, **settings):
-        """A running manager; leaving the block stops it."""
+        """Run a manager until the block ends."""
         manager = Manager(RecordingClient(self.world, qps=0), clock=VirtualClock())
         lost_nodes_reconciler.setup(manager, lost_nodes_reconciler.LostNodesSettings(**settings))
         async with started(manager):
             yield manager
 
     def state(self, name):
-        """Phase of a pod, and whether it was deleted by force."""
+        """Return the phase of a pod and True if it was deleted by force."""
         pod = self.world.get("pods", name)
         return pod["status"]["phase"], pod["metadata"].get("deletionGracePeriodSeconds") == 0
 
     def writes(self):
-        """The manager's writes but for events."""
+        """Return the manager's writes, except events."""
         requests = self.world.requests.writes
         return [(r.verb, r.resource, r.name) for r in requests if r.resource != "events"]
 
-    def notes(self):
-        """What events say."""
+    def event_notes(self):
+        """Return the texts of the events."""
         return [event["note"] for event in self.world.list("events.events.k8s.io")]
 
 
 @pytest.fixture
 async def nodes():
-    """Two nodes that are heard of."""
+    """Return two ready nodes and a JobSet."""
     made = Nodes()
     made.jobset()
     return made
 
 
-RUNS, LOST = ("Running", False), ("Failed", True)
+RUNNING, LOST = ("Running", False), ("Failed", True)
 
 
 async def test_pods_of_a_lost_node_are_given_up(nodes):
-    """Marked as failed, deleted by force, told and counted; pods elsewhere and others' are left."""
+    """They are marked as failed, deleted by force, reported and counted; other pods stay."""
     nodes.jobset("other", deadline=None)
     before = execution_metrics.REGISTRY.get_sample_value("jobset_lost_node_pods_deleted_total")
     async with nodes.manager():
@@ -111,18 +110,18 @@ async def test_pods_of_a_lost_node_are_given_up(nodes):
         for name in ("a", "b", "c"):
             nodes.world.delete("pods", name)
         await asyncio.sleep(100)
-        assert nodes.writes() == []  # however slow a kubelet may be
+        assert nodes.writes() == []  # kubelets may be slow
 
         nodes.lose("n1")
         await asyncio.sleep(29)
         assert nodes.writes() == []
         await asyncio.sleep(2)
-        assert [nodes.state(name) for name in ("a", "b", "c")] == [LOST, RUNS, RUNS]
+        assert [nodes.state(name) for name in ("a", "b", "c")] == [LOST, RUNNING, RUNNING]
         await asyncio.sleep(100)
         assert nodes.writes() == [("apply", "pods/status", "a"), ("delete", "pods", "a")]
     conditions = nodes.world.get("pods", "a")["status"]["conditions"]
     assert ("DisruptionTarget", "NodeLost") in [(c["type"], c["reason"]) for c in conditions]
-    (note,) = nodes.notes()
+    (note,) = nodes.event_notes()
     assert note == (
         "pod was deleted by force, since nothing was heard of node 'n1' since "
         "2026-01-01T00:01:40Z, longer than the deadline of 30 s: 'a'"
@@ -131,8 +130,8 @@ async def test_pods_of_a_lost_node_are_given_up(nodes):
     assert after == before + 1
 
 
-async def test_the_clock_continues_through_a_failover(nodes):
-    """A new manager counts from when the node was lost, and sees to pods that begin to go later."""
+async def test_deadline_is_kept_when_another_manager_takes_over(nodes):
+    """It begins when the node is lost; pods whose deletion is requested later are given up, too."""
     nodes.pod("a")
     nodes.pod("late")
     async with nodes.manager():
@@ -141,18 +140,18 @@ async def test_the_clock_continues_through_a_failover(nodes):
         await asyncio.sleep(20)
     async with nodes.manager():
         await asyncio.sleep(9)
-        assert nodes.state("a") == RUNS
+        assert nodes.state("a") == RUNNING
         await asyncio.sleep(2)
         assert nodes.state("a") == LOST
         nodes.world.delete("pods", "late")
         await asyncio.sleep(29)
-        assert nodes.state("late") == RUNS
+        assert nodes.state("late") == RUNNING
         await asyncio.sleep(2)
         assert nodes.state("late") == LOST
 
 
-async def test_a_manager_that_ended_in_between(nodes):
-    """A pod that is marked as failed and was not deleted yet, is."""
+async def test_failed_pod_is_deleted_by_the_next_manager(nodes):
+    """The previous manager had marked it as failed and ended."""
     nodes.pod("a")
     nodes.lose("n1")
     nodes.world.delete("pods", "a")
@@ -162,22 +161,22 @@ async def test_a_manager_that_ended_in_between(nodes):
         assert nodes.writes() == [("delete", "pods", "a")]
 
 
-async def test_a_node_that_comes_back_keeps_its_pods(nodes):
-    """Also if the cache is the last to know: the node is read before anything is deleted."""
+async def test_pods_stay_when_their_node_recovers(nodes):
+    """Even if the cache is late: the node is read before a pod is deleted."""
     nodes.pod("a")
     async with nodes.manager():
         nodes.lose("n1")
         nodes.world.delete("pods", "a")
         await asyncio.sleep(10)
         nodes.world.faults.stall(verb="watch", resource="nodes")
-        nodes.hear("n1")
+        nodes.recover("n1")
         await asyncio.sleep(25)
         assert nodes.writes() == []
         assert len(nodes.world.requests.matching("list", "nodes")) == 2
 
 
-async def test_a_kubelet_that_writes_meanwhile_is_not_overruled(nodes):
-    """Writes are for the version that was looked at; then it is looked again."""
+async def test_pod_that_its_kubelet_changes_meanwhile_is_left_alone(nodes):
+    """Writes name the version that was observed; after a conflict the pod is observed again."""
     nodes.pod("a")
     async with nodes.manager():
         nodes.lose("n1")
@@ -189,8 +188,8 @@ async def test_a_kubelet_that_writes_meanwhile_is_not_overruled(nodes):
         assert nodes.world.get("pods", "a")["status"]["phase"] == "Succeeded"
 
 
-async def test_the_job_controllers_back_off_counts_from_when_the_node_was_lost(nodes):
-    """It takes the time at which a pod was last ready, whatever the kubelet said last."""
+async def test_back_off_of_the_job_controller_counts_from_the_loss_of_the_node(nodes):
+    """It uses the time of the pod's ready condition, which the manager sets."""
     nodes.pod("a")
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     nodes.world.set_status("pods", "a", conditions=[ready])
@@ -204,8 +203,8 @@ async def test_the_job_controllers_back_off_counts_from_when_the_node_was_lost(n
         assert found["Ready"] == ("False", "2026-01-01T00:01:00Z")
 
 
-async def test_a_pod_whose_job_is_gone_is_given_up_as_well(nodes):
-    """Its Job was deleted alone; what the pod says of its JobSet has to be true of one."""
+async def test_pod_whose_job_is_gone_is_given_up_as_well(nodes):
+    """Its Job was deleted alone; the UID in the pod's annotation names an existing JobSet."""
     nodes.pod("a")
     nodes.pod("older")
     uid = {"metadata": {"annotations": {keys.JOBSET_UID: "of-another-js"}}}
@@ -216,11 +215,11 @@ async def test_a_pod_whose_job_is_gone_is_given_up_as_well(nodes):
             nodes.world.delete("pods", name)
         nodes.world.delete("jobs", "js-w-0")
         await asyncio.sleep(31)
-        assert [nodes.state(name) for name in ("a", "older")] == [LOST, RUNS]
+        assert [nodes.state(name) for name in ("a", "older")] == [LOST, RUNNING]
 
 
-async def test_a_deadline_may_come_later(nodes):
-    """An annotation that is set when the node is lost already works at once."""
+async def test_deadline_that_is_set_after_the_node_was_lost_applies_immediately(nodes):
+    """An annotation needs no new pods."""
     nodes.jobset("other", deadline=None)
     nodes.pod("c", job="other-w-0")
     async with nodes.manager():
@@ -234,8 +233,8 @@ async def test_a_deadline_may_come_later(nodes):
         assert nodes.state("c") == LOST
 
 
-async def test_a_node_that_was_deleted_is_not_ours(nodes):
-    """The pod garbage collector deletes what is left of it."""
+async def test_pods_of_a_deleted_node_are_left_alone(nodes):
+    """The pod garbage collector deletes them."""
     nodes.pod("a")
     async with nodes.manager():
         nodes.lose("n1")
@@ -246,8 +245,8 @@ async def test_a_node_that_was_deleted_is_not_ours(nodes):
         assert nodes.writes() == []
 
 
-async def test_whose_a_pod_is_is_said_by_uids(nodes):
-    """A label that names a JobSet with a deadline brings nobody's pod into it."""
+async def test_owner_of_a_pod_is_found_by_uid(nodes):
+    """A label that names a JobSet with a deadline is not enough."""
     nodes.pod("a")
     nodes.world.patch("pods", "a", {"metadata": {"ownerReferences": None}})
     async with nodes.manager():
@@ -257,14 +256,14 @@ async def test_whose_a_pod_is_is_said_by_uids(nodes):
         assert nodes.writes() == []
 
 
-async def test_one_watch_of_nodes(nodes):
-    """Placement and lost nodes share a cache; a node's heartbeats cause no reconcile."""
+async def test_nodes_are_watched_once(nodes):
+    """Placement shares the cache, and heartbeats of nodes cause no reconcile."""
     manager = Manager(RecordingClient(nodes.world, qps=0), clock=VirtualClock())
     placement_reconciler.setup(manager)
     controller = lost_nodes_reconciler.setup(manager)
     async with started(manager):
         for _ in range(5):
-            nodes.hear("n1")
+            nodes.recover("n1")
             await asyncio.sleep(1)
         assert len(controller.queue) == 0
         assert len(nodes.world.requests.matching("watch", "nodes")) == 1

@@ -1,4 +1,4 @@
-"""Every rule for new JobSets."""
+"""Rules for new JobSets."""
 
 import time
 
@@ -12,70 +12,64 @@ from jobsetpy.reconcilers.validation.create import LookupFailed, claims_to_look_
 from jobsetpy.reconcilers.validation.warnings import warnings
 from support.admission.validation_kit import MAX, jobset, rjob, rules
 
-AGENT = {
-    "initContainers": [
-        {
-            "name": "agent",
-            "restartPolicy": "Always",
-            "restartPolicyRules": [{"action": "RestartAllContainers"}],
-        }
-    ]
-}
-IN_PLACE_JOB = {
-    "backoffLimit": MAX,
-    "podReplacementPolicy": "Failed",
-    "completions": 2,
-    "parallelism": 2,
-}
+
+def agent(action: str = "RestartAllContainers") -> dict:
+    """Return a pod spec with an agent that restarts with this action."""
+    rules_ = [{"action": action}]
+    container = {"name": "agent", "restartPolicy": "Always", "restartPolicyRules": rules_}
+    return {"initContainers": [container]}
+
+
+TWO_PODS = {"completions": 2, "parallelism": 2}
+IN_PLACE_JOB = {"backoffLimit": MAX, "podReplacementPolicy": "Failed", **TWO_PODS}
 IN_PLACE = {"failurePolicy": {"restartStrategy": "InPlaceRestart"}}
+SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+RESERVED = [{"name": "group-scheduling-init"}]
+ORDERED = {"startupPolicyOrder": "InOrder"}
 
 
-def in_place(pod: dict = AGENT, **job) -> dict:
-    changed = {**IN_PLACE_JOB, **job}
-    spec = {key: value for key, value in changed.items() if value is not None}
-    return jobset(rjob(job=spec, pod=pod), **IN_PLACE)
+def in_place(pod: dict | None = None, **job) -> dict:
+    """Return a JobSet that restarts in place; ``None`` removes a field of its Job."""
+    spec = {key: value for key, value in {**IN_PLACE_JOB, **job}.items() if value is not None}
+    return jobset(rjob(job=spec, pod=agent() if pod is None else pod), **IN_PLACE)
 
 
-def two_in_place(*, dependsOn: list | None = None, **spec) -> dict:  # noqa: N803 - the field's name
-    first = rjob("a", job=IN_PLACE_JOB, pod=AGENT)
-    second = rjob(
-        "b", job=IN_PLACE_JOB, pod=AGENT, **({"dependsOn": dependsOn} if dependsOn else {})
-    )
+def two_in_place(*, depends: list | None = None, **spec) -> dict:
+    """Return a JobSet of two ReplicatedJobs that restart in place."""
+    first = rjob("a", job=IN_PLACE_JOB, pod=agent())
+    second = rjob("b", job=IN_PLACE_JOB, pod=agent(), **({"dependsOn": depends} if depends else {}))
     return jobset(first, second, **IN_PLACE, **spec)
 
 
 def mounting(*names: str, kind: str = "containers", **pod) -> dict:
     mounts = [{"name": name, "mountPath": f"/{name}"} for name in names]
+    """Return a ReplicatedJob with a container that mounts these volumes."""
     return rjob(pod={kind: [{"name": "c", "volumeMounts": mounts}], **pod})
 
 
 def claim_policy(*names: str, keep: str = "Retain") -> dict:
     return {
+    """Return a policy for claims with these names."""
         "templates": [{"metadata": {"name": name}, "spec": SPEC} for name in names],
         "retentionPolicy": {"whenDeleted": keep},
     }
 
 
-SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-INDEXED = {"completions": 2, "parallelism": 2}
 
 
 def chain(*depends: list[str]) -> dict:
-    jobs = [
-        rjob(f"rj-{n}", dependsOn=[{"name": name, "status": "Ready"} for name in names])
-        if names
-        else rjob(f"rj-{n}")
-        for n, names in enumerate(depends, start=1)
-    ]
+    """Return a JobSet whose ReplicatedJobs depend on these others."""
+    jobs = []
+    for n, names in enumerate(depends, start=1):
+        needs = {"dependsOn": [{"name": name, "status": "Ready"} for name in names]}
+        jobs.append(rjob(f"rj-{n}", **(needs if names else {})))
     return jobset(*jobs)
 
 
-def noted(barrier: str, container: dict | None = None, **pod) -> dict:
-    """A group that asks for a way to be held."""
-    made = jobset(
-        rjob(pod={"containers": [{"name": "c", **(container or {})}], **pod}),
-        groupSchedulingConfig={},
-    )
+def grouped(barrier: str, container: dict | None = None, **pod) -> dict:
+    """Return a startup group whose pods are held by this kind of barrier."""
+    pod = {"containers": [{"name": "c", **(container or {})}], **pod}
+    made = jobset(rjob(pod=pod), groupSchedulingConfig={})
     made["metadata"]["annotations"] = {keys.GROUP_BARRIER_ANNOTATION: barrier}
     return made
 
@@ -86,12 +80,7 @@ REFUSED = [
     # --- counts and names
     ("gen-name", jobset(rjob("worker"), generate_name="a" * 49 + "-"), f"{JOBS}[0].name", "job names"),
     ("product", jobset(rjob(replicas=MAX, job={"parallelism": MAX})), "<nil>", "must not exceed 2147483647"),
-    (
-        "negative-product",
-        jobset(rjob(replicas=-MAX - 1, job={"parallelism": -MAX - 1})),
-        "<nil>",
-        "must not exceed 2147483647 for replicatedJob 'w'",
-    ),
+    ("negative-product", jobset(rjob(replicas=-MAX - 1, job={"parallelism": -MAX - 1})), "<nil>", "must not exceed 2147483647 for replicatedJob 'w'"),
     ("dotted-job", jobset(rjob("a.b")), f"{JOBS}[0].name", "DNS-1035"),
     ("digit-first", jobset(name="1js"), f"{JOBS}[0].name", "DNS-1035"),
     ("upper-case", jobset(name="Js"), f"{JOBS}[0].name", "DNS-1035"),
@@ -127,15 +116,15 @@ REFUSED = [
     ("rji-1024", jobset(rjob(replicas=1025), failurePolicy=rules({"name": "a", "action": "RestartJobAndIgnoreMaxRestarts"})), "<nil>", "1024"),
     ("rrj-1024", jobset(rjob(replicas=1025), failurePolicy=rules({"name": "a", "action": "RestartReplicatedJob"})), "<nil>", "1024"),
     # --- coordinator
-    ("co-job", jobset(rjob(job=INDEXED), coordinator={"replicatedJob": "x"}), "<nil>", "does not exist"),
+    ("co-job", jobset(rjob(job=TWO_PODS), coordinator={"replicatedJob": "x"}), "<nil>", "does not exist"),
     ("co-completions", jobset(coordinator={"replicatedJob": "w"}), "<nil>", "completions number"),
-    ("co-mode", jobset(rjob(job={**INDEXED, "completionMode": "NonIndexed"}), coordinator={"replicatedJob": "w"}), "<nil>", "indexed completion mode"),
-    ("co-job-index", jobset(rjob(job=INDEXED), coordinator={"replicatedJob": "w", "jobIndex": 1}), "<nil>", "job index 1"),
-    ("co-negative", jobset(rjob(job=INDEXED), coordinator={"replicatedJob": "w", "jobIndex": -1}), "<nil>", "job index -1"),
-    ("co-pod-index", jobset(rjob(job=INDEXED), coordinator={"replicatedJob": "w", "podIndex": 2}), "<nil>", "pod index 2"),
-    ("co-long-jobset", jobset(rjob(job=INDEXED), name="j" * 60, coordinator={"replicatedJob": "w"}), "<nil>", "spec will lead to invalid label value"),
-    ("co-long-job", jobset(rjob("w" * 60, job=INDEXED), coordinator={"replicatedJob": "w" * 60}), "<nil>", "spec will lead to invalid label value"),
-    ("co-long-sub", jobset(rjob(job=INDEXED), network={"subdomain": "s" * 60}, coordinator={"replicatedJob": "w"}), "<nil>", "spec will lead to invalid label value"),
+    ("co-mode", jobset(rjob(job={**TWO_PODS, "completionMode": "NonIndexed"}), coordinator={"replicatedJob": "w"}), "<nil>", "indexed completion mode"),
+    ("co-job-index", jobset(rjob(job=TWO_PODS), coordinator={"replicatedJob": "w", "jobIndex": 1}), "<nil>", "job index 1"),
+    ("co-negative", jobset(rjob(job=TWO_PODS), coordinator={"replicatedJob": "w", "jobIndex": -1}), "<nil>", "job index -1"),
+    ("co-pod-index", jobset(rjob(job=TWO_PODS), coordinator={"replicatedJob": "w", "podIndex": 2}), "<nil>", "pod index 2"),
+    ("co-long-jobset", jobset(rjob(job=TWO_PODS), name="j" * 60, coordinator={"replicatedJob": "w"}), "<nil>", "spec will lead to invalid label value"),
+    ("co-long-job", jobset(rjob("w" * 60, job=TWO_PODS), coordinator={"replicatedJob": "w" * 60}), "<nil>", "spec will lead to invalid label value"),
+    ("co-long-sub", jobset(rjob(job=TWO_PODS), network={"subdomain": "s" * 60}, coordinator={"replicatedJob": "w"}), "<nil>", "spec will lead to invalid label value"),
     # --- dependencies
     ("later", chain([], ["rj-3"], []), "<nil>", "replicatedJob: rj-2 cannot depend on replicatedJob: rj-3"),
     ("unknown", chain([], ["nope"]), "<nil>", "cannot depend on replicatedJob: nope"),
@@ -155,26 +144,26 @@ REFUSED = [
     ("ip-unequal", in_place(completions=3), f"{JOBS}[0].template.spec.completions", "equal"),
     ("ip-no-completions", in_place(completions=None), f"{JOBS}[0].template.spec.completions", "equal"),
     ("ip-no-parallelism", in_place(parallelism=None), f"{JOBS}[0].template.spec.completions", "equal"),
-    ("ip-in-order", two_in_place(startupPolicy={"startupPolicyOrder": "InOrder"}), "spec.startupPolicy.startupPolicyOrder", "start together"),
-    ("ip-depends", two_in_place(dependsOn=[{"name": "a", "status": "Ready"}]), f"{JOBS}[1].dependsOn[0].name", "start together"),
+    ("ip-in-order", two_in_place(startupPolicy=ORDERED), "spec.startupPolicy.startupPolicyOrder", "start together"),
+    ("ip-depends", two_in_place(depends=[{"name": "a", "status": "Ready"}]), f"{JOBS}[1].dependsOn[0].name", "start together"),
     ("ip-no-agent", in_place(pod={}), f"{JOBS}[0].template.spec.template.spec.initContainers", "no agent"),
     # --- group scheduling
     ("group-target", jobset(groupSchedulingConfig={"targetReplicatedJobs": ["x"]}), "spec.groupSchedulingConfig.targetReplicatedJobs[0]", '"x"'),
-    ("group-order", jobset(rjob("a"), rjob("b"), startupPolicy={"startupPolicyOrder": "InOrder"}, groupSchedulingConfig={}), "spec.startupPolicy.startupPolicyOrder", "InOrder"),
+    ("group-order", jobset(rjob("a"), rjob("b"), startupPolicy=ORDERED, groupSchedulingConfig={}), "spec.startupPolicy.startupPolicyOrder", "InOrder"),
     ("group-depends", jobset(rjob("a"), rjob("b", dependsOn=[{"name": "a", "status": "Ready"}]), groupSchedulingConfig={}), f"{JOBS}[1].dependsOn[0].name", "must not depend"),
     ("group-claim", jobset(rjob(pod={"containers": [{"name": "c", "volumeMounts": [{"name": "group-scheduling", "mountPath": "/d"}]}]}), volumeClaimPolicies=[{"templates": [{"metadata": {"name": "group-scheduling"}, "spec": {}}]}], groupSchedulingConfig={}), "spec.volumeClaimPolicies[0].templates[0].metadata.name", "reserved"),
     ("group-depends-through", jobset(rjob("a"), rjob("x", dependsOn=[{"name": "a", "status": "Ready"}]), rjob("b", dependsOn=[{"name": "x", "status": "Ready"}]), groupSchedulingConfig={"targetReplicatedJobs": ["a", "b"]}), f"{JOBS}[2].dependsOn[0].name", "(a) through it"),
-    ("group-container", jobset(rjob(pod={"containers": [{"name": "group-scheduling-init"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.containers[0].name", "reserved"),
-    ("group-init", jobset(rjob(pod={"initContainers": [{"name": "group-scheduling-init"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.initContainers[0].name", "reserved"),
-    ("group-container-without-config", jobset(rjob(pod={"containers": [{"name": "group-scheduling-init"}]})), f"{JOBS}[0].template.spec.template.spec.containers[0].name", "reserved"),
-    ("group-init-without-config", jobset(rjob(pod={"initContainers": [{"name": "group-scheduling-init"}]})), f"{JOBS}[0].template.spec.template.spec.initContainers[0].name", "reserved"),
-    ("group-init-of-no-target", jobset(rjob("a"), rjob("b", pod={"initContainers": [{"name": "group-scheduling-init"}]}), groupSchedulingConfig={"targetReplicatedJobs": ["a"]}), f"{JOBS}[1].template.spec.template.spec.initContainers[0].name", "reserved"),
-    ("group-barrier", noted("sidecar"), f"metadata.annotations[{keys.GROUP_BARRIER_ANNOTATION}]", 'must be "init-container" or "supervisor"'),
-    ("group-held-command", noted("supervisor"), f"{JOBS}[0].template.spec.template.spec.containers[0].command", "entry point"),
-    ("group-held-probe", noted("supervisor", {"command": ["a"], "livenessProbe": {}}), f"{JOBS}[0].template.spec.template.spec.containers[0].livenessProbe", "kubelet would end"),
-    ("group-held-mount", noted("supervisor", {"command": ["a"], "volumeMounts": [{"name": "v", "mountPath": "/jobset-agent/"}]}, volumes=[{"name": "v", "emptyDir": {}}]), f"{JOBS}[0].template.spec.template.spec.containers[0].volumeMounts[0].mountPath", "mounted"),
-    ("group-held-variable", noted("supervisor", {"command": ["a"], "env": [{"name": "JOBSET_AGENT_X"}]}), f"{JOBS}[0].template.spec.template.spec.containers[0].env[0].name", "agent's own"),
-    ("group-held-token", noted("supervisor", {"command": ["a"]}, automountServiceAccountToken=False), f"{JOBS}[0].template.spec.template.spec.automountServiceAccountToken", "own token"),
+    ("group-container", jobset(rjob(pod={"containers": RESERVED}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.containers[0].name", "reserved"),
+    ("group-init", jobset(rjob(pod={"initContainers": RESERVED}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.initContainers[0].name", "reserved"),
+    ("group-container-without-config", jobset(rjob(pod={"containers": RESERVED})), f"{JOBS}[0].template.spec.template.spec.containers[0].name", "reserved"),
+    ("group-init-without-config", jobset(rjob(pod={"initContainers": RESERVED})), f"{JOBS}[0].template.spec.template.spec.initContainers[0].name", "reserved"),
+    ("group-init-of-no-target", jobset(rjob("a"), rjob("b", pod={"initContainers": RESERVED}), groupSchedulingConfig={"targetReplicatedJobs": ["a"]}), f"{JOBS}[1].template.spec.template.spec.initContainers[0].name", "reserved"),
+    ("group-barrier", grouped("sidecar"), f"metadata.annotations[{keys.GROUP_BARRIER_ANNOTATION}]", 'must be "init-container" or "supervisor"'),
+    ("group-held-command", grouped("supervisor"), f"{JOBS}[0].template.spec.template.spec.containers[0].command", "entry point"),
+    ("group-held-probe", grouped("supervisor", {"command": ["a"], "livenessProbe": {}}), f"{JOBS}[0].template.spec.template.spec.containers[0].livenessProbe", "kubelet would end"),
+    ("group-held-mount", grouped("supervisor", {"command": ["a"], "volumeMounts": [{"name": "v", "mountPath": "/jobset-agent/"}]}, volumes=[{"name": "v", "emptyDir": {}}]), f"{JOBS}[0].template.spec.template.spec.containers[0].volumeMounts[0].mountPath", "mounted"),
+    ("group-held-variable", grouped("supervisor", {"command": ["a"], "env": [{"name": "JOBSET_AGENT_X"}]}), f"{JOBS}[0].template.spec.template.spec.containers[0].env[0].name", "agent's own"),
+    ("group-held-token", grouped("supervisor", {"command": ["a"]}, automountServiceAccountToken=False), f"{JOBS}[0].template.spec.template.spec.automountServiceAccountToken", "own token"),
     ("group-agent-volume", jobset(rjob(pod={"volumes": [{"name": "group-scheduling-agent"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.volumes[0].name", "reserved"),
     ("group-volume", jobset(rjob(pod={"volumes": [{"name": "group-scheduling"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.volumes[0].name", "reserved"),
 ]  # fmt: skip
@@ -184,7 +173,7 @@ REFUSED = [
     ("obj", "field", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
 def test_refused(obj, field, words):
-    """Exactly the field that is wrong is named, with what is wrong about it."""
+    """Each problem names the field that is wrong and says what is wrong with it."""
     problems = validate_create(obj)
     assert any(problem.field == field and words in problem.message for problem in problems)
     assert {problem.field for problem in problems} <= {field, "<nil>", f"{JOBS}[0].name"}
@@ -202,24 +191,15 @@ ACCEPTED = {
     "manager": jobset(managedBy="acme.io/foo_Bar"),
     "rule": jobset(failurePolicy=rules({"name": "superAwesome_rule"})),
     "every-reason": jobset(
-        failurePolicy=rules(
-            {
-                "name": "a",
-                "onJobFailureReasons": [
-                    "BackoffLimitExceeded",
-                    "DeadlineExceeded",
-                    "FailedIndexes",
-                    "MaxFailedIndexesExceeded",
-                    "PodFailurePolicy",
-                    "HostMaintenance",
-                ],
-            }
-        )
+        failurePolicy=rules({"name": "a", "onJobFailureReasons": [
+            "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes",
+            "MaxFailedIndexesExceeded", "PodFailurePolicy", "HostMaintenance",
+        ]})
     ),
     "any-pattern": jobset(
         failurePolicy=rules({"name": "a", "onJobFailureMessagePatterns": ["(a|b)+$", ""]})
     ),
-    "reasons-of-their-own": jobset(
+    "custom-reasons": jobset(
         failurePolicy=rules(
             {"name": "a", "onJobFailureReasons": ["PodFailurePolicy2", "Deadline", "a:b"]}
         )
@@ -230,7 +210,7 @@ ACCEPTED = {
     "depend-both": chain([], [], ["rj-1", "rj-2"]),
     "depend-self": chain([], ["rj-2"]),
     "coordinator": jobset(
-        rjob(job=INDEXED), coordinator={"replicatedJob": "w", "jobIndex": 0, "podIndex": 1}
+        rjob(job=TWO_PODS), coordinator={"replicatedJob": "w", "jobIndex": 0, "podIndex": 1}
     ),
     "claim": jobset(mounting("d"), volumeClaimPolicies=[claim_policy("d")]),
     "claim-init": jobset(
@@ -241,19 +221,9 @@ ACCEPTED = {
     "in-place-two": two_in_place(),
     "in-place-one-in-order": {
         **in_place(),
-        "spec": {**in_place()["spec"], "startupPolicy": {"startupPolicyOrder": "InOrder"}},
+        "spec": {**in_place()["spec"], "startupPolicy": ORDERED},
     },
-    "in-place-seeds-name": in_place(
-        pod={
-            "initContainers": [
-                {
-                    "name": "agent",
-                    "restartPolicy": "Always",
-                    "restartPolicyRules": [{"action": "RestartPod"}],
-                }
-            ]
-        }
-    ),
+    "in-place-seeds-name": in_place(pod=agent("RestartPod")),
     "supervisor": in_place(
         pod={"containers": [{"name": "w", "env": [{"name": "JOBSET_NAME"}, {"name": "POD_NAME"}]}]}
     ),
@@ -270,23 +240,21 @@ ACCEPTED = {
     "group-one-in-order": jobset(
         rjob("a"),
         rjob("b"),
-        startupPolicy={"startupPolicyOrder": "InOrder"},
+        startupPolicy=ORDERED,
         groupSchedulingConfig={"targetReplicatedJobs": ["b"]},
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("obj", ACCEPTED.values(), ids=ACCEPTED)
 def test_accepted(obj):
-    """What breaks no rule is accepted, the rules' odd gaps included."""
+    """A JobSet that breaks no rule, including the gaps of the rules."""
     assert validate_create(obj) == []
 
 
 @pytest.mark.parametrize("action", ["RestartJob", "RestartReplicatedJobAndIgnoreMaxRestarts"])
-def test_partial_restarts_are_accepted_when_a_replicated_job_that_they_do_not_target_is_large(
-    action,
-):
-    """Only the Jobs of targets are counted one by one in the status."""
+def test_partial_restarts_are_accepted_when_only_other_replicated_jobs_are_large(action):
+    """Only Jobs of targets are counted separately in the status."""
     large, small = rjob("large", replicas=1025), rjob("small")
     only_small = {"name": "a", "action": action, "targetReplicatedJobs": ["small"]}
     others = {"name": "b", "action": "FailJobSet"}
@@ -305,42 +273,42 @@ def test_partial_restarts_are_accepted_when_a_replicated_job_that_they_do_not_ta
         ("OutOfMemory", ""),
     ],
 )
-def test_a_reason_is_accepted_with_a_warning_when_it_is_close_to_a_built_in_one(reason, hint):
-    """It may be a user's own, and may be misspelled."""
-    of = jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": [reason]}))
-    found = [(each.field, hint in each.message) for each in warnings(of, Features())]
+def test_reason_close_to_a_built_in_one_causes_a_warning(reason, hint):
+    """It is accepted, as it may be a custom reason or a misspelled one."""
+    obj = jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": [reason]}))
+    found = [(each.field, hint in each.message) for each in warnings(obj, Features())]
 
-    assert validate_create(of) == []
+    assert validate_create(obj) == []
     assert found == ([(f"{RULES}[0].onJobFailureReasons[0]", True)] if hint else [])
 
 
 def test_only_the_impossible_dependency_is_reported():
-    """Of two dependencies only the impossible one is reported."""
+    """The other dependency of the same ReplicatedJob is valid."""
     problems = validate_create(chain([], ["rj-3", "rj-1"], []))
     assert [problem.message for problem in problems] == [
         "Internal error: replicatedJob: rj-2 cannot depend on replicatedJob: rj-3"
     ]
 
 
-PARTIAL_RESTARTS = [
-    "RestartJob",
-    "RestartJobAndIgnoreMaxRestarts",
-    "RestartReplicatedJob",
-    "RestartReplicatedJobAndIgnoreMaxRestarts",
-]
-
-
-@pytest.mark.parametrize("action", PARTIAL_RESTARTS)
-def test_partial_restarts_need_their_gate(action):
-    """With the gate off there is one problem, and the policy is looked at no further."""
+@pytest.mark.parametrize(
+    "action",
+    [
+        "RestartJob",
+        "RestartJobAndIgnoreMaxRestarts",
+        "RestartReplicatedJob",
+        "RestartReplicatedJobAndIgnoreMaxRestarts",
+    ],
+)
+def test_partial_restarts_need_their_feature_gate(action):
+    """If it is disabled there is one problem, and the rest of the policy is not checked."""
     obj = jobset(failurePolicy=rules({"name": "", "action": action}), managedBy="x")
     problems = validate_create(obj, features=Features(restart_job=False))
     assert [problem.field for problem in problems] == ["spec.managedBy", "<nil>"]
     assert f"{action} " in f"{problems[1].message} "
 
 
-def test_in_place_needs_its_gate():
-    """With the gate off the strategy is refused and its other rules are not looked at."""
+def test_restart_in_place_needs_its_feature_gate():
+    """If it is disabled the strategy is refused, and its other rules are not checked."""
     problems = validate_create(in_place(backoffLimit=1), features=Features(in_place_restart=False))
     assert [problem.cause for problem in problems] == ["InternalError"]
     assert "gate" in problems[0].message
@@ -350,34 +318,26 @@ def test_in_place_needs_its_gate():
     ("keep", "present", "fields"),
     [
         ("Retain", {"spec": SPEC}, []),
-        (
-            "Delete",
-            {"spec": SPEC},
-            ["spec.volumeClaimPolicies[0].retentionPolicy.whenDeleted"],
-        ),
+        ("Delete", {"spec": SPEC}, ["spec.volumeClaimPolicies[0].retentionPolicy.whenDeleted"]),
         (
             "Retain",
             {"spec": {**SPEC, "storageClassName": "fast"}},
             ["spec.volumeClaimPolicies[0].template[0].spec"],
         ),
-        (
-            "Retain",
-            {"spec": {**SPEC, "resources": {"requests": {"storage": "1024Mi"}}}},
-            [],
-        ),
+        ("Retain", {"spec": {**SPEC, "resources": {"requests": {"storage": "1024Mi"}}}}, []),
         ("Retain", LookupFailed("timed out"), ["spec.volumeClaimPolicies[0].template[0]"]),
         ("Delete", None, []),
     ],
 )
-def test_claims_that_exist(keep, present, fields):
-    """A claim is only reused if it is the one that would be made, and is to be kept."""
+def test_existing_claim_is_reused_only_when_it_is_equal_and_retained(keep, present, fields):
+    """Quantities are compared by value."""
     obj = jobset(mounting("d"), volumeClaimPolicies=[claim_policy("d", keep=keep)])
     assert claims_to_look_up(obj) == ["d-js"]
     assert [p.field for p in validate_create(obj, claims={"d-js": present})] == fields
 
 
 def test_no_claim_is_looked_up_for_a_generated_name():
-    """Nothing can exist under a name that is not known yet."""
+    """The name of the claim is not known yet."""
     obj = jobset(mounting("d"), generate_name="a-", volumeClaimPolicies=[claim_policy("d")])
     assert claims_to_look_up(obj) == []
 
@@ -391,15 +351,15 @@ def test_no_claim_is_looked_up_for_a_generated_name():
         ({}, 0, ""),
     ],
 )
-def test_effective_name(metadata, length, start):
-    """A given name is used; a generated one is as long as the API server makes it."""
+def test_effective_name_is_given_or_has_the_length_of_a_generated_one(metadata, length, start):
+    """The API server shortens the prefix of a generated name."""
     name = effective_name(metadata)
     assert len(name) == length
     assert name.startswith(start)
 
 
-def test_problems_are_collected_in_order():
-    """One attempt tells everything, in the order of the rules."""
+def test_all_problems_are_reported_in_the_order_of_the_rules():
+    """One request is enough to see all of them."""
     obj = jobset(
         rjob(groupName="A", dependsOn=[]),
         network={"subdomain": "A"},
@@ -416,8 +376,8 @@ def test_problems_are_collected_in_order():
     ]
 
 
-def test_the_largest_jobset_is_judged_quickly():
-    """Thousands of problems with a huge value each are still told at once."""
+def test_largest_jobset_is_checked_quickly():
+    """Even if it has thousands of problems with a huge value each."""
     jobs = [mounting(*(f"m{n}" for n in range(2000)))] + [rjob(f"j{n}") for n in range(100)]
     policies = [claim_policy(*(f"d{n}-{k}" for k in range(50))) for n in range(50)]
     began = time.process_time()
@@ -427,8 +387,8 @@ def test_the_largest_jobset_is_judged_quickly():
     assert max(len(problem.message) for problem in problems) < 500
 
 
-def test_more_tolerations_than_api_servers_can_handle_are_refused():
-    """They compare each with each other at every change of a pod."""
+def test_too_many_tolerations_are_refused():
+    """API servers compare each with all others at every change of a pod."""
     many = [{"key": f"k{n}", "operator": "Exists"} for n in range(1001)]
 
     assert validate_create(jobset(rjob(pod={"tolerations": many[1:]}))) == []

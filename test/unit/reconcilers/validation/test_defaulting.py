@@ -8,20 +8,14 @@ from jobsetpy.reconcilers.validation.defaulting import default_jobset
 
 
 def jobset(template_spec: dict | None = None, pod: dict | None = None, **spec) -> dict:
-    job = {
-        "name": "w",
-        "template": {
-            "spec": {
-                **(template_spec or {}),
-                "template": {"spec": {"containers": [], **(pod or {})}},
-            }
-        },
-    }
+    """Return a JobSet without defaults."""
+    template = {**(template_spec or {}), "template": {"spec": {"containers": [], **(pod or {})}}}
+    job = {"name": "w", "template": {"spec": template}}
     return {"metadata": {"name": "js"}, "spec": {"replicatedJobs": [job], **spec}}
 
 
 def applied(obj: dict) -> dict:
-    """The object with its defaults; each operation must add at a free place."""
+    """Return the object with its defaults; each operation must add an absent field."""
     out = copy.deepcopy(obj)
     for operation in default_jobset(obj):
         assert operation["op"] == "add"
@@ -34,106 +28,80 @@ def applied(obj: dict) -> dict:
     return out
 
 
-def job_of(obj: dict) -> dict:
-    return obj["spec"]["replicatedJobs"][0]["template"]["spec"]
+def read(obj: dict, *path):
+    """Return the value at a path in the spec; numbers are indexes of lists."""
+    at = obj["spec"]
+    for part in path:
+        at = at[part]
+    return at
 
 
+JOB = ("replicatedJobs", 0, "template", "spec")
+RESTART = (*JOB, "template", "spec", "restartPolicy")
 NETWORK = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+NO_DNS = {**NETWORK, "enableDNSHostnames": False}
+RETENTION = ("volumeClaimPolicies", 0, "retentionPolicy")
+ANY, IN_ORDER = {"startupPolicyOrder": "AnyOrder"}, {"startupPolicyOrder": "InOrder"}
 
 
 @pytest.mark.parametrize(
-    ("given", "read", "expected"),
+    ("obj", "path", "expected"),
     [
-        (jobset(), lambda o: job_of(o)["completionMode"], "Indexed"),
-        (
-            jobset({"completionMode": "NonIndexed"}),
-            lambda o: job_of(o)["completionMode"],
-            "NonIndexed",
-        ),
-        (jobset(), lambda o: o["spec"]["network"], NETWORK),
-        (
-            jobset(network={"enableDNSHostnames": False}),
-            lambda o: o["spec"]["network"],
-            {"enableDNSHostnames": False, "publishNotReadyAddresses": True},
-        ),
+        (jobset(), (*JOB, "completionMode"), "Indexed"),
+        (jobset({"completionMode": "NonIndexed"}), (*JOB, "completionMode"), "NonIndexed"),
+        (jobset(), ("network",), NETWORK),
+        (jobset(network={"enableDNSHostnames": False}), ("network",), NO_DNS),
         (
             jobset(network={"publishNotReadyAddresses": False}),
-            lambda o: o["spec"]["network"],
+            ("network",),
             {"enableDNSHostnames": True, "publishNotReadyAddresses": False},
         ),
-        (
-            jobset(network={"enableDNSHostnames": False, "publishNotReadyAddresses": True}),
-            lambda o: o["spec"]["network"],
-            {"enableDNSHostnames": False, "publishNotReadyAddresses": True},
-        ),
-        (
-            jobset(network={"subdomain": "sub"}),
-            lambda o: o["spec"]["network"],
-            {"subdomain": "sub", **NETWORK},
-        ),
-        (jobset(), lambda o: job_of(o)["template"]["spec"]["restartPolicy"], "OnFailure"),
-        (
-            jobset(pod={"restartPolicy": ""}),
-            lambda o: job_of(o)["template"]["spec"]["restartPolicy"],
-            "OnFailure",
-        ),
-        (
-            jobset(pod={"restartPolicy": "Always"}),
-            lambda o: job_of(o)["template"]["spec"]["restartPolicy"],
-            "Always",
-        ),
-        (jobset(), lambda o: o["spec"]["successPolicy"], {"operator": "All"}),
-        (
-            jobset(successPolicy={"operator": "Any"}),
-            lambda o: o["spec"]["successPolicy"],
-            {"operator": "Any"},
-        ),
-        (jobset(), lambda o: o["spec"]["startupPolicy"], {"startupPolicyOrder": "AnyOrder"}),
-        (
-            jobset(startupPolicy={"startupPolicyOrder": "InOrder"}),
-            lambda o: o["spec"]["startupPolicy"],
-            {"startupPolicyOrder": "InOrder"},
-        ),
-        (jobset(), lambda o: o["spec"].get("managedBy"), None),
-        (jobset(managedBy="a.b/c"), lambda o: o["spec"]["managedBy"], "a.b/c"),
+        (jobset(network=NO_DNS), ("network",), NO_DNS),
+        (jobset(network={"subdomain": "sub"}), ("network",), {"subdomain": "sub", **NETWORK}),
+        (jobset(), RESTART, "OnFailure"),
+        (jobset(pod={"restartPolicy": ""}), RESTART, "OnFailure"),
+        (jobset(pod={"restartPolicy": "Always"}), RESTART, "Always"),
+        (jobset(), ("successPolicy",), {"operator": "All"}),
+        (jobset(successPolicy={"operator": "Any"}), ("successPolicy",), {"operator": "Any"}),
+        (jobset(), ("startupPolicy",), ANY),
+        (jobset(startupPolicy=IN_ORDER), ("startupPolicy",), IN_ORDER),
+        (jobset(managedBy="a.b/c"), ("managedBy",), "a.b/c"),
         (
             jobset(failurePolicy={"rules": [{"action": "FailJobSet"}]}),
-            lambda o: o["spec"]["failurePolicy"]["rules"][0]["name"],
+            ("failurePolicy", "rules", 0, "name"),
             "failurePolicyRule0",
         ),
         (
             jobset(failurePolicy={"rules": [{"name": "a"}, {"name": ""}]}),
-            lambda o: [rule["name"] for rule in o["spec"]["failurePolicy"]["rules"]],
-            ["a", "failurePolicyRule1"],
+            ("failurePolicy", "rules"),
+            [{"name": "a"}, {"name": "failurePolicyRule1"}],
         ),
         (
-            jobset(volumeClaimPolicies=[{"templates": []}]),
-            lambda o: o["spec"]["volumeClaimPolicies"][0]["retentionPolicy"],
-            {"whenDeleted": "Delete"},
+            jobset(volumeClaimPolicies=[{"templates": []}]), RETENTION, {"whenDeleted": "Delete"}
         ),
         (
             jobset(volumeClaimPolicies=[{"retentionPolicy": {"whenDeleted": "Retain"}}]),
-            lambda o: o["spec"]["volumeClaimPolicies"][0]["retentionPolicy"],
+            RETENTION,
             {"whenDeleted": "Retain"},
         ),
     ],
 )
-def test_defaults(given, read, expected):
-    """Each default is filled in where a value is absent, and only there."""
-    out = applied(given)
-    assert read(out) == expected
+def test_absent_fields_get_their_defaults(obj, path, expected):
+    """Fields that are present stay as they are."""
+    out = applied(obj)
+    assert read(out, *path) == expected
     assert default_jobset(out) == []
 
 
-def test_not_defaulted():
-    """Fields whose absence has a meaning stay absent."""
+def test_fields_whose_absence_has_a_meaning_stay_absent():
+    """They have no default."""
     spec = applied(jobset())["spec"]
     absent = {"managedBy", "failurePolicy", "suspend", "coordinator", "groupSchedulingConfig"}
     assert not absent & set(spec)
 
 
 def test_zero_and_unknown_fields_are_not_touched():
-    """No operation names what the user wrote, be it zero or unknown."""
+    """No operation names a field that the user wrote."""
     obj = jobset(future={"a": None})
     obj["spec"]["replicatedJobs"][0]["replicas"] = 0
     out = applied(obj)
@@ -151,6 +119,6 @@ def test_zero_and_unknown_fields_are_not_touched():
         {"spec": {"replicatedJobs": [{"template": {"spec": {"template": 5}}}, {"template": []}]}},
     ],
 )
-def test_never_fails(obj):
-    """Whatever the shape, defaulting leaves it for the schema to refuse."""
+def test_object_of_a_wrong_shape_is_left_to_the_schema(obj):
+    """Defaulting raises no error."""
     assert all(operation["op"] == "add" for operation in default_jobset(obj))

@@ -1,4 +1,4 @@
-"""Objects as large as etcd takes: plans and checks take time linear in their size."""
+"""Objects as large as etcd accepts: plans and checks take time linear in their size."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from support.admission import hostile
 NOW = Now(EPOCH_START, 0.0)
 PART = 8
 QUADRATIC = 36
-"""Ratio of CPU times for an object of eight times the size; 8 is linear, 64 is quadratic. Memory that
-is taken from the system for large objects, and given back, makes 27 of 8 in a large process."""
+"""Ratio of CPU times for an object of eight times the size; 8 is linear, 64 is quadratic. In a
+large process 8 becomes 27, since memory for large objects is requested and returned."""
 SLOW_MS = 1000.0
-"""Of 1.5 MB; it takes a tenth of that on an idle machine, and took 15 s and more."""
+"""Limit for 1.5 MB; an idle machine takes a tenth of it, quadratic code 15 s and more."""
 
 
 TRIES = 4
-"""CPU time grows with the load of a machine, by moments; what is quadratic fails each time."""
+"""Number of attempts; CPU time grows with the load of a machine, quadratic code fails each time."""
 
 
 def grows(small: Callable[[], object], large: Callable[[], object]) -> None:
-    """Accept calls whose time is linear in the size of the object."""
+    """Assert that the time of these calls is linear in the size of the object."""
     seen = []
     for _ in range(TRIES):
         small_ms, large_ms = hostile.cpu_ms(small, 3), hostile.cpu_ms(large, 3)
         if large_ms < SLOW_MS and (large_ms < 20 or large_ms / small_ms < QUADRATIC):
             return
         seen.append((small_ms, large_ms))
-    pytest.fail(f"milliseconds of CPU for an eighth of the size, and for the whole: {seen}")
+    pytest.fail(f"milliseconds of CPU for an eighth of the size and for the full size: {seen}")
 
 
 @pytest.mark.parametrize(
@@ -55,29 +55,25 @@ def grows(small: Callable[[], object], large: Callable[[], object]) -> None:
         (hostile.many_claims, "new"),
     ],
 )
-def test_a_plan_takes_linear_time(maker, state):
-    """Of a JobSet that is as large as it may be, and of one of an eighth of the size."""
+def test_plan_takes_linear_time(maker, state):
+    """For JobSets of the largest possible size and of an eighth of it."""
     number = hostile.SIZES[maker]
     assert hostile.size_of(maker(number)) < hostile.MAX_BYTES
-    seen = [hostile.observed(maker(each), state) for each in (number // PART, number)]
+    small, large = (hostile.observed(maker(each), state) for each in (number // PART, number))
 
-    grows(*[lambda it=it: plan_jobs(it, JobsMemory(), NOW) for it in seen])
+    grows(*[lambda it=it: plan_jobs(it, JobsMemory(), NOW) for it in (small, large)])
 
 
 @pytest.mark.parametrize("maker", list(hostile.SIZES))
-def test_a_check_takes_linear_time(maker):
-    """Accepted or refused, on creation and on a change."""
+def test_check_takes_linear_time(maker):
+    """At creation and at a change, for accepted and refused objects."""
     number = hostile.SIZES[maker]
     small, large = maker(max(1, number // PART)), maker(number)
 
-    grows(*[lambda it=it: validate_create(it) for it in (small, large)])
-    resumed = [{**it, "spec": {**it["spec"], "suspend": True}} for it in (small, large)]
-    grows(
-        *[
-            lambda old=old, new=new: validate_update(old, new)
-            for old, new in zip(resumed, (small, large), strict=True)
-        ]
-    )
+    grows(lambda: validate_create(small), lambda: validate_create(large))
+    both = (small, large)
+    old_small, old_large = ({**it, "spec": {**it["spec"], "suspend": True}} for it in both)
+    grows(lambda: validate_update(old_small, small), lambda: validate_update(old_large, large))
 
 
 @pytest.mark.parametrize(
@@ -91,8 +87,8 @@ def test_a_check_takes_linear_time(maker):
         ),
     ],
 )
-def test_a_policy_is_refused_when_a_list_is_longer_than_the_schema_allows(policy, field, limit):
-    """The webhook's port answers anybody, not only the API server after its schema."""
+def test_policy_is_refused_when_a_list_is_longer_than_the_schema_allows(policy, field, limit):
+    """The webhook's port is open to other clients than the API server, which checks the schema."""
     (problem,) = validate_create(jobset_json(failurePolicy=policy))
 
     assert problem.field == f"spec.failurePolicy.{field}"
@@ -100,7 +96,7 @@ def test_a_policy_is_refused_when_a_list_is_longer_than_the_schema_allows(policy
 
 
 def test_dependencies_through_others_are_found():
-    """A target behind a long chain, with the target that it depends on."""
+    """The problem names the target behind a long chain and the one that it depends on."""
     jobset = hostile.group_behind_chain(50)
     jobset["spec"]["replicatedJobs"][1]["dependsOn"] = [{"name": "r0", "status": "Ready"}]
     problems = [str(each) for each in validate_create(jobset)]
@@ -110,13 +106,11 @@ def test_dependencies_through_others_are_found():
     assert "another one of the group (r0) through it" in problems[0]
 
 
-def test_a_jobset_that_is_accepted_accepts_its_resumption_next_to_other_targets():
-    """Labels of a ReplicatedJob that coscheduling leaves alone are its own, on changes as well."""
+def test_labels_of_replicated_jobs_that_are_no_targets_are_accepted_at_a_resumption():
+    """Coscheduling leaves them alone, at creation and at changes."""
     own = {"labels": {keys.POD_GROUP_NAME: "mine"}}
-    notes = {
-        keys.COSCHEDULING_ANNOTATION: "ReplicatedJob",
-        keys.COSCHEDULING_TARGETS_ANNOTATION: "a",
-    }
+    scope, targets = keys.COSCHEDULING_ANNOTATION, keys.COSCHEDULING_TARGETS_ANNOTATION
+    notes = {scope: "ReplicatedJob", targets: "a"}
     jobs = [replicated_job("a"), replicated_job("b", pod_metadata=own)]
     stored = jobset_json(*jobs, annotations=notes, suspend=True)
     resumed = jobset_json(*jobs, annotations=notes, suspend=False)

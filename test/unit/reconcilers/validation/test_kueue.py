@@ -1,4 +1,4 @@
-"""JobSets under Kueue: a zero that its types drop, and two that choose nodes."""
+"""JobSets under Kueue: replicas of zero, and placement by both projects."""
 
 import asyncio
 import copy
@@ -20,6 +20,7 @@ EXCLUSIVE = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION
 
 
 def job(name: str, replicas: int | None, pod_notes=None, notes=None) -> dict:
+    """Return a ReplicatedJob with these annotations."""
     pod = {"metadata": {"annotations": pod_notes or {}}, "spec": {"containers": [{"name": "c"}]}}
     made = {
         "name": name,
@@ -29,28 +30,26 @@ def job(name: str, replicas: int | None, pod_notes=None, notes=None) -> dict:
 
 
 def jobset(*jobs: dict, queue: bool = True, notes=None, suspend: bool = True) -> dict:
+    """Return a suspended JobSet in a queue of Kueue, unless other arguments are given."""
     labels = {keys.KUEUE_QUEUE_LABEL: "q"} if queue else {}
     metadata = {"name": "js", "namespace": "ns", "labels": labels, "annotations": notes or {}}
     spec = {"suspend": suspend, "replicatedJobs": list(jobs)}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+    return {**kind, "metadata": metadata, "spec": spec}
 
 
 def updated(old: dict, new: dict):
+    """Return the answer of the mutating webhook to an update."""
     handlers = JobSetHandlers(FakeApiServer().client())
     request = ReviewRequest(uid="u", operation="UPDATE", namespace="ns", object=new, old_object=old)
     return asyncio.run(handlers.mutate(request))
 
 
-@pytest.mark.parametrize("given", [None, 1])
-def test_a_zero_stays_when_kueue_leaves_it_out(given):
-    """The patch makes the update one that is accepted, and a warning says so."""
+@pytest.mark.parametrize("replicas", [None, 1])
+def test_zero_replicas_stay_when_kueue_drops_them(replicas):
+    """The patch makes the update acceptable, and a warning says so."""
     old = jobset(job("a", 2), job("none", 0))
-    new = jobset(job("a", 2), job("none", given), suspend=False)
+    new = jobset(job("a", 2), job("none", replicas), suspend=False)
     answer = updated(old, new)
     stored = json_patch(new, list(answer.patch))
 
@@ -61,8 +60,8 @@ def test_a_zero_stays_when_kueue_leaves_it_out(given):
     ]
 
 
-def test_other_replicated_jobs_are_shared_when_a_zero_is_kept():
-    """Nothing of the object that the API server sent is copied or changed."""
+def test_other_replicated_jobs_are_shared_when_zero_replicas_are_kept():
+    """The object that the API server sent is neither copied nor changed."""
     old = jobset(job("a", 2), job("none", 0))
     new = jobset(job("a", 2), job("none", 1), suspend=False)
     sent = copy.deepcopy(new)
@@ -74,8 +73,8 @@ def test_other_replicated_jobs_are_shared_when_a_zero_is_kept():
 
 
 @pytest.mark.parametrize(("queue", "replicas"), [(False, 1), (True, 3)])
-def test_other_changes_of_replicas_are_refused_as_before(queue, replicas):
-    """Without a queue, and to another number than the default."""
+def test_other_changes_of_replicas_are_refused(queue, replicas):
+    """Without a queue, and to numbers other than the default."""
     old = jobset(job("a", 0), queue=queue)
     new = jobset(job("a", replicas), queue=queue)
     stored = json_patch(new, list(updated(old, new).patch))
@@ -85,16 +84,14 @@ def test_other_changes_of_replicas_are_refused_as_before(queue, replicas):
 
 @pytest.mark.parametrize("name", [REQUIRED, SLICES])
 @pytest.mark.parametrize("where", ["jobset", "job"])
-def test_two_that_choose_nodes_are_warned_of(name, where):
-    """The warning names the annotation to remove and the one to use instead."""
+def test_placement_by_kueue_and_by_us_causes_a_warning(name, where):
+    """It names the annotation to remove and the one to use instead."""
     notes = {EXCLUSIVE: "cloud.test/rack"}
-    obj = jobset(
-        job("a", 2, {name: "block"}, notes if where == "job" else None),
-        notes=notes if where == "jobset" else None,
-    )
-    (told,) = [str(each) for each in warnings(obj, Features())]
+    own = notes if where == "job" else None
+    obj = jobset(job("a", 2, {name: "block"}, own), notes=None if own else notes)
+    (warning,) = [str(each) for each in warnings(obj, Features())]
 
-    assert told == (
+    assert warning == (
         "spec.replicatedJobs[0].template.spec.template.metadata.annotations"
         f"[{name}]: Kueue chooses nodes without regard to the annotation {EXCLUSIVE}: pods of a Job "
         "to which it gives the domain of another Job stay pending; remove that annotation; for one "
@@ -103,7 +100,7 @@ def test_two_that_choose_nodes_are_warned_of(name, where):
     )
 
 
-def test_one_that_chooses_nodes_is_not_warned_of():
-    """Each of the two by itself."""
+def test_placement_by_one_of_both_causes_no_warning():
+    """Each of them works alone."""
     assert warnings(jobset(job("a", 2, {REQUIRED: "block"})), Features()) == []
     assert warnings(jobset(job("a", 2), notes={EXCLUSIVE: "rack"}), Features()) == []

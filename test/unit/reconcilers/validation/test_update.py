@@ -1,4 +1,4 @@
-"""Every rule for changes of JobSets."""
+"""Rules for changes of JobSets."""
 
 import copy
 
@@ -15,7 +15,7 @@ TWO = {"parallelism": 2, "completions": 2}
 
 
 def put(obj: dict, value, *path) -> dict:
-    """A copy with ``value`` at ``path``; ``None`` removes."""
+    """Return a copy with ``value`` at ``path``; ``None`` removes the field."""
     out = copy.deepcopy(obj)
     at = out
     for part in path[:-1]:
@@ -28,16 +28,15 @@ def put(obj: dict, value, *path) -> dict:
 
 
 def scaled(old: dict, **counts) -> dict:
+    """Return a copy whose first Job template has these counts."""
     for name, value in counts.items():
         old = put(old, value, "spec", "replicatedJobs", 0, "template", "spec", name)
     return old
 
 
 def finished(condition: str) -> dict:
-    return {
-        **jobset(rjob(job=TWO)),
-        "status": {"conditions": [{"type": condition, "status": "True"}]},
-    }
+    """Return a JobSet that has ended with this condition."""
+    return {**RUNNING, "status": {"conditions": [{"type": condition, "status": "True"}]}}
 
 
 RUNNING = jobset(rjob(job=TWO))
@@ -54,8 +53,8 @@ SUSPENDED = jobset(rjob(job=TWO), suspend=True)
         (("spec", "schedulingGates"), [{"name": "a.b/c"}]),
     ],
 )
-def test_where_pods_go_may_change_around_a_suspension(field, value):
-    """Five fields change while suspended, when suspending or resuming, but not while running."""
+def test_scheduling_fields_may_change_around_a_suspension(field, value):
+    """Five fields may change when a JobSet is suspended or resumed, but not while it runs."""
     path = (*POD, *field)
     assert validate_update(SUSPENDED, put(SUSPENDED, value, *path)) == []
     assert validate_update(RUNNING, put(SUSPENDED, value, *path)) == []
@@ -66,7 +65,7 @@ def test_where_pods_go_may_change_around_a_suspension(field, value):
 
 
 def test_tolerations_are_limited_when_they_change():
-    """A JobSet that has more already can still be changed and resumed."""
+    """A JobSet that already has more can still be changed and resumed."""
     many = [{"key": f"k{n}", "operator": "Exists"} for n in range(1001)]
     path = (*POD, "spec", "tolerations")
     (problem,) = validate_update(SUSPENDED, put(SUSPENDED, many, *path))
@@ -91,7 +90,7 @@ def test_tolerations_are_limited_when_they_change():
         (("spec", "replicatedJobs"), ["nonsense"]),
     ],
 )
-def test_anything_else_of_replicated_jobs_is_immutable(path, value):
+def test_other_fields_of_replicated_jobs_are_immutable(path, value):
     """Also while suspended."""
     for old in (RUNNING, SUSPENDED):
         (problem,) = validate_update(old, put(old, value, *path))
@@ -112,8 +111,8 @@ def test_anything_else_of_replicated_jobs_is_immutable(path, value):
         (jobset(rjob()), scaled(jobset(rjob()), parallelism=4)),
     ],
 )
-def test_allowed(old, new):
-    """Changes that break no rule."""
+def test_valid_change_is_accepted(old, new):
+    """It breaks no rule."""
     assert validate_update(old, new) == []
 
 
@@ -135,18 +134,18 @@ RULE = {"name": "r", "action": "RestartJob", "targetReplicatedJobs": ["x"]}
         (ORDERED, POLICY, IN_PLACE),
     ],
 )
-def test_what_is_added_is_judged_as_at_creation(old, path, value):
-    """The definition only compares policies that were there before."""
+def test_added_policies_are_checked_as_at_creation(old, path, value):
+    """The schema only compares policies that were present before."""
     new = put(old, value, *path)
     problems = validate_update(old, new)
     assert problems
     assert problems == [each for each in validate_create(new) if each not in validate_create(old)]
-    # What is stored stays changeable: nothing is judged twice.
+    # A stored JobSet stays changeable: nothing is checked twice.
     assert validate_update(new, put(new, 5, "spec", "ttlSecondsAfterFinished")) == []
 
 
-def test_a_jobset_with_the_reserved_name_stays_changeable_until_it_has_a_group():
-    """It was stored before the name was reserved everywhere; with a group its pods would clash."""
+def test_stored_jobset_with_a_reserved_name_is_changeable_until_it_gets_a_group():
+    """It was stored before the name was reserved; in a startup group its pods would clash."""
     assert validate_update(RESERVED, put(RESERVED, 5, "spec", "ttlSecondsAfterFinished")) == []
     (problem,) = validate_update(RESERVED, put(RESERVED, {}, *GROUP))
     assert problem in validate_create(RESERVED)
@@ -156,13 +155,13 @@ def test_a_jobset_with_the_reserved_name_stays_changeable_until_it_has_a_group()
     ("path", "value"),
     [(GROUP, {"targetReplicatedJobs": ["w"]}), (POLICY, {"rules": [{**RULE, "targetReplicatedJobs": ["w"]}]})],
 )  # fmt: skip
-def test_what_is_right_may_be_added(path, value):
-    """Neither a group nor a failure policy has to be there from the beginning."""
+def test_valid_policies_may_be_added(path, value):
+    """Neither a startup group nor a failure policy has to be present from the beginning."""
     assert validate_update(RUNNING, put(RUNNING, value, *path)) == []
 
 
-def test_gates_count_for_what_is_added():
-    """As at creation."""
+def test_feature_gates_apply_to_added_policies():
+    """As they do at creation."""
     new = put(RUNNING, IN_PLACE, *POLICY)
     (problem,) = validate_update(RUNNING, new, features=Features(in_place_restart=False))
     assert "InPlaceRestart is disabled" in problem.message
@@ -184,8 +183,8 @@ def test_gates_count_for_what_is_added():
         (finished("Failed"), scaled(finished("Failed"), parallelism=0, completions=3), [("", "Forbidden")]),
     ],
 )  # fmt: skip
-def test_elastic_refusals(old, new, expected):
-    """Each refused scaling names its field, and nothing is called immutable besides."""
+def test_refused_scaling_names_its_fields(old, new, expected):
+    """There is no further problem about immutable fields."""
     problems = validate_update(old, new)
     where = f"{JOBS}[0].template.spec"
     assert [problem.field for problem in problems] == [
@@ -196,8 +195,8 @@ def test_elastic_refusals(old, new, expected):
 
 
 @pytest.mark.parametrize("name", ["JOBSET_AGENT_WORKER_WORLD_SIZE", "WORKER_WORLD_SIZE"])
-def test_pods_with_ranks_keep_their_number(name):
-    """The number of all ranks is written into the template, and would be wrong."""
+def test_pods_with_ranks_cannot_be_scaled(name):
+    """The template contains the number of all ranks, which would be wrong."""
     worker = {"name": "c", "image": "i", "env": [{"name": name, "value": "16"}]}
     old = jobset(rjob(job=TWO, pod={"containers": [worker]}), rjob("v", job=TWO))
     (problem,) = validate_update(old, scaled(old, parallelism=8, completions=8))
@@ -210,18 +209,16 @@ def test_pods_with_ranks_keep_their_number(name):
 
 
 def test_scaling_does_not_hide_another_change():
-    """A valid scaling with new replicas is immutable."""
-    new = put(
-        scaled(RUNNING, parallelism=8, completions=8), 2, "spec", "replicatedJobs", 0, "replicas"
-    )
+    """Replicas are immutable even if the scaling is valid."""
+    new = scaled(RUNNING, parallelism=8, completions=8)
+    new = put(new, 2, "spec", "replicatedJobs", 0, "replicas")
     assert [problem.field for problem in validate_update(RUNNING, new)] == [JOBS]
 
 
-def test_order_counts_and_is_compared_by_name():
-    """Reordered entries get no scaling problem, only the immutable one."""
-    old = jobset(
-        rjob("a", job={"completionMode": "", **TWO}), rjob("b", job={"completionMode": ""})
-    )
+def test_reordered_entries_are_refused_without_scaling_problems():
+    """Scaling compares entries by name, but their order is immutable."""
+    first = rjob("a", job={"completionMode": "", **TWO})
+    old = jobset(first, rjob("b", job={"completionMode": ""}))
     new = copy.deepcopy(old)
     new["spec"]["replicatedJobs"].reverse()
     new = scaled(new, parallelism=8, completions=8)
@@ -230,7 +227,7 @@ def test_order_counts_and_is_compared_by_name():
 
 @pytest.mark.parametrize("elastic", [True, False])
 def test_only_indexed_jobs_of_elastic_jobsets_scale(elastic):
-    """NonIndexed Jobs never scale, Indexed ones only with the gate."""
+    """Other Jobs never scale, and Indexed ones only with the feature gate."""
     features = Features(elastic_jobset=elastic)
     non_indexed = jobset(rjob(job={**TWO, "completionMode": "NonIndexed"}))
     new = scaled(non_indexed, parallelism=4, completions=4)
@@ -250,15 +247,15 @@ def test_only_indexed_jobs_of_elastic_jobsets_scale(elastic):
     ],
 )
 def test_managed_by_is_immutable(before, after):
-    """In whatever direction it changes."""
+    """It cannot be set, removed or replaced."""
     old = put(SUSPENDED, before, "spec", "managedBy")
     (problem,) = validate_update(old, put(old, after, "spec", "managedBy"))
     assert problem.field == "spec.managedBy"
     assert "field is immutable" in problem.message
 
 
-def test_order_of_problems():
-    """Scaling, then the list, then managedBy; the inputs stay as they were."""
+def test_problems_are_in_order_and_inputs_are_unchanged():
+    """Scaling comes first, then the list of ReplicatedJobs, then managedBy."""
     new = put(scaled(RUNNING, parallelism=3), 2, "spec", "replicatedJobs", 0, "replicas")
     new = put(new, "a.b/c", "spec", "managedBy")
     kept = copy.deepcopy((RUNNING, new))
@@ -278,8 +275,8 @@ def test_order_of_problems():
         ({"replicatedJob": "nope"}, None, None),
     ],
 )
-def test_a_coordinator_that_is_changed(before, after, problem):
-    """It is judged as at creation; one that stays is left as it is."""
+def test_changed_coordinator_is_checked_as_at_creation(before, after, problem):
+    """An unchanged one is not checked."""
     running = jobset(rjob(job={**TWO, "completionMode": "Indexed"}))
     old, new = (put(running, each, "spec", "coordinator") for each in (before, after))
     problems = [str(each) for each in validate_update(old, new)]
