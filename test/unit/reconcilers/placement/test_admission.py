@@ -1,4 +1,4 @@
-"""Where the pods of a JobSet may go."""
+"""Admission of pods under exclusive placement."""
 
 import pytest
 
@@ -21,12 +21,9 @@ LABEL_PATH = "/metadata/labels/jobset.sigs.k8s.io~1priority"
 
 
 def pod(index: str | None = "1", *, zone: str | None = ZONE, drop: str = "", owner: str | None = "u1", annotations=(), **spec) -> dict:  # fmt: skip
-    labels = {
-        keys.JOBSET_NAME: "js",
-        keys.REPLICATED_JOB_NAME: "rj",
-        keys.JOB_INDEX: "0",
-        keys.JOB_KEY: "key",
-    }
+    """Return a pod of a Job, by default a follower."""
+    labels = {keys.JOBSET_NAME: "js", keys.REPLICATED_JOB_NAME: "rj", keys.JOB_INDEX: "0"}
+    labels[keys.JOB_KEY] = "key"
     labels.pop(drop, None)
     notes = {keys.JOBSET_NAME: "js", **dict(annotations)}
     if index is not None:
@@ -40,47 +37,47 @@ def pod(index: str | None = "1", *, zone: str | None = ZONE, drop: str = "", own
 
 
 def among(*places: PodPlace):
+    """Return a lookup that finds these pods by the leader's base name."""
     return lambda base: places if base == "js-rj-0-0" else ()
 
 
 def nodes(name: str):
+    """Return the labels of a node, ``None`` if it is unknown."""
     return {"n1": {ZONE: "a"}, "bare": {}}.get(name)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "new",
     [
         {"metadata": {}, "spec": {"priority": 1}},
         pod(annotations={keys.NODE_SELECTOR_ANNOTATION: ""}, priority=1),
         pod(zone=None),
     ],
 )
-def test_left_alone(given):
-    """No JobSet pod, the node-selector strategy, no priority and no topology: no change."""
-    assert mutate(given, among(LEADER), nodes).patch == []
-    assert refusal(given, among()) == ""
+def test_other_pods_are_left_alone(new):
+    """Pods of no JobSet, with the node-selector strategy, or without topology."""
+    assert mutate(new, among(LEADER), nodes).patch == []
+    assert refusal(new, among()) == ""
 
 
-def test_priority_label_for_every_jobset_pod():
-    """Pods without exclusive placement show their priority too, and nothing else changes."""
+def test_pod_without_placement_gets_only_its_priority_label():
+    """Every pod of a JobSet has it."""
     patch = mutate(pod(zone=None, priority=100), among(), nodes).patch
     assert patch == [{"op": "add", "path": LABEL_PATH, "value": "100"}]
 
 
-@pytest.mark.parametrize("index", ["0"])
-def test_leader_terms(index):
-    """A leader keeps other Jobs of its priority out of its domain; its own terms stay."""
+def test_leader_gets_affinity_terms():
+    """They keep other Jobs of its priority out of its domain; its own terms stay."""
     before = {"podAffinity": {REQUIRED: [{"topologyKey": "x"}]}, "nodeAffinity": {"a": 1}}
-    patch = mutate(pod(index, priority=100, affinity=before), among(), nodes).patch
+    patch = mutate(pod("0", priority=100, affinity=before), among(), nodes).patch
     assert [operation["path"] for operation in patch] == [LABEL_PATH, "/spec/affinity"]
     affinity = patch[1]["value"]
     assert affinity["nodeAffinity"] == {"a": 1}
     first, own = affinity["podAffinity"][REQUIRED]
     assert first == {"topologyKey": "x"}
+    in_job = {"key": keys.JOB_KEY, "operator": "In", "values": ["key"]}
     assert own == {
-        "labelSelector": {
-            "matchExpressions": [{"key": keys.JOB_KEY, "operator": "In", "values": ["key"]}]
-        },
+        "labelSelector": {"matchExpressions": [in_job]},
         "topologyKey": ZONE,
         "namespaceSelector": {},
     }
@@ -95,37 +92,31 @@ def test_leader_terms(index):
 
 
 @pytest.mark.parametrize(
-    ("selector", "operation"),
+    ("selector", "path", "value"),
     [
-        (None, {"op": "add", "path": "/spec/nodeSelector", "value": {ZONE: "a"}}),
-        (
-            {"other": "x", ZONE: "wrong"},
-            {
-                "op": "add",
-                "path": "/spec/nodeSelector/topology.kubernetes.io~1zone",
-                "value": "a",
-            },
-        ),
+        (None, "", {ZONE: "a"}),
+        ({"other": "x", ZONE: "wrong"}, "/topology.kubernetes.io~1zone", "a"),
     ],
 )
-def test_follower_goes_where_its_leader_is(selector, operation):
-    """The leader's domain is put into the node selector, next to what is there."""
+def test_follower_gets_the_domain_of_its_leader(selector, path, value):
+    """Other entries of its node selector stay."""
     spec = {} if selector is None else {"nodeSelector": selector}
+    operation = {"op": "add", "path": f"/spec/nodeSelector{path}", "value": value}
     assert mutate(pod(**spec), among(LEADER), nodes).patch == [operation]
 
 
 @pytest.mark.parametrize("places", [(), (WAITING,), (LEADER, LEADER)])
-def test_follower_without_a_placed_leader_is_left_to_validation(places):
-    """Only the priority label is added, and validation refuses the pod."""
-    given = pod(priority=5)
-    mutation = mutate(given, among(*places), nodes)
+def test_follower_without_a_bound_leader_is_refused(places):
+    """Mutation adds only its priority label."""
+    new = pod(priority=5)
+    mutation = mutate(new, among(*places), nodes)
     assert [operation["path"] for operation in mutation.patch] == [LABEL_PATH]
     assert (mutation.denied, mutation.missing_node) == ("", "")
-    assert refusal(given, among(*places)) == "follower pod node selector not set"
+    assert refusal(new, among(*places)) == "follower pod node selector not set"
 
 
-def test_leader_on_a_strange_node():
-    """A node that is gone and a node without the label end the request differently."""
+def test_leader_on_an_unknown_or_unlabelled_node_ends_the_request():
+    """An unknown node is read first; a node without the label denies the pod."""
     gone = PodPlace(node="gone", controller_uid="u1")
     assert mutate(pod(), among(gone), nodes).missing_node == "gone"
     bare = PodPlace(node="bare", controller_uid="u1")
@@ -133,7 +124,7 @@ def test_leader_on_a_strange_node():
 
 
 @pytest.mark.parametrize(
-    ("given", "places", "words"),
+    ("new", "places", "words"),
     [
         (pod(nodeSelector={}), (LEADER,), ZONE),
         (pod(nodeSelector={ZONE: "a"}), (), "expected 1 leader pod (js-rj-0-0), but got 0"),
@@ -141,28 +132,25 @@ def test_leader_on_a_strange_node():
         (pod(None, nodeSelector={ZONE: "a"}), (), "but got 0"),
     ],
 )
-def test_refused_followers(given, places, words):
-    """Each reason that keeps a follower from being created."""
-    assert words in refusal(given, among(*places))
+def test_invalid_follower_is_refused(new, places, words):
+    """It needs a selector and one live leader."""
+    assert words in refusal(new, among(*places))
 
 
-@pytest.mark.parametrize(
-    "places",
-    [(LEADER,), (PodPlace(phase="Failed", controller_uid="u0"), LEADER)],
-)
-def test_accepted_followers(places):
-    """A follower with a selector and one live, scheduled leader is created."""
+@pytest.mark.parametrize("places", [(LEADER,), (PodPlace(phase="Failed", controller_uid="u0"), LEADER)])  # fmt: skip
+def test_valid_follower_is_accepted(places):
+    """It has a selector, and its leader is live and bound."""
     assert refusal(pod(nodeSelector={ZONE: "a"}), among(*places)) == ""
 
 
 @pytest.mark.parametrize("ended", ["Failed", "Succeeded"])
-def test_ended_leaders_do_not_count(ended):
-    """The leader of an attempt before this one is passed over."""
+def test_leader_that_has_ended_does_not_count(ended):
+    """It is the leader of an earlier attempt."""
     assert find_leader(pod(), among(PodPlace(phase=ended), LEADER)) is LEADER
 
 
 @pytest.mark.parametrize(
-    ("given", "places", "words"),
+    ("new", "places", "words"),
     [
         (pod(drop=keys.JOB_INDEX), (LEADER,), f"pod missing label: {keys.JOB_INDEX}"),
         (pod(drop=keys.JOBSET_NAME), (LEADER,), f"pod missing label: {keys.JOBSET_NAME}"),
@@ -174,18 +162,18 @@ def test_ended_leaders_do_not_count(ended):
         (pod(owner=None), (LEADER,), "follower pod has no controller"),
     ],
 )
-def test_no_leader(given, places, words):
-    """Every way in which the leader cannot be told."""
+def test_missing_leader_is_reported_with_the_reason(new, places, words):
+    """Labels and owners identify the leader."""
     with pytest.raises(LeaderNotFoundError, match=words.replace("(", r"\(").replace(")", r"\)")):
-        find_leader(given, among(*places))
+        find_leader(new, among(*places))
 
 
 @pytest.mark.parametrize(
     ("name", "base"),
     [("js-rj-0-0-abcde", "js-rj-0-0"), ("a-b-rj-1-0-x", "a-b-rj-1-0"), ("js-rj-0-abcde", "")],
 )
-def test_base_names(name, base):
-    """Names of fewer parts are of no Indexed Job."""
+def test_base_name_is_the_name_without_its_suffix(name, base):
+    """Shorter names belong to no Indexed Job."""
     assert base_name(name) == base
     assert leader_name(pod()) == "js-rj-0-0"
 
@@ -206,8 +194,8 @@ OWN = {"name": "users"}
         ({"schedulingGates": [GATE]}, None),
     ],
 )
-def test_a_follower_is_held_until_its_leader_has_a_place(places, spec, operation):
-    """No leader yet, none on a node, two, or one on a node not seen yet: held beside users' gates."""  # fmt: skip
+def test_follower_is_held_until_its_leader_is_bound(places, spec, operation):
+    """Also if there are two leaders or the node is unknown; users' gates stay."""
     mutation = mutate(pod(**spec), among(*places), nodes, gate=True)
     assert list(mutation.patch) == ([] if operation is None else [operation])
     assert (mutation.denied, mutation.missing_node) == ("", "")
@@ -215,8 +203,8 @@ def test_a_follower_is_held_until_its_leader_has_a_place(places, spec, operation
     assert refusal(held, among(*places), gate=True) == ""
 
 
-def test_gates_change_nothing_for_a_leader_with_a_place():
-    """Its followers go there at once, and a node without the label still refuses them."""
+def test_gates_do_not_change_followers_of_a_bound_leader():
+    """They get its domain, and a node without the label still denies them."""
     (operation,) = mutate(pod(), among(LEADER), nodes, gate=True).patch
     assert operation["path"] == "/spec/nodeSelector"
     bare = PodPlace(node="bare", controller_uid="u1")
@@ -224,7 +212,7 @@ def test_gates_change_nothing_for_a_leader_with_a_place():
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("new", "words"),
     [
         (pod(None), "not set"),
         (pod(owner=None), "not set"),
@@ -232,45 +220,45 @@ def test_gates_change_nothing_for_a_leader_with_a_place():
         (pod(nodeSelector={"other": "x"}, owner=None), ZONE),
     ],
 )
-def test_a_pod_that_could_never_be_released_is_not_held(given, words):
-    """Of a NonIndexed Job, of nobody, or on a node already: refused as without gates."""
-    assert mutate(given, among(), nodes, gate=True).patch == []
-    spec = {**given["spec"], "schedulingGates": [GATE]}
-    assert words in refusal({**given, "spec": spec}, among(), gate=True)
+def test_pod_that_could_never_be_released_is_not_held(new, words):
+    """Pods of NonIndexed Jobs, without an owner, or with a node are refused as without gates."""
+    assert mutate(new, among(), nodes, gate=True).patch == []
+    spec = {**new["spec"], "schedulingGates": [GATE]}
+    assert words in refusal({**new, "spec": spec}, among(), gate=True)
 
 
 @pytest.mark.parametrize("spec", [{}, {"schedulingGates": [OWN]}])
-def test_only_our_gate_lets_a_follower_wait(spec):
-    """Without it, or with gates off, the refusals are the same as ever."""
+def test_follower_is_refused_without_our_gate(spec):
+    """Also with the gate if gates are disabled."""
     assert refusal(pod(**spec), among(), gate=True) == "follower pod node selector not set"
     held = pod(schedulingGates=[GATE])
     assert refusal(held, among()) == "follower pod node selector not set"
 
 
-def test_a_follower_after_its_leaders_end_places_itself():
-    """It has the leader's terms instead of a domain, and is accepted for having them."""
-    asked = []
+def test_follower_gets_the_terms_of_a_leader_when_its_leader_has_ended():
+    """It is accepted with these terms in place of a domain."""
+    calls = []
 
-    def over(name, uid):
-        asked.append((name, uid))
+    def over(*job):
+        calls.append(job)
         return True
 
-    given = pod(priority=7)
-    given["metadata"]["ownerReferences"][0]["name"] = "js-rj-0"
+    new = pod(priority=7)
+    new["metadata"]["ownerReferences"][0]["name"] = "js-rj-0"
     ended = PodPlace(node="n1", phase="Succeeded", controller_uid="u1")
-    label, terms = mutate(given, among(ended), nodes, gate=True, over=over).patch
-    assert asked == [("js-rj-0", "u1")]
+    label, terms = mutate(new, among(ended), nodes, gate=True, over=over).patch
+    assert calls == [("js-rj-0", "u1")]
     assert (label["path"], terms["path"]) == (LABEL_PATH, "/spec/affinity")
     leader_terms = mutate(pod("0", priority=7), among(), nodes).patch[1]
     assert terms == leader_terms
-    given["metadata"]["labels"][keys.PRIORITY_LABEL] = "7"
-    given["spec"]["affinity"] = terms["value"]
-    assert refusal(given, among(ended), gate=True) == ""
-    given["metadata"]["labels"][keys.PRIORITY_LABEL] = "8"  # the terms are of another priority
-    assert refusal(given, among(ended), gate=True) == "follower pod node selector not set"
+    new["metadata"]["labels"][keys.PRIORITY_LABEL] = "7"
+    new["spec"]["affinity"] = terms["value"]
+    assert refusal(new, among(ended), gate=True) == ""
+    new["metadata"]["labels"][keys.PRIORITY_LABEL] = "8"  # the terms have another priority
+    assert refusal(new, among(ended), gate=True) == "follower pod node selector not set"
 
 
-def test_a_live_leader_wins_over_the_jobs_word():
-    """A follower goes to a leader that runs, whatever the Job's status says."""
+def test_live_leader_wins_over_the_status_of_its_job():
+    """The status may say that the leader's index is complete."""
     (operation,) = mutate(pod(), among(LEADER), nodes, gate=True, over=lambda *_: True).patch
     assert operation["path"] == "/spec/nodeSelector"

@@ -1,4 +1,4 @@
-"""What becomes of the followers of one Job, by tables and for any mixture of pods."""
+"""Plan for the followers of one Job, by tables and for random pods."""
 
 import pytest
 from hypothesis import given
@@ -19,14 +19,17 @@ NODES = {"a1": {RACK: "a"}, "a2": {RACK: "a"}, "b1": {RACK: "b"}, "bare": {"x": 
 
 
 def pod(name, **fields):
+    """Return a follower."""
     return PlacedPod(name=name, uid=name, **{"topology": RACK, **fields})
 
 
 def leader(node="a1", name="leader", **fields):
+    """Return a leader on a node."""
     return pod(name, is_leader=True, node=node, **fields)
 
 
 def held(name="held", **fields):
+    """Return a follower that is held by the placement gate."""
     return pod(name, held=True, gates=(keys.PLACEMENT_GATE,), **fields)
 
 
@@ -36,6 +39,7 @@ BARE = pod("bare")
 
 
 def plan(*pods, over=False):
+    """Return domain, released and evicted pods of the plan."""
     made = plan_followers(pods, NODES.get, over=over)
     return made.domain, [p.name for p in made.release], [p.name for p in made.evict]
 
@@ -76,8 +80,8 @@ WAITS = (None, [], [])
         ([leader(), held(live=False)], ("a", [], [])),
     ],
 )
-def test_the_leader_decides(pods, expected):
-    """Every state of a leader against held, well placed, misplaced and ended followers."""
+def test_followers_go_to_the_domain_of_their_leader(pods, expected):
+    """For each state of leaders and of held, correct, misplaced and ended followers."""
     assert plan(*pods) == expected
 
 
@@ -98,8 +102,8 @@ def test_the_leader_decides(pods, expected):
         ([leader(""), held()], WAITS),
     ],
 )
-def test_no_leader_will_come(pods, expected):
-    """Held followers join the others, or go where the leader was, or start anew without a trace."""
+def test_followers_are_placed_without_a_leader_when_none_will_come(pods, expected):
+    """In the domain of others or of the last leader; without any trace held pods are recreated."""
     assert plan(*pods, over=True) == expected
 
 
@@ -117,8 +121,8 @@ def test_no_leader_will_come(pods, expected):
         (held(), False),
     ],
 )
-def test_who_is_misplaced(follower, misplaced):
-    """By its selector, and only one that is loose: leaders, ended and held pods violate nothing."""
+def test_follower_is_misplaced_by_its_selector(follower, misplaced):
+    """Leaders, held pods and ended pods are never misplaced."""
     assert is_misplaced(follower, RACK, "a") is misplaced
 
 
@@ -126,8 +130,8 @@ def test_who_is_misplaced(follower, misplaced):
     ("node", "unknown"),
     [("bare", UnknownTopology("bare", RACK)), ("gone", UnknownTopology("gone"))],
 )
-def test_what_is_unknown(node, unknown):
-    """The plan says what it waits for."""
+def test_plan_names_the_unknown_topology(node, unknown):
+    """A node without the label, or an unknown node."""
     assert plan_followers([leader(node), WRONG], NODES.get, over=False).unknown == unknown
 
 
@@ -148,8 +152,8 @@ PODS = st.lists(
 
 
 @given(PODS, st.booleans())
-def test_any_mixture(pods, over):
-    """Leaders and ended pods are left alone; nobody is both released and evicted, or sent nowhere."""  # fmt: skip
+def test_plan_is_safe_and_settles_for_any_pods(pods, over):
+    """Leaders and ended pods stay, and no pod is both released and evicted."""
     made = plan_followers(pods, NODES.get, over=over)
     touched = [*made.release, *made.evict]
     assert len({p.uid for p in touched}) == len(touched)
@@ -182,7 +186,7 @@ def test_any_mixture(pods, over):
         ("1", "0,2", True),
     ],
 )
-def test_first_index(completed, failed, over):
-    """The Job's own words on whether index 0 is over."""
+def test_status_of_the_job_says_when_the_first_index_has_ended(completed, failed, over):
+    """As completed or failed index."""
     status = JobStatus(completed_indexes=completed, failed_indexes=failed)
     assert status.first_index_is_over is over

@@ -1,4 +1,4 @@
-"""What a reconcile of an exclusively placed Job does, by tables."""
+"""Plan of a reconcile of an exclusively placed Job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGAIN = timedelta(seconds=30)
 
 
 def pod(name, index="1", *, node="", domain=None, held=False, job="job", version="1"):
-    """A pod of a Job under exclusive placement, as the cache has it."""
+    """Return a cached pod of a Job under exclusive placement."""
     meta = {
         "name": name,
         "namespace": "default",
@@ -49,18 +49,18 @@ def pod(name, index="1", *, node="", domain=None, held=False, job="job", version
 
 
 def placed(each):
-    """What rules see of a pod."""
+    """Return the pod as the placement rules use it."""
     return placed_pod(each.metadata, each.spec, each.status.phase)
 
 
-def of(*pods, over=False, listed=None):
-    """Pods of one UID; ``listed`` are those that the API server knows."""
+def incarnation(*pods, over=False, listed=None):
+    """Return pods of one Job UID; ``listed`` are the pods that the API server has."""
     listed = None if listed is None else [placed(each) for each in listed]
     return Incarnation(first=pods[0], over=over, pods=[placed(p) for p in pods], listed=listed)
 
 
 def plan(*incarnations, memory=None, **settings):
-    """The plan for a Job."""
+    """Return the plan for a Job."""
     observed = ObservedPlacement(
         job=ObjectKey("default", "js-w-0"), incarnations=incarnations, nodes=NODES.get, **settings
     )
@@ -68,7 +68,7 @@ def plan(*incarnations, memory=None, **settings):
 
 
 def writes(made):
-    """Names of the pods that are released and of those that are evicted."""
+    """Return the names of the released and of the evicted pods."""
     return tuple(
         [pod.name for each in made.placements for pod in getattr(each.followers, what)]
         for what in ("release", "evict")
@@ -79,35 +79,35 @@ LEADER = pod("leader", "0", node="a1")
 HELD, GOOD, WRONG = pod("held", held=True), pod("good", domain="a"), pod("wrong", domain="b")
 
 
-def test_a_release_is_not_repeated_until_the_cache_shows_it():
-    """The Job is looked at again after the writes; another version of the pod is another matter."""
-    first = plan(of(LEADER, HELD))
+def test_release_is_not_repeated_until_the_cache_shows_it():
+    """A later reconcile checks it; another version of the pod may be released again."""
+    first = plan(incarnation(LEADER, HELD))
     assert writes(first) == (["held"], [])
     assert first.memory.acted == {"held": "1"}
     assert (first.result.delay, first.result.summary) == (AGAIN, "released 1, evicted 0")
 
-    late = plan(of(LEADER, HELD), memory=first.memory)
+    late = plan(incarnation(LEADER, HELD), memory=first.memory)
     assert writes(late) == ([], [])
     assert (late.result.delay, late.result.summary) == (AGAIN, "")
 
     changed = pod("held", held=True, version="2")
-    assert writes(plan(of(LEADER, changed), memory=late.memory)) == (["held"], [])
+    assert writes(plan(incarnation(LEADER, changed), memory=late.memory)) == (["held"], [])
     shown = pod("held", domain="a", version="2")
-    settled = plan(of(LEADER, shown), memory=late.memory)
+    settled = plan(incarnation(LEADER, shown), memory=late.memory)
     assert (settled.memory, settled.result.delay) == (None, None)
 
 
 def test_evictions_are_confirmed_by_a_list():
-    """The cache alone evicts nobody; what the API server knows decides."""
-    asks = plan(of(LEADER, WRONG))
-    (unconfirmed,) = asks.unconfirmed
+    """The list decides; the cache alone evicts no pod."""
+    first = plan(incarnation(LEADER, WRONG))
+    (unconfirmed,) = first.unconfirmed
     assert unconfirmed.uid == "job"
 
-    sure = plan(of(LEADER, WRONG, listed=[LEADER, WRONG]))
-    assert (sure.unconfirmed, writes(sure)) == ((), ([], ["wrong"]))
-    assert sure.at == NOW.wall
+    confirmed = plan(incarnation(LEADER, WRONG, listed=[LEADER, WRONG]))
+    assert (confirmed.unconfirmed, writes(confirmed)) == ((), ([], ["wrong"]))
+    assert confirmed.at == NOW.wall
     moved = pod("next", "0", node="b1")
-    right = plan(of(LEADER, WRONG, listed=[moved, WRONG]))
+    right = plan(incarnation(LEADER, WRONG, listed=[moved, WRONG]))
     assert (right.unconfirmed, writes(right), right.result.delay) == ((), ([], []), None)
 
 
@@ -115,27 +115,27 @@ def test_evictions_are_confirmed_by_a_list():
     ("pods", "over", "expected"),
     [
         ((LEADER, WRONG, HELD), False, (["held"], [])),
-        # One that cannot be released starts anew, webhooks or not.
+        # A held pod that cannot be released is recreated in any case.
         ((LEADER, pod("held", held=True, domain="b")), False, ([], ["held"])),
         ((HELD,), True, ([], ["held"])),
     ],
 )
-def test_only_held_pods_are_touched_without_repair(pods, over, expected):
-    """Without the webhook every follower is misplaced, and nobody evicts them."""
-    assert writes(plan(of(*pods, over=over, listed=pods), repair=False)) == expected
+def test_only_held_pods_are_changed_when_repair_is_disabled(pods, over, expected):
+    """Without the webhook every follower is misplaced, and none is evicted."""
+    assert writes(plan(incarnation(*pods, over=over, listed=pods), repair=False)) == expected
 
 
-def test_incarnations_are_distinguished():
-    """A leader of the Job before is no leader of this one."""
+def test_leader_of_another_incarnation_does_not_count():
+    """Pods have the UID of their Job."""
     old = pod("old", "0", node="a1", job="before")
-    made = plan(of(old), of(HELD))
+    made = plan(incarnation(old), incarnation(HELD))
     assert writes(made) == ([], [])
     assert [each.of.uid for each in made.placements] == ["before", "job"]
 
 
-def test_an_unknown_topology_is_reported_once():
-    """Until it is another one; a node that is not known at all will come by itself."""
-    lost = of(pod("leader", "0", node="bare"), HELD)
+def test_unknown_topology_is_reported_once():
+    """Until it changes; an unknown node causes no report, since it will appear."""
+    lost = incarnation(pod("leader", "0", node="bare"), HELD)
     first = plan(lost)
     (placement,) = first.placements
     (notice,) = placement.notices
@@ -145,7 +145,7 @@ def test_an_unknown_topology_is_reported_once():
         "its followers wait"
     )
     assert not plan(lost, memory=first.memory).placements[0].notices
-    assert not plan(of(pod("leader", "0", node="new"), HELD)).placements[0].notices
+    assert not plan(incarnation(pod("leader", "0", node="new"), HELD)).placements[0].notices
     assert plan(memory=first.memory).memory is None
 
 
@@ -156,9 +156,9 @@ def test_an_unknown_topology_is_reported_once():
         ((HELD,), "no pod is left that shows where they belong"),
     ],
 )
-def test_report_of_evictions(pods, text):
-    """How many, and where they belong."""
-    (placement,) = plan(of(*pods, over=True, listed=pods)).placements
+def test_event_says_how_many_pods_are_evicted_and_where_they_belong(pods, text):
+    """The domain is unknown if no pod shows it."""
+    (placement,) = plan(incarnation(*pods, over=True, listed=pods)).placements
     event = placement.evicted("js-w-0", 7)
     assert event.reason == keys.PLACEMENT_VIOLATION_REASON
     assert event.message == f"7 pods of Job 'js-w-0' start again: {text}"
@@ -177,8 +177,8 @@ def test_report_of_evictions(pods, text):
         (WRONG, [pod("leader", "0", node="bare")], False),
     ],
 )
-def test_which_followers_ask_for_a_reconcile(follower, leaders, due):
-    """Those that something can be done about, by what their leaders are."""
+def test_follower_requests_a_reconcile_when_it_can_be_placed(follower, leaders, due):
+    """By the state of its leaders."""
     assert is_due(placed(follower), [placed(each) for each in leaders], NODES.get) is due
     ended = [attrs.evolve(placed(each), live=False) for each in leaders]
     assert not is_due(placed(follower), ended, NODES.get)

@@ -1,4 +1,4 @@
-"""The placement reconciler in a whole manager, on a cluster in memory and in virtual time."""
+"""The placement reconciler in a manager, on a cluster in memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USERS_GATE = {"name": "example.test/users"}
 
 
 class Rack:
-    """Two domains and one Job; the test is webhook, scheduler, Job controller and user."""
+    """Two domains and one Job; a test plays webhook, scheduler, Job controller and user."""
 
     def __init__(self):
         self.world = World(clock=VirtualClock())
@@ -35,7 +35,7 @@ class Rack:
 
     @asynccontextmanager
     async def manager(self, **settings):
-        """A running manager; leaving the block stops it."""
+        """Run a manager until the block ends."""
         manager = Manager(RecordingClient(self.world, qps=0), clock=VirtualClock())
         self.controller = placement_reconciler.setup(
             manager, placement_reconciler.PlacementSettings(**settings)
@@ -45,46 +45,47 @@ class Rack:
 
     @staticmethod
     async def settle(seconds=1.0):
-        """Let everything happen that happens by itself."""
+        """Let the manager act for a while."""
         await asyncio.sleep(seconds)
 
     def make_job(self):
-        """The Job, or its next incarnation."""
-        job = make_job(JOB).of(self.jobset, "w").annotations({keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: RACK})  # fmt: skip
+        """Create the Job or its next incarnation."""
+        job = make_job(JOB).of(self.jobset, "w")
+        job.annotations({keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: RACK})
         return self.world.create("jobs", job.build())
 
     def node(self, name, domain=""):
-        """Make a node, in a domain or without a label that tells it."""
+        """Create a node, in a domain or without its label."""
         labels = {RACK: domain} if domain else {}
         return self.world.create("nodes", {"metadata": {"name": name, "labels": labels}})
 
     def pod(self, name, index=1, *, job=None, notes=(), **spec):
-        """Make a pod of the Job."""
+        """Create a pod of the Job."""
         annotations = {keys.JOBSET_NAME: "js", keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: RACK}
         pod = make_pod(name).of(job or self.job, index).labels({keys.JOB_KEY: "key"})
         pod.annotations({**annotations, **dict(notes)}).spec(**spec)
         return self.world.create("pods", pod.build())
 
     def held(self, name, index=1, *, others=(), **more):
-        """Make a follower as the webhook does before its leader is bound."""
+        """Create a follower as the webhook does before its leader is bound."""
         gates = [*others, {"name": keys.PLACEMENT_GATE}]
         return self.pod(name, index, schedulingGates=gates, **more)
 
     def placed(self, name, domain, **more):
-        """Make a follower as the webhook does afterwards."""
+        """Create a follower as the webhook does once its leader is bound."""
         return self.pod(name, nodeSelector={RACK: domain}, **more)
 
     def bind(self, name, node):
-        """What the scheduler does."""
+        """Bind a pod as the scheduler does."""
         self.world.patch("pods", name, {"spec": {"nodeName": node}})
 
     def get(self, name):
-        """A pod's spec, or ``None``."""
+        """Return a pod's spec, ``None`` if it is gone."""
         pod = self.world.get("pods", name)
         return None if pod is None else pod["spec"]
 
     def where(self, *names):
-        """Domain and gates of pods; ``None`` for one that is gone."""
+        """Return domain and gates of pods, ``None`` for a pod that is gone."""
         out = []
         for name in names:
             spec = self.get(name)
@@ -93,23 +94,23 @@ class Rack:
         return out
 
     def writes(self):
-        """The manager's writes but for events."""
+        """Return the manager's writes, except events."""
         requests = self.world.requests.writes
         return [(r.verb, r.resource, r.name) for r in requests if r.resource != "events"]
 
     def events(self):
-        """Reasons of events."""
+        """Return the reasons of the events."""
         return [event["reason"] for event in self.world.list("events.events.k8s.io")]
 
 
 @pytest.fixture
 async def rack():
-    """Nodes and a Job without pods."""
+    """Return nodes and a Job without pods."""
     return Rack()
 
 
 def counted(action):
-    """So many followers were released or evicted so far, by the metric."""
+    """Return the metric's number of released or evicted followers."""
     name = "jobset_exclusive_placement_followers_total"
     return execution_metrics.REGISTRY.get_sample_value(name, {"action": action})
 
@@ -118,7 +119,7 @@ HELD = (None, [keys.PLACEMENT_GATE])
 
 
 async def test_followers_are_released_when_their_leader_is_bound(rack):
-    """One patch for each, none before, and nothing more afterwards."""
+    """With one patch each, and no other write."""
     async with rack.manager():
         rack.held("f1", 1)
         rack.pod("leader", 0)
@@ -139,7 +140,7 @@ async def test_followers_are_released_when_their_leader_is_bound(rack):
 
 
 async def test_users_gates_and_selectors_stay(rack):
-    """Only our gate goes, and only our entry comes."""
+    """Only the placement gate is removed, and one entry is added."""
     async with rack.manager():
         rack.held("f1", others=[USERS_GATE], nodeSelector={"disk": "ssd"})
         rack.held("f2", nodeSelector={RACK: "a"})
@@ -150,8 +151,8 @@ async def test_users_gates_and_selectors_stay(rack):
         assert rack.where("f2") == [("a", [])]
 
 
-async def test_a_late_follower(rack):
-    """One that was held because another replica's cache was late is released by its own event."""
+async def test_late_follower_is_released_by_its_own_event(rack):
+    """It was held because the cache of another replica was late."""
     async with rack.manager():
         rack.pod("leader", 0, nodeName="a1")
         await rack.settle()
@@ -162,8 +163,8 @@ async def test_a_late_follower(rack):
         assert rack.writes() == [("patch", "pods", "late")]
 
 
-async def test_a_restarted_manager_takes_over(rack):
-    """Whatever happened while none ran is made up for."""
+async def test_followers_are_released_by_the_next_manager(rack):
+    """No manager ran when they were created."""
     rack.pod("leader", 0, nodeName="a1")
     rack.held("f1")
     async with rack.manager():
@@ -175,8 +176,8 @@ async def test_a_restarted_manager_takes_over(rack):
         assert rack.where("f2") == [("a", [])]
 
 
-async def test_a_node_that_is_not_known_yet(rack):
-    """The pass waits for the node, or for its label, and tells users about the latter once."""
+async def test_followers_wait_for_the_node_of_their_leader(rack):
+    """Or for its label; only a missing label is reported, once."""
     async with rack.manager():
         rack.pod("leader", 0, nodeName="new")
         rack.held("f1")
@@ -195,7 +196,7 @@ async def test_a_node_that_is_not_known_yet(rack):
 
 
 async def test_relabelled_nodes_move_no_pod(rack):
-    """A node that changes its domain is no reason to evict what runs."""
+    """Running pods are not evicted when the domain of their node changes."""
     async with rack.manager():
         rack.pod("leader", 0, nodeName="a1")
         rack.placed("f1", "a")
@@ -205,8 +206,8 @@ async def test_relabelled_nodes_move_no_pod(rack):
         assert rack.where("f1") == [("a", [])]
 
 
-async def test_a_new_leader(rack):
-    """Followers wait for the leader that is alive, whatever became of those before."""
+async def test_followers_wait_for_a_live_leader(rack):
+    """Deleted and failed leaders do not count."""
     async with rack.manager():
         rack.pod("first", 0)
         rack.held("f1")
@@ -221,8 +222,8 @@ async def test_a_new_leader(rack):
         assert rack.where("f1") == [("b", [])]
 
 
-async def test_two_leaders_decide_nothing(rack):
-    """The Job controller removes one of them, and then the other counts."""
+async def test_followers_wait_while_there_are_two_leaders(rack):
+    """The Job controller removes one of them, and the other one counts."""
     async with rack.manager():
         rack.pod("one", 0, nodeName="a1")
         rack.pod("two", 0, nodeName="b1")
@@ -234,8 +235,8 @@ async def test_two_leaders_decide_nothing(rack):
         assert rack.where("f1") == [("b", [])]
 
 
-async def test_other_incarnations_of_the_job(rack):
-    """Neither a leader of the Job's past nor one of a Job whose names look alike counts."""
+async def test_leader_of_another_incarnation_does_not_count(rack):
+    """Its Job had the same name."""
     async with rack.manager():
         rack.pod("old", 0, nodeName="a1")
         rack.world.delete("jobs", JOB)
@@ -248,8 +249,8 @@ async def test_other_incarnations_of_the_job(rack):
         assert rack.where("f1") == [("b", [])]
 
 
-async def test_misplaced_followers_start_again(rack):
-    """All that are loose: first the condition, then the deletion; the held one is released."""
+async def test_misplaced_followers_are_evicted(rack):
+    """Each gets the condition first and is deleted then; held followers are released."""
     before = {action: counted(action) for action in ("released", "evicted")}
     async with rack.manager():
         rack.pod("leader", 0)
@@ -259,8 +260,8 @@ async def test_misplaced_followers_start_again(rack):
         ended = rack.placed("ended", "b")
         rack.world.set_status("pods", "ended", phase="Succeeded")
         rack.world.patch("pods", "wrong", {"metadata": {"finalizers": ["example.test/keep"]}})
-        taken = [{"type": "DisruptionTarget", "status": "True", "reason": "Other"}]
-        rack.world.set_status("pods", "right", conditions=taken)
+        other = [{"type": "DisruptionTarget", "status": "True", "reason": "Other"}]
+        rack.world.set_status("pods", "right", conditions=other)
         rack.bind("leader", "a1")
         await rack.settle()
         assert rack.where("right", "held") == [None, ("a", [])]
@@ -280,8 +281,8 @@ async def test_misplaced_followers_start_again(rack):
         assert ("apply", "pods/status", "right") not in rack.writes()
 
 
-async def test_a_misplaced_follower_that_comes_later(rack):
-    """Made by hand, or while the webhook was down: its own event causes the repair."""
+async def test_late_misplaced_follower_is_repaired_by_its_own_event(rack):
+    """It was created by hand or while the webhook was unreachable."""
     async with rack.manager():
         rack.pod("leader", 0, nodeName="a1")
         rack.placed("good", "a")
@@ -291,8 +292,8 @@ async def test_a_misplaced_follower_that_comes_later(rack):
         assert rack.where("good", "bare") == [None, None]
 
 
-async def test_only_held_pods_are_touched_without_webhooks(rack):
-    """Without the webhook every follower is misplaced, and nobody evicts them."""
+async def test_only_held_pods_are_changed_without_webhooks(rack):
+    """Without the webhook every follower is misplaced, and none is evicted."""
     async with rack.manager(repair=False):
         rack.pod("leader", 0, nodeName="a1")
         rack.pod("bare")
@@ -302,8 +303,8 @@ async def test_only_held_pods_are_touched_without_webhooks(rack):
 
 
 @pytest.mark.parametrize("strategy", ["", "true"])
-async def test_pods_of_the_node_selector_strategy(rack, strategy):
-    """They have no domain by design, and are left alone."""
+async def test_pods_of_the_node_selector_strategy_are_left_alone(rack, strategy):
+    """They have no domain in their selectors."""
     async with rack.manager():
         notes = {keys.NODE_SELECTOR_ANNOTATION: strategy}
         rack.pod("leader", 0, nodeName="a1", notes=notes)
@@ -313,8 +314,8 @@ async def test_pods_of_the_node_selector_strategy(rack, strategy):
         assert rack.writes() == []
 
 
-async def test_a_late_cache_evicts_no_pod(rack):
-    """Before a deletion the API server is asked, and it knows of the next leader."""
+async def test_no_pod_is_evicted_when_the_cache_is_late(rack):
+    """Pods are listed before an eviction, and the list has the next leader."""
     async with rack.manager():
         rack.pod("leader", 0, nodeName="new")
         rack.placed("f1", "b")
@@ -324,15 +325,15 @@ async def test_a_late_cache_evicts_no_pod(rack):
         rack.pod("next", 0, nodeName="b1")
         rack.node("new", "a")
         await rack.settle()
-        assert rack.world.requests.count("list", "pods") == 2  # the cache's own, and the question
+        assert rack.world.requests.count("list", "pods") == 2  # of the cache, and before an eviction
         assert rack.writes() == []
         rule.lift()
         await rack.settle()
         assert rack.where("f1") == [("b", [])]
 
 
-async def test_failures_are_retried_and_distinguished(rack):
-    """A status that cannot be written keeps its pod; the others go, and later it goes too."""
+async def test_failed_eviction_is_repeated_and_delays_no_other(rack):
+    """The pod stays until the condition in its status has been written."""
     async with rack.manager():
         rack.placed("f1", "b")
         rack.placed("f2", "b")
@@ -345,8 +346,8 @@ async def test_failures_are_retried_and_distinguished(rack):
         assert rack.where("f1") == [None]
 
 
-async def test_a_follower_whose_template_wants_another_domain(rack):
-    """It cannot be released, since a selector's entry is final: it alone starts anew."""
+async def test_follower_with_another_domain_in_its_template_is_recreated(rack):
+    """It cannot be released, since entries of a selector are final; other followers stay."""
     async with rack.manager():
         rack.pod("leader", 0, nodeName="a1")
         rack.placed("good", "a")
@@ -356,8 +357,8 @@ async def test_a_follower_whose_template_wants_another_domain(rack):
 
 
 @pytest.mark.parametrize("field", ["completedIndexes", "failedIndexes"])
-async def test_a_leader_whose_part_is_over(rack, field):
-    """Followers that are held go where it was, as soon as the Job says that none will come."""
+async def test_followers_go_to_the_domain_of_a_leader_that_has_ended(rack, field):
+    """As soon as the status of the Job says that no other leader will come."""
     async with rack.manager():
         rack.pod("leader", 0)
         rack.held("f1")
@@ -373,8 +374,8 @@ async def test_a_leader_whose_part_is_over(rack, field):
         assert rack.where("f2") == [("b", [])]
 
 
-async def test_without_any_trace_of_a_domain(rack):
-    """Followers start anew, as their replacements will find a domain by themselves."""
+async def test_followers_without_any_trace_of_a_domain_are_recreated(rack):
+    """Their replacements choose a domain themselves."""
     async with rack.manager():
         rack.held("f1")
         await rack.settle()
@@ -383,14 +384,13 @@ async def test_without_any_trace_of_a_domain(rack):
         assert rack.where("f1") == [None]
 
 
-async def test_many_followers_cost_one_pass(rack):
-    """Events of followers queue nothing, and the leader's one pass."""
+async def test_events_of_many_followers_cause_one_pass(rack):
+    """The leader's event queues it, those of followers queue none."""
     async with rack.manager():
         for index in range(1, 100):
             rack.held(f"f{index}", index)
         rack.pod("leader", 0)
         await rack.settle()
-        added = rack.controller.queue
         before = len(rack.world.requests)
         rack.bind("leader", "a1")
         await rack.settle()
@@ -399,4 +399,4 @@ async def test_many_followers_cost_one_pass(rack):
             rack.world.set_status("pods", f"f{index}", phase="Running")
         await rack.settle()
         assert len(rack.world.requests) - before == 99
-        assert len(added) == 0
+        assert len(rack.controller.queue) == 0

@@ -1,24 +1,23 @@
-"""Placement under anything at all: whatever happens on the way, in the end every pod is in place.
+"""Every pod is in its domain in the end, after any sequence of faults.
 
 Random steps of users, scheduler and Job controller, with a webhook whose cache may be late, failing
-requests, silent watches and managers that come and go. Then it becomes quiet, and what must hold
-for ever is looked at.
+requests, silent watches and managers that start and stop. Then the faults end, and the invariants
+are checked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import asynccontextmanager
 
 import pytest
 
-from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.placement import reconciler as placement_reconciler
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_job, make_jobset, make_pod
+from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
@@ -30,7 +29,7 @@ STEPS = 60
 
 
 class Chaos:
-    """Two Jobs on three racks, and everybody but the manager."""
+    """Two Jobs on three racks; plays every component except the manager."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -49,19 +48,20 @@ class Chaos:
     # -- the cluster --------------------------------------------------------------------------
 
     def node(self, name):
+        """Create a node in its rack."""
         labels = {RACK: RACKS[name]}
         self.world.create("nodes", {"metadata": {"name": name, "labels": labels}})
         self.nodes.append(name)
 
     def restart(self, name):
-        """A new incarnation of a Job; the pods of the one before are still going."""
+        """Create a new incarnation of a Job; pods of the previous one are still terminating."""
         if name in self.jobs:
             self.world.delete("jobs", name)
         job = make_job(name).of(self.jobset, "w").build()
         self.jobs[name] = self.world.create("jobs", job)
 
     def live(self, name=None):
-        """Pods that are neither ended nor of a Job's past."""
+        """Yield Job and pod of each pod that has not ended and is of a current Job."""
         uids = {job["metadata"]["uid"]: key for key, job in self.jobs.items()}
         for pod in self.world.list("pods"):
             owner = uids.get(pod["metadata"]["ownerReferences"][0]["uid"])
@@ -70,12 +70,12 @@ class Chaos:
                 yield owner, pod
 
     def leader(self, name):
-        """The live leader of a Job, or ``None``."""
+        """Return the live leader of a Job, or ``None``."""
         leaders = [pod for _, pod in self.live(name) if index_of(pod) == 0]
         return leaders[0] if leaders else None
 
     def make_missing(self, name, *, late):
-        """What Job controller and webhook do; ``late`` is how often the webhook's cache is."""
+        """Act as Job controller and webhook, whose cache is late with probability ``late``."""
         there = {index_of(pod) for _, pod in self.live(name)}
         for index in set(range(FOLLOWERS + 1)) - there:
             pod = make_pod(f"{name}-{index}-{next(self.numbers)}").of(self.jobs[name], index)
@@ -85,6 +85,7 @@ class Chaos:
             self.world.create("pods", pod.build())
 
     def placed_by_webhook(self, name, *, late):
+        """Return the fields of a pod's spec that the webhook sets."""
         leader = self.leader(name)
         if self.random.random() < late:
             wrong = {"nodeSelector": {RACK: self.random.choice("abc")}}
@@ -95,18 +96,18 @@ class Chaos:
         return {"nodeSelector": {RACK: RACKS[node]}}
 
     def schedule(self, name):
-        """Bind what can be bound: leaders anywhere near their pods, others where they have to."""
+        """Bind pods: leaders near their pods, followers by their selectors."""
         pods = [pod for _, pod in self.live(name)]
         racks = {RACKS[pod["spec"]["nodeName"]] for pod in pods if pod["spec"].get("nodeName")}
         for pod in pods:
             spec = pod["spec"]
             if spec.get("nodeName") or spec.get("schedulingGates"):
                 continue
-            wanted = spec.get("nodeSelector", {}).get(RACK)
+            domain = spec.get("nodeSelector", {}).get(RACK)
             possible = [
                 node
                 for node in self.nodes
-                if (wanted in {None, RACKS[node]})
+                if (domain in {None, RACKS[node]})
                 and (index_of(pod) != 0 or not racks or RACKS[node] in racks)
             ]
             if possible:
@@ -114,10 +115,10 @@ class Chaos:
                 racks.add(RACKS[node])
                 self.world.patch("pods", pod["metadata"]["name"], {"spec": {"nodeName": node}})
 
-    # -- what goes wrong ----------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------
 
     def step(self):
-        """One thing happens."""
+        """Take one random step."""
         name = self.random.choice(list(self.jobs))
         pods = [pod["metadata"]["name"] for _, pod in self.live(name)]
         faults = self.world.faults
@@ -151,51 +152,45 @@ class Chaos:
                 else:
                     self.stalled = faults.stall(verb="watch", resource=kind)
 
-    def relent(self):
-        """Nothing goes wrong from here on."""
+    def end_faults(self):
+        """End all faults."""
         if self.stalled is not None:
             self.stalled.lift()
         self.world.faults.clear()
 
 
 def index_of(pod):
+    """Return the completion index of a pod."""
     return int(pod["metadata"]["annotations"][keys.COMPLETION_INDEX_ANNOTATION])
 
 
-@asynccontextmanager
-async def manager(chaos):
-    """A running manager."""
+def manager(chaos):
+    """Run a manager until the block ends."""
     made = Manager(RecordingClient(chaos.world, qps=0), clock=VirtualClock())
     placement_reconciler.setup(made)
-    stop = asyncio.Event()
-    async with aio.supervise() as tasks:
-        running = tasks.start(made.run(stop), name="manager")
-        await made.ready.wait()
-        yield
-        stop.set()
-        await running
+    return started(made)
 
 
 async def run(chaos, steps):
-    """Let things happen at any pace."""
+    """Take random steps at a random pace."""
     for _ in range(steps):
         chaos.step()
         await asyncio.sleep(chaos.random.choice([0, 0, 0.001, 0.01, 1]))
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_in_the_end_every_pod_is_in_place(seed):
-    """No follower is held once its leader is bound, and none is anywhere but with its leader."""
+async def test_every_pod_is_in_its_domain_in_the_end(seed):
+    """No follower is held once its leader is bound, and all are in their leader's domain."""
     chaos = Chaos(seed)
     for _ in range(2):
         async with manager(chaos):
             await run(chaos, STEPS)
-            chaos.relent()
-        await run(chaos, 5)  # nobody is there
-        chaos.relent()
+            chaos.end_faults()
+        await run(chaos, 5)  # without a manager
+        chaos.end_faults()
     async with manager(chaos):
         await run(chaos, STEPS)
-        chaos.relent()
+        chaos.end_faults()
         for node in RACKS.keys() - set(chaos.nodes):
             chaos.node(node)
         for _ in range(8):

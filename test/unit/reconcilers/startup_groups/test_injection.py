@@ -1,4 +1,4 @@
-"""The barrier that pods get: what is injected where, and the shell loop itself."""
+"""The barrier of startup groups: its injection and its shell loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHELLS = [
 
 
 def pod(*, annotated=True, **spec):
-    """A pod as the Job controller creates it."""
+    """Return a pod as the Job controller creates it."""
     annotations = {keys.GROUP_ATTEMPT: "4", keys.GROUP_SIZE: "8", keys.GROUP_TIMEOUT: "30"}
     return {
         "metadata": {
@@ -37,14 +37,14 @@ def pod(*, annotated=True, **spec):
     }
 
 
-def injected(given, barrier=None):
-    """The pod after admission."""
-    patch = add_barrier(given, barrier or GroupBarrier())
-    return json_patch(copy.deepcopy(given), patch)
+def injected(new, barrier=None, limits=()):
+    """Return the pod after admission, in a namespace with these LimitRanges."""
+    patch = add_barrier(new, barrier or GroupBarrier(), limits)
+    return json_patch(copy.deepcopy(new), patch)
 
 
 def init(made):
-    """The injected container."""
+    """Return the injected container."""
     (found,) = [each for each in made["spec"]["initContainers"] if each["name"] == NAME]
     return found
 
@@ -66,20 +66,20 @@ SIDECAR = {"name": "s", "restartPolicy": "Always"}
         ([ORDINARY, SIDECAR, OTHER, SIDECAR], ["a", "s", "b", NAME, "s"]),
     ],
 )
-def test_it_comes_last_of_the_ordinary_init_containers(before, after):
-    """All that a user put there goes before, except sidecars that follow."""
-    given = pod() if before is None else pod(initContainers=before)
+def test_barrier_is_the_last_of_the_ordinary_init_containers(before, after):
+    """All containers of the user precede it, except sidecars that follow them."""
+    new = pod() if before is None else pod(initContainers=before)
 
-    assert after == [each["name"] for each in injected(given)["spec"]["initContainers"]]
+    assert [each["name"] for each in injected(new)["spec"]["initContainers"]] == after
 
 
-def test_pods_of_no_group_stay_as_they_are():
-    """Neither those of other ReplicatedJobs nor those of JobSets without a group."""
+def test_pods_of_no_group_are_unchanged():
+    """They have no annotation of an attempt."""
     assert add_barrier(pod(annotated=False), WATCH) == []
     assert add_barrier({}, WATCH) == []
 
 
-def test_injecting_twice_changes_nothing():
+def test_second_injection_changes_nothing():
     """A webhook may be called again for the same pod."""
     once = injected(pod(volumes=[{"name": "v"}]))
 
@@ -87,17 +87,17 @@ def test_injecting_twice_changes_nothing():
     assert [each["name"] for each in once["spec"]["volumes"]] == ["v", keys.GROUP_VOLUME]
 
 
-def test_a_volume_of_that_name_is_not_doubled():
-    """The API server would refuse two; the one that is there is the pod's own affair."""
-    there = {"name": keys.GROUP_VOLUME, "configMap": {"name": "mine"}}
-    made = injected(pod(volumes=[{"name": "v"}, there]))
+def test_volume_with_the_reserved_name_is_not_added_twice():
+    """The API server would refuse two; the present one stays."""
+    present = {"name": keys.GROUP_VOLUME, "configMap": {"name": "mine"}}
+    made = injected(pod(volumes=[{"name": "v"}, present]))
 
-    assert made["spec"]["volumes"] == [{"name": "v"}, there]
+    assert made["spec"]["volumes"] == [{"name": "v"}, present]
     assert init(made)["volumeMounts"][0]["name"] == keys.GROUP_VOLUME
 
 
-def test_the_path_volume():
-    """A shell, the ConfigMap as an optional volume, and what it waits for by the downward API."""
+def test_shell_waits_for_the_volume_when_no_agent_image_is_set():
+    """The ConfigMap is an optional volume, and variables come from the downward API."""
     made = injected(pod(), GroupBarrier(shell_image="shell:1"))
     container = init(made)
 
@@ -113,16 +113,16 @@ def test_the_path_volume():
     assert "GROUP_TIMEOUT" in paths
 
 
-def test_without_a_timeout_there_is_none():
-    """An annotation that is not there cannot be read."""
-    given = pod()
-    del given["metadata"]["annotations"][keys.GROUP_TIMEOUT]
+def test_timeout_is_absent_when_the_pod_has_none():
+    """The downward API cannot read an absent annotation."""
+    new = pod()
+    del new["metadata"]["annotations"][keys.GROUP_TIMEOUT]
 
-    assert "GROUP_TIMEOUT" not in {each["name"] for each in init(injected(given))["env"]}
+    assert "GROUP_TIMEOUT" not in {each["name"] for each in init(injected(new))["env"]}
 
 
-def test_the_path_watch():
-    """The agent waits, and has the volume too."""
+def test_agent_waits_when_its_image_is_set():
+    """It watches the ConfigMap and has the volume as well."""
     made = injected(pod(), WATCH)
 
     assert init(made)["image"] == "agent:1"
@@ -131,26 +131,26 @@ def test_the_path_watch():
     assert made["spec"]["volumes"]
 
 
-# ---- held from within
+# ---- the agent as barrier
 
 
 def held_pod(*containers, **spec):
-    """A pod that is to be held from within; by default one container with a command."""
-    given = pod(containers=list(containers) or [{"name": "w", "command": ["train", "-x"]}], **spec)
-    given["metadata"]["annotations"][keys.GROUP_BARRIER_ANNOTATION] = "supervisor"
-    return given
+    """Return a pod that the agent is to hold; by default with one container with a command."""
+    new = pod(containers=list(containers) or [{"name": "w", "command": ["train", "-x"]}], **spec)
+    new["metadata"]["annotations"][keys.GROUP_BARRIER_ANNOTATION] = "supervisor"
+    return new
 
 
 def variables(container):
-    """Values of a container's variables, or the fields that they come from."""
+    """Return the values of a container's variables, or the fields that they come from."""
     return {
         each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"]
         for each in container["env"]
     }
 
 
-def test_held_from_within():
-    """The agent is copied by an init container, and is the first program of every container."""
+def test_agent_is_the_first_program_of_every_container_that_it_holds():
+    """An init container copies it into the pod."""
     two = {
         "name": "b",
         "command": ["other"],
@@ -169,41 +169,38 @@ def test_held_from_within():
     assert install["imagePullPolicy"] == "IfNotPresent"
     assert (install["name"], install["args"]) == (keys.GROUP_AGENT, ["install", "/jobset-agent"])
     assert [each["name"] for each in spec["volumes"]] == [keys.GROUP_VOLUME, keys.GROUP_AGENT]
-    told = variables(spec["containers"][1])
-    assert (
-        told["A"],
-        told["JOBSET_AGENT_MODE"],
-        told["JOBSET_AGENT_TERMINATION_LOG"],
-    ) == ("1", "hold", "/last")
-    assert f"metadata.annotations['{keys.GROUP_ATTEMPT}']" == told["JOBSET_AGENT_GROUP_ATTEMPT"]
+    found = variables(spec["containers"][1])
+    assert (found["A"], found["JOBSET_AGENT_MODE"]) == ("1", "hold")
+    assert found["JOBSET_AGENT_TERMINATION_LOG"] == "/last"
+    attempt = found["JOBSET_AGENT_GROUP_ATTEMPT"]
+    assert attempt == f"metadata.annotations['{keys.GROUP_ATTEMPT}']"
     assert made["metadata"]["annotations"][keys.GROUP_HELD] == "supervisor"
     assert add_barrier(made, WATCH) == []
 
 
-def test_an_agent_that_is_there_waits_itself():
-    """A supervisor of restarts in place gets what it needs to know; others take its folder."""
+def test_supervisor_of_restarts_in_place_holds_its_container_itself():
+    """It gets the variables of the group; other containers use its folder."""
     supervised = {
         "name": "w",
         "command": ["/jobset-agent/supervise", "train"],
         "env": [{"name": "JOBSET_AGENT_POD_NAME", "value": "p"}],
     }
-    given = held_pod(
+    new = held_pod(
         supervised,
         {"name": "b", "command": ["other"]},
         initContainers=[{"name": keys.AGENT_NAME}],
         volumes=[{"name": keys.AGENT_NAME, "emptyDir": {}}],
     )
 
-    spec = injected(given, WATCH)["spec"]
+    spec = injected(new, WATCH)["spec"]
 
     first, second = spec["containers"]
     assert first["command"] == ["/jobset-agent/supervise", "train"]
-    assert [each["name"] for each in first["env"] if each["name"].endswith("POD_NAME")] == [
-        "JOBSET_AGENT_POD_NAME"
-    ]
+    names = [each["name"] for each in first["env"] if each["name"].endswith("POD_NAME")]
+    assert names == ["JOBSET_AGENT_POD_NAME"]
     assert "JOBSET_AGENT_MODE" not in variables(first)
     assert "JOBSET_AGENT_GROUP_ATTEMPT" in variables(first)
-    assert {keys.GROUP_VOLUME, keys.AGENT_NAME} == {each["name"] for each in second["volumeMounts"]}
+    assert {each["name"] for each in second["volumeMounts"]} == {keys.GROUP_VOLUME, keys.AGENT_NAME}
     assert [each["name"] for each in spec["initContainers"]] == [keys.AGENT_NAME]
     assert [each["name"] for each in spec["volumes"]] == [keys.AGENT_NAME, keys.GROUP_VOLUME]
 
@@ -218,22 +215,22 @@ def test_an_agent_that_is_there_waits_itself():
         ({"name": "w", "command": ["/jobset-agent/supervise", "a"]}, {}, WATCH),
     ],
 )
-def test_what_cannot_be_held_from_within_is_held_in_front(container, spec, barrier):
-    """An unknown entry point, a probe, no token, no agent image, an agent of another form."""
+def test_init_container_is_the_barrier_when_the_agent_cannot_hold_the_pod(container, spec, barrier):
+    """For an unknown entry point, a probe, no token, no agent image, or another form of agent."""
     made = injected(held_pod(container, **spec), barrier)
 
     assert [each["name"] for each in made["spec"]["initContainers"]] == [NAME]
-    assert [container] == made["spec"]["containers"]
+    assert made["spec"]["containers"] == [container]
     assert keys.GROUP_HELD not in made["metadata"]["annotations"]
 
 
-def test_without_a_token_there_is_nothing_to_watch_with():
-    """Such pods wait for the volume."""
+def test_pod_without_a_token_waits_for_the_volume():
+    """Its agent could not watch the ConfigMap."""
     assert init(injected(pod(automountServiceAccountToken=False), WATCH))["image"] == "bash"
 
 
 @pytest.mark.parametrize(
-    ("containers", "wanted"),
+    ("containers", "expected"),
     [
         ([{"name": "w"}], None),
         ([{"name": "w", "resources": {}}], None),
@@ -243,27 +240,24 @@ def test_without_a_token_there_is_nothing_to_watch_with():
         ),
         (
             [{"name": "w", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}],
-            {
-                "limits": {"cpu": "100m", "memory": "64Mi"},
-                "requests": {"cpu": "100m", "memory": "64Mi"},
-            },
+            dict.fromkeys(("limits", "requests"), {"cpu": "100m", "memory": "64Mi"}),
         ),
     ],
 )
 @pytest.mark.parametrize("barrier", [GroupBarrier(), WATCH])
-def test_resources_keep_the_quality_of_service(containers, wanted, barrier):
-    """Best effort stays so, and limits equal requests in a pod that is Guaranteed."""
-    assert init(injected(pod(containers=containers), barrier)).get("resources") == wanted
+def test_quality_of_service_of_the_pod_is_kept(containers, expected, barrier):
+    """Best effort stays best effort, and in a Guaranteed pod limits equal requests."""
+    assert init(injected(pod(containers=containers), barrier)).get("resources") == expected
 
 
-def test_the_container_fits_the_namespace_and_the_annotation():
-    """Amounts of the pod's annotation, raised to the LimitRange's; the pull secret of settings."""
-    given = pod(containers=[{"name": "w", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}])
-    given["metadata"]["annotations"][keys.INJECTED_LIMITS_ANNOTATION] = "cpu=50m,memory=80Mi"
-    given["spec"]["imagePullSecrets"] = [{"name": "team"}]
+def test_resources_follow_the_annotation_and_the_limit_range():
+    """The LimitRange's minimum raises the annotation's amounts; the pull secret is a setting."""
+    new = pod(containers=[{"name": "w", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}])
+    new["metadata"]["annotations"][keys.INJECTED_LIMITS_ANNOTATION] = "cpu=50m,memory=80Mi"
+    new["spec"]["imagePullSecrets"] = [{"name": "team"}]
     rule = {"type": "Container", "min": {"cpu": "60m", "memory": "16Mi"}}
     barrier = GroupBarrier(settings=ContainerDefaults(pull_secret="jobset"))
-    made = json_patch(copy.deepcopy(given), add_barrier(given, barrier, [{"limits": [rule]}]))
+    made = injected(new, barrier, [{"limits": [rule]}])
     amounts = {"cpu": "60m", "memory": "80Mi"}
 
     assert init(made)["resources"] == {"limits": amounts, "requests": amounts}
@@ -287,13 +281,11 @@ def test_the_container_fits_the_namespace_and_the_annotation():
 def test_container_has_the_user_of_the_pod_or_its_workers_when_one_is_stated(
     own, workers, agent_image, user, non_root
 ):
-    """It needs no right; only a shell's image needs a user where the pod states none."""
-    given = pod(securityContext={} if own is None else {"runAsUser": own})
+    """It needs no privileges; only a shell's image needs a user if the pod states none."""
+    new = pod(securityContext={} if own is None else {"runAsUser": own})
     if workers is not None:
-        given["spec"]["containers"][0]["securityContext"] = {"runAsUser": workers}
-    barrier = GroupBarrier(agent_image=agent_image)
-    made = json_patch(copy.deepcopy(given), add_barrier(given, barrier))
-    security = init(made)["securityContext"]
+        new["spec"]["containers"][0]["securityContext"] = {"runAsUser": workers}
+    security = init(injected(new, GroupBarrier(agent_image=agent_image)))["securityContext"]
 
     assert (security.get("runAsUser"), security["runAsNonRoot"]) == (user, non_root)
     assert security["capabilities"] == {"drop": ["ALL"]}
@@ -302,7 +294,7 @@ def test_container_has_the_user_of_the_pod_or_its_workers_when_one_is_stated(
 
 @pytest.fixture
 def wait(tmp_path):
-    """Runs the loop on files; its exit code and last words."""
+    """Return a function that runs the loop on files and returns exit code and termination log."""
 
     def run(shell, *, timeout="1", **files):
         for name, text in files.items():
@@ -324,20 +316,20 @@ def wait(tmp_path):
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize("value", ["u 3\n", "u 3", "u 12\n"])
-def test_the_loop_ends_when_its_attempt_is_released(wait, shell, value):
-    """That one or a later one; whether or not the file ends with a line's end."""
+def test_loop_ends_when_its_attempt_is_released(wait, shell, value):
+    """Or a later one; with or without a newline at the end of the file."""
     assert wait(shell, started=value) == (0, "")
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "text"),
     [
         ({"started": "u 2\n", "waiting": "u 3 7 8 noon\n"}, "7 of 8 pods had started at noon"),
         ({"started": "v 9\n", "waiting": "u 2 7 8 noon\n"}, "fewer than 8 pods had started"),
         ({"started": "u x\n", "waiting": "v 3 7 8 noon\n"}, "fewer than 8 pods had started"),
     ],
 )
-def test_the_loop_does_not_take_another_signal_for_its_own(wait, files, said):
-    """Not an older attempt's, nor another JobSet's of the same name; and it says how far it was."""
-    message = f"group scheduling timed out after 1 s: {said}"
+def test_loop_ignores_signals_of_other_attempts_and_jobsets(wait, files, text):
+    """When it times out, it reports the progress of its own attempt."""
+    message = f"group scheduling timed out after 1 s: {text}"
     assert wait(SHELLS[-1], **files) == (1, message)

@@ -1,4 +1,4 @@
-"""Counting started pods, and deciding whether a group may go on."""
+"""Ledger of started pods, and the decision to release a startup group."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.release import released_attempt
 from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
+from support.model_kit import rule
 
 GROUP = AttemptKey("default", "test-js", "js-uid", 0)
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
@@ -21,7 +22,7 @@ PASSED = {"terminated": {"exitCode": 0}}
 def pod(
     name="p", state=RUNNING, *, owner="job", attempt="1", phase="Pending", deleting=False, **barrier
 ):
-    """A pod of a Job, its barrier in some state."""
+    """Return a pod of a Job whose barrier is in this state."""
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": {}}
     if attempt is not None:
         meta["annotations"][keys.GROUP_ATTEMPT] = attempt
@@ -37,7 +38,7 @@ def pod(
 
 
 def job(uid="job", *, pods=2, attempt="1", restarts="0", finished=None, **status):
-    """A Job of a group."""
+    """Return a Job of a startup group."""
     reference = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js-uid",
                  "name": "test-js", "controller": True}  # fmt: skip
     if finished:
@@ -55,7 +56,7 @@ def job(uid="job", *, pods=2, attempt="1", restarts="0", finished=None, **status
 
 
 def held_pod(*states, attempt="1", **more):
-    """A pod whose containers are held from within, each in some state."""
+    """Return a pod whose containers are held by the agent and are in these states."""
     meta = {
         "name": "p",
         "namespace": "default",
@@ -69,13 +70,13 @@ def held_pod(*states, attempt="1", **more):
 
 
 @pytest.mark.parametrize(
-    ("given", "started"),
+    ("new", "started"),
     [
         (pod(state=RUNNING), 1),
         (pod(state=PASSED, phase="Running"), 1),
         (pod(state={"terminated": {"exitCode": 1}}), 0),
         (pod(state={"waiting": {}}), 0),
-        # One that gave up, or whose pod was restarted in place, and runs again soon.
+        # A pod that has timed out, or was restarted in place, and runs again soon.
         (pod(state={"waiting": {"reason": "CrashLoopBackOff"}}, restartCount=1), 1),
         (pod(state={"terminated": {"exitCode": 1}}, restartCount=2), 1),
         (pod(state={"waiting": {}}, lastState={"terminated": {"exitCode": 0}}), 1),
@@ -96,87 +97,87 @@ def held_pod(*states, attempt="1", **more):
         (pod(attempt="0"), 0),
     ],
 )
-def test_which_pods_have_started(given, started):
-    """Those whose barrier runs, was passed or ran before, of the Job's present attempt."""
-    book = StartLedger()
-    book.job_changed(None, job())
-    book.pod_changed(None, given)
+def test_pod_has_started_when_its_barrier_has_run(new, started):
+    """In the current attempt of its Job; the barrier may run, have ended or run again."""
+    ledger = StartLedger()
+    ledger.job_changed(None, job())
+    ledger.pod_changed(None, new)
 
-    assert started == book.started(GROUP)
-    book.pod_changed(given, None)
-    assert book.started(GROUP) == 0
-    book.job_changed(job(), None)
-    assert len(book) == 0
-
-
-def test_pods_of_no_group_cost_nothing():
-    """Without the annotation nothing is kept."""
-    book = StartLedger()
-
-    assert book.job_changed(None, job(attempt=None)) is None
-    assert book.pod_changed(None, pod(attempt=None)) is None
-    assert len(book) == 0
+    assert ledger.started(GROUP) == started
+    ledger.pod_changed(new, None)
+    assert ledger.started(GROUP) == 0
+    ledger.job_changed(job(), None)
+    assert len(ledger) == 0
 
 
-def test_pods_may_come_before_their_job():
-    """They count from the moment the Job is known."""
-    book = StartLedger()
-    book.pod_changed(None, pod("a"))
-    book.pod_changed(None, pod("b"))
+def test_pods_without_the_annotation_are_ignored():
+    """Nothing is kept of pods and Jobs of no group."""
+    ledger = StartLedger()
 
-    assert book.job_changed(None, job()) == GROUP
-    assert (book.started(GROUP), book.attempt(GROUP)) == (2, 1)
+    assert ledger.job_changed(None, job(attempt=None)) is None
+    assert ledger.pod_changed(None, pod(attempt=None)) is None
+    assert len(ledger) == 0
 
 
-def test_no_more_count_than_a_job_wants():
-    """A pod and its replacement are one; pods that succeeded need not be there."""
-    book = StartLedger()
-    book.job_changed(None, job(pods=2))
+def test_pods_that_come_before_their_job_count_once_it_is_known():
+    """Events of different kinds have no order."""
+    ledger = StartLedger()
+    ledger.pod_changed(None, pod("a"))
+    ledger.pod_changed(None, pod("b"))
+
+    assert ledger.job_changed(None, job()) == GROUP
+    assert (ledger.started(GROUP), ledger.attempt(GROUP)) == (2, 1)
+
+
+def test_no_more_pods_count_than_a_job_has():
+    """A pod and its replacement count once; pods that have succeeded need not exist."""
+    ledger = StartLedger()
+    ledger.job_changed(None, job(pods=2))
     for name in "abc":
-        book.pod_changed(None, pod(name))
-    assert book.started(GROUP) == 2
+        ledger.pod_changed(None, pod(name))
+    assert ledger.started(GROUP) == 2
 
-    book.pod_changed(pod("a"), None)
-    book.pod_changed(pod("b"), None)
-    assert (book.started(GROUP), book.missing("job")) == (1, 1)
-    book.job_changed(job(pods=2), job(pods=2, succeeded=1))
-    assert (book.started(GROUP), book.missing("job")) == (2, 0)
+    ledger.pod_changed(pod("a"), None)
+    ledger.pod_changed(pod("b"), None)
+    assert (ledger.started(GROUP), ledger.missing("job")) == (1, 1)
+    ledger.job_changed(job(pods=2), job(pods=2, succeeded=1))
+    assert (ledger.started(GROUP), ledger.missing("job")) == (2, 0)
 
 
-def test_a_finished_job_is_complete():
+def test_finished_job_is_complete():
     """Its pods may be gone."""
-    book = StartLedger()
-    book.job_changed(None, job(pods=5, finished="Complete"))
+    ledger = StartLedger()
+    ledger.job_changed(None, job(pods=5, finished="Complete"))
 
-    assert (book.started(GROUP), book.missing("job")) == (5, 0)
-
-
-def test_a_resumed_job_counts_again():
-    """Pods from before a suspension do not count for the attempt after it."""
-    book = StartLedger()
-    book.job_changed(None, job(pods=1))
-    book.pod_changed(None, pod())
-    assert book.started(GROUP) == 1
-
-    assert book.job_changed(job(pods=1), job(pods=1, attempt="3")) == GROUP
-    assert (book.started(GROUP), book.attempt(GROUP)) == (0, 3)
-    book.pod_changed(None, pod("new", attempt="3"))
-    assert book.started(GROUP) == 1
+    assert (ledger.started(GROUP), ledger.missing("job")) == (5, 0)
 
 
-def test_changes_that_do_not_count_are_not_reported():
-    """A pass is caused only by what may change a decision."""
-    book = StartLedger()
-    book.job_changed(None, job())
-    book.pod_changed(None, pod())
+def test_pods_from_before_a_suspension_do_not_count():
+    """The resumed Job is another attempt."""
+    ledger = StartLedger()
+    ledger.job_changed(None, job(pods=1))
+    ledger.pod_changed(None, pod())
+    assert ledger.started(GROUP) == 1
 
-    assert book.pod_changed(pod(), pod(state=PASSED, phase="Running")) is None
-    assert book.job_changed(job(), job(active=2)) is None
-    assert book.job_changed(job(), job(pods=3)) == GROUP
+    assert ledger.job_changed(job(pods=1), job(pods=1, attempt="3")) == GROUP
+    assert (ledger.started(GROUP), ledger.attempt(GROUP)) == (0, 3)
+    ledger.pod_changed(None, pod("new", attempt="3"))
+    assert ledger.started(GROUP) == 1
 
 
-class Playground:
-    """A JobSet and its Jobs, with all pods started or not."""
+def test_changes_that_change_no_counter_are_not_reported():
+    """They would cause passes without effect."""
+    ledger = StartLedger()
+    ledger.job_changed(None, job())
+    ledger.pod_changed(None, pod())
+
+    assert ledger.pod_changed(pod(), pod(state=PASSED, phase="Running")) is None
+    assert ledger.job_changed(job(), job(active=2)) is None
+    assert ledger.job_changed(job(), job(pods=3)) == GROUP
+
+
+class ModelGroup:
+    """A JobSet and its Jobs, whose pods have started or not."""
 
     def __init__(self, *jobs, **spec):
         body = jobset_json(*jobs, groupSchedulingConfig={}, **spec)
@@ -185,90 +186,90 @@ class Playground:
         self.cluster.reconcile()
 
     def start(self, *, but=""):
-        """The ledger when all pods have started, but those of one Job."""
-        book = StartLedger()
+        """Return a ledger in which all pods have started, except those of one Job."""
+        ledger = StartLedger()
         for name in self.cluster.jobs:
             made = self.cluster.job(name)
-            book.job_changed(None, made)
+            ledger.job_changed(None, made)
             meta = made.metadata
             for at in range(made.spec.parallelism or 0):
                 if name != but:
                     attempt = meta.annotations[keys.GROUP_ATTEMPT]
-                    book.pod_changed(None, pod(f"{name}-{at}", owner=meta.uid, attempt=attempt))
-        return book
+                    ledger.pod_changed(None, pod(f"{name}-{at}", owner=meta.uid, attempt=attempt))
+        return ledger
 
-    def decide(self, book, jobset=None):
-        """The attempt to release."""
+    def decide(self, ledger, jobset=None):
+        """Return the attempt to release."""
         jobs = [self.cluster.job(name) for name in self.cluster.jobs]
-        return released_attempt(jobset or self.cluster.jobset, jobs, book, Features())
+        return released_attempt(jobset or self.cluster.jobset, jobs, ledger, Features())
 
 
 def two_jobs(**spec):
-    """Two ReplicatedJobs."""
-    return Playground(replicated_job("a", 2, parallelism=2), replicated_job("b"), **spec)
+    """Return a group of two ReplicatedJobs."""
+    return ModelGroup(replicated_job("a", 2, parallelism=2), replicated_job("b"), **spec)
 
 
-def test_a_complete_group_is_released():
-    """Not before the last pod, and never without all Jobs."""
-    play = two_jobs()
+def test_complete_group_is_released():
+    """Not before its last pod has started, and not without all Jobs."""
+    group = two_jobs()
 
-    assert play.decide(play.start()) == 1
-    assert play.decide(play.start(but="test-js-b-0")) == 0
-    del play.cluster.jobs["test-js-b-0"]
-    assert play.decide(play.start()) == 0
-
-
-def test_jobs_of_an_attempt_that_is_over_do_not_count():
-    """Pods that run still, while their group is made anew, release nobody."""
-    play = two_jobs(failurePolicy={"maxRestarts": 1})
-    before = play.cluster.jobset
-    play.cluster.fail("test-js-b-0")
-    play.cluster.reconcile()
-    play.cluster.collect("test-js-b-0")
-    play.cluster.reconcile()
-    assert play.cluster.job("test-js-b-0").metadata.annotations[keys.GROUP_ATTEMPT] == "2"
-
-    assert play.decide(play.start()) == 0
-    # A JobSet's cache that is older than the Jobs' decides nothing.
-    assert play.decide(play.start(), before) == 0
-    play.cluster.collect()
-    play.cluster.reconcile()
-    assert play.decide(play.start(), before) == 0
-    assert play.decide(play.start()) == 2
+    assert group.decide(group.start()) == 1
+    assert group.decide(group.start(but="test-js-b-0")) == 0
+    del group.cluster.jobs["test-js-b-0"]
+    assert group.decide(group.start()) == 0
 
 
-def test_a_suspended_job_is_not_there():
+def test_jobs_of_an_earlier_attempt_do_not_count():
+    """Their pods still run while the group is recreated."""
+    group = two_jobs(failurePolicy={"maxRestarts": 1})
+    before = group.cluster.jobset
+    group.cluster.fail("test-js-b-0")
+    group.cluster.reconcile()
+    group.cluster.collect("test-js-b-0")
+    group.cluster.reconcile()
+    assert group.cluster.job("test-js-b-0").metadata.annotations[keys.GROUP_ATTEMPT] == "2"
+
+    assert group.decide(group.start()) == 0
+    # A cached JobSet that is older than the Jobs releases nothing.
+    assert group.decide(group.start(), before) == 0
+    group.cluster.collect()
+    group.cluster.reconcile()
+    assert group.decide(group.start(), before) == 0
+    assert group.decide(group.start()) == 2
+
+
+def test_suspended_job_does_not_count():
     """Its pods are being deleted."""
-    play = two_jobs()
-    play.cluster.jobs["test-js-a-1"]["spec"]["suspend"] = True
+    group = two_jobs()
+    group.cluster.jobs["test-js-a-1"]["spec"]["suspend"] = True
 
-    assert play.decide(play.start()) == 0
+    assert group.decide(group.start()) == 0
 
 
-def test_a_job_that_has_yet_to_grow_is_not_complete():
-    """An elastic group waits for the pods that were added before it started."""
-    play = two_jobs()
-    jobs = play.cluster.object["spec"]["replicatedJobs"]
+def test_job_that_has_yet_to_grow_is_not_complete():
+    """A resized group waits for the added pods if it has not started."""
+    group = two_jobs()
+    jobs = group.cluster.object["spec"]["replicatedJobs"]
     jobs[0]["template"]["spec"].update(parallelism=3, completions=3)
 
-    assert play.decide(play.start()) == 0
-    play.cluster.reconcile()
-    assert play.decide(play.start()) == 1
+    assert group.decide(group.start()) == 0
+    group.cluster.reconcile()
+    assert group.decide(group.start()) == 1
 
 
 @pytest.mark.parametrize(("action", "released"), [("FailJob", 1), ("RestartJob", 0)])
-def test_failed_jobs(action, released):
-    """One that stays failed is given up, one that is about to be restarted is waited for."""
-    rules = [{"name": "r", "action": action}]
-    play = two_jobs(failurePolicy={"maxRestarts": 1, "rules": rules})
-    play.cluster.fail("test-js-b-0")
+def test_failed_job_is_waited_for_unless_it_stays_failed(action, released):
+    """A Job that is to be restarted is not given up."""
+    rules = [rule(action)]
+    group = two_jobs(failurePolicy={"maxRestarts": 1, "rules": rules})
+    group.cluster.fail("test-js-b-0")
 
-    assert released == play.decide(play.start(but="test-js-b-0"))
+    assert group.decide(group.start(but="test-js-b-0")) == released
 
 
-def test_a_successful_job_counts():
-    """The restart of one Job does not wait for pods that have done their work."""
-    play = two_jobs()
-    play.cluster.complete("test-js-b-0")
+def test_succeeded_job_counts_as_started():
+    """A restart of one Job does not wait for pods that have done their work."""
+    group = two_jobs()
+    group.cluster.complete("test-js-b-0")
 
-    assert play.decide(play.start(but="test-js-b-0")) == 1
+    assert group.decide(group.start(but="test-js-b-0")) == 1

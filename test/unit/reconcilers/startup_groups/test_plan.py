@@ -1,4 +1,4 @@
-"""What a reconcile of a startup group does, by tables in virtual time."""
+"""Plan of a reconcile of a startup group, in virtual time."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ OWN = {"kind": "JobSet", "name": "test-js", "uid": "js-uid", "controller": True}
 WAITING, DONE = keys.GROUP_IN_PROGRESS_CONDITION, keys.GROUP_COMPLETED_CONDITION
 
 
-class Group:
-    """A JobSet of two Jobs with two pods each, its ledger, and the memory between reconciles."""
+class StartupGroup:
+    """A JobSet of two Jobs of two pods, its ledger, and the memory between reconciles."""
 
     def __init__(self, *, pods=2, notes=None, **config):
         policy = {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"} if notes else None
@@ -58,13 +58,13 @@ class Group:
 
     @staticmethod
     def make_config_map(version="1", owner=OWN, **data):
-        """The ConfigMap of the group's name."""
+        """Return the ConfigMap with the group's name."""
         meta = {"name": NAME, "namespace": "default", "uid": "map", "resourceVersion": version}
         meta["ownerReferences"] = [] if owner is None else [owner]
         return decoded(ConfigMap, {"metadata": meta, "data": data})
 
     def start(self, *names, attempt="1"):
-        """The kubelet runs the barrier of pods: ``0-1`` is the second of the first Job."""
+        """Run the barrier of pods: ``0-1`` is the second pod of the first Job."""
         for name in names:
             job = self.cluster.jobs[f"test-js-w-{name[0]}"]
             meta = {
@@ -80,7 +80,7 @@ class Group:
             self.ledger.pod_changed(None, pod)
 
     def plan(self, at, **changed):
-        """The plan at a time, in seconds since the beginning; nothing of it is kept."""
+        """Return the plan at ``at`` seconds; nothing of it is executed."""
         observed = ObservedGroup(
             key=KEY,
             jobset=self.cluster.jobset,
@@ -91,8 +91,8 @@ class Group:
         now = Now(EPOCH_START + timedelta(seconds=at), 100.0 + at)
         return plan_startup_group(attrs.evolve(observed, **changed), self.memory, now)
 
-    def look(self, at, **changed):
-        """The plan at a time, carried out."""
+    def reconcile(self, at, **changed):
+        """Plan at ``at`` seconds and execute; return the plan."""
         plan = self.plan(at, **changed)
         if plan.status is not None and plan.status.patch:
             self.cluster.object = merge(self.cluster.object, {"status": plan.status.patch})
@@ -100,32 +100,32 @@ class Group:
         return plan
 
     def needed(self):
-        """Whether the pods' counts ask for a reconcile."""
+        """Return True if the pods' counters request a reconcile."""
         jobset = self.cluster.jobset
         memory = self.memory if self.memory.uid else None
         return needs_reconcile(AttemptKey.of(jobset), jobset, self.ledger, memory)
 
 
-def told(plan):
-    """Reasons of the conditions that a plan sets and announces."""
+def reported(plan):
+    """Return the reasons of the events that a plan stores with the status."""
     return [] if plan.status is None else [event.reason for event in plan.status.events]
 
 
 def delay(plan):
-    """After how many seconds the group is looked at again; ``None`` for at the next event."""
+    """Return the seconds until the next reconcile, ``None`` if it waits for an event."""
     return None if plan.result.delay is None else plan.result.delay.total_seconds()
 
 
-def test_a_group_without_events_is_looked_at_when_there_is_something_to_tell():
-    """After a second, then by the safety net, and at the complaints, whose intervals double."""
-    group = Group()
+def test_group_without_events_is_reconciled_when_there_is_something_to_report():
+    """After a second, then periodically, and for reports of missing pods, whose pauses double."""
+    group = StartupGroup()
     group.start("0-0")
     at, seen = 0.0, []
     while at < 300:
-        plan = group.look(at)
+        plan = group.reconcile(at)
         assert plan.waits
         assert plan.signal is None
-        seen += [(at, *told(plan))]
+        seen += [(at, *reported(plan))]
         at += delay(plan)
     starting, missing = keys.GROUP_STARTING_REASON, keys.GROUP_MISSING_REASON
     assert seen == [
@@ -134,13 +134,13 @@ def test_a_group_without_events_is_looked_at_when_there_is_something_to_tell():
     ]  # fmt: skip
 
 
-def test_progress_is_written_for_those_that_time_out():
-    """A few times; a message, which the next memory has as written whatever becomes of it."""
-    group = Group(timeoutAfterSeconds=40)
+def test_progress_is_written_for_pods_that_time_out():
+    """A few times; their last message has the last progress."""
+    group = StartupGroup(timeoutAfterSeconds=40)
     group.start("0-0", "1-1")
     at, written = 0.0, []
     while at < 100:
-        plan = group.look(at)
+        plan = group.reconcile(at)
         if plan.signal is not None:
             assert not plan.signal.released
             written.append((at, plan.signal.data["waiting"]))
@@ -151,11 +151,11 @@ def test_progress_is_written_for_those_that_time_out():
     assert written == expected
 
 
-def test_the_last_start_releases_and_is_reported_immediately():
-    """The signal is remembered as soon as it is written, even if the status is not stored."""
-    group = Group()
+def test_last_start_releases_the_group_and_is_reported_immediately():
+    """The signal is remembered once it is written, even if the status is not stored."""
+    group = StartupGroup()
     group.start("0-0", "0-1", "1-0")
-    group.look(0)
+    group.reconcile(0)
     assert not group.needed()
     group.start("1-1")
     assert group.needed()
@@ -164,15 +164,15 @@ def test_the_last_start_releases_and_is_reported_immediately():
     assert plan.signal.data == {"started": "js-uid 1\n"}
     assert plan.signal.released == 1
     assert plan.signal.memory.began == 100.0
-    assert told(plan) == [keys.GROUP_STARTED_REASON]
+    assert reported(plan) == [keys.GROUP_STARTED_REASON]
     assert delay(plan) is None
     assert plan.result.summary == "released attempt 1"
 
-    # The signal was written, the condition was not: the cache still shows the old ConfigMap.
+    # The signal was written but the condition was not, and the cache has the old ConfigMap.
     group.memory = plan.signal.memory
-    again = group.look(8)
+    again = group.reconcile(8)
     assert again.signal is None
-    assert told(again) == [keys.GROUP_STARTED_REASON]
+    assert reported(again) == [keys.GROUP_STARTED_REASON]
     assert not group.needed()
 
 
@@ -193,11 +193,11 @@ EARLY = {**SPARE, keys.START_WITHOUT_SPARES_ANNOTATION: "true"}
     ],
 )
 def test_group_waits_for_spares_unless_its_jobset_starts_without_them(notes, started, released):
-    """A Job's seats can be filled by any of its pods, and by no pod of another Job."""
-    group = Group(pods=3, notes=notes)
+    """Any pod of a Job can fill its seats, but no pod of another Job can."""
+    group = StartupGroup(pods=3, notes=notes)
     group.start(*("-".join(each) for each in started.split()))
 
-    assert (group.look(0).signal is not None) is released
+    assert (group.reconcile(0).signal is not None) is released
     sizes = {job["metadata"]["annotations"][keys.GROUP_SIZE] for job in group.cluster.jobs.values()}
     assert sizes == {"4" if notes is EARLY else "6"}
 
@@ -215,19 +215,19 @@ SPARE_JOB = {keys.IN_PLACE_SPARE_JOBS_ANNOTATION: "1"}
     ],
 )
 def test_group_waits_for_spare_jobs_unless_its_jobset_starts_without_them(early, started, released):
-    """Two Jobs, one of them a spare: as many pods in both are no Job that could work."""
-    group = Group(notes={**SPARE_JOB, keys.START_WITHOUT_SPARES_ANNOTATION: early})
+    """With two Jobs, one of them a spare, pods of both are not a complete Job."""
+    group = StartupGroup(notes={**SPARE_JOB, keys.START_WITHOUT_SPARES_ANNOTATION: early})
     group.start(*("-".join(each) for each in started.split()))
 
-    assert (group.look(0).signal is not None) is released
+    assert (group.reconcile(0).signal is not None) is released
 
 
 def test_missing_spares_are_not_reported_when_the_group_starts_without_them():
-    """Only pods of the Job that cannot fill its seats are."""
-    group = Group(pods=3, notes=EARLY)
+    """Only pods of a Job that cannot fill its seats are reported."""
+    group = StartupGroup(pods=3, notes=EARLY)
     group.start("0-0", "0-1", "1-0")
-    group.look(0)
-    plan = group.look(60, pods=lambda: group.pods)
+    group.reconcile(0)
+    plan = group.reconcile(60, pods=lambda: group.pods)
 
     message = plan.status.events[-1].message
     assert "3 of 4 pods have started" in message
@@ -238,24 +238,24 @@ def test_missing_spares_are_not_reported_when_the_group_starts_without_them():
 @pytest.mark.parametrize(
     ("value", "released"), [("js-uid 1\n", True), ("js-uid 0\n", False), ("other 1\n", False)]
 )
-def test_what_the_config_map_says(value, released):
-    """A value of this attempt is a release; any other is none."""
-    group = Group()
+def test_value_of_the_config_map_releases_only_its_own_attempt(value, released):
+    """Values of other attempts or JobSets are ignored."""
+    group = StartupGroup()
     group.config_map = group.make_config_map(started=value)
-    assert group.look(0).waits is not released
+    assert group.reconcile(0).waits is not released
 
 
-def test_a_release_that_is_lost_is_written_again():
-    """The memory counts only until the cache shows another version than the one written over."""
-    group = Group()
+def test_lost_release_is_written_again():
+    """The memory counts only until the cache has another version than the one it replaced."""
+    group = StartupGroup()
     group.start("0-0", "0-1", "1-0", "1-1")
-    assert group.look(0).signal is not None
-    assert group.look(1).signal is None
+    assert group.reconcile(0).signal is not None
+    assert group.reconcile(1).signal is None
     group.config_map = group.make_config_map(version="3")
-    assert group.look(2).signal is not None
-    assert group.look(3, config_map=None).signal is None
+    assert group.reconcile(2).signal is not None
+    assert group.reconcile(3, config_map=None).signal is None
     group.config_map = group.make_config_map(version="5")
-    assert group.look(4).signal is not None
+    assert group.reconcile(4).signal is not None
 
 
 @pytest.mark.parametrize(
@@ -263,21 +263,21 @@ def test_a_release_that_is_lost_is_written_again():
     [
         (None, 1),
         ({**OWN, "kind": "Deployment", "uid": "x"}, 1),
-        # What a JobSet of the same name has left behind goes by itself.
+        # The garbage collector deletes what a JobSet of the same name left behind.
         ({**OWN, "uid": "the one before"}, 0),
     ],
 )
-def test_a_config_map_of_someone_else(owner, events):
-    """It is left alone, and told of once."""
-    group = Group(timeoutAfterSeconds=10)
+def test_config_map_of_another_owner_is_left_alone(owner, events):
+    """It is reported once."""
+    group = StartupGroup(timeoutAfterSeconds=10)
     group.start("0-0", "0-1", "1-0", "1-1")
     group.config_map = group.make_config_map(owner=owner)
-    plans = [group.look(at) for at in range(5)]
+    plans = [group.reconcile(at) for at in range(5)]
     assert all(plan.signal is None and plan.waits for plan in plans)
     notices = [notice.reason for plan in plans for notice in plan.notices]
     assert notices == [keys.GROUP_FOREIGN_REASON] * events
     group.config_map = group.make_config_map(version="2")
-    assert group.look(6).signal is not None
+    assert group.reconcile(6).signal is not None
 
 
 @pytest.mark.parametrize(
@@ -287,17 +287,17 @@ def test_a_config_map_of_someone_else(owner, events):
         ({}, [{"type": "Failed", "status": "True"}], keys.GROUP_FINISHED_REASON),
     ],
 )
-def test_the_wait_ends_without_a_release(spec, conditions, reason):
-    """Nothing is remembered; only a group that gathered has a condition to change."""
-    group = Group()
-    fresh = Group()
-    group.look(0)
-    assert told(group.look(1)) == [keys.GROUP_STARTING_REASON]
+def test_wait_ends_without_a_release_when_the_jobset_ends_or_is_suspended(spec, conditions, reason):
+    """Nothing is remembered; only a group that was waiting has a condition to change."""
+    group = StartupGroup()
+    fresh = StartupGroup()
+    group.reconcile(0)
+    assert reported(group.reconcile(1)) == [keys.GROUP_STARTING_REASON]
     for each, expected in ((group, [reason]), (fresh, [])):
         each.cluster.object["spec"] |= spec
         each.cluster.object["status"].setdefault("conditions", []).extend(conditions)
-        plan = each.look(2)
-        assert told(plan) == expected
+        plan = each.reconcile(2)
+        assert reported(plan) == expected
         assert plan.memory is None
         assert not plan.waits
 
@@ -306,9 +306,9 @@ def test_the_wait_ends_without_a_release(spec, conditions, reason):
     ("field", "value"),
     [("deletionTimestamp", "2026-01-01T00:00:00Z"), ("managedBy", "someone.else/x"), ("", None)],
 )
-def test_no_group_to_look_at(field, value):
-    """The JobSet is gone, goes, is another controller's, or has no Jobs."""
-    group = Group()
+def test_jobset_that_has_no_group_to_release_is_skipped(field, value):
+    """It is deleted, terminating, of another controller, or has no Jobs."""
+    group = StartupGroup()
     if field == "managedBy":
         group.cluster.object["spec"][field] = value
     elif field:
@@ -319,30 +319,30 @@ def test_no_group_to_look_at(field, value):
     assert group.plan(0).memory is None
 
 
-def test_another_attempt_begins_again():
-    """Its time begins then; what was released before stays released for those before."""
-    group = Group()
+def test_another_attempt_starts_again():
+    """Its time starts then; earlier attempts stay released."""
+    group = StartupGroup()
     group.start("0-0", "0-1", "1-0", "1-1")
-    group.look(0)
+    group.reconcile(0)
     group.cluster.object["metadata"]["generation"] = 2
     for name in group.cluster.jobs:
         old = group.cluster.job(name)
         group.cluster.jobs[name]["metadata"]["annotations"][keys.GROUP_ATTEMPT] = "2"
         group.ledger.job_changed(old, group.cluster.job(name))
-    group.look(500)
+    group.reconcile(500)
     assert (group.memory.attempt, group.memory.began, group.memory.released) == (2, 600.0, 1)
     group.start("0-0", "0-1", "1-0", "1-1", attempt="2")
     assert group.needed()
-    assert group.look(501).signal.released == 2
+    assert group.reconcile(501).signal.released == 2
 
 
-def test_a_group_that_is_no_group_any_more():
-    """Nobody has to wait any longer, and there is nothing to tell."""
-    group = Group()
-    group.look(0)
+def test_pods_are_released_when_the_group_is_removed():
+    """There is no group to wait for and nothing to report."""
+    group = StartupGroup()
+    group.reconcile(0)
     del group.cluster.object["spec"]["groupSchedulingConfig"]
     group.cluster.object["metadata"]["generation"] = 2
     assert group.needed()  # the size is to be computed again
-    plan = group.look(0.5)
+    plan = group.reconcile(0.5)
     assert plan.signal.released == 2
     assert plan.status is None

@@ -1,4 +1,4 @@
-"""The leader pods reconciler in a whole manager, on a cluster in memory and in virtual time."""
+"""The reconciler of startup groups in a manager, on a cluster in memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.execution.kinds import Role, RoleBinding
-from jobsetpy.testing import make_pod
 from jobsetpy.testing.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
@@ -15,54 +14,36 @@ NAME = "test-js-group-scheduling"
 WAITING, DONE = keys.GROUP_IN_PROGRESS_CONDITION, keys.GROUP_COMPLETED_CONDITION
 
 
-def begin(rig, *jobs, config=None, **spec):
-    """Create a JobSet of two Jobs with two pods each, all of them a group."""
-    return rig.create(
-        *(jobs or (replicated_job("w", 2, parallelism=2),)),
-        groupSchedulingConfig=config or {},
-        **spec,
-    )
-
-
-def make_pods(rig):
-    """The pods of all Jobs that lack some, as the Job controller makes them; their names."""
-    names = []
-    for job in rig.world.list("jobs"):
-        template = job["spec"]["template"]["metadata"]["annotations"]
-        for index in range(job["spec"]["parallelism"]):
-            name = f"{job['metadata']['name']}-{index}"
-            if job["spec"]["suspend"] or rig.world.get("pods", name) is not None:
-                continue
-            made = make_pod(name).of(job, index).annotations(template).phase("Pending")
-            rig.world.create("pods", made.build())
-            names.append(name)
-    return names
+async def begin(rig, *jobs, config=None, **spec):
+    """Create a startup group, by default of two Jobs of two pods; return its pods' names."""
+    jobs = jobs or (replicated_job("w", 2, parallelism=2),)
+    rig.create(*jobs, groupSchedulingConfig=config or {}, **spec)
+    await rig.settle(0.5)
+    return rig.make_pods()
 
 
 def start(rig, *names, state="running", **status):
-    """The kubelet runs the barrier of pods."""
+    """Run the barrier of pods as the kubelet does."""
     status |= {"name": keys.GROUP_INIT_CONTAINER, "state": {state: {}}}
     for name in names:
         rig.world.set_status("pods", name, initContainerStatuses=[status])
 
 
 def value(rig, key="started"):
-    """What the ConfigMap says."""
+    """Return a value of the ConfigMap."""
     return (rig.world.get("configmaps", NAME).get("data") or {}).get(key)
 
 
 def map_writes(rig):
-    """The keys that were written, in order."""
+    """Return the keys that were written, in order."""
     found = rig.world.requests.matching("patch", "configmaps")
     return [key for request in found for key in request.json["data"]]
 
 
-async def test_the_last_start_releases_the_group(rig):
-    """By one write, which names JobSet and attempt; the condition follows."""
+async def test_last_start_releases_the_group(rig):
+    """With one write, which names JobSet and attempt; the condition follows."""
     async with rig.manager(groups=True):
-        begin(rig)
-        await rig.settle(0.5)
-        *most, last = make_pods(rig)
+        *most, last = await begin(rig)
         start(rig, *most)
         await rig.settle(0.3)
         assert value(rig) is None
@@ -77,12 +58,10 @@ async def test_the_last_start_releases_the_group(rig):
         assert rig.condition(WAITING) is None
 
 
-async def test_pods_that_give_up_in_turn_have_started(rig):
-    """All have run the barrier, but never at the same time: KEP-498 counts those that started."""
+async def test_pods_that_time_out_in_turn_have_started(rig):
+    """Their barriers never ran at the same time; KEP-498 counts all that have started."""
     async with rig.manager(groups=True):
-        begin(rig, config={"timeoutAfterSeconds": 1})
-        await rig.settle(0.5)
-        first, second, *others = make_pods(rig)
+        first, second, *others = await begin(rig, config={"timeoutAfterSeconds": 1})
         start(rig, *others, first)
         await rig.settle()
         start(rig, first, state="waiting", restartCount=1)
@@ -94,12 +73,10 @@ async def test_pods_that_give_up_in_turn_have_started(rig):
         assert value(rig).endswith(" 1\n")
 
 
-async def test_what_happens_later_writes_nothing(rig):
-    """Main containers start, containers restart, pods are replaced: the group was released."""
+async def test_nothing_is_written_after_the_release(rig):
+    """Main containers start, containers restart, and pods are replaced."""
     async with rig.manager(groups=True):
-        begin(rig)
-        await rig.settle(0.5)
-        names = make_pods(rig)
+        names = await begin(rig)
         start(rig, *names)
         await rig.settle()
         for state in ("waiting", "terminated"):
@@ -112,12 +89,10 @@ async def test_what_happens_later_writes_nothing(rig):
         assert rig.condition(DONE)[0] == "True"
 
 
-async def test_a_gathering_group_is_reported(rig):
-    """A condition soon, and after a minute which pods are missing; a few writes in all."""
+async def test_incomplete_group_is_reported(rig):
+    """A condition comes soon, missing pods after a minute, in a few writes."""
     async with rig.manager(groups=True):
-        begin(rig, config={"timeoutAfterSeconds": 600})
-        await rig.settle(0.5)
-        *most, last = make_pods(rig)
+        *most, last = await begin(rig, config={"timeoutAfterSeconds": 600})
         start(rig, *most)
         await rig.settle(2)
         assert rig.condition(WAITING) == ("True", keys.GROUP_STARTING_REASON)
@@ -126,9 +101,9 @@ async def test_a_gathering_group_is_reported(rig):
 
         await rig.settle(1000)
         assert rig.condition(WAITING) == ("True", keys.GROUP_MISSING_REASON)
-        told = [note for _, note, _ in rig.events(keys.GROUP_MISSING_REASON)]
-        assert f"3 of 4 pods have started after 60 s; missing: {last} (not scheduled)" in told
-        assert 0 < len(told) <= 5
+        notes = [note for _, note, _ in rig.events(keys.GROUP_MISSING_REASON)]
+        assert f"3 of 4 pods have started after 60 s; missing: {last} (not scheduled)" in notes
+        assert 0 < len(notes) <= 5
         assert len(map_writes(rig)) <= 7
 
         start(rig, last)
@@ -137,43 +112,29 @@ async def test_a_gathering_group_is_reported(rig):
         assert rig.condition(WAITING)[0] == "False"
 
 
-async def test_a_config_map_that_is_deleted_comes_back(rig):
-    """With its value, since the group has started."""
+@pytest.mark.parametrize("deleted", [True, False], ids=["ConfigMap", "value"])
+async def test_lost_value_is_written_again(rig, deleted):
+    """The group has started."""
     async with rig.manager(groups=True):
-        begin(rig)
-        await rig.settle(0.5)
-        start(rig, *make_pods(rig))
+        start(rig, *await begin(rig))
         await rig.settle()
         before = value(rig)
-        rig.world.delete("configmaps", NAME)
+        if deleted:
+            rig.world.delete("configmaps", NAME)
+        else:
+            rig.world.patch("configmaps", NAME, {"data": None})
         await rig.settle()
 
         assert value(rig) == before
 
 
-async def test_a_value_that_is_lost_comes_back(rig):
-    """Somebody emptied the ConfigMap."""
-    async with rig.manager(groups=True):
-        begin(rig)
-        await rig.settle(0.5)
-        start(rig, *make_pods(rig))
-        await rig.settle()
-        before = value(rig)
-        rig.world.patch("configmaps", NAME, {"data": None})
-        await rig.settle()
-
-        assert value(rig) == before
-
-
-async def test_a_config_map_of_someone_else_is_left_alone(rig):
-    """The user is told; once it is gone, the group goes on."""
+async def test_config_map_of_another_owner_is_left_alone(rig):
+    """It is reported; once it is deleted, the group is released."""
     async with rig.manager(groups=True):
         labels = {keys.JOBSET_NAME: "test-js"}
         body = {"metadata": {"name": NAME, "namespace": "default", "labels": labels}}
         rig.world.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", **body})
-        begin(rig)
-        await rig.settle(0.5)
-        start(rig, *make_pods(rig))
+        start(rig, *await begin(rig))
         await rig.settle()
         assert value(rig) is None
         assert len(rig.events(keys.GROUP_FOREIGN_REASON)) == 1
@@ -183,40 +144,36 @@ async def test_a_config_map_of_someone_else_is_left_alone(rig):
         assert value(rig).endswith(" 1\n")
 
 
-async def test_a_config_map_of_someone_else_without_our_label(rig):
-    """The cache does not show it; no Job is made that would wait for ever, and the user is told."""
+async def test_no_job_is_created_when_the_config_map_of_another_owner_is_not_cached(rig):
+    """The cache selects by label; pods would wait for ever, and the conflict is reported."""
     async with rig.manager(groups=True):
         body = {"metadata": {"name": NAME, "namespace": "default"}, "data": {"mine": "x"}}
         rig.world.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", **body})
-        begin(rig)
+        await begin(rig)
         await rig.settle()
         assert rig.jobs() == {}
         assert rig.world.get("configmaps", NAME)["data"] == {"mine": "x"}
-        ((_, told, _),) = rig.events(keys.GROUP_FOREIGN_REASON)
-        assert NAME in told
+        ((_, note, _),) = rig.events(keys.GROUP_FOREIGN_REASON)
+        assert NAME in note
 
         rig.world.delete("configmaps", NAME)
         await rig.settle(60)
-        start(rig, *make_pods(rig))
+        start(rig, *rig.make_pods())
         await rig.settle()
         assert value(rig).endswith(" 1\n")
 
 
-async def test_what_a_jobset_of_the_same_name_left_behind(rig):
-    """Its value lifts nothing, and nobody is bothered while the garbage collector is on its way."""
+async def test_config_map_of_a_deleted_jobset_releases_nothing(rig):
+    """It is not reported either, since the garbage collector will delete it."""
     owner = {"apiVersion": f"{keys.GROUP}/{keys.VERSION}", "kind": "JobSet", "name": "test-js",
              "uid": "gone", "controller": True}  # fmt: skip
     labels = {keys.JOBSET_NAME: "test-js"}
     meta = {"name": NAME, "namespace": "default", "labels": labels, "ownerReferences": [owner]}
-    data = {"started": "gone 7\n"}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
     rig.world.garbage_collect = False
-    rig.world.create(
-        "configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
-    )
+    rig.world.create("configmaps", {**body, "data": {"started": "gone 7\n"}})
     async with rig.manager(groups=True):
-        begin(rig)
-        await rig.settle(0.5)
-        start(rig, *make_pods(rig))
+        start(rig, *await begin(rig))
         await rig.settle()
         assert value(rig) == "gone 7\n"
         assert rig.events(keys.GROUP_FOREIGN_REASON) == []
@@ -226,18 +183,16 @@ async def test_what_a_jobset_of_the_same_name_left_behind(rig):
         assert value(rig) == f"{rig.jobset()['metadata']['uid']} 1\n"
 
 
-async def test_a_restarted_group_waits_for_a_signal_of_its_own(rig):
-    """The value of the attempt before stays until all pods of the new one have started."""
+async def test_restarted_group_waits_for_its_own_signal(rig):
+    """The value of the previous attempt stays until all new pods have started."""
     async with rig.manager(groups=True):
-        begin(rig, failurePolicy={"maxRestarts": 1})
-        await rig.settle(0.5)
-        start(rig, *make_pods(rig))
+        start(rig, *await begin(rig, failurePolicy={"maxRestarts": 1}))
         await rig.settle()
         before = value(rig)
         rig.finish("test-js-w-0", "Failed", "BackoffLimitExceeded")
         await rig.settle()
-        assert {"1"} == set(rig.jobs().values())
-        *most, last = make_pods(rig)
+        assert set(rig.jobs().values()) == {"1"}
+        *most, last = rig.make_pods()
         start(rig, *most)
         await rig.settle()
         assert value(rig) == before
@@ -249,12 +204,10 @@ async def test_a_restarted_group_waits_for_a_signal_of_its_own(rig):
         assert value(rig).endswith(" 2\n")
 
 
-async def test_a_resumed_group_waits_for_a_signal_of_its_own(rig):
-    """Nodes may be other ones by then."""
+async def test_resumed_group_waits_for_its_own_signal(rig):
+    """Its pods may be on other nodes by then."""
     async with rig.manager(groups=True):
-        begin(rig)
-        await rig.settle(0.5)
-        names = make_pods(rig)
+        names = await begin(rig)
         start(rig, *names[:-1])
         await rig.settle()
         rig.change(suspend=True)
@@ -264,7 +217,7 @@ async def test_a_resumed_group_waits_for_a_signal_of_its_own(rig):
             rig.world.delete("pods", name)
         rig.change(suspend=False)
         await rig.settle()
-        *most, last = make_pods(rig)
+        *most, last = rig.make_pods()
         start(rig, *most)
         await rig.settle()
         assert value(rig) is None
@@ -274,12 +227,10 @@ async def test_a_resumed_group_waits_for_a_signal_of_its_own(rig):
         assert value(rig).endswith(" 3\n")
 
 
-async def test_a_new_manager_continues_where_the_old_one_ended(rig):
-    """All that counts is in the cluster."""
+async def test_next_manager_releases_the_group(rig):
+    """Its state is in the cluster."""
     async with rig.manager(groups=True):
-        begin(rig)
-        await rig.settle(0.5)
-        *most, last = make_pods(rig)
+        *most, last = await begin(rig)
         start(rig, *most)
         await rig.settle()
     start(rig, last)
@@ -291,12 +242,10 @@ async def test_a_new_manager_continues_where_the_old_one_ended(rig):
     assert map_writes(rig) == ["started"]
 
 
-async def test_a_group_that_is_no_group_any_more_continues(rig):
-    """Taking the configuration out of the spec lets waiting pods go."""
+async def test_waiting_pods_are_released_when_the_group_is_removed(rig):
+    """The configuration is removed from the spec."""
     async with rig.manager(groups=True):
-        begin(rig)
-        await rig.settle(0.5)
-        names = make_pods(rig)
+        names = await begin(rig)
         start(rig, names[0])
         await rig.settle()
         rig.change(groupSchedulingConfig=None)
@@ -305,8 +254,8 @@ async def test_a_group_that_is_no_group_any_more_continues(rig):
         assert value(rig).endswith(" 2\n")
 
 
-async def test_jobs_that_were_made_before_the_group_do_not_count(rig):
-    """Their pods have no barrier and run: a single Job that is made anew waits for its own pods."""
+async def test_jobs_created_before_the_group_do_not_count(rig):
+    """Their pods run without a barrier; a single recreated Job waits for its own pods."""
     policy = {"maxRestarts": 3, "rules": [{"name": "r", "action": "RestartJob"}]}
     async with rig.manager(groups=True):
         rig.create(replicated_job("w", 2, parallelism=2), failurePolicy=policy)
@@ -318,7 +267,7 @@ async def test_jobs_that_were_made_before_the_group_do_not_count(rig):
             rig.world.delete("pods", pod)
         rig.finish("test-js-w-0", "Failed")
         await rig.settle()
-        first, last = make_pods(rig)
+        first, last = rig.make_pods()
         start(rig, first)
         await rig.settle()
         assert value(rig) is None
@@ -329,25 +278,21 @@ async def test_jobs_that_were_made_before_the_group_do_not_count(rig):
         assert rig.condition(DONE) == ("True", keys.GROUP_STARTED_REASON)
 
 
-async def test_a_group_of_some_waits_for_those_alone(rig):
-    """The other ReplicatedJob has nothing to do with it."""
+async def test_group_with_targets_waits_only_for_their_pods(rig):
+    """Other ReplicatedJobs are not part of it."""
     async with rig.manager(groups=True):
         config = {"targetReplicatedJobs": ["w"]}
-        begin(rig, replicated_job("w", 2), replicated_job("x", 3), config=config)
-        await rig.settle(0.5)
-        make_pods(rig)
+        await begin(rig, replicated_job("w", 2), replicated_job("x", 3), config=config)
         start(rig, "test-js-w-0-0", "test-js-w-1-0")
         await rig.settle()
 
         assert value(rig).endswith(" 1\n")
 
 
-async def test_the_end_of_a_jobset_ends_the_wait(rig):
-    """A JobSet that has failed releases nobody."""
+async def test_wait_ends_when_the_jobset_has_failed(rig):
+    """No pod is released."""
     async with rig.manager(groups=True):
-        begin(rig)
-        await rig.settle(0.5)
-        start(rig, *make_pods(rig)[:-1])
+        start(rig, *(await begin(rig))[:-1])
         await rig.settle()
         rig.finish("test-js-w-0", "Failed")
         await rig.settle(100)
@@ -357,12 +302,10 @@ async def test_the_end_of_a_jobset_ends_the_wait(rig):
         assert rig.condition(WAITING) == ("False", keys.GROUP_FINISHED_REASON)
 
 
-async def test_a_conflict_is_settled_by_reading_again(rig):
-    """Someone else wrote the ConfigMap while its watch is silent."""
+async def test_write_is_repeated_after_a_conflict(rig):
+    """Another client changes the ConfigMap while its watch is silent."""
     async with rig.manager(groups=True):
-        begin(rig)
-        await rig.settle(0.5)
-        *most, last = make_pods(rig)
+        *most, last = await begin(rig)
         start(rig, *most)
         await rig.settle()
         rule = rig.faults.stall(verb="watch", resource="configmaps")
@@ -374,37 +317,35 @@ async def test_a_conflict_is_settled_by_reading_again(rig):
         await rig.settle()
 
         assert value(rig).endswith(" 1\n")
-        assert map_writes(rig).count("started") <= 3  # those that were refused count as well
+        assert map_writes(rig).count("started") <= 3  # refused writes count as well
 
 
 @pytest.mark.parametrize("code", [None, 403, 500])
-async def test_roles_come_before_the_config_map(rig, code):
-    """It is the sign that they are there; where they are forbidden, the group does without."""
+async def test_roles_are_created_before_the_config_map(rig, code):
+    """It is the sign that they exist; if they are forbidden, the group works without them."""
     for cls in (Role, RoleBinding):
         rig.world.register(cls)
     async with rig.manager(groups=True, group_rbac=True):
         if code is not None:
             rig.faults.status(code, resource="roles", count=3)
-        begin(rig)
+        await begin(rig)
         await rig.settle()
 
         made = [(resource, verb) for verb, resource, _ in rig.writes("create")]
         assert made.count(("jobs", "create")) == 2
         first = made.index(("jobs", "create"))
-        assert {"roles", "rolebindings", "configmaps"} <= {what for what, _ in made[:first]}
-        there = rig.world.get("roles", NAME) is not None
-        assert there == (code != 403)
-        told = rig.events(keys.GROUP_CREATION_FAILED_REASON)
-        assert bool(told) == (code is not None)
+        assert {"roles", "rolebindings", "configmaps"} <= {resource for resource, _ in made[:first]}
+        assert (rig.world.get("roles", NAME) is not None) == (code != 403)
+        assert bool(rig.events(keys.GROUP_CREATION_FAILED_REASON)) == (code is not None)
 
 
-async def test_a_role_binding_is_tried_until_its_role_is_known(rig):
-    """The API server that checks it may not have heard of the Role yet."""
+async def test_creation_of_a_role_binding_is_repeated_until_its_role_is_known(rig):
+    """The API server that checks it may not have the Role yet."""
     for cls in (Role, RoleBinding):
         rig.world.register(cls)
     async with rig.manager(groups=True, group_rbac=True):
         rig.faults.status(404, resource="rolebindings", count=3)
-        begin(rig)
+        await begin(rig)
         await rig.settle()
 
         assert rig.world.get("rolebindings", NAME) is not None

@@ -1,4 +1,4 @@
-"""Group scheduling: who takes part, attempts, what is made for a group, and its resumption."""
+"""Rules of startup groups: targets, attempts, objects, resumption and reports."""
 
 from __future__ import annotations
 
@@ -20,28 +20,39 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.startup_groups import release
 from jobsetpy.reconcilers.startup_groups import spec as groups
 from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
+from support.model_kit import begin, rule, settle
 
 ATTEMPT = keys.GROUP_ATTEMPT
 NAME = "test-js-group-scheduling"
 
 
 def jobset(*jobs, generation=1, status=None, **config):
-    """A JobSet with a group."""
+    """Return a JobSet with a startup group."""
     body = jobset_json(*jobs, status=status, groupSchedulingConfig=config)
     body["metadata"]["generation"] = generation
     return body
 
 
-@pytest.mark.parametrize(
-    ("targets", "wanted"),
-    [((), {"a", "b"}), (("a",), {"a"}), (("b", "a"), {"a", "b"})],
-)
-def test_targets(targets, wanted):
-    """No target means all ReplicatedJobs."""
-    made = decoded(JobSet, jobset(replicated_job("a"), replicated_job("b"),
-                                  targetReplicatedJobs=list(targets)))  # fmt: skip
+def begun(*jobs, **fields):
+    """Return a cluster whose JobSet with a startup group has its Jobs."""
+    cluster = ModelCluster(jobset(*jobs, **fields))
+    cluster.reconcile()
+    return cluster
 
-    assert wanted == {item.name for item in groups.targets(made)}
+
+def attempts(cluster):
+    """Return the group's attempt of each Job by the Job's name."""
+    return {name: job["metadata"]["annotations"][ATTEMPT] for name, job in cluster.jobs.items()}
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"), [((), {"a", "b"}), (("a",), {"a"}), (("b", "a"), {"a", "b"})]
+)
+def test_all_replicated_jobs_are_targets_by_default(targets, expected):
+    """Without names in the configuration."""
+    body = jobset(replicated_job("a"), replicated_job("b"), targetReplicatedJobs=list(targets))
+
+    assert {item.name for item in groups.targets(decoded(JobSet, body))} == expected
 
 
 @pytest.mark.parametrize(
@@ -56,34 +67,27 @@ def test_targets(targets, wanted):
         ({"parallelism": 0, "completions": 4}, 0),
     ],
 )
-def test_startup_group_size(spec, pods):
-    """Those that are there at the same time, of all Jobs of the targets."""
-    made = decoded(JobSet, jobset(replicated_job("a", 3, job_spec=spec), replicated_job("b", 7),
-                                  targetReplicatedJobs=["a"]))  # fmt: skip
+def test_size_of_a_group_counts_pods_that_exist_at_the_same_time(spec, pods):
+    """Of all Jobs of its targets."""
+    jobs = (replicated_job("a", 3, job_spec=spec), replicated_job("b", 7))
+    body = jobset(*jobs, targetReplicatedJobs=["a"])
 
-    assert 3 * pods == groups.startup_group_size(made)
+    assert groups.startup_group_size(decoded(JobSet, body)) == 3 * pods
 
 
-def test_only_targets_are_reported():
-    """Annotations of Jobs and pods, for targets alone; a template cannot set them."""
+def test_only_targets_are_annotated():
+    """Jobs and pods of targets; a template cannot set these annotations."""
     template = {"annotations": {ATTEMPT: "99"}}
-    body = jobset(
+    counters = {"ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
+    items = [{"name": "a", **counters, "jobRestarts": [0, 3]}, {"name": "b", **counters}]
+    cluster = begun(
         replicated_job("a", 2, parallelism=2, metadata=template, pod_metadata=template),
         replicated_job("b"),
         generation=4,
-        status={
-            "restarts": 2,
-            "replicatedJobsStatus": [
-                {"name": name, "ready": 0, "succeeded": 0, "failed": 0, "active": 0,
-                 "suspended": 0, "jobRestarts": restarts}
-                for name, restarts in (("a", [0, 3]), ("b", []))
-            ],
-        },
+        status={"restarts": 2, "replicatedJobsStatus": items},
         timeoutAfterSeconds=60,
         targetReplicatedJobs=["a"],
-    )  # fmt: skip
-    cluster = ModelCluster(body)
-    cluster.reconcile()
+    )
 
     for name in ("test-js-a-0", "test-js-a-1"):
         job = cluster.jobs[name]
@@ -106,27 +110,23 @@ def test_only_targets_are_reported():
         (None, "supervisor", "Recreate", False),
     ],
 )
-def test_who_is_held_from_within(barrier, agent, strategy, held):
-    """Those that ask for it, and those that have agents around their workers anyway."""
+def test_agent_is_the_barrier_when_chosen_or_present_as_supervisor(barrier, agent, strategy, held):
+    """The annotation overrides the default."""
     notes = {keys.GROUP_BARRIER_ANNOTATION: barrier, keys.IN_PLACE_AGENT_ANNOTATION: agent}
-    jobset = decoded(
-        JobSet,
-        jobset_json(
-            annotations={name: value for name, value in notes.items() if value is not None},
-            failurePolicy={"restartStrategy": strategy},
-            groupSchedulingConfig={},
-        ),
+    body = jobset_json(
+        annotations={name: value for name, value in notes.items() if value is not None},
+        failurePolicy={"restartStrategy": strategy},
+        groupSchedulingConfig={},
     )
 
-    told = groups.job_annotations(jobset)["replicated-job-a"]
+    found = groups.job_annotations(decoded(JobSet, body))["replicated-job-a"]
 
-    assert ("supervisor" if held else None) == told.get(keys.GROUP_BARRIER_ANNOTATION)
+    assert found.get(keys.GROUP_BARRIER_ANNOTATION) == ("supervisor" if held else None)
 
 
-def test_jobs_without_a_group_are_as_they_were():
-    """The feature leaves no trace where it is not used."""
-    cluster = ModelCluster(jobset_json())
-    cluster.reconcile()
+def test_jobsets_without_a_group_are_unchanged():
+    """They have neither annotations nor objects of a group."""
+    cluster = begin()
 
     assert not cluster.group_objects
     for job in cluster.jobs.values():
@@ -134,8 +134,8 @@ def test_jobs_without_a_group_are_as_they_were():
 
 
 @pytest.mark.parametrize("rbac", [False, True])
-def test_the_config_map_comes_with_the_jobs(rbac):
-    """It is empty, the JobSet's own, and made anew when it is gone; Roles only on request."""
+def test_config_map_is_created_with_the_jobs(rbac):
+    """It is empty, owned by the JobSet, and recreated when it is deleted; Roles are optional."""
     account = {"serviceAccountName": "trainer"}
     body = jobset(replicated_job("a", pod_spec=account), replicated_job("b"))
     cluster = ModelCluster(body)
@@ -143,7 +143,7 @@ def test_the_config_map_comes_with_the_jobs(rbac):
     cluster.reconcile()
 
     kinds = {"ConfigMap", "Role", "RoleBinding"} if rbac else {"ConfigMap"}
-    assert {(kind, NAME) for kind in kinds} == set(cluster.group_objects)
+    assert set(cluster.group_objects) == {(kind, NAME) for kind in kinds}
     made = cluster.group_objects["ConfigMap", NAME]
     assert "data" not in made
     assert made["metadata"]["ownerReferences"][0]["uid"] == "js-uid"
@@ -159,10 +159,9 @@ def test_the_config_map_comes_with_the_jobs(rbac):
     assert ("ConfigMap", NAME) in cluster.group_objects
 
 
-def test_a_finished_jobset_gets_no_config_map_back():
-    """Nobody waits any more."""
-    cluster = ModelCluster(jobset(replicated_job("a")))
-    cluster.reconcile()
+def test_config_map_of_a_finished_jobset_is_not_recreated():
+    """No pod waits for it."""
+    cluster = begun(replicated_job("a"))
     cluster.complete("test-js-a-0")
     cluster.reconcile()
     cluster.group_objects.clear()
@@ -170,10 +169,9 @@ def test_a_finished_jobset_gets_no_config_map_back():
     assert cluster.plan().empty
 
 
-def test_resuming_is_another_attempt():
-    """Jobs and pods get the attempt of the resumption, in the patch that resumes them."""
-    cluster = ModelCluster(jobset(replicated_job("a")))
-    cluster.reconcile()
+def test_resumption_is_another_attempt():
+    """The patch that resumes a Job sets the attempt of Job and pods."""
+    cluster = begun(replicated_job("a"))
     before = cluster.job("test-js-a-0").metadata.annotations[ATTEMPT]
     for suspend, generation in ((True, 2), (False, 3)):
         cluster.change_spec(suspend=suspend)
@@ -187,32 +185,26 @@ def test_resuming_is_another_attempt():
     assert job["spec"]["template"]["metadata"]["annotations"][ATTEMPT] == "3"
 
 
-def test_a_restart_is_another_attempt():
-    """A recreated group waits for a signal of its own."""
+def test_restart_is_another_attempt():
+    """A recreated group waits for its own signal."""
     cluster = ModelCluster(jobset(replicated_job("a"), replicated_job("b")))
     cluster.change_spec(failurePolicy={"maxRestarts": 3})
     cluster.reconcile()
     cluster.fail("test-js-a-0")
-    cluster.reconcile()
-    cluster.collect()
-    cluster.reconcile()
+    settle(cluster)
 
-    assert {"2"} == {job["metadata"]["annotations"][ATTEMPT] for job in cluster.jobs.values()}
+    assert attempts(cluster) == {"test-js-a-0": "2", "test-js-b-0": "2"}
 
 
-def test_restarting_one_job_is_another_attempt_of_that_job():
-    """The others keep theirs, and run on."""
+def test_restart_of_one_job_is_another_attempt_of_that_job():
+    """Other Jobs keep running with their attempt."""
     cluster = ModelCluster(jobset(replicated_job("a", 2)))
-    rule = {"name": "r", "action": "RestartJob"}
-    cluster.change_spec(failurePolicy={"maxRestarts": 3, "rules": [rule]})
+    cluster.change_spec(failurePolicy={"maxRestarts": 3, "rules": [rule("RestartJob")]})
     cluster.reconcile()
     cluster.fail("test-js-a-1")
-    cluster.reconcile()
-    cluster.collect()
-    cluster.reconcile()
+    settle(cluster)
 
-    attempts = {name: job["metadata"]["annotations"][ATTEMPT] for name, job in cluster.jobs.items()}
-    assert attempts == {"test-js-a-0": "1", "test-js-a-1": "2"}
+    assert attempts(cluster) == {"test-js-a-0": "1", "test-js-a-1": "2"}
 
 
 @pytest.mark.parametrize(
@@ -230,27 +222,27 @@ def test_restarting_one_job_is_another_attempt_of_that_job():
         ("u " + 40 * "9", 0),
     ],
 )
-def test_what_a_value_lifts(value, attempt):
-    """Only the attempts of the same JobSet up to the one it names."""
-    assert attempt == lifted_attempt(value, "u")
+def test_value_lifts_attempts_of_its_jobset_up_to_the_one_it_names(value, attempt):
+    """Other values lift none."""
+    assert lifted_attempt(value, "u") == attempt
 
 
-def test_progress_is_of_the_own_attempt():
-    """What was told of an earlier attempt, or of another JobSet, says nothing."""
-    told = Progress(7, 8, "2026-01-01T00:00:00Z")
-    value = waiting_value("u", 3, told)
+def test_progress_belongs_to_its_attempt():
+    """Progress of another attempt or JobSet is ignored."""
+    progress = Progress(7, 8, "2026-01-01T00:00:00Z")
+    value = waiting_value("u", 3, progress)
 
-    assert told == progress_of(value, "u", 3)
+    assert progress_of(value, "u", 3) == progress
     assert progress_of(value, "u", 4) is None
     assert progress_of(value, "other", 3) is None
     assert progress_of("u 3 7", "u", 3) is None
-    assert "7 of 8 pods" in timed_out_message(5, told, "8")
+    assert "7 of 8 pods" in timed_out_message(5, progress, "8")
     assert "fewer than 8 pods" in timed_out_message(5, None, "8")
     assert config_map_name("test-js") == NAME
 
 
-def test_progress_is_reported_a_few_times():
-    """However long a group gathers, the number of writes has a bound."""
+def test_number_of_progress_reports_is_limited():
+    """For any timeout."""
     for timeout_s in (1, 5, 60, 3600):
         moments, at = [], 0.0
         while (later := release.next_progress(at, timeout_s)) is not None:
@@ -264,13 +256,13 @@ def test_progress_is_reported_a_few_times():
 
 
 @pytest.mark.parametrize(("elapsed", "at"), [(0, 60), (59, 60), (60, 120), (130, 240), (250, 480)])
-def test_complaints_grow_rare(elapsed, at):
-    """Intervals double."""
-    assert at == release.next_complaint(elapsed)
+def test_pauses_between_reports_of_missing_pods_double(elapsed, at):
+    """They begin with a minute."""
+    assert release.next_complaint(elapsed) == at
 
 
 def pod(job, index, *, node="", started=False, phase="Pending", attempt="1", of="test-js"):
-    """A pod of a Job."""
+    """Return a pod of a Job."""
     meta = {
         "name": f"{job['metadata']['name']}-{index}-x",
         "namespace": "default",
@@ -287,10 +279,9 @@ def pod(job, index, *, node="", started=False, phase="Pending", attempt="1", of=
     return decoded(ChildPod, {"metadata": meta, "spec": {"nodeName": node}, "status": status})
 
 
-def test_missing_pods_are_named():
-    """Each with what is known of the reason, in the order of the spec."""
-    cluster = ModelCluster(jobset(replicated_job("a", 2, parallelism=3), replicated_job("b")))
-    cluster.reconcile()
+def test_missing_pods_are_reported_with_reasons():
+    """In the order of the spec."""
+    cluster = begun(replicated_job("a", 2, parallelism=3), replicated_job("b"))
     first, second = cluster.jobs["test-js-a-0"], cluster.jobs["test-js-a-1"]
     del cluster.jobs["test-js-b-0"]
     pods = [
@@ -301,27 +292,27 @@ def test_missing_pods_are_named():
         pod(second, 1, started=True, attempt="0"),
         pod(second, 2, started=True),
     ]
-    missing = release.missing_pods(
-        cluster.jobset, [cluster.job(name) for name in cluster.jobs], pods
-    )
+    jobs = [cluster.job(name) for name in cluster.jobs]
+    missing = release.missing_pods(cluster.jobset, jobs, pods)
 
     without = "it runs without the barrier: was the webhook for pods reached when it was made?"
-    assert [
+    assert list(map(str, missing)) == [
         "test-js-a-0-1-x (not started on node n)",
         "test-js-a-0-2-x (not scheduled)",
         f"test-js-a-1-0-x ({without})",
         "test-js-a-1-1 (its pod does not exist)",
         "test-js-b-0 (its job does not exist)",
-    ] == list(map(str, missing))
-    told = release.complaint(2, 20, missing, 60.4)
-    assert told.message.startswith("2 of 20 pods have started after 60 s; missing: test-js-a-0-1-x")
-    assert told.message.endswith(" and 13 more")
+    ]
+    event = release.complaint(2, 20, missing, 60.4)
+    assert event.message.startswith(
+        "2 of 20 pods have started after 60 s; missing: test-js-a-0-1-x"
+    )
+    assert event.message.endswith(" and 13 more")
 
 
-def test_jobs_that_were_made_before_the_group_lack_nothing():
-    """Their pods run without the barrier, and nobody waits for them."""
-    cluster = ModelCluster(jobset(replicated_job("a", 2, parallelism=3), replicated_job("b")))
-    cluster.reconcile()
+def test_jobs_created_before_the_group_have_no_missing_pods():
+    """Their pods run without the barrier."""
+    cluster = begun(replicated_job("a", 2, parallelism=3), replicated_job("b"))
     del cluster.jobs["test-js-a-1"]["metadata"]["annotations"][ATTEMPT]
     jobs = [cluster.job(name) for name in cluster.jobs]
 
@@ -330,9 +321,6 @@ def test_jobs_that_were_made_before_the_group_lack_nothing():
     assert all("test-js-a-1" not in each for each in missing)
 
 
-def alike(job, index, **changed):
-    """A pod of a Job that has started, unless it is said otherwise."""
-    return pod(job, index, **{"node": "n", "started": True, **changed})
 
 
 @pytest.mark.parametrize(
@@ -340,7 +328,7 @@ def alike(job, index, **changed):
     [
         ({}, {}, 3, []),
         ({}, {}, 2, ["test-js-a-0-2 (its pod does not exist)"]),
-        # Which indexes have succeeded, and so need no pod, the counts do not tell.
+        # The counters do not say which indexes have succeeded and need no pod.
         ({}, {"succeeded": 1}, 1, []),
         ({"completionMode": "NonIndexed"}, {}, 3, []),
         ({"completionMode": "NonIndexed"}, {}, 2, ["test-js-a-0 (1 pod does not exist)"]),
@@ -351,23 +339,21 @@ def alike(job, index, **changed):
         ({}, {"conditions": [{"type": "Failed", "status": "True"}]}, 0, []),
     ],
 )
-def test_pods_that_do_not_exist(fields, status, present, expected):
-    """By index where Jobs have indexes; never those that are done, nor any of a finished Job."""
+def test_pods_that_do_not_exist_are_reported(fields, status, present, expected):
+    """By index if the Job has indexes; not if they have succeeded or their Job has finished."""
     item = replicated_job("a", parallelism=3, job_spec={"completionMode": "Indexed", **fields})
-    cluster = ModelCluster(jobset(item))
-    cluster.reconcile()
+    cluster = begun(item)
     cluster.jobs["test-js-a-0"]["status"] = status
-    made = cluster.job("test-js-a-0")
-    pods = [alike(cluster.jobs["test-js-a-0"], index) for index in range(present)]
-    missing = release.missing_pods(cluster.jobset, [made], pods)
+    job = cluster.jobs["test-js-a-0"]
+    pods = [pod(job, index, node="n", started=True) for index in range(present)]
+    missing = release.missing_pods(cluster.jobset, [cluster.job("test-js-a-0")], pods)
 
-    assert expected == list(map(str, missing))
+    assert list(map(str, missing)) == expected
 
 
-def test_pods_of_other_jobsets_say_nothing():
-    """Neither about themselves, nor in the place of a pod that is missing."""
-    cluster = ModelCluster(jobset(replicated_job("a")))
-    cluster.reconcile()
+def test_pods_of_other_jobsets_are_ignored():
+    """Neither are they missing, nor do they replace a missing pod."""
+    cluster = begun(replicated_job("a"))
     body = copy.deepcopy(cluster.jobs["test-js-a-0"])
     body["metadata"] |= {"name": "other-a-0", "uid": "other"}
     others = [pod(body, 0, of="other"), pod(body, 1, of="other", started=True)]
