@@ -1,4 +1,4 @@
-"""JobSets on a model cluster, for tests of what the jobs reconciler plans."""
+"""JobSets on a model cluster, and their plans, for tests of reconcilers."""
 
 from __future__ import annotations
 
@@ -50,3 +50,18 @@ def recreated(cluster: ModelCluster, before: dict[str, str]) -> set[str]:
 def labels_of(cluster: ModelCluster, key: str) -> dict[str, str | None]:
     """Return a label of each Job by the Job's name, ``None`` where absent."""
     return {name: job["metadata"]["labels"].get(key) for name, job in cluster.jobs.items()}
+
+
+def suspended(cluster: ModelCluster) -> dict[str, bool]:
+    """Return ``spec.suspend`` of each Job by the Job's name."""
+    return {name: job["spec"]["suspend"] for name, job in cluster.jobs.items()}
+
+
+def reported(plan) -> list[str]:
+    """Return the reasons of the events that a plan stores with the status."""
+    return [] if plan.status is None else [event.reason for event in plan.status.events]
+
+
+def delay(plan) -> float | None:
+    """Return the seconds until the next reconcile, ``None`` if it waits for an event."""
+    return None if plan.result.delay is None else plan.result.delay.total_seconds()

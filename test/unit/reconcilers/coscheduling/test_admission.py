@@ -1,4 +1,4 @@
-"""Admission of gang members, whatever creates them."""
+"""Admission of gang members."""
 
 from __future__ import annotations
 

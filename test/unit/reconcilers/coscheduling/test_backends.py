@@ -206,7 +206,7 @@ def member(name, index, pods, backend="podgroup"):
         ("JobSet", [member("a", 1, 2)], [""]),
         # Its pods name no group, so no capacity is needed for it.
         ("Job", [member("a", 0, 2, "coscheduler")], []),
-        # Not a target, so no group is its own, whoever set the annotation.
+        # Not a target, so it has no group, even with the annotation.
         ("JobSet", [member("b", 0, 2)], []),
         ("Job", [member("b", 0, 2), member("a", 0, 2)], ["a-0"]),
     ],

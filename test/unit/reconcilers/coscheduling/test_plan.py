@@ -34,6 +34,7 @@ from jobsetpy.testing.jobsets import (
     merge,
     replicated_job,
 )
+from support.model_kit import delay, reported
 
 KEY = ObjectKey("default", "test-js")
 WAITING, BOUND = keys.POD_GROUPS_WAITING_REASON, keys.POD_GROUPS_BOUND_REASON
@@ -112,16 +113,6 @@ class Gangs:
     def change(self, **notes):
         """Set annotations of the JobSet."""
         self.cluster.object = merge(self.cluster.object, {"metadata": {"annotations": notes}})
-
-
-def reported(plan):
-    """Return the reasons of the events that a plan stores with the status."""
-    return [] if plan.status is None else [event.reason for event in plan.status.events]
-
-
-def delay(plan):
-    """Return the seconds until the next reconcile, ``None`` if it waits for an event."""
-    return None if plan.result.delay is None else plan.result.delay.total_seconds()
 
 
 def labels_of(plan):

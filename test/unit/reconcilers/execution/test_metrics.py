@@ -64,7 +64,7 @@ class TestJobSets:
     """The two counters whose labels name a JobSet."""
 
     def test_jobset_has_its_own_series_until_it_is_deleted(self):
-        """Also if it was never counted."""
+        """A JobSet without series can be forgotten as well."""
         execution_metrics.jobset_failed("ns", "a")
         execution_metrics.jobset_failed("ns", "a")
         execution_metrics.jobset_completed("ns", "b")

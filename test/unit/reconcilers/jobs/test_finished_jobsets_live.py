@@ -1,4 +1,4 @@
-"""Finished JobSets of a manager have no running Jobs, whatever fails."""
+"""Finished JobSets of a manager have no running Jobs, even after random faults."""
 
 from __future__ import annotations
 

@@ -12,7 +12,16 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
-from support.model_kit import begin, labels_of, recreated, restart_arrays, rule, settle, uids
+from support.model_kit import (
+    begin,
+    labels_of,
+    recreated,
+    restart_arrays,
+    rule,
+    settle,
+    suspended,
+    uids,
+)
 
 A = "test-js-replicated-job-a-0"
 B = ["test-js-replicated-job-b-0", "test-js-replicated-job-b-1", "test-js-replicated-job-b-2"]
@@ -37,11 +46,6 @@ def active(cluster):
         (cluster.condition(kind) or ("False", ""))[0] != "True"
         for kind in ("Failed", "Completed", "Suspended")
     )
-
-
-def suspended(cluster):
-    """Return ``spec.suspend`` of each Job by name."""
-    return {name: job["spec"]["suspend"] for name, job in cluster.jobs.items()}
 
 
 @pytest.fixture
@@ -108,7 +112,7 @@ class TestBasics:
         assert list(started.services) == ["test-js"]
 
     def test_existing_service_is_used(self):
-        """A Service of this name stays as it is, whoever created it."""
+        """A Service of this name is not changed, even if another client created it."""
         cluster = ModelCluster(jobset_json())
         cluster.services["test-js"] = {"foreign": True}
         cluster.reconcile()

@@ -6,7 +6,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.testing.jobsets import replicated_job
-from support.model_kit import begin
+from support.model_kit import begin, suspended
 
 A, B = "test-js-a-0", "test-js-b-0"
 
@@ -35,11 +35,6 @@ def preempted(size, succeeded, **spec):
     assert suspended(cluster) == {A: True, B: True}
     cluster.change_spec(suspend=False)
     return cluster
-
-
-def suspended(cluster):
-    """Return ``spec.suspend`` of each Job by name."""
-    return {name: job["spec"]["suspend"] for name, job in cluster.jobs.items()}
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -129,7 +129,7 @@ def test_pods_that_come_before_their_job_count_once_it_is_known():
     assert (ledger.started(GROUP), ledger.attempt(GROUP)) == (2, 1)
 
 
-def test_no_more_pods_count_than_a_job_has():
+def test_no_more_pods_count_than_a_job_needs():
     """A pod and its replacement count once; pods that have succeeded need not exist."""
     ledger = StartLedger()
     ledger.job_changed(None, job(pods=2))

@@ -28,6 +28,7 @@ from jobsetpy.testing.jobsets import (
     merge,
     replicated_job,
 )
+from support.model_kit import delay, reported
 
 KEY = ObjectKey("default", "test-js")
 NAME = "test-js-group-scheduling"
@@ -104,16 +105,6 @@ class StartupGroup:
         jobset = self.cluster.jobset
         memory = self.memory if self.memory.uid else None
         return needs_reconcile(AttemptKey.of(jobset), jobset, self.ledger, memory)
-
-
-def reported(plan):
-    """Return the reasons of the events that a plan stores with the status."""
-    return [] if plan.status is None else [event.reason for event in plan.status.events]
-
-
-def delay(plan):
-    """Return the seconds until the next reconcile, ``None`` if it waits for an event."""
-    return None if plan.result.delay is None else plan.result.delay.total_seconds()
 
 
 def test_group_without_events_is_reconciled_when_there_is_something_to_report():
