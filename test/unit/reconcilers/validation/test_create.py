@@ -42,19 +42,17 @@ def two_in_place(*, depends: list | None = None, **spec) -> dict:
 
 
 def mounting(*names: str, kind: str = "containers", **pod) -> dict:
-    mounts = [{"name": name, "mountPath": f"/{name}"} for name in names]
     """Return a ReplicatedJob with a container that mounts these volumes."""
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in names]
     return rjob(pod={kind: [{"name": "c", "volumeMounts": mounts}], **pod})
 
 
 def claim_policy(*names: str, keep: str = "Retain") -> dict:
-    return {
     """Return a policy for claims with these names."""
+    return {
         "templates": [{"metadata": {"name": name}, "spec": SPEC} for name in names],
         "retentionPolicy": {"whenDeleted": keep},
     }
-
-
 
 
 def chain(*depends: list[str]) -> dict:
