@@ -187,11 +187,11 @@ def test_jobs_get_the_tolerations_of_annotation_or_configuration():
 # ---- plans ---------------------------------------------------------------------------------------
 
 
-def leaving(name, *, ended_ago, grace=30, deadline="30s", jobset="js", phase="Running"):
+def leaving(name, *, deleted_ago, grace=30, deadline="30s", jobset="js", phase="Running"):
     """Return a pod whose deletion was requested this number of seconds ago; ``None`` for never."""
     meta = {"name": name, "namespace": "default", "uid": name, "resourceVersion": "5"}
-    if ended_ago is not None:
-        meta["deletionTimestamp"] = stamp(ended_ago - grace)
+    if deleted_ago is not None:
+        meta["deletionTimestamp"] = stamp(deleted_ago - grace)
         meta["deletionGracePeriodSeconds"] = grace
     body = {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": phase}}
     notes = None if deadline is None else {keys.LOST_NODE_DEADLINE_ANNOTATION: deadline}
@@ -216,17 +216,17 @@ def names(made):
 @pytest.mark.parametrize(
     ("pod", "since", "given_up", "delay_s"),
     [
-        (leaving("p", ended_ago=30), 30, ["p"], None),
-        (leaving("p", ended_ago=29), 30, [], 1),
-        (leaving("p", ended_ago=40), 29, [], 1),
-        (leaving("p", ended_ago=40, deadline="2m"), 90, [], 30),
-        (leaving("p", ended_ago=9, grace=0, deadline="10s"), 90, [], 1),
-        (leaving("p", ended_ago=10, grace=0, deadline="10s"), 90, ["p"], None),
-        (leaving("p", ended_ago=40, phase="Failed"), 60, ["p"], None),
-        (leaving("p", ended_ago=1000), None, [], None),
-        (leaving("p", ended_ago=1000, deadline="0"), 60, [], None),
-        (leaving("p", ended_ago=1000, deadline=None), 60, [], None),
-        (leaving("p", ended_ago=None), 60, [], None),
+        (leaving("p", deleted_ago=30), 30, ["p"], None),
+        (leaving("p", deleted_ago=29), 30, [], 1),
+        (leaving("p", deleted_ago=40), 29, [], 1),
+        (leaving("p", deleted_ago=40, deadline="2m"), 90, [], 30),
+        (leaving("p", deleted_ago=9, grace=0, deadline="10s"), 90, [], 1),
+        (leaving("p", deleted_ago=10, grace=0, deadline="10s"), 90, ["p"], None),
+        (leaving("p", deleted_ago=40, phase="Failed"), 60, ["p"], None),
+        (leaving("p", deleted_ago=1000), None, [], None),
+        (leaving("p", deleted_ago=1000, deadline="0"), 60, [], None),
+        (leaving("p", deleted_ago=1000, deadline=None), 60, [], None),
+        (leaving("p", deleted_ago=None), 60, [], None),
     ],
     ids=[
         *("due", "grace", "deadline", "long-deadline", "agent", "agent-over", "failed"),
@@ -243,7 +243,7 @@ def test_pod_is_given_up_after_grace_period_and_deadline(pod, since, given_up, d
 @pytest.mark.parametrize("hours", [-2, 2])
 def test_pod_is_given_up_in_time_when_the_wall_clock_is_set(hours):
     """The monotonic clock measures the wait."""
-    pod = leaving("p", ended_ago=20)
+    pod = leaving("p", deleted_ago=20)
     first = plan(pod, since=20)
     assert first.result.delay == timedelta(seconds=10)
     wall = NOW.wall + timedelta(hours=hours)
@@ -256,7 +256,7 @@ def test_pod_is_given_up_in_time_when_the_wall_clock_is_set(hours):
 
 def test_pod_waits_for_its_deadline_at_most_when_the_clock_of_a_manager_is_behind():
     """The clock of the node controller is two hours ahead."""
-    pod = leaving("p", ended_ago=-7200, deadline="90s")
+    pod = leaving("p", deleted_ago=-7200, deadline="90s")
 
     assert plan(pod, since=-7200).result.delay == timedelta(seconds=90)
 
@@ -286,13 +286,13 @@ def test_pods_that_stay_on_a_lost_node_cause_a_warning(toleration, deadline, fie
 
 def test_configured_deadline_is_the_default():
     """A JobSet may disable it."""
-    pods = [leaving("a", ended_ago=90, deadline=None), leaving("b", ended_ago=90, deadline="0")]
+    pods = [leaving("a", deleted_ago=90, deadline=None), leaving("b", deleted_ago=90, deadline="0")]
     assert names(plan(*pods, default_s=30.0)) == ["a"]
 
 
 def test_node_is_read_before_a_pod_is_given_up():
     """Only if a pod is to be given up."""
-    early, due = leaving("early", ended_ago=10), leaving("due", ended_ago=30)
+    early, due = leaving("early", deleted_ago=10), leaving("due", deleted_ago=30)
     assert not plan(early, confirmed=False).confirm
     first = plan(early, due, confirmed=False)
     assert first.confirm
@@ -302,13 +302,13 @@ def test_node_is_read_before_a_pod_is_given_up():
 @pytest.mark.parametrize(("phase", "given_up"), [("Running", ["p"]), ("Failed", [])])
 def test_pod_that_was_deleted_by_force_is_given_up_until_it_has_failed(phase, given_up):
     """The Job controller releases it once it is marked as failed."""
-    assert names(plan(leaving("p", ended_ago=90, grace=0, phase=phase))) == given_up
+    assert names(plan(leaving("p", deleted_ago=90, grace=0, phase=phase))) == given_up
 
 
 def test_event_names_node_time_deadline_and_the_first_pods():
     """One for each JobSet."""
-    pods = [leaving(f"p{number:02}", ended_ago=90) for number in range(12)]
-    made = plan(*pods, leaving("q", ended_ago=90, jobset="other", deadline="10s"))
+    pods = [leaving(f"p{number:02}", deleted_ago=90) for number in range(12)]
+    made = plan(*pods, leaving("q", deleted_ago=90, jobset="other", deadline="10s"))
     (first, second) = made.lost
     assert first.why.startswith(f"since nothing was heard of node 'n' since {stamp(60)}")
     event = first.event([pod.metadata.name for pod in first.pods])
