@@ -15,6 +15,7 @@ pytestmark = pytest.mark.looptime
 
 PODGROUP, COSCHEDULER = SchedulerFields(backend="podgroup"), SchedulerFields(backend="coscheduler")
 POD_GROUPS, WORKLOADS = SchedulingPodGroup, SchedulingWorkload
+GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
 OTHER = {"name": "example.com/quota"}
 
 
