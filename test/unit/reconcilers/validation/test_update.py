@@ -7,6 +7,7 @@ import pytest
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
+from support.admission.forms import with_value
 from support.admission.validation_kit import jobset, rjob
 
 JOBS = "spec.replicatedJobs"
@@ -14,23 +15,10 @@ POD = ("spec", "replicatedJobs", 0, "template", "spec", "template")
 TWO = {"parallelism": 2, "completions": 2}
 
 
-def put(obj: dict, value, *path) -> dict:
-    """Return a copy with ``value`` at ``path``; ``None`` removes the field."""
-    out = copy.deepcopy(obj)
-    at = out
-    for part in path[:-1]:
-        at = at[part] if isinstance(at, list) else at.setdefault(part, {})
-    if value is None:
-        at.pop(path[-1], None)
-    else:
-        at[path[-1]] = value
-    return out
-
-
 def scaled(old: dict, **counts) -> dict:
     """Return a copy whose first Job template has these counts."""
     for name, value in counts.items():
-        old = put(old, value, "spec", "replicatedJobs", 0, "template", "spec", name)
+        old = with_value(old, ("spec", "replicatedJobs", 0, "template", "spec", name), value)
     return old
 
 
@@ -56,11 +44,11 @@ SUSPENDED = jobset(rjob(job=TWO), suspend=True)
 def test_scheduling_fields_may_change_around_a_suspension(field, value):
     """Five fields may change when a JobSet is suspended or resumed, but not while it runs."""
     path = (*POD, *field)
-    assert validate_update(SUSPENDED, put(SUSPENDED, value, *path)) == []
-    assert validate_update(RUNNING, put(SUSPENDED, value, *path)) == []
-    assert validate_update(SUSPENDED, put(RUNNING, value, *path)) == []
-    assert validate_update(put(SUSPENDED, value, *path), RUNNING) == []
-    (problem,) = validate_update(RUNNING, put(RUNNING, value, *path))
+    assert validate_update(SUSPENDED, with_value(SUSPENDED, path, value)) == []
+    assert validate_update(RUNNING, with_value(SUSPENDED, path, value)) == []
+    assert validate_update(SUSPENDED, with_value(RUNNING, path, value)) == []
+    assert validate_update(with_value(SUSPENDED, path, value), RUNNING) == []
+    (problem,) = validate_update(RUNNING, with_value(RUNNING, path, value))
     assert (problem.field, problem.message.endswith("field is immutable")) == (JOBS, True)
 
 
@@ -68,10 +56,10 @@ def test_tolerations_are_limited_when_they_change():
     """A JobSet that already has more can still be changed and resumed."""
     many = [{"key": f"k{n}", "operator": "Exists"} for n in range(1001)]
     path = (*POD, "spec", "tolerations")
-    (problem,) = validate_update(SUSPENDED, put(SUSPENDED, many, *path))
+    (problem,) = validate_update(SUSPENDED, with_value(SUSPENDED, path, many))
     assert problem.field == "spec.replicatedJobs[0].template.spec.template.spec.tolerations"
     assert problem.cause == "FieldValueTooMany"
-    assert validate_update(put(SUSPENDED, many, *path), put(RUNNING, many, *path)) == []
+    assert validate_update(with_value(SUSPENDED, path, many), with_value(RUNNING, path, many)) == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +81,7 @@ def test_tolerations_are_limited_when_they_change():
 def test_other_fields_of_replicated_jobs_are_immutable(path, value):
     """Also while suspended."""
     for old in (RUNNING, SUSPENDED):
-        (problem,) = validate_update(old, put(old, value, *path))
+        (problem,) = validate_update(old, with_value(old, path, value))
         assert problem.field == JOBS
         assert problem.cause == "FieldValueInvalid"
 
@@ -101,11 +89,11 @@ def test_other_fields_of_replicated_jobs_are_immutable(path, value):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (SUSPENDED, put(SUSPENDED, None, "spec", "suspend")),
-        (RUNNING, put(RUNNING, {"a": "b"}, "metadata", "labels")),
-        (RUNNING, put(RUNNING, 5, "spec", "ttlSecondsAfterFinished")),
-        (RUNNING, put(RUNNING, {"maxRestarts": 1}, "spec", "failurePolicy")),
-        (RUNNING, put(RUNNING, [], *POD, "spec", "tolerations")),
+        (SUSPENDED, with_value(SUSPENDED, ("spec", "suspend"), None)),
+        (RUNNING, with_value(RUNNING, ("metadata", "labels"), {"a": "b"})),
+        (RUNNING, with_value(RUNNING, ("spec", "ttlSecondsAfterFinished"), 5)),
+        (RUNNING, with_value(RUNNING, ("spec", "failurePolicy"), {"maxRestarts": 1})),
+        (RUNNING, with_value(RUNNING, (*POD, "spec", "tolerations"), [])),
         (RUNNING, scaled(RUNNING, parallelism=8, completions=8)),
         (SUSPENDED, scaled(SUSPENDED, parallelism=8, completions=8)),
         (jobset(rjob()), scaled(jobset(rjob()), parallelism=4)),
@@ -136,18 +124,18 @@ RULE = {"name": "r", "action": "RestartJob", "targetReplicatedJobs": ["x"]}
 )
 def test_added_policies_are_checked_as_at_creation(old, path, value):
     """The schema only compares policies that were present before."""
-    new = put(old, value, *path)
+    new = with_value(old, path, value)
     problems = validate_update(old, new)
     assert problems
     assert problems == [each for each in validate_create(new) if each not in validate_create(old)]
     # A stored JobSet stays changeable: nothing is checked twice.
-    assert validate_update(new, put(new, 5, "spec", "ttlSecondsAfterFinished")) == []
+    assert validate_update(new, with_value(new, ("spec", "ttlSecondsAfterFinished"), 5)) == []
 
 
 def test_stored_jobset_with_a_reserved_name_is_changeable_until_it_gets_a_group():
     """It was stored before the name was reserved; in a startup group its pods would clash."""
-    assert validate_update(RESERVED, put(RESERVED, 5, "spec", "ttlSecondsAfterFinished")) == []
-    (problem,) = validate_update(RESERVED, put(RESERVED, {}, *GROUP))
+    assert validate_update(RESERVED, with_value(RESERVED, ("spec", "ttlSecondsAfterFinished"), 5)) == []
+    (problem,) = validate_update(RESERVED, with_value(RESERVED, GROUP, {}))
     assert problem in validate_create(RESERVED)
 
 
@@ -157,12 +145,12 @@ def test_stored_jobset_with_a_reserved_name_is_changeable_until_it_gets_a_group(
 )  # fmt: skip
 def test_valid_policies_may_be_added(path, value):
     """Neither a startup group nor a failure policy has to be present from the beginning."""
-    assert validate_update(RUNNING, put(RUNNING, value, *path)) == []
+    assert validate_update(RUNNING, with_value(RUNNING, path, value)) == []
 
 
 def test_feature_gates_apply_to_added_policies():
     """As they do at creation."""
-    new = put(RUNNING, IN_PLACE, *POLICY)
+    new = with_value(RUNNING, POLICY, IN_PLACE)
     (problem,) = validate_update(RUNNING, new, features=Features(in_place_restart=False))
     assert "InPlaceRestart is disabled" in problem.message
 
@@ -211,7 +199,7 @@ def test_pods_with_ranks_cannot_be_scaled(name):
 def test_scaling_does_not_hide_another_change():
     """Replicas are immutable even if the scaling is valid."""
     new = scaled(RUNNING, parallelism=8, completions=8)
-    new = put(new, 2, "spec", "replicatedJobs", 0, "replicas")
+    new = with_value(new, ("spec", "replicatedJobs", 0, "replicas"), 2)
     assert [problem.field for problem in validate_update(RUNNING, new)] == [JOBS]
 
 
@@ -248,16 +236,16 @@ def test_only_indexed_jobs_of_elastic_jobsets_scale(elastic):
 )
 def test_managed_by_is_immutable(before, after):
     """It cannot be set, removed or replaced."""
-    old = put(SUSPENDED, before, "spec", "managedBy")
-    (problem,) = validate_update(old, put(old, after, "spec", "managedBy"))
+    old = with_value(SUSPENDED, ("spec", "managedBy"), before)
+    (problem,) = validate_update(old, with_value(old, ("spec", "managedBy"), after))
     assert problem.field == "spec.managedBy"
     assert "field is immutable" in problem.message
 
 
 def test_problems_are_in_order_and_inputs_are_unchanged():
     """Scaling comes first, then the list of ReplicatedJobs, then managedBy."""
-    new = put(scaled(RUNNING, parallelism=3), 2, "spec", "replicatedJobs", 0, "replicas")
-    new = put(new, "a.b/c", "spec", "managedBy")
+    new = with_value(scaled(RUNNING, parallelism=3), ("spec", "replicatedJobs", 0, "replicas"), 2)
+    new = with_value(new, ("spec", "managedBy"), "a.b/c")
     kept = copy.deepcopy((RUNNING, new))
     fields = [problem.field for problem in validate_update(RUNNING, new)]
     assert fields == [f"{JOBS}[0].template.spec.completions", JOBS, "spec.managedBy"]
@@ -278,7 +266,7 @@ def test_problems_are_in_order_and_inputs_are_unchanged():
 def test_changed_coordinator_is_checked_as_at_creation(before, after, problem):
     """An unchanged one is not checked."""
     running = jobset(rjob(job={**TWO, "completionMode": "Indexed"}))
-    old, new = (put(running, each, "spec", "coordinator") for each in (before, after))
+    old, new = (with_value(running, ("spec", "coordinator"), each) for each in (before, after))
     problems = [str(each) for each in validate_update(old, new)]
 
     assert len(problems) == (problem is not None)
