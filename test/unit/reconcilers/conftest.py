@@ -61,6 +61,14 @@ class Rig:
         """Let controllers act for a while; virtual time costs nothing."""
         await asyncio.sleep(seconds)
 
+    @asynccontextmanager
+    async def running(self, *replicated_jobs, **spec):
+        """Run a manager of Jobs until the block ends, with a JobSet that has its children."""
+        async with self.manager(epochs=False) as manager:
+            self.create(*replicated_jobs, **spec)
+            await self.settle()
+            yield manager
+
     # -- the user -----------------------------------------------------------------------------
 
     def create(self, *replicated_jobs, **spec):

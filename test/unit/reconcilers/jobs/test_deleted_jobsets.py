@@ -104,9 +104,7 @@ async def test_jobset_is_dropped_when_a_status_write_finds_another_uid(rig):
 
 async def test_job_that_is_deleted_repeatedly_is_recreated_after_growing_pauses(rig):
     """The manager does not run in a busy loop."""
-    async with rig.manager(epochs=False):
-        rig.create(replicated_job("w", 2))
-        await rig.settle()
+    async with rig.running(replicated_job("w", 2)):
         rig.world.requests.clear()
         for _ in range(600):
             if "test-js-w-0" in rig.jobs():
@@ -121,9 +119,7 @@ async def test_job_that_is_deleted_repeatedly_is_recreated_after_growing_pauses(
 
 async def test_job_that_is_deleted_once_is_recreated_immediately(rig):
     """A user may delete a Job by hand."""
-    async with rig.manager(epochs=False):
-        rig.create(replicated_job("w", 2))
-        await rig.settle()
+    async with rig.running(replicated_job("w", 2)):
         rig.world.delete("jobs", "test-js-w-0")
         await rig.settle(0.2)
 

@@ -80,9 +80,7 @@ async def test_nothing_is_created_twice_when_an_answer_is_lost(rig):
 
 async def test_job_that_loses_its_label_gets_it_back(rig):
     """Without it the cache has no such Job; an event says so, and the Job counts again."""
-    async with rig.manager(epochs=False):
-        rig.create()
-        await rig.settle()
+    async with rig.running():
         rig.world.patch("jobs", A, {"metadata": {"labels": {keys.JOBSET_NAME: None}}})
         await rig.settle(60)
 
@@ -133,9 +131,7 @@ async def test_completion_is_stored_and_reported_once(rig):
     """Event and metric follow the write of condition and terminal state."""
     labels = {"jobset_name": "test-js", "namespace": "default"}
     before = REGISTRY.get_sample_value("jobset_completed_total", labels) or 0
-    async with rig.manager(epochs=False):
-        rig.create()
-        await rig.settle()
+    async with rig.running():
         rig.faults.status(409, verb="patch", resource="jobsets/status", count=1)
         for name in ALL:
             rig.finish(name)
@@ -170,9 +166,7 @@ async def test_decisions_are_counted_when_they_are_stored(rig):
 
 async def test_restart_recreates_all_jobs(rig):
     """They are deleted in the foreground and recreated at the next attempt, once each."""
-    async with rig.manager(epochs=False):
-        rig.create(failurePolicy={"maxRestarts": 3})
-        await rig.settle()
+    async with rig.running(failurePolicy={"maxRestarts": 3}):
         rig.world.requests.clear()
         rig.finish(B[0], "Failed", "BackoffLimitExceeded")
         await rig.settle()
@@ -196,9 +190,7 @@ async def test_restart_recreates_all_jobs(rig):
 async def test_job_is_recreated_without_waiting_for_others(rig):
     """As soon as its predecessor is gone."""
     rig.world.garbage_collect = False
-    async with rig.manager(epochs=False):
-        rig.create(failurePolicy={"maxRestarts": 3})
-        await rig.settle()
+    async with rig.running(failurePolicy={"maxRestarts": 3}):
         rig.finish(A, "Failed")
         await rig.settle()
 
@@ -212,9 +204,7 @@ async def test_job_is_recreated_without_waiting_for_others(rig):
 
 async def test_failure_counts_once_when_the_jobset_cache_is_late(rig):
     """No second restart is counted while the watch of JobSets is silent."""
-    async with rig.manager(epochs=False):
-        rig.create(failurePolicy={"maxRestarts": 9})
-        await rig.settle()
+    async with rig.running(failurePolicy={"maxRestarts": 9}):
         rule = rig.faults.stall(verb="watch", resource="jobsets")
         rig.finish(A, "Failed")
         for number in range(4):
@@ -246,9 +236,7 @@ async def test_failure_counts_once_when_two_managers_run(rig):
 async def test_new_manager_continues_a_restart(rig):
     """Everything is decided from the stored objects."""
     rig.world.garbage_collect = False
-    async with rig.manager(epochs=False):
-        rig.create(failurePolicy={"maxRestarts": 9})
-        await rig.settle()
+    async with rig.running(failurePolicy={"maxRestarts": 9}):
         rig.finish(A, "Failed")
         await rig.settle()
     rig.world.garbage_collect = True
@@ -262,9 +250,7 @@ async def test_new_manager_continues_a_restart(rig):
 async def test_jobs_are_suspended_and_resumed(rig):
     """They are resumed with the changes of the template."""
     template = replicated_job("w", 2, pod_spec={"tolerations": [{"key": "old"}]})
-    async with rig.manager(epochs=False):
-        rig.create(template)
-        await rig.settle()
+    async with rig.running(template):
         rig.change(suspend=True)
         await rig.settle()
 
@@ -292,9 +278,7 @@ async def test_jobs_are_suspended_and_resumed(rig):
 
 async def test_condition_waits_for_a_job_that_cannot_be_suspended(rig):
     """All other Jobs are suspended meanwhile."""
-    async with rig.manager(epochs=False):
-        rig.create()
-        await rig.settle()
+    async with rig.running():
         rule = rig.faults.status(500, verb="patch", resource="jobs", name=B[1])
         rig.change(suspend=True)
         await rig.settle(1)
@@ -311,9 +295,7 @@ async def test_condition_waits_for_a_job_that_cannot_be_suspended(rig):
 
 async def test_counters_are_written_in_batches(rig):
     """A hundred Jobs that become ready one after the other cause a few status writes."""
-    async with rig.manager(epochs=False):
-        rig.create(replicated_job("w", 100))
-        await rig.settle()
+    async with rig.running(replicated_job("w", 100)):
         rig.world.requests.clear()
         for number in range(100):
             rig.world.set_status("jobs", f"test-js-w-{number}", active=1, ready=1)
@@ -327,9 +309,7 @@ async def test_counters_are_written_in_batches(rig):
 
 async def test_jobset_at_rest_causes_no_write(rig):
     """Also if its annotations change."""
-    async with rig.manager(epochs=False):
-        rig.create()
-        await rig.settle()
+    async with rig.running():
         rig.world.requests.clear()
         for _ in range(3):
             rig.touch()
@@ -340,9 +320,7 @@ async def test_jobset_at_rest_causes_no_write(rig):
 
 async def test_job_with_a_damaged_label_is_reported_once(rig):
     """It is left alone; the JobSet can complete."""
-    async with rig.manager(epochs=False):
-        rig.create(successPolicy={"operator": "Any"})
-        await rig.settle()
+    async with rig.running(successPolicy={"operator": "Any"}):
         rig.world.patch("jobs", B[0], {"metadata": {"labels": {keys.RESTART_ATTEMPT: "x"}}})
         for _ in range(3):
             rig.touch()
@@ -360,9 +338,7 @@ async def test_job_with_a_damaged_label_is_reported_once(rig):
 
 async def test_finished_jobset_is_deleted_after_its_time_to_live(rig):
     """Its Jobs are deleted with it."""
-    async with rig.manager(epochs=False):
-        rig.create(ttlSecondsAfterFinished=15)
-        await rig.settle()
+    async with rig.running(ttlSecondsAfterFinished=15):
         for name in ALL:
             rig.finish(name)
         await rig.settle(12)
@@ -385,9 +361,7 @@ async def test_volume_claims_are_created_once(rig):
         }
         for name, when_deleted in (("data", "Retain"), ("cache", "Delete"))
     ]
-    async with rig.manager(epochs=False):
-        rig.create(volumeClaimPolicies=policies)
-        await rig.settle()
+    async with rig.running(volumeClaimPolicies=policies):
         rig.touch()
         await rig.settle()
 

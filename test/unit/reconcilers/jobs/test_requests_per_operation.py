@@ -45,9 +45,7 @@ def bill(rig):
 @asynccontextmanager
 async def resting(rig, bill, **spec):
     """Run a manager with one JobSet of ten Jobs, all ready, without unbilled requests."""
-    async with rig.manager(epochs=False):
-        rig.create(replicated_job("w", COUNT), **spec)
-        await rig.settle()
+    async with rig.running(replicated_job("w", COUNT), **spec):
         ready(rig)
         await bill()
         yield
@@ -154,9 +152,7 @@ async def test_deletion_causes_no_request(rig, bill):
 
 async def test_events_are_created_once_for_the_jobset(rig):
     """There are none for single Jobs."""
-    async with rig.manager(epochs=False):
-        rig.create(replicated_job("w", COUNT), failurePolicy={"maxRestarts": 5})
-        await rig.settle()
+    async with rig.running(replicated_job("w", COUNT), failurePolicy={"maxRestarts": 5}):
         assert rig.world.requests.count("create", "events") == 0
         rig.finish(JOBS[0], "Failed", "BackoffLimitExceeded")
         await rig.settle()
