@@ -62,8 +62,7 @@ def test_other_backends_add_nothing(backend):
 
 
 @pytest.mark.parametrize(
-    ("given", "scheduler"),
-    [(None, "gangs"), ("default-scheduler", "gangs"), ("own", "own")],
+    ("given", "scheduler"), [(None, "gangs"), ("default-scheduler", "gangs"), ("own", "own")]
 )
 def test_pod_gets_scheduler_and_member_resource(given, scheduler):
     """A scheduler that the pod has chosen stays; the first container requests the resource."""

@@ -179,7 +179,6 @@ async def test_jobs_of_another_backend_do_not_count_for_a_pod_group(served):
         assert minima(served) == {"0": 2}
 
 
-
 def gates(rig):
     """Return the scheduling gates of all pods."""
     return [pod["spec"].get("schedulingGates") for pod in rig.world.list("pods")]

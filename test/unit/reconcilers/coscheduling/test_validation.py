@@ -25,10 +25,7 @@ def job(name, *, notes=None, labels=None, pod=None, depends=None, pods=2):
     template = {"metadata": {"labels": labels or {}}}
     template["spec"] = {"containers": [{"name": "c", "image": "i"}], **(pod or {})}
     spec = {"completionMode": "Indexed", "parallelism": pods, "completions": pods}
-    template = {
-        "metadata": {"annotations": notes or {}},
-        "spec": {**spec, "template": template},
-    }
+    template = {"metadata": {"annotations": notes or {}}, "spec": {**spec, "template": template}}
     out = {"name": name, "groupName": "default", "replicas": 2, "template": template}
     if depends:
         out["dependsOn"] = [{"name": other, "status": "Ready"} for other in depends]
@@ -106,10 +103,7 @@ def note(name, path=""):
         (make({SCOPE: "ReplicatedJob"}, job("a"), job("b", depends=["a"])), []),
         # No member of the gang waits for another one.
         (make({SCOPE: "JobSet", TARGETS: "a"}, job("a"), job("b", depends=["a"])), []),
-        (
-            make({SCOPE: "JobSet", TARGETS: "b,c"}, job("a"), job("b", depends=["a"]), job("c")),
-            [],
-        ),
+        (make({SCOPE: "JobSet", TARGETS: "b,c"}, job("a"), job("b", depends=["a"]), job("c")), []),
         (
             make({SCOPE: "JobSet"}, job("a"), job("b", pod={"priorityClassName": "high"})),
             [f"{TEMPLATE.format(1)}.spec.template.spec.priorityClassName"],

@@ -185,7 +185,6 @@ def test_label_of_own_attempts_follows_the_status():
 
 
 class TestPlacement:
-
     RESERVED: ClassVar = {keys.NAMESPACED_JOB_LABEL: "default_test-js-a-0"}
     TOLERATED: ClassVar = [
         {"key": keys.NO_SCHEDULE_TAINT, "operator": "Exists", "effect": "NoSchedule"}

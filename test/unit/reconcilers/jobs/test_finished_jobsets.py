@@ -52,8 +52,6 @@ def test_no_job_runs_when_a_restart_and_the_end_are_one_decision(second, reason)
     assert running(cluster) == []
 
 
-
-
 def test_old_job_is_deleted_when_its_deletion_failed_before_the_jobset_completed():
     """Jobs of an earlier attempt are deleted once the JobSet is complete."""
     cluster = started(rule("RestartJobSet", "a"), max_restarts=3)

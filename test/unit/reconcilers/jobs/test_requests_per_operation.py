@@ -59,10 +59,7 @@ def ready(rig):
 
 @pytest.mark.parametrize(
     "jobs",
-    [
-        [replicated_job("w", COUNT)],
-        [replicated_job(f"r{index}") for index in range(COUNT)],
-    ],
+    [[replicated_job("w", COUNT)], [replicated_job(f"r{index}") for index in range(COUNT)]],
     ids=["one ReplicatedJob", "several"],
 )
 async def test_creation_writes_each_object_and_one_status(rig, bill, jobs):

@@ -325,7 +325,9 @@ async def test_no_pod_is_evicted_when_the_cache_is_late(rack):
         rack.pod("next", 0, nodeName="b1")
         rack.node("new", "a")
         await rack.settle()
-        assert rack.world.requests.count("list", "pods") == 2  # of the cache, and before an eviction
+        assert (
+            rack.world.requests.count("list", "pods") == 2
+        )  # of the cache, and before an eviction
         assert rack.writes() == []
         rule.lift()
         await rack.settle()

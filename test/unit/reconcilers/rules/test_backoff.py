@@ -463,7 +463,9 @@ def test_job_is_reported_when_only_finalizers_of_others_keep_it(finalizers, mess
     assert [len(plan.notices) for plan in late] == [messages, 0]
     if messages:
         (notice,) = late[0].notices
-        expected = "job 'test-js-w-0' is deleted, but its finalizers keep it: example.com/x; no other"
+        expected = (
+            "job 'test-js-w-0' is deleted, but its finalizers keep it: example.com/x; no other"
+        )
         assert notice.reason == "JobHeldByFinalizers"
         assert notice.message.startswith(expected)
 

@@ -50,10 +50,7 @@ CASES = {
         ),
     ),
     "an exclusive one that is already False stays": (
-        (
-            condition(cond.STARTUP_IN_PROGRESS, status="False"),
-            condition(cond.STARTUP_COMPLETED),
-        ),
+        (condition(cond.STARTUP_IN_PROGRESS, status="False"), condition(cond.STARTUP_COMPLETED)),
         cond.STARTUP_COMPLETED,
         None,
     ),

@@ -135,7 +135,9 @@ class TestRestartReplicatedJob:
 
     def test_restarts_of_jobs_and_of_the_replicated_job_add_up(self):
         """After a restart of one Job, the number of each index is raised by one."""
-        cluster = with_policy(rule("RestartJob", ["One"], name="one"), rule(COUNTED), max_restarts=5)
+        cluster = with_policy(
+            rule("RestartJob", ["One"], name="one"), rule(COUNTED), max_restarts=5
+        )
         cluster.fail(WORKERS[0], "One")
         settle(cluster)
         cluster.fail(WORKERS[1])
@@ -427,4 +429,3 @@ class TestJobsWithoutOwnAttempts:
         assert recreated(cluster, before) == expected
         assert cluster.counters()["workers"]["jobRestarts"] == counted
         assert cluster.condition("Failed") is None
-

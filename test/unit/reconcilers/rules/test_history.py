@@ -146,9 +146,7 @@ class TestRestartsOfJobs:
         found = (begun.kind, begun.number, begun.rule, begun.counted, begun.outcome)
         assert found == ("Recreate", 1, "rule", True, "")
         message = "Job has reached the specified backoff limit"
-        assert begun.cause == RestartCause(
-            reason="BackoffLimitExceeded", job=B[1], message=message
-        )
+        assert begun.cause == RestartCause(reason="BackoffLimitExceeded", job=B[1], message=message)
         assert ended.outcome == "Completed"
         assert ended.gathering_millis == 30_000
 

@@ -109,7 +109,11 @@ POD_RATIO = {"type": "Pod", "maxLimitRequestRatio": {"cpu": "5", "memory": "10"}
     ("containers", "rules", "expected"),
     [
         ([BURSTABLE], [{"type": "Pod", "max": {"cpu": "2100m", "memory": "2Gi"}}], LIMITS),
-        ([BURSTABLE], [{"type": "Pod", "max": {"cpu": "2099m", "memory": "2Gi"}}], {"memory": "64Mi"}),
+        (
+            [BURSTABLE],
+            [{"type": "Pod", "max": {"cpu": "2099m", "memory": "2Gi"}}],
+            {"memory": "64Mi"},
+        ),
         ([BURSTABLE], [POD_MAX], {}),
         # The pod would lose its class; it is refused, and the condition names the rule.
         ([{"limits": BOTH}], [POD_MAX], LIMITS),

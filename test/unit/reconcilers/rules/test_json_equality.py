@@ -102,7 +102,12 @@ RESOURCES = (*CONTAINER, "resources")
             [{"name": "v", "emptyDir": {"sizeLimit": "1024"}}],
             True,
         ),
-        ((*CONTAINER, "env"), [{"name": "A", "value": "1000m"}], [{"name": "A", "value": "1"}], False),
+        (
+            (*CONTAINER, "env"),
+            [{"name": "A", "value": "1000m"}],
+            [{"name": "A", "value": "1"}],
+            False,
+        ),
         ((*SPEC, "volumes"), [], None, True),
         ((*SPEC, "nodeSelector"), {"a": ""}, {}, False),
         ((*SPEC, "nodeSelector"), {"a": ""}, {"a": ""}, True),

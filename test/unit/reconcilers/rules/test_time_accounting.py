@@ -138,7 +138,9 @@ class TestActivityOfPlans:
 class TestReadyPods:
     def test_number_of_ready_pods_causes_no_write(self):
         """It is written with the next write of something else."""
-        cluster = begin(replicated_job("a", 1, parallelism=4), replicated_job("b", 2, parallelism=1))
+        cluster = begin(
+            replicated_job("a", 1, parallelism=4), replicated_job("b", 2, parallelism=1)
+        )
         assert cluster.status.ready_pods == "0/6"
         cluster.set_status("test-js-a-0", active=4, ready=3)
         cluster.reconcile()

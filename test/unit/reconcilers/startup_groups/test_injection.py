@@ -240,7 +240,7 @@ def test_pod_without_a_token_waits_for_the_volume():
         ),
         (
             [{"name": "w", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}],
-            dict.fromkeys(("limits", "requests"), {"cpu": "100m", "memory": "64Mi"}),
+            {key: {"cpu": "100m", "memory": "64Mi"} for key in ("limits", "requests")},
         ),
     ],
 )

@@ -321,8 +321,6 @@ def test_jobs_created_before_the_group_have_no_missing_pods():
     assert all("test-js-a-1" not in each for each in missing)
 
 
-
-
 @pytest.mark.parametrize(
     ("fields", "status", "present", "expected"),
     [

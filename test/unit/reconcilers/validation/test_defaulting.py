@@ -76,9 +76,7 @@ ANY, IN_ORDER = {"startupPolicyOrder": "AnyOrder"}, {"startupPolicyOrder": "InOr
             ("failurePolicy", "rules"),
             [{"name": "a"}, {"name": "failurePolicyRule1"}],
         ),
-        (
-            jobset(volumeClaimPolicies=[{"templates": []}]), RETENTION, {"whenDeleted": "Delete"}
-        ),
+        (jobset(volumeClaimPolicies=[{"templates": []}]), RETENTION, {"whenDeleted": "Delete"}),
         (
             jobset(volumeClaimPolicies=[{"retentionPolicy": {"whenDeleted": "Retain"}}]),
             RETENTION,

@@ -134,7 +134,10 @@ def test_added_policies_are_checked_as_at_creation(old, path, value):
 
 def test_stored_jobset_with_a_reserved_name_is_changeable_until_it_gets_a_group():
     """It was stored before the name was reserved; in a startup group its pods would clash."""
-    assert validate_update(RESERVED, with_value(RESERVED, ("spec", "ttlSecondsAfterFinished"), 5)) == []
+    assert (
+        validate_update(RESERVED, with_value(RESERVED, ("spec", "ttlSecondsAfterFinished"), 5))
+        == []
+    )
     (problem,) = validate_update(RESERVED, with_value(RESERVED, GROUP, {}))
     assert problem in validate_create(RESERVED)
 
