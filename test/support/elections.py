@@ -1,4 +1,4 @@
-"""Processes that stand for election, in virtual time."""
+"""Processes and managers that contend for Leases, in virtual time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from jobsetpy import aio
+from jobsetpy.aio import Clock
 from jobsetpy.errors import LeadershipLostError
+from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
+from jobsetpy.testing import RecordingClient, World
 
 
 def loop_time() -> float:
@@ -37,6 +40,21 @@ class Contender:
     def leads(self) -> bool:
         """True while it leads."""
         return bool(self.elector.leading.is_set())
+
+
+def elected_manager(
+    world: World, name: str, *, identity: str = "m", clock: Clock | None = None, **settings: Any
+) -> Manager:
+    """Return a manager with a Lease of this name, whose election has the loop's time."""
+    settings["leader_election"] = LeaderElectionSettings(
+        namespace="default", name=name, identity=identity
+    )
+    client = RecordingClient(world, qps=0)
+    manager = Manager(client, settings=ManagerSettings(**settings), clock=clock)
+    elector: Any = manager._elector
+    for one in getattr(elector, "electors", [elector]):
+        one._clock = one.fence._clock = loop_time
+    return manager
 
 
 @asynccontextmanager

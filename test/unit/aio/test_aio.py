@@ -11,7 +11,7 @@ from jobsetpy import aio
 
 
 async def test_leaving_the_block_ends_its_tasks():
-    """A task lives no longer than the supervise block."""
+    """A task does not outlive the supervise block."""
     async with aio.supervise() as tasks:
         task = tasks.start(asyncio.sleep(3600), name="sleeper")
 
@@ -19,7 +19,7 @@ async def test_leaving_the_block_ends_its_tasks():
 
 
 async def test_a_failing_task_ends_the_block_with_its_own_exception():
-    """One failure surfaces as it is, not wrapped in a group."""
+    """A single failure is raised unchanged, not wrapped in a group."""
 
     async def fail() -> None:
         raise LookupError("lost")
@@ -50,7 +50,7 @@ async def test_failures_of_the_block_and_of_tasks_are_kept_together():
 
 @pytest.mark.looptime
 async def test_sleep_or_wakes_early_only_for_the_event():
-    """The wait is cut short by the event, else lasts its whole time."""
+    """The event ends the wait early; without it the wait has its full length."""
     loop = asyncio.get_running_loop()
     event = asyncio.Event()
     start = loop.time()
@@ -76,24 +76,24 @@ def test_full_jitter_stays_under_both_bounds(attempt, base, cap, rand):
 
 
 def test_backoff_grows_resets_and_obeys_the_server():
-    """Waits double to the cap, start over after reset, and never undercut Retry-After."""
+    """Waits double up to the cap, start over after reset, and are never below Retry-After."""
     backoff = aio.Backoff(base=1, cap=5, rand=lambda: 1.0)
     grown = [backoff.next() for _ in range(4)]
-    told = backoff.next(retry_after=7)
+    demanded = backoff.next(retry_after=7)
     backoff.reset()
 
     assert grown == [1, 2, 4, 5]
-    assert told == 12
+    assert demanded == 12
     assert backoff.next() == 1
 
 
 def test_a_manual_clock_moves_both_of_its_clocks():
-    """advance() moves monotonic and wall time alike, and never back."""
+    """advance() moves monotonic and wall time by the same amount, and never back."""
     clock = aio.ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
     before = clock.monotonic()
     clock.advance(90)
 
     assert clock.monotonic() - before == 90
-    assert datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC) == clock.now()
+    assert clock.now() == datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
     with pytest.raises(ValueError, match="cannot go back"):
         clock.advance(-1)

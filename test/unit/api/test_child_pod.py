@@ -1,11 +1,11 @@
-"""The manager's slice of a pod, as kubelets write it."""
+"""Fields of a pod that the manager reads, as kubelets write them."""
 
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.testing.jobsets import decoded
 
 
-def test_ends_without_a_moment():
-    """A container that was removed to restart in place has ended at a time that nobody knows."""
+def test_containers_without_an_end_time_come_first():
+    """The end time is unknown for a container that was removed to restart in place."""
     unknown = {"terminated": {"exitCode": 137, "startedAt": None, "finishedAt": None}}
     later = {"terminated": {"exitCode": 3, "finishedAt": "2026-01-01T00:00:00Z"}}
     containers = [

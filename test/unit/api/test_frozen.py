@@ -1,4 +1,4 @@
-"""Objects from the API are frozen to the ground: what one reader does, no other reader sees."""
+"""Objects from the API are deeply frozen: a reader cannot change them for other readers."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ META = {"name": "a", "labels": {"a": "b"}, "annotations": {}}
 
 @wire
 class Base:
-    """Fields of every mutable sort."""
+    """Fields of every mutable type."""
 
     free: dict[str, int] = field(factory=dict)
     listed: list[str] = field(factory=list)
@@ -29,7 +29,7 @@ class Base:
 
 @wire
 class Child(Base):
-    """Inherits them, and has a step of its own."""
+    """A subclass with its own post-init step."""
 
     more: object = None
 
@@ -52,15 +52,15 @@ class Child(Base):
     ],
 )
 def test_mappings_of_decoded_objects_cannot_be_changed(change):
-    """Whatever changes a dict is refused, and the sentence says what to do."""
+    """All changes of a dict are refused, and the error has the remedy."""
     obj = decoded(ConfigMap, {"metadata": META, "data": {"k": "v"}})
     with pytest.raises(TypeError, match=r"cannot be changed: change a copy \(copy.deepcopy\)"):
         change(obj)
     assert obj == decoded(ConfigMap, {"metadata": META, "data": {"k": "v"}})
 
 
-def test_templates_are_frozen_to_the_ground():
-    """Lists and mappings deep in what a class passes on cannot be changed either."""
+def test_templates_are_deeply_frozen():
+    """Lists and mappings inside untyped fields cannot be changed either."""
     job_set = decoded(JobSet, make_jobset("a").replicated_job("w").build())
     template = job_set.spec.replicated_jobs[0].template
     containers = template["spec"]["template"]["spec"]["containers"]
@@ -73,8 +73,8 @@ def test_templates_are_frozen_to_the_ground():
 
 
 @pytest.mark.parametrize("cls", [Base, Child])
-def test_every_sort_of_field_is_frozen(cls):
-    """Dicts, lists and tuples of them, inherited as well; decoded, made by hand, evolved."""
+def test_every_type_of_field_is_frozen(cls):
+    """Dicts, lists and tuples of them are frozen in decoded, constructed and evolved objects."""
     data = {"free": {"a": 1}, "listed": ["x"], "deep": [{"a": [1]}], "plain": "p"}
     by_hand = cls(free={"a": 1}, listed=["x"], deep=({"a": [1]},), plain="p")
     for obj in (decoded(cls, data), by_hand, attrs.evolve(by_hand, free={"a": 1})):
@@ -88,21 +88,21 @@ def test_every_sort_of_field_is_frozen(cls):
 
 
 def test_defaults_are_frozen():
-    """Objects without labels share nothing that one of them could change."""
+    """The empty default of labels is shared, so it cannot be changed."""
     for obj in (Pod(), decoded(Pod, {})):
         with pytest.raises(TypeError):
             obj.metadata.labels["a"] = "b"
 
 
-def test_classes_with_a_digest_of_their_own_are_frozen():
-    """Labels of nodes are interned by their class, and frozen."""
+def test_labels_of_nodes_are_frozen():
+    """Their class interns them in its own post-init step."""
     node = decoded(LabelledNode, {"metadata": {"name": "n", "labels": {"zone": "a"}}})
     with pytest.raises(TypeError):
         node.metadata.labels["zone"] = "b"
 
 
 def test_copies_can_be_changed():
-    """A copy is an ordinary dict or list, and so is everything in a deep one."""
+    """A copy is an ordinary dict or list; a deep copy is so at all levels."""
     deep = decoded(Base, {"deep": [{"a": [1]}]}).deep[0]
     mine = copy.deepcopy(deep)
     mine["a"].append(2)
@@ -116,8 +116,8 @@ def test_copies_can_be_changed():
     assert pickle.loads(pickle.dumps(deep)) == deep
 
 
-def test_they_are_read_and_written_as_dicts_and_lists():
-    """Both encoders take them, and ``to_json`` gives ordinary data."""
+def test_frozen_containers_are_encoded_as_dicts_and_lists():
+    """Both encoders accept them, and ``to_json`` returns ordinary data."""
     obj = decoded(Base, {"free": {"a": 1}, "listed": ["x"]})
     assert msgspec.json.encode(obj.free) == b'{"a":1}'
     assert msgspec.to_builtins({"f": obj.free, "l": obj.listed}) == {"f": {"a": 1}, "l": ["x"]}

@@ -19,7 +19,7 @@ def test_keys_are_values():
     """Keys are hashable and sort by namespace first."""
     keys = [meta.ObjectKey("b", "a"), meta.ObjectKey("a", "z"), meta.ObjectKey("a", "b")]
 
-    assert [keys[2], keys[1], keys[0]] == sorted(keys)
+    assert sorted(keys) == [keys[2], keys[1], keys[0]]
     assert len({*keys, meta.ObjectKey("a", "b")}) == 3
 
 
@@ -41,7 +41,7 @@ def test_keys_are_values():
 )
 def test_rest_paths(cls, arguments, expected):
     """Paths follow the API's scheme for core and grouped, namespaced and cluster-scoped kinds."""
-    assert expected == cls.RESOURCE.path(**arguments)
+    assert cls.RESOURCE.path(**arguments) == expected
 
 
 def test_api_versions():
@@ -51,7 +51,7 @@ def test_api_versions():
 
 
 def test_every_kind_and_slice_is_a_kube_object():
-    """Whole kinds and slices of them satisfy the framework's protocol."""
+    """Complete and partial models of kinds satisfy the framework's protocol."""
     for obj in (JobSet(), Job(), ChildPod()):
         assert isinstance(obj, meta.KubeObject)
 
@@ -60,12 +60,12 @@ def test_key_of_a_decoded_object():
     """The key comes from the metadata."""
     pod = msgspec.json.decode('{"metadata": {"name": "p", "namespace": "n"}}', type=ChildPod)
 
-    assert meta.ObjectKey("n", "p") == meta.key_of(pod)
-    assert meta.ObjectKey("n", "p") == meta.ObjectMeta(name="p", namespace="n").key
+    key = meta.ObjectKey("n", "p")
+    assert meta.key_of(pod) == meta.ObjectMeta(name="p", namespace="n").key == key
 
 
-def test_the_controller_is_the_owner_that_says_so():
-    """Other owner references, and those with controller false or absent, do not count."""
+def test_the_controller_is_the_owner_with_controller_true():
+    """Owner references with controller false or absent do not count."""
     job = meta.OwnerReference(kind="Job", name="j", uid="2", controller=True)
     others = (
         meta.OwnerReference(kind="A", uid="0"),
@@ -73,7 +73,7 @@ def test_the_controller_is_the_owner_that_says_so():
     )
 
     assert meta.ObjectMeta(owner_references=others).controller is None
-    assert job == meta.ObjectMeta(owner_references=(*others, job)).controller
+    assert meta.ObjectMeta(owner_references=(*others, job)).controller == job
 
 
 def test_owner_reference_to_an_object():
@@ -94,28 +94,28 @@ def test_owner_reference_to_an_object():
     ("status", "found"), [("True", True), ("False", False), ("Unknown", False), ("", False)]
 )
 def test_a_condition_holds_only_if_true(status, found):
-    """Only the status True counts, and only of the type asked for."""
+    """Only a condition of the given type with status True counts."""
     condition = meta.Condition(type="Ready", status=status)
     other = meta.Condition(type="Other", status="True")
 
-    assert (condition if found else None) == meta.condition_true((other, condition), "Ready")
+    assert meta.condition_true((other, condition), "Ready") == (condition if found else None)
 
 
-def test_a_job_is_finished_by_either_condition():
-    """Complete or Failed, when True, ends a Job; only Failed is a failure."""
+def test_a_job_is_finished_by_complete_or_failed():
+    """Only Failed is a failure."""
     failed = meta.Condition(type="Failed", status="True")
     complete = meta.Condition(type="Complete", status="True")
     suspended = meta.Condition(type="Suspended", status="True")
 
     assert JobStatus(conditions=(suspended,)).finished is None
-    assert failed == JobStatus(conditions=(suspended, failed)).finished
-    assert failed == JobStatus(conditions=(failed,)).failed_condition
-    assert complete == JobStatus(conditions=(complete,)).finished
+    assert JobStatus(conditions=(suspended, failed)).finished == failed
+    assert JobStatus(conditions=(failed,)).failed_condition == failed
+    assert JobStatus(conditions=(complete,)).finished == complete
     assert JobStatus(conditions=(complete,)).failed_condition is None
 
 
 def test_child_pods_share_repeated_texts():
-    """Texts that are equal in all pods of a Job are kept once."""
+    """Texts that are equal in all pods of a Job are stored once."""
     text = b"""{"metadata": {"namespace": "some-namespace", "labels":
         {"jobset.sigs.k8s.io/jobset-name": "some-jobset"}}, "spec": {"nodeName": "some-node"}}"""
     first, second = (msgspec.json.decode(text, type=ChildPod) for _ in range(2))

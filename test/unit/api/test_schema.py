@@ -1,4 +1,4 @@
-"""api/schema*.py: the definition that the API classes make."""
+"""api/schema*.py: the CRD that is generated from the API classes."""
 
 import json
 
@@ -14,7 +14,7 @@ ROOT = VERSION["schema"]["openAPIV3Schema"]
 
 
 def at(path, root=ROOT):
-    """The schema at a path such as ``spec.replicatedJobs[].name``."""
+    """Schema at a path such as ``spec.replicatedJobs[].name``."""
     for part in path.split("."):
         name = part.removesuffix("[]")
         root = root["properties"][name]
@@ -24,7 +24,7 @@ def at(path, root=ROOT):
 
 
 def walk(node, path=""):
-    """Every schema of a tree with its path."""
+    """All schemas of a tree with their paths."""
     yield path, node
     for name, child in node.get("properties", {}).items():
         yield from walk(child, f"{path}.{name}")
@@ -40,12 +40,7 @@ def rules(path):
 INT32 = {"type": "integer", "format": "int32"}
 STRINGS = {"type": "array", "items": {"type": "string"}}
 ATOMIC = {**STRINGS, "x-kubernetes-list-type": "atomic"}
-RESTARTS = {
-    "type": "array",
-    "items": INT32,
-    "maxItems": 1024,
-    "x-kubernetes-list-type": "atomic",
-}
+RESTARTS = {**ATOMIC, "items": INT32, "maxItems": 1024}
 
 
 @pytest.mark.parametrize(
@@ -113,20 +108,21 @@ def test_leaf_fields(path, expected):
     found = dict(at(path))
 
     assert found.pop("description")
-    assert expected == found
+    assert found == expected
 
 
 def test_failure_policy_actions():
-    """Every action of the failure policy is allowed, and nothing else."""
-    assert {
+    """Exactly the actions of the failure policy are allowed."""
+    restarts = {
+        f"Restart{scope}{suffix}"
+        for scope in ("JobSet", "ReplicatedJob", "Job")
+        for suffix in ("", "AndIgnoreMaxRestarts")
+    }
+    assert set(at("spec.failurePolicy.rules[].action")["enum"]) == {
         "FailJobSet",
         "FailJob",
-        *(
-            f"Restart{scope}{suffix}"
-            for scope in ("JobSet", "ReplicatedJob", "Job")
-            for suffix in ("", "AndIgnoreMaxRestarts")
-        ),
-    } == set(at("spec.failurePolicy.rules[].action")["enum"])
+        *restarts,
+    }
 
 
 @pytest.mark.parametrize(
@@ -149,7 +145,7 @@ def test_failure_policy_actions():
 )
 def test_required_fields(path, expected):
     """Required fields are those of the API, in a fixed order."""
-    assert expected == at(path)["required"]
+    assert at(path)["required"] == expected
 
 
 @pytest.mark.parametrize(
@@ -165,12 +161,8 @@ def test_required_fields(path, expected):
     ],
 )
 def test_objects_without_required_fields(path):
-    """Everything in these is optional."""
+    """All fields of these objects, and of the root, are optional."""
     assert "required" not in at(path)
-
-
-def test_nothing_at_the_top_is_required():
-    """Spec and status may be absent."""
     assert "required" not in ROOT
 
 
@@ -184,10 +176,10 @@ def test_nothing_at_the_top_is_required():
     ],
 )
 def test_lists_with_keys(path, key, limit):
-    """Lists of named things merge by name."""
+    """Lists of objects with a name are merged by it."""
     assert at(path)["x-kubernetes-list-type"] == "map"
-    assert [key] == at(path)["x-kubernetes-list-map-keys"]
-    assert limit == at(path).get("maxItems")
+    assert at(path)["x-kubernetes-list-map-keys"] == [key]
+    assert at(path).get("maxItems") == limit
 
 
 @pytest.mark.parametrize(
@@ -199,21 +191,21 @@ def test_volume_claims_are_replaced_as_a_whole(path):
 
 
 def test_failure_rules_are_a_plain_list():
-    """Rules have an order and no key: no list type, no limit."""
+    """Rules have an order and no key, so there is no list type."""
     rules = at("spec.failurePolicy.rules")
-    assert {"type", "items", "description", "maxItems"} == set(rules)
+    assert set(rules) == {"type", "items", "description", "maxItems"}
     assert rules["maxItems"] == 128
 
 
 def test_immutable_fields():
-    """These, and no others, may not change once they are set."""
+    """Exactly these fields may not change once they are set."""
     found = {
         path.removeprefix(".")
         for path, node in walk(ROOT)
         if schema.IMMUTABLE in node.get("x-kubernetes-validations", ())
     }
 
-    assert {
+    assert found == {
         "spec.network",
         "spec.successPolicy",
         "spec.failurePolicy",
@@ -221,18 +213,18 @@ def test_immutable_fields():
         "spec.volumeClaimPolicies",
         "spec.groupSchedulingConfig",
         "spec.replicatedJobs[].dependsOn",
-    } == found
+    }
     assert schema.IMMUTABLE == {"rule": "self == oldSelf", "message": "Value is immutable"}
 
 
 def test_other_rules():
-    """One rule each holds for the spec and for a volume claim policy."""
+    """The spec and a volume claim policy have one rule each."""
     assert len(rules("spec")) == 1
     assert len(rules("spec.volumeClaimPolicies[]")) == 1
 
 
 def test_identity():
-    """Group, names, scope and version are those of the API; no aliases, no scale, no conversion."""
+    """Group, names, scope and version are those of the API, without aliases, scale and conversion."""
     spec = CRD["spec"]
 
     assert CRD["metadata"]["name"] == "jobsets.jobset.x-k8s.io"
@@ -251,7 +243,7 @@ def test_identity():
 
 
 def test_printer_columns():
-    """Columns have their names, types and paths, in that order."""
+    """Columns have their names, types and paths, in this order."""
     assert [(c["name"], c["type"], c["jsonPath"]) for c in VERSION["additionalPrinterColumns"]] == [
         ("TerminalState", "string", ".status.terminalState"),
         ("Restarts", "string", ".status.restarts"),
@@ -276,7 +268,7 @@ def test_conditions_follow_the_standard():
 
 
 def test_own_fields_are_described():
-    """Every field that is not part of an embedded type has a description."""
+    """Every field outside of embedded types has a description."""
     bare = [
         path
         for path, node in walk(ROOT)
@@ -305,11 +297,11 @@ POD = "spec.replicatedJobs[].template.spec.template.spec"
 )
 def test_embedded_defaults(path, default):
     """Documented defaults of optional fields of built-in types are kept."""
-    assert default == at(path)["default"]
+    assert at(path)["default"] == default
 
 
-def test_no_defaults_that_other_definitions_lack():
-    """Two fields of an Azure disk have a default here that nobody else's definition has."""
+def test_defaults_that_other_crds_do_not_have_are_dropped():
+    """Two fields of an Azure disk have a default in the snapshot, but not in other CRDs."""
     fields = at(f"{POD}.volumes[].azureDisk")["properties"]
     assert "default" not in fields["kind"]
     assert "default" not in fields["cachingMode"]
@@ -317,11 +309,11 @@ def test_no_defaults_that_other_definitions_lack():
 
 @pytest.mark.parametrize("reference", ["configMapRef", "secretRef"])
 def test_references_by_name_are_atomic(reference):
-    """Server-side apply takes them as one value, as the Go types' definition has it."""
+    """Server-side apply treats them as one value, as in the CRD of the Go types."""
     assert at(f"{POD}.containers[].envFrom[].{reference}")["x-kubernetes-map-type"] == "atomic"
 
 
-def test_a_default_never_meets_required():
+def test_required_fields_have_no_default():
     """A field is required or has a default, not both."""
     both = [
         f"{path}.{name}"
@@ -334,12 +326,12 @@ def test_a_default_never_meets_required():
 
 
 def test_defaults_are_scalars():
-    """No absent object or list is made to appear."""
+    """No default creates an absent object or list."""
     assert [path for path, node in walk(ROOT) if isinstance(node.get("default"), dict | list)] == []
 
 
 def test_map_keys_are_required_or_have_a_default():
-    """What the API server demands of the keys of a list map."""
+    """The API server demands this of the keys of a list map."""
     bad = [
         (path, key)
         for path, node in walk(ROOT)
@@ -379,7 +371,7 @@ def test_quantities_and_ports_take_numbers_and_texts():
 
 
 def test_embedded_values_are_not_enumerated():
-    """A value that a newer Job API knows is not refused here."""
+    """A value of a newer Job API is not refused."""
     assert "enum" not in at(f"{POD}.restartPolicy")
     assert (
         "enum"
@@ -390,8 +382,8 @@ def test_embedded_values_are_not_enumerated():
 FORBIDDEN = {"$ref", "allOf", "oneOf", "nullable", "title", "x-kubernetes-patch-strategy"}
 
 
-def test_no_keyword_that_a_definition_may_not_have():
-    """Nothing of the published schemas is left that structural schemas forbid."""
+def test_keywords_that_crds_forbid_are_removed():
+    """The schema has no keyword that structural schemas forbid, and a type everywhere."""
     assert [path for path, node in walk(ROOT) if FORBIDDEN & node.keys()] == []
     assert [
         path
@@ -400,13 +392,13 @@ def test_no_keyword_that_a_definition_may_not_have():
     ] == []
 
 
-def test_small_enough_to_apply():
-    """Client-side apply keeps a copy in an annotation, which may have 256 KiB."""
+def test_the_crd_is_small_enough_to_apply():
+    """Client-side apply stores a copy in an annotation, which may have 256 KiB."""
     assert len(json.dumps(CRD)) < 200_000
 
 
-def test_each_call_makes_a_new_object():
-    """A caller may change what it got."""
+def test_each_call_returns_a_new_object():
+    """A caller may change the result."""
     schema.jobset_crd()["spec"]["names"]["kind"] = "Changed"
 
     assert schema.jobset_crd() == CRD
@@ -429,14 +421,14 @@ class Tree:
     free: bytes = field(default=0.0)
 
 
-def test_object_schema_refuses_what_it_does_not_know():
-    """A field of a type without a schema is an error at generation, not a hole in the result."""
+def test_object_schema_refuses_unknown_types():
+    """A field of a type without a schema is an error at generation, not a gap in the result."""
     with pytest.raises(TypeError, match="bytes"):
         schema.object_schema(Tree, {})
 
 
 def test_object_schema_of_nested_classes():
-    """Nested classes, rules, keys and defaults come out as one schema."""
+    """Nested classes, rules, keys and defaults become one schema."""
 
     @wire
     class Small:
@@ -468,7 +460,7 @@ def test_object_schema_of_nested_classes():
     } == schema.object_schema(Small, {})
 
 
-def test_the_wire_names_are_the_classes_own():
-    """The properties of the spec are what the class decodes."""
+def test_properties_have_the_wire_names_of_the_class():
+    """The properties of the spec are the fields that the class decodes."""
     assert set(at("spec")["properties"]) >= {"replicatedJobs", "ttlSecondsAfterFinished"}
     assert JobSet.RESOURCE.plural in CRD["metadata"]["name"]

@@ -1,4 +1,6 @@
-"""api/schema_embedded.py: published OpenAPI to structural schemas."""
+"""api/schema_embedded.py: conversion of published OpenAPI to structural schemas."""
+
+import re
 
 import pytest
 
@@ -14,7 +16,7 @@ def document(**definitions):
 
 
 def test_references_are_resolved():
-    """A reference, alone or in allOf, is replaced by what it names, atomic marks included."""
+    """A reference, alone or in allOf, is replaced by its schema, including atomic marks."""
     definitions = {
         "Outer": {
             "type": "object",
@@ -57,16 +59,16 @@ def test_references_are_resolved():
         ("a", {"type": "array", "items": {"type": "string"}, "default": []}, False, False),
     ],
 )
-def test_which_defaults_are_kept(name, schema, required, kept):
-    """Defaults of optional scalars are kept, zero values of other fields are not."""
+def test_defaults_of_optional_scalars_are_kept(name, schema, required, kept):
+    """Zero values of other fields are dropped."""
     definition = {"type": "object", "properties": {name: schema}}
     if required:
         definition["required"] = [name]
 
     found = structural("A", {"A": definition})
 
-    assert kept == ("default" in found["properties"][name])
-    assert definition.get("required") == found.get("required")
+    assert ("default" in found["properties"][name]) == kept
+    assert found.get("required") == definition.get("required")
 
 
 def test_defaults_of_elements_are_dropped():
@@ -82,11 +84,11 @@ def test_defaults_of_elements_are_dropped():
 
     found = structural("A", {"A": definition})["properties"]
 
-    assert {"type": "string"} == found["list"]["items"] == found["map"]["additionalProperties"]
+    assert found["list"]["items"] == found["map"]["additionalProperties"] == {"type": "string"}
 
 
-def test_keywords_that_definitions_may_not_have_are_dropped():
-    """Patch strategies, unions, kinds and enumerations disappear."""
+def test_keywords_that_crds_forbid_are_dropped():
+    """Patch strategies, unions, kinds and enumerations are removed."""
     definition = {
         "type": "object",
         "x-kubernetes-group-version-kind": [{"kind": "A"}],
@@ -117,23 +119,23 @@ def test_properties_may_be_called_like_keywords():
     }
     trimmed = trim([("A", document(A=definition))])
 
-    assert {"A": definition} == trimmed
-    assert definition == structural("A", trimmed)
+    assert trimmed == {"A": definition}
+    assert structural("A", trimmed) == definition
 
 
 def test_an_unknown_keyword_is_an_error():
-    """A keyword of a later Kubernetes version has to be looked at first."""
+    """A keyword of a later Kubernetes version has to be checked first."""
     with pytest.raises(ValueError, match="x-kubernetes-new"):
         structural("A", {"A": {"type": "object", "x-kubernetes-new": 1}})
 
 
 def test_a_missing_definition_is_an_error():
-    """A dangling reference is not an empty schema."""
+    """A reference without a target does not become an empty schema."""
     with pytest.raises(KeyError, match="Gone"):
         structural("A", {"A": {"type": "object", "properties": {"a": ref("Gone")}}})
 
 
-def test_trim_keeps_what_is_reachable():
+def test_trim_keeps_reachable_definitions():
     """Only definitions that a root needs are kept, without descriptions, sorted."""
     first = document(
         B={"type": "object", "description": "x", "properties": {"c": ref("C")}},
@@ -145,63 +147,36 @@ def test_trim_keeps_what_is_reachable():
     found = trim([("B", first), ("A", second)])
 
     assert list(found) == ["A", "B", "C"]
-    assert {"type": "object", "properties": {"c": ref("C")}} == found["B"]
+    assert found["B"] == {"type": "object", "properties": {"c": ref("C")}}
 
 
-def test_trim_leaves_out_what_is_replaced_anyway():
-    """Types with a schema of their own, such as quantities, are not kept."""
+def test_trim_drops_replaced_definitions():
+    """Types with their own schema, such as quantities, are not kept."""
     quantity = "io.k8s.apimachinery.pkg.api.resource.Quantity"
-    found = trim(
-        [
-            (
-                "A",
-                document(
-                    A={"type": "object", "properties": {"q": ref(quantity)}}, **{quantity: {}}
-                ),
-            )
-        ]
-    )
+    root = {"type": "object", "properties": {"q": ref(quantity)}}
+    found = trim([("A", document(A=root, **{quantity: {}}))])
 
-    assert {"A"} == set(found)
+    assert set(found) == {"A"}
     assert structural("A", found)["properties"]["q"]["x-kubernetes-int-or-string"] is True
 
 
 @pytest.mark.parametrize(
-    ("text", "good"),
-    [
-        ("1", True),
-        ("1.5", True),
-        (".5", True),
-        ("5.", True),
-        ("-1", True),
-        ("100m", True),
-        ("1Gi", True),
-        ("1e3", True),
-        ("1E", True),
-        ("2E-3", True),
-        ("", False),
-        ("1 Gi", False),
-        ("1gi", False),
-        ("1KiB", False),
-        ("lots", False),
-        (".", False),
-        ("1e", False),
-    ],
+    ("text", "valid"),
+    [(text, True) for text in "1 1.5 .5 5. -1 100m 1Gi 1e3 1E 2E-3".split()]
+    + [(text, False) for text in ("", "1 Gi", "1gi", "1KiB", "lots", ".", "1e")],
 )
-def test_the_quantity_pattern(text, good):
-    """The pattern takes what the API's quantities may be."""
-    import re
-
+def test_the_quantity_pattern(text, valid):
+    """The pattern accepts exactly the API's quantities."""
     name = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 
-    assert good == bool(re.search(structural(name, {})["pattern"], text))
+    assert bool(re.search(structural(name, {})["pattern"], text)) == valid
 
 
 def test_the_snapshot_has_both_roots():
-    """The packaged snapshot is complete for what JobSet embeds."""
+    """The packaged snapshot is complete for the types that JobSet embeds."""
     definitions = snapshot()
 
     job = structural("io.k8s.api.batch.v1.JobTemplateSpec", definitions)
     claim = structural("io.k8s.api.core.v1.PersistentVolumeClaim", definitions)
-    assert {"metadata", "spec"} == set(job["properties"])
-    assert {"apiVersion", "kind", "metadata", "spec", "status"} == set(claim["properties"])
+    assert set(job["properties"]) == {"metadata", "spec"}
+    assert set(claim["properties"]) == {"apiVersion", "kind", "metadata", "spec", "status"}

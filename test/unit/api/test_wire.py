@@ -1,4 +1,4 @@
-"""api/_wire.py: what it makes of msgspec and attrs, and every assumption it makes about them."""
+"""api/_wire.py: classes that use msgspec and attrs, and the assumptions about both."""
 
 import attrs
 import msgspec
@@ -48,11 +48,11 @@ def decode(text, cls=Sample):
 )
 def test_camel_case(name, expected):
     """Attribute names become camelCase, without a trailing underscore."""
-    assert expected == camel_case(name)
+    assert camel_case(name) == expected
 
 
 def test_decodes_every_kind_of_field():
-    """Camel case, custom names, nested objects, lists and maps are filled from JSON."""
+    """Camel case, custom names, nested objects, lists and maps are decoded from JSON."""
     got = decode(
         """{"plain": "x", "twoWords": 1, "withDNSName": true, "example.com/a.b-c": "l",
         "type": "t", "many": [{"size": 1}, {}], "free": {"k": 2}, "inner": {"size": 3}}"""
@@ -68,13 +68,13 @@ def test_decodes_every_kind_of_field():
         free={"k": 2},
         inner=Inner(size=3),
     )
-    assert expected == got
+    assert got == expected
     assert type(got) is Sample
 
 
 def test_absent_fields_have_their_defaults():
-    """An empty object is the same as one made without arguments."""
-    assert Sample() == decode("{}")
+    """An empty object equals one that was created without arguments."""
+    assert decode("{}") == Sample()
     assert decode("{}").two_words == 7
 
 
@@ -88,17 +88,17 @@ def test_defaults_cannot_be_changed_through_an_object():
 
 
 def test_unknown_fields_are_skipped():
-    """Fields that the class does not model are no error, whatever they hold."""
-    assert Sample(two_words=2) == decode('{"zzz": [{"a": null}], "twoWords": 2, "y": {"z": 1.5}}')
+    """Fields that are not in the class are no error, with any value."""
+    assert decode('{"zzz": [{"a": null}], "twoWords": 2, "y": {"z": 1.5}}') == Sample(two_words=2)
 
 
 def test_attribute_names_are_not_wire_names():
-    """JSON under the Python name is an unknown field."""
-    assert Sample() == decode('{"two_words": 1, "type_": "t", "label": "l"}')
+    """A JSON field with the Python name is unknown."""
+    assert decode('{"two_words": 1, "type_": "t", "label": "l"}') == Sample()
 
 
 def test_null_where_none_is_allowed():
-    """A null decodes to None where the annotation says so."""
+    """A null decodes to None where the annotation allows it."""
     assert decode('{"withDNSName": null}').with_acronym is None
 
 
@@ -119,13 +119,13 @@ def test_null_elsewhere_is_an_error(text):
     ],
 )
 def test_wrong_types_name_the_wire_path(text, path):
-    """The error of a wrong type says where it is, under wire names."""
+    """The error of a wrong type has the path in wire names."""
     with pytest.raises(msgspec.ValidationError, match=path):
         decode(text)
 
 
-def test_the_result_is_frozen():
-    """Neither decoded nor hand-made objects can be changed."""
+def test_objects_are_frozen():
+    """Neither decoded nor constructed objects can be changed."""
     for value in (decode('{"plain": "x"}'), Sample(plain="x")):
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             value.plain = "y"
@@ -138,33 +138,31 @@ def test_hash_follows_equality():
     assert hash(Inner(size=1)) == hash(decode('{"size": 1}', Inner))
 
 
-def test_post_init_runs_on_both_ways():
-    """__attrs_post_init__ sees decoded objects too."""
-    assert "abc" == decode('{"plain": "ABC"}').plain == Sample(plain="ABC").plain
+def test_post_init_runs_for_decoded_and_constructed_objects():
+    """__attrs_post_init__ is called for decoded objects as well."""
+    assert decode('{"plain": "ABC"}').plain == Sample(plain="ABC").plain == "abc"
 
 
 def test_positional_arguments_are_refused():
-    """Wire classes are made by keyword."""
+    """Wire classes are created with keywords."""
     with pytest.raises(TypeError):
         Sample("x")  # type: ignore[misc]
 
 
 def test_classes_look_like_ordinary_attrs_classes():
-    """Fields, annotations, evolve and repr know nothing of wire names."""
+    """Fields, annotations, evolve and repr use Python names only."""
     assert "two_words" in Sample.__annotations__
     assert "twoWords" not in Sample.__annotations__
     assert [a.name for a in attrs.fields(Sample)][:3] == ["plain", "two_words", "with_acronym"]
-    assert Sample(two_words=1) == attrs.evolve(Sample(), two_words=1)
+    assert attrs.evolve(Sample(), two_words=1) == Sample(two_words=1)
     assert "two_words=7" in repr(Sample())
     assert not hasattr(Sample(), "__dict__")
 
 
 def test_metadata_is_kept():
-    """Free metadata stays on the attribute, beside the wire name."""
-    assert dict(attrs.fields(Sample).described.metadata) == {
-        "description": "How many.",
-        "minimum": 0,
-    }
+    """Other metadata stays on the attribute, next to the wire name."""
+    metadata = dict(attrs.fields(Sample).described.metadata)
+    assert metadata == {"description": "How many.", "minimum": 0}
     assert wire_name(attrs.fields(Sample).label) == "example.com/a.b-c"
 
 
@@ -174,20 +172,19 @@ def test_classes_can_be_decoded_as_parts_of_others():
     class Envelope(msgspec.Struct):
         items: list[Sample]
 
-    assert [Sample(two_words=1)] == msgspec.json.decode(
-        '{"items": [{"twoWords": 1}]}', type=Envelope
-    ).items
+    envelope = decode('{"items": [{"twoWords": 1}]}', Envelope)
+    assert envelope.items == [Sample(two_words=1)]
 
 
-def test_to_json_leaves_defaults_out():
-    """Only what differs from the default is written."""
+def test_to_json_omits_defaults():
+    """Only values that differ from the default are written."""
     assert to_json(Sample()) == {}
     assert to_json(Sample(two_words=0)) == {"twoWords": 0}
     assert to_json(Sample(with_acronym=False)) == {"withDNSName": False}
 
 
-def test_to_json_is_undone_by_decoding():
-    """Encoding and decoding give the same object again."""
+def test_decoding_reverses_to_json():
+    """Encoding and decoding return an equal object."""
     value = Sample(
         plain="x",
         label="l",
@@ -200,7 +197,7 @@ def test_to_json_is_undone_by_decoding():
     data = to_json(value)
 
     assert data["many"] == [{}, {"size": 2}]
-    assert value == decode(msgspec.json.encode(data))
+    assert decode(msgspec.json.encode(data)) == value
 
 
 def test_to_json_writes_times_as_kubernetes_does():
@@ -223,4 +220,4 @@ def test_to_json_writes_times_as_kubernetes_does():
 )
 def test_every_wire_class_of_the_api_decodes_an_empty_object(cls):
     """Every field has a default, since the API server omits empty ones."""
-    assert cls() == decode("{}", cls)
+    assert decode("{}", cls) == cls()

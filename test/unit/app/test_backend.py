@@ -1,32 +1,19 @@
-"""Which backend of coscheduling a manager works with."""
+"""The backend of coscheduling that a manager uses."""
 
 from __future__ import annotations
 
-import argparse
-
+import attrs
 import pytest
 
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app.backend import Backend, choose_backend
 from jobsetpy.app.config import configuration as c
-from jobsetpy.app.config import flags as f
 from jobsetpy.app.config.settings import MANAGER
 from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing import RecordingClient, VirtualClock, World
-
-HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
-
-
-def read(tmp_path, text, *flags):
-    """The configuration of a file and flags."""
-    parser = argparse.ArgumentParser()
-    f.add(parser, MANAGER)
-    file = tmp_path / "config.yaml"
-    file.write_text(HEAD + text)
-    return f.read(parser.parse_args(["--config", str(file), *flags]), MANAGER)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +31,9 @@ def read(tmp_path, text, *flags):
         ("", ["--coscheduling-member-resource"], SchedulerFields(member_resource=True)),
     ],
 )
-def test_file_and_flags(tmp_path, text, flags, wanted):
-    """A flag that is given wins over the file."""
-    assert read(tmp_path, text, *flags).make(SchedulerFields) == wanted
+def test_flags_override_the_file(read, text, flags, wanted):
+    """The scheduler's fields have the values of flags, then of the file."""
+    assert read(MANAGER, *flags, text=text).make(SchedulerFields) == wanted
 
 
 @pytest.mark.parametrize(
@@ -61,21 +48,11 @@ def test_file_and_flags(tmp_path, text, flags, wanted):
         ("coscheduling: {other: 1}", 'unknown field "coscheduling.other"'),
     ],
 )
-def test_what_a_file_may_not_say(tmp_path, text, problem):
+def test_invalid_values_of_the_file_are_refused(read, text, problem):
     """Each problem names its field."""
     with pytest.raises(ConfigurationError) as caught:
-        read(tmp_path, text)
+        read(MANAGER, text=text)
     assert caught.value.problems[0].startswith(problem)
-
-
-@pytest.mark.parametrize(
-    "flag", ["--coscheduling-backend=volcano", "--coscheduling-scheduler-name=No_Name"]
-)
-def test_what_a_flag_may_not_say(tmp_path, flag, capsys):
-    """The same, told by the parser."""
-    with pytest.raises(SystemExit):
-        read(tmp_path, "", flag)
-    assert "coscheduling" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -97,9 +74,9 @@ def test_what_a_flag_may_not_say(tmp_path, flag, capsys):
         ),
     ],
 )
-def test_what_has_no_effect_is_named(tmp_path, text, idle):
-    """Scheduler and resource are the coscheduler's; without the gate there is no backend."""
-    found = c.without_effect(read(tmp_path, text, "--webhooks"))
+def test_fields_without_effect_are_named(read, text, idle):
+    """Scheduler and resource belong to the coscheduler; without the gate there is no backend."""
+    found = c.without_effect(read(MANAGER, "--webhooks", text=text))
     assert [path for path in found if path.startswith("coscheduling")] == idle
 
 
@@ -113,33 +90,30 @@ def test_what_has_no_effect_is_named(tmp_path, text, idle):
         ([], "podgroup", "labels"),
     ],
 )
-async def test_the_backend_is_what_the_cluster_has(kinds, wanted, chosen):
-    """Where the API is not served, pods are labelled, and it is said why."""
+async def test_the_backend_depends_on_the_cluster(kinds, wanted, chosen):
+    """Where the API is not served, pods are labelled, and the reason is reported."""
     world = World()
     for kind in kinds:
         world.register(kind)
-    asked = SchedulerFields(backend=wanted, scheduler_name="gangs", member_resource=True)
-    backend = await choose_backend(RecordingClient(world, qps=0), asked)
-    assert backend.marks == SchedulerFields(
-        backend=chosen, scheduler_name="gangs", member_resource=True
-    )
+    fields = SchedulerFields(backend=wanted, scheduler_name="gangs", member_resource=True)
+    backend = await choose_backend(RecordingClient(world, qps=0), fields)
+    assert backend.marks == attrs.evolve(fields, backend=chosen)
     assert ("does not serve it" in backend.not_served) == (chosen != wanted)
 
 
-async def test_a_refused_question_is_reported():
-    """A manager without the right to ask labels pods, and says what was answered."""
+async def test_pods_are_labelled_when_discovery_is_forbidden():
+    """A manager without the permission reports that the API could not be found."""
     world = World()
     world.faults.status(403)
-    backend = await choose_backend(
-        RecordingClient(world, qps=0), SchedulerFields(backend="podgroup")
-    )
+    fields = SchedulerFields(backend="podgroup")
+    backend = await choose_backend(RecordingClient(world, qps=0), fields)
     assert backend.marks.backend == "labels"
     assert "could not be found out" in backend.not_served
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(
-    ("fail", "seen", "told"),
+    ("fail", "seen", "reason"),
     [
         (lambda faults: faults.status(403), False, "cannot be seen"),
         (lambda faults: faults.status(503), True, ""),
@@ -148,11 +122,11 @@ async def test_a_refused_question_is_reported():
     ],
     ids=["forbidden", "unavailable", "lost", "silent"],
 )
-async def test_a_coscheduler_is_looked_for_at_a_bad_moment(fail, seen, told):
-    """Without the right to look there is none; an API server that is away keeps no one from it."""
+async def test_a_coscheduler_is_watched_unless_this_is_forbidden(fail, seen, reason):
+    """An API server that is temporarily unavailable does not prevent it."""
     world = World(clock=VirtualClock())
     fail(world.faults)
     manager = Manager(RecordingClient(world, qps=0), clock=VirtualClock())
     backend = await Backend(SchedulerFields(backend="auto")).watched(manager, Features())
     assert (backend.coscheduler is not None) == seen
-    assert told in backend.not_served
+    assert reason in backend.not_served

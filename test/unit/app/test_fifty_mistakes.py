@@ -1,10 +1,12 @@
-"""Mistakes with the library, one a row, and the sentence that each costs.
+"""Mistakes with the library, one per row, and the sentence that reports each.
 
-A program is what a beginner writes into ``program.py``. It is run as by ``jobsetpy run``, against a
-world in memory; what its author sees are standard error, exceptions and the log.
+A program is the content of a beginner's ``program.py``. It is run as by ``jobsetpy run``, against a
+world in memory; its author sees standard error, exceptions and the log.
 """
 
 import asyncio
+import importlib
+import sys
 import textwrap
 import traceback
 from pathlib import Path
@@ -19,7 +21,16 @@ from jobsetpy.errors import UnauthorizedError
 from jobsetpy.manager import Manager
 from jobsetpy.testing import RecordingClient, VirtualTime, World
 
-START = "import asyncio, time\nfrom jobsetpy import runtime as rt\n"
+START = """
+import asyncio, time
+from jobsetpy import runtime as rt
+
+async def idle(obj): return rt.Result.done()
+
+class Mine:
+    async def reconcile(self, request): pass
+
+"""
 USUAL = """
 def setup(manager):
     maps = manager.informer(rt.ConfigMap)
@@ -41,12 +52,12 @@ class Widget:
 
 
 def body(*lines: str) -> str:
-    """A program whose reconcile does that."""
+    """A program whose reconcile has these lines."""
     return USUAL.replace("{body}", "\n        ".join(lines))
 
 
 def in_setup(*lines: str) -> str:
-    """A program whose setup does that."""
+    """A program whose setup has these lines."""
     return "def setup(manager):\n" + textwrap.indent("\n".join(lines), "    ")
 
 
@@ -55,7 +66,7 @@ BEFORE_THE_START = {
     "no module named": (":setup", "", "':setup' is not MODULE:FUNCTION, such as"),
     "a file": ("program.py:setup", "", "is a file, not a module: write program:setup"),
     "a path": ("./app/program:setup", "", "is a file, not a module: write app.program:setup"),
-    "a module that is not there": (
+    "a missing module": (
         "nothing_here:setup",
         "",
         "there is no module 'nothing_here' in",
@@ -97,39 +108,36 @@ BEFORE_THE_START = {
 
 IN_SETUP = {
     "an error": (in_setup("{}['x']"), "program:setup failed: KeyError: 'x'"),
-    "an error behind an await": (
+    "an error after an await": (
         "async def setup(manager):\n    await asyncio.sleep(0)\n    raise ValueError('broken')",
         "program:setup failed: ValueError: broken",
     ),
-    "a controller that is returned": (
+    "a returned controller": (
         in_setup(
-            "async def f(obj): return rt.Result.done()",
-            "return rt.controller_for(manager.informer(rt.Pod), f, name='pods')",
+            "return rt.controller_for(manager.informer(rt.Pod), idle, name='pods')",
         ),
         "program:setup returned <Controller 'pods' with 1 watches>, which nothing runs: call",
     ),
-    "two of one name": (
+    "two controllers of one name": (
         in_setup(
-            "async def f(obj): return rt.Result.done()",
             "for kind in (rt.Pod, rt.Job):",
-            "    manager.add(rt.controller_for(manager.informer(kind), f, name='mine'))",
+            "    manager.add(rt.controller_for(manager.informer(kind), idle, name='mine'))",
         ),
         "a controller named 'mine' exists already: give each its own name",
     ),
-    "one added twice": (
+    "a controller added twice": (
         in_setup(
-            "async def f(obj): return rt.Result.done()",
-            "one = rt.controller_for(manager.informer(rt.Pod), f, name='mine')",
+            "one = rt.controller_for(manager.informer(rt.Pod), idle, name='mine')",
             "manager.add(one)",
             "manager.add(one)",
         ),
         "controller 'mine' was added already",
     ),
-    "a class for a controller": (
+    "a class instead of a controller": (
         in_setup("manager.add(rt.Controller)"),
         "a manager runs Controllers and other Runnables, not <class",
     ),
-    "a function for a controller": (
+    "a function instead of a controller": (
         in_setup("manager.add(print)"),
         "a manager runs Controllers and other Runnables, not <built-in function print>",
     ),
@@ -140,48 +148,46 @@ IN_SETUP = {
         ),
         "f has to be `async def`: it runs on the event loop, which nothing may block",
     ),
-    "a class for a reconciler": (
-        "class Mine:\n    async def reconcile(self, request): pass\n"
-        + in_setup("manager.add(rt.Controller(name='a', reconciler=Mine, watches=[]))"),
+    "a class instead of a reconciler": (
+        in_setup("manager.add(rt.Controller(name='a', reconciler=Mine, watches=[]))"),
         "a controller needs an instance as its reconciler: Mine(...), not the class Mine",
     ),
     "a reconciler without reconcile": (
         in_setup("manager.add(rt.Controller(name='a', reconciler=object(), watches=[]))"),
         "a reconciler needs `async def reconcile(self, request)`",
     ),
-    "one watch for a list": (
-        "class Mine:\n    async def reconcile(self, request): pass\n"
-        + in_setup(
+    "one watch instead of a list": (
+        in_setup(
             "watch = rt.Watch(manager.informer(rt.Pod), rt.enqueue_self)",
             "manager.add(rt.Controller(name='a', reconciler=Mine(), watches=watch))",
         ),
         "a controller needs a list of watches, not one Watch: watches=[Watch(...)]",
     ),
-    "a class for an informer": (
+    "a class instead of an informer": (
         in_setup("rt.Watch(rt.Pod, rt.enqueue_self)"),
         "not the class Pod: manager.informer(Pod)",
     ),
-    "a store for an informer": (
+    "a store instead of an informer": (
         in_setup("rt.Watch(manager.informer(rt.Pod).store, rt.enqueue_self)"),
         "not its store",
     ),
-    "a factory for a handler": (
+    "a factory instead of a handler": (
         in_setup("rt.Watch(manager.informer(rt.Pod), rt.enqueue_owner)"),
         "what enqueue_owner(Owner) returns",
     ),
-    "a handler that is async": (
+    "an async handler": (
         in_setup("async def f(event): return []", "rt.Watch(manager.informer(rt.Pod), f)"),
         "must not be async",
     ),
     "a class without a kind": (
-        "class Mine: pass\n" + in_setup("manager.informer(Mine)"),
+        in_setup("manager.informer(Mine)"),
         "Mine stands for no kind of the API: decorate a class with runtime.resource",
     ),
     "a finalizer without a domain": (
         in_setup("rt.finalizer('mine')"),
         "a finalizer is called DOMAIN/NAME, such as example.com/bucket, not 'mine'",
     ),
-    "a delay that is text": (
+    "a text as delay": (
         in_setup("rt.Result.requeue_after('5')"),
         "a Result's delay is a timedelta or a number of seconds, not '5'",
     ),
@@ -189,7 +195,7 @@ IN_SETUP = {
         in_setup("rt.Result.requeue_after(None)"),
         "requeue_after needs a timedelta or a number of seconds; use done() for none",
     ),
-    "a namespace for what is in none": (
+    "a namespace of a cluster-scoped kind": (
         in_setup("manager.informer(rt.Node, namespace='a')"),
         "in no namespace",
     ),
@@ -212,11 +218,11 @@ AT_WORK = {
     ),
     "blocking": (body("time.sleep(0.6)"), "a reconcile blocked the event loop: what takes long"),
     "an error": (body("{}['x']"), "reconcile failed"),
-    "an object of the cache that is changed": (
+    "a changed object of the cache": (
         body("obj.metadata = None"),
         "objects of the cache are shared and cannot be changed: make a changed copy",
     ),
-    "labels of the cache that are changed": (
+    "changed labels of the cache": (
         body("obj.metadata.labels['a'] = 'b'"),
         "cannot be changed: change a copy (copy.deepcopy), and write with the client",
     ),
@@ -227,7 +233,7 @@ AT_WORK = {
         ),
         "the object changed meanwhile, trying again",
     ),
-    "an object that is there already": (
+    "an existing object": (
         body("await client.create(rt.ConfigMap, 'default', {'metadata': {'name': 'a'}})"),
         "already exists",
     ),
@@ -239,15 +245,15 @@ AT_WORK = {
         body("await client.get(rt.ConfigMap, 'default', '')"),
         "configmaps needs a namespace and a name, not 'default' and ''",
     ),
-    "an object for JSON": (
+    "an object instead of JSON": (
         body("await client.create(rt.ConfigMap, 'default', obj)"),
         "a body is JSON data such as {'spec': ...}, not ConfigMap: runtime.to_json(...)",
     ),
-    "a write of a kind that is not there": (
+    "a write of an unknown kind": (
         WIDGET + body("await client.create(Widget, 'default', {'metadata': {'name': 'b'}})"),
         "the API server does not know this kind: is its CustomResourceDefinition installed?",
     ),
-    "an index that is not declared": (
+    "an undeclared index": (
         body("manager.informer(rt.ConfigMap).store.by_index('mine', 'x')"),
         "mine",
     ),
@@ -269,7 +275,7 @@ AT_WORK = {
         ),
         "each reconcile of this object writes, and its write causes the next one",
     ),
-    "a finalizer that nothing takes off": (
+    "a finalizer that is never removed": (
         "HELD = rt.finalizer('example.com/held')\n"
         + body(
             "await HELD.ensure(client, obj)",
@@ -277,20 +283,18 @@ AT_WORK = {
         ),
         "has a finalizer of this program, and is not given to reconcile",
     ),
-    "a definition that is missing": (
+    "a missing CRD": (
         WIDGET
         + in_setup(
-            "async def f(obj): return rt.Result.done()",
-            "manager.add(rt.controller_for(manager.informer(Widget), f, name='widgets'))",
+            "manager.add(rt.controller_for(manager.informer(Widget), idle, name='widgets'))",
         ),
         "is the CustomResourceDefinition widgets.example.com installed, with version v1 served?",
     ),
-    "an informer of nobody's": (
+    "an informer that nothing runs": (
         in_setup(
             "from jobsetpy.informers import SharedInformer",
-            "async def f(obj): return rt.Result.done()",
             "pods = SharedInformer(manager.client, rt.Pod)",
-            "manager.add(rt.controller_for(pods, f, name='pods'))",
+            "manager.add(rt.controller_for(pods, idle, name='pods'))",
         ),
         "take informers from manager.informer(...), or add a Runnable that runs this one",
     ),
@@ -299,36 +303,36 @@ AT_WORK = {
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Write program.py; it is found where the process is."""
+    """Return a function that writes program.py, which is imported from the current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
+    monkeypatch.setattr("sys.path", ["", *sys.path])
     monkeypatch.setattr(process.logging, "configure", lambda **_: None)
 
     def write(text: str) -> None:
-        __import__("sys").modules.pop("program", None)
+        sys.modules.pop("program", None)
         (tmp_path / "program.py").write_text(START + text)
-        __import__("importlib").invalidate_caches()
+        importlib.invalidate_caches()
 
     yield write
-    __import__("sys").modules.pop("program", None)
+    sys.modules.pop("program", None)
 
 
 def everything(lines: list[dict], error: BaseException | None) -> str:
-    """What an author sees of logs and of the exception that ended the manager."""
-    told = []
+    """Text of the log, and of the exception that ended the manager."""
+    shown = []
     for line in lines:
-        told += [str(value) for name, value in line.items() if name != "exc_info"]
+        shown += [str(value) for name, value in line.items() if name != "exc_info"]
         if "exc_info" in line:
-            told += traceback.format_exception(line["exc_info"])
+            shown += traceback.format_exception(line["exc_info"])
     if error is not None:
         ends = ending(error)
         assert ends is not None
-        told.append(ends[0])
-    return "\n".join(told)
+        shown.append(ends[0])
+    return "\n".join(shown)
 
 
 def run(setup, *, seconds: float = 300.0, prepare=lambda world: None) -> str:
-    """Run a program in virtual time; what its author sees."""
+    """Run a program in virtual time; return the text that its author sees."""
     world = World()
     world.create("configmaps", {"metadata": {"name": "a", "labels": {"l": "1"}}})
     prepare(world)
@@ -345,37 +349,37 @@ def run(setup, *, seconds: float = 300.0, prepare=lambda world: None) -> str:
     with structlog.testing.capture_logs() as lines:
         try:
             VirtualTime().run(scenario())
-        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - it is judged
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - it is checked
             failure = error
     return everything(lines, failure)
 
 
 @pytest.mark.parametrize("mistake", list(BEFORE_THE_START))
-def test_a_mistake_before_the_start_costs_one_sentence(mistake, program, capsys):
+def test_a_mistake_before_the_start_is_one_sentence(mistake, program, capsys):
     """Exit code 2, the sentence last, and no frame of the library or of the import system."""
     target, text, sentence = BEFORE_THE_START[mistake]
     program(text)
 
     assert main.main(["run", target]) == main.EXIT_USAGE
-    told = capsys.readouterr().err
-    assert sentence in told.splitlines()[-1]
-    assert told.splitlines()[-1].startswith("jobsetpy run: ")
-    assert "user_programs.py" not in told
-    assert "importlib" not in told
+    error = capsys.readouterr().err
+    assert sentence in error.splitlines()[-1]
+    assert error.splitlines()[-1].startswith("jobsetpy run: ")
+    assert "user_programs.py" not in error
+    assert "importlib" not in error
 
 
 @pytest.mark.parametrize("mistake", list(IN_SETUP))
-def test_a_mistake_in_setup_costs_one_sentence(mistake, program):
-    """With the traceback of the program's own frames."""
+def test_a_mistake_in_setup_is_one_sentence(mistake, program):
+    """The traceback has only the program's own frames."""
     text, sentence = IN_SETUP[mistake]
     program(text)
 
     with pytest.raises(ProgramError) as caught:
         VirtualTime().run(called(load("program:setup")))
-    told = list(caught.value.lines())
-    assert sentence in told[-1]
+    lines = list(caught.value.lines())
+    assert sentence in lines[-1]
     if caught.value.cause is not None:
-        places = [line for line in told if line.startswith('  File "')]
+        places = [line for line in lines if line.startswith('  File "')]
         assert places
         assert all("program.py" in place for place in places)
 
@@ -386,8 +390,8 @@ async def called(setup) -> None:
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("mistake", list(AT_WORK))
-def test_a_mistake_at_work_costs_one_sentence(mistake, program):
-    """In the log, or as that with which the manager ends."""
+def test_a_mistake_at_work_is_one_sentence(mistake, program):
+    """The sentence is in the log, or in the error that ends the manager."""
     text, sentence = AT_WORK[mistake]
     program(text)
 
@@ -403,6 +407,16 @@ def widgets(manager) -> None:
     manager.add(rt.controller_for(manager.informer(rt.ConfigMap), reconcile, name="maps"))
 
 
+def refused(status: int) -> str:
+    """Output of a program whose lists and watches are refused."""
+
+    def refuse(world: World) -> None:
+        for verb in ("list", "watch"):
+            world.faults.status(status, verb=verb, resource="configmaps", count=1000)
+
+    return run(widgets, prepare=refuse)
+
+
 @pytest.mark.parametrize(
     ("status", "sentence"),
     [
@@ -410,27 +424,17 @@ def widgets(manager) -> None:
         (403, "The credentials may not list and watch configmaps; the ClusterRole bound to them"),
     ],
 )
-def test_a_refused_list_costs_one_sentence(status, sentence):
-    """A bad token, and a role without a rule."""
-
-    def refuse(world: World) -> None:
-        world.faults.status(status, verb="list", resource="configmaps", count=1000)
-        world.faults.status(status, verb="watch", resource="configmaps", count=1000)
-
-    assert sentence in run(widgets, prepare=refuse)
+def test_a_refused_list_is_one_sentence(status, sentence):
+    """The token is invalid, or the role has no rule for the kind."""
+    assert sentence in refused(status)
 
 
-def test_advice_comes_again_with_the_time_that_is_left():
-    """A start that waits says every 15 s for what, and when the manager ends."""
-
-    def refuse(world: World) -> None:
-        world.faults.status(403, verb="list", resource="configmaps", count=1000)
-        world.faults.status(403, verb="watch", resource="configmaps", count=1000)
-
-    told = run(widgets, prepare=refuse)
-    assert told.count("the caches are not complete; the manager ends unless") == 7
-    assert [left in told for left in ("\n105\n", "\n60\n", "\n15\n")] == [True, True, True]
-    assert told.count("needs this rule:") >= 8
+def test_advice_is_repeated_with_the_time_left():
+    """A start that waits logs every 15 s what is missing, and when the manager ends."""
+    output = refused(403)
+    assert output.count("the caches are not complete; the manager ends unless") == 7
+    assert [left in output for left in ("\n105\n", "\n60\n", "\n15\n")] == [True, True, True]
+    assert output.count("needs this rule:") >= 8
 
 
 @pytest.mark.parametrize(
@@ -442,8 +446,8 @@ def test_advice_comes_again_with_the_time_that_is_left():
         ([], "", "no cluster: no kubeconfig given, $KUBECONFIG unset, not in a Pod"),
     ],
 )
-def test_no_cluster_costs_one_sentence(flags, text, sentence, program, capsys, monkeypatch):
-    """And no traceback."""
+def test_a_missing_cluster_is_one_sentence(flags, text, sentence, program, capsys, monkeypatch):
+    """There is no traceback."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/nonexistent")
@@ -452,10 +456,10 @@ def test_no_cluster_costs_one_sentence(flags, text, sentence, program, capsys, m
         Path(flags[1]).write_text(text)
 
     assert main.main(["run", "program:setup", *flags]) == process.EXIT_FAILED
-    told = capsys.readouterr().err
-    assert sentence in told
-    assert "Traceback" not in told
-    assert len(told.splitlines()) <= 3
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert "Traceback" not in error
+    assert len(error.splitlines()) <= 3
 
 
 @pytest.mark.parametrize(
@@ -465,17 +469,16 @@ def test_no_cluster_costs_one_sentence(flags, text, sentence, program, capsys, m
         (ExceptionGroup("g", [UnauthorizedError(401, "Unauthorized", "no")]), "no"),
     ],
 )
-def test_what_ends_the_manager_is_a_sentence(error, sentence):
-    """A port that is taken, and an error in a group of one."""
-    told = ending(error)
+def test_an_error_that_ends_the_manager_is_one_sentence(error, sentence):
+    """Examples are a port in use, and an error in a group of one."""
+    text, details = ending(error)
 
-    assert told is not None
-    assert sentence in told[0]
-    assert told[1] is None
+    assert sentence in text
+    assert details is None
 
 
-def test_a_mistake_of_the_library_keeps_its_traceback():
-    """Only a traceback with other frames loses ours."""
+def test_a_defect_of_the_library_keeps_its_traceback():
+    """Frames of the library are removed only from tracebacks with other frames."""
     with pytest.raises(ValueError, match="not a quantity") as caught:
         quantity("x")
     error = caught.value.with_traceback(caught.value.__traceback__.tb_next)
@@ -484,5 +487,5 @@ def test_a_mistake_of_the_library_keeps_its_traceback():
 
 
 def test_there_are_fifty_rows():
-    """Fewer would be a table that lost some."""
+    """No row may be lost."""
     assert len(BEFORE_THE_START) + len(IN_SETUP) + len(AT_WORK) >= 50

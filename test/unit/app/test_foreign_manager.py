@@ -19,18 +19,18 @@ JOBSETS = ResourceInfo("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 
 @pytest.fixture(scope="module")
 def arm64(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The image."""
+    """Root folder of the image."""
     return root_of("manager", tmp_path_factory.mktemp("arm64"))
 
 
 def app(root: Path) -> dict[str, str]:
-    """Variables of the image."""
+    """Environment variables of the image."""
     return {"PYTHONPATH": str(root / "app"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @pytest.mark.parametrize("words", [[], ["manager"], ["coscheduler"]])
-async def test_the_commands_of_an_image_for_arm64(arm64: Path, words: list[str]) -> None:
-    """Emulated: ``--help`` of each."""
+async def test_commands_of_the_arm64_image_show_their_help(arm64: Path, words: list[str]) -> None:
+    """Each command of the emulated image prints ``--help``."""
     shown = await asyncio.create_subprocess_exec(
         *emulated(arm64),
         *("-m", "jobsetpy.app.main", *words, "--help"),
@@ -43,8 +43,8 @@ async def test_the_commands_of_an_image_for_arm64(arm64: Path, words: list[str])
     assert b"usage:" in out
 
 
-async def test_a_manager_for_arm64_makes_jobs(arm64: Path, tmp_path: Path) -> None:
-    """Emulated, with all its compiled libraries: ready, elected, and a JobSet gets its Jobs."""
+async def test_a_manager_for_arm64_creates_jobs(arm64: Path, tmp_path: Path) -> None:
+    """The emulated manager loads its compiled libraries, is elected, and creates a JobSet's Jobs."""
     async with FakeApiServer() as server:
         server.register(JOBSETS)
         write_kubeconfig(server, tmp_path / "kubeconfig")

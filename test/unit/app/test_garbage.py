@@ -1,4 +1,4 @@
-"""Full passes of the garbage collector: seldom, while the process idles, and often enough."""
+"""Full passes of the garbage collector: rarely, while the process is idle, and often enough."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Process:
         self.passes = FullPasses(lambda: self.blocks, lambda: self.cpu)
 
     def due(self, growth, busy):
-        """Whether a pass is due after such growth, and so much of a core used."""
+        """Return whether a pass is due after this growth, and this share of a core used."""
         self.blocks = int(1000 * growth)
         self.cpu += busy * LOOK_S
         return self.passes.due(LOOK_S)
@@ -46,12 +46,12 @@ class Process:
     ],
 )
 def test_full_passes_wait_for_idle_moments_unless_memory_has_doubled(growth, busy, due):
-    """And are not run at all while memory does not grow."""
+    """No pass is run while memory does not grow."""
     assert Process().due(growth, busy) is due
 
 
 def test_growth_counts_from_the_last_full_pass():
-    """What it has left is in use."""
+    """Blocks that a full pass leaves are in use."""
     process = Process()
     assert process.due(DOUBLED, 0.0)
     process.passes.done()
@@ -59,8 +59,8 @@ def test_growth_counts_from_the_last_full_pass():
     assert process.due(DOUBLED * DOUBLED, 0.0)
 
 
-def test_the_interpreter_runs_no_full_pass_by_itself():
-    """However much is made that stays: young objects alone are looked at, and afterwards all again."""
+def test_the_interpreter_runs_no_full_pass_itself():
+    """Any number of new objects causes only young passes; afterwards full passes run again."""
     before = gc.get_threshold()
     with young_only():
         full = gc.get_stats()[2]["collections"]
@@ -79,7 +79,7 @@ class Node:
 
 
 def old_cycle():
-    """A cycle that has survived all young passes, and is garbage now."""
+    """A garbage cycle that has survived all young passes."""
     one, two = Node(), Node()
     one.other, two.other = two, one
     gc.collect(0)
@@ -89,7 +89,7 @@ def old_cycle():
 
 @pytest.mark.looptime
 async def test_old_cycles_are_collected():
-    """By the pass that is due when memory has grown and nothing else is done."""
+    """The pass is due when memory has grown and the process is idle."""
     process, ready = Process(), asyncio.Event()
     ready.set()
     async with aio.supervise() as tasks:

@@ -1,4 +1,4 @@
-"""``jobsetpy rbac MODULE``: the roles of a controller of one's own, read out of its code."""
+"""``jobsetpy rbac MODULE``: roles of a custom controller, derived from its code."""
 
 import textwrap
 
@@ -45,7 +45,7 @@ WEBSITES = ("example.com", "websites")
 
 @pytest.fixture
 def printed(tmp_path, monkeypatch, capsys):
-    """What the command prints for a reconciler's body, as documents."""
+    """Return a function with the command's output for a reconciler's body: documents, or the error."""
 
     def run(body, *flags, setup=SETUP):
         name = f"made_up_{abs(hash((body, setup)))}"
@@ -53,14 +53,14 @@ def printed(tmp_path, monkeypatch, capsys):
         (tmp_path / f"{name}.py").write_text(code)
         monkeypatch.syspath_prepend(tmp_path)
         exit_code = main(["rbac", name, "--name", "sites", *flags])
-        told = capsys.readouterr()
-        return [*yaml.safe_load_all(told.out)] if exit_code == 0 else told.err
+        output = capsys.readouterr()
+        return [*yaml.safe_load_all(output.out)] if exit_code == 0 else output.err
 
     return run
 
 
 def allowed(documents, kind="ClusterRole"):
-    """Group, resource, verb and name of all that roles of a kind allow."""
+    """Group, resource, verb and name of all permissions in roles of a kind."""
     return {
         (group, resource, verb, name)
         for document in documents
@@ -133,8 +133,8 @@ WATCHED = {(*WEBSITES, "list", ""), (*WEBSITES, "watch", "")}
         ),
     ],
 )
-def test_rules_are_read_out_of_the_code(printed, body, expected):
-    """What the client, stores and the library's helpers ask for, and nothing else."""
+def test_rules_are_derived_from_the_code(printed, body, expected):
+    """They allow exactly the requests of the client, stores and the library's helpers."""
     assert allowed(printed(body)) == WATCHED | expected
 
 
@@ -146,7 +146,7 @@ def test_rules_are_read_out_of_the_code(printed, body, expected):
         "kinds = (rt.Job, rt.Pod)\n    for cls in PAIR:\n        manager.informer(cls)",
     ],
 )
-def test_classes_of_a_table_are_reported_when_a_loop_goes_through_it(printed, setup):
+def test_classes_of_a_table_are_reported_when_a_loop_uses_it(printed, setup):
     """Each class of the table is listed and watched, next to other informers of the function."""
     setup = f"""
 PAIR = (rt.Job, rt.Pod)
@@ -161,20 +161,20 @@ def setup(manager):
 
 
 def test_every_method_of_the_client_is_known():
-    """A new one must not be forgotten in silence."""
+    """A new method must not be missed silently."""
     own = {"aclose", "dry_run", "fenced_by", "raw", "transport", "unpooled"}
     public = {name for name in vars(rt.Client) if not name.startswith("_")}
     assert public - own <= set(METHODS)
 
 
 def test_a_class_that_cannot_be_inferred_is_named(printed):
-    """Nothing is left out in silence: the message says where, and what helps."""
-    told = printed("await rt.patch_status(self.client, anything(), Status())")
-    assert "of which kind is 'anything()'? Annotate it" in told
+    """Nothing is omitted silently: the message has the place and the remedy."""
+    error = printed("await rt.patch_status(self.client, anything(), Status())")
+    assert "of which kind is 'anything()'? Annotate it" in error
 
 
 def test_namespaces_and_election(printed):
-    """Confined to namespaces, roles are there; the Lease is in the manager's own."""
+    """Roles are in the watched namespaces; the Lease is in the manager's namespace."""
     flags = ("--watch-namespace", "a", "--watch-namespace", "b", "--leader-elect")
     documents = printed("await self.client.get(rt.Node, '', 'x')", *flags)
     roles = [
@@ -188,9 +188,9 @@ def test_namespaces_and_election(printed):
 
 
 def test_webhooks_need_their_secret_and_their_configurations(printed):
-    """By name: neither Secrets nor configurations of others."""
+    """The rules name them, so that other Secrets and configurations are not allowed."""
     setup = """
-def check(asked: rt.AdmissionRequest[Website]) -> Iterator[rt.Invalid]:
+def check(request: rt.AdmissionRequest[Website]) -> Iterator[rt.Invalid]:
     yield from ()
 
 def setup(manager):

@@ -1,12 +1,11 @@
-"""What the process of a library's user carries: nothing of JobSet's own, nothing unused."""
+"""Modules in the process of a library's user: no JobSet controllers, nothing unused."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 
-from support import patience
+from support.commands import run
 
 PROGRAM = """
 import json, sys
@@ -33,35 +32,28 @@ KUBECONFIG = {
     "current-context": "here",
 }
 WHEN_USED = {"aiohttp.web", "cattrs", "cryptography", "jobsetpy.api.schema", "rich", "urllib3.util"}
-"""What a server, a file, certificates, definitions and passwords take."""
+"""Modules for servers, configuration files, certificates, CRDs and passwords."""
 OF_JOBSET = ("admission", "coscheduler", "kubectl", "reconcilers", "api.jobset")
 
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    """Modules that are there when ``jobsetpy run`` has set a controller up."""
+    """Modules that are loaded when ``jobsetpy run`` has set up a controller."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "mine.py").write_text(PROGRAM)
     (folder / "kubeconfig").write_text(json.dumps(KUBECONFIG))
-    run = [sys.executable, "-m", "jobsetpy.app.main", "run", "mine:setup"]
-    done = subprocess.run(
-        [*run, "--kubeconfig=kubeconfig"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=False,
-        timeout=patience.scaled(30),
-    )
+    command = (sys.executable, "-m", "jobsetpy.app.main", "run", "mine:setup")
+    done = run(*command, "--kubeconfig=kubeconfig", cwd=folder)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout))
 
 
 def test_nothing_of_jobset_is_imported(loaded):
-    """A controller of one's own does not carry the controllers of JobSet."""
+    """A custom controller does not load the controllers of JobSet."""
     ours = tuple(f"jobsetpy.{name}" for name in OF_JOBSET)
     assert {name for name in loaded if name.startswith(ours)} == set()
 
 
-def test_what_is_not_used_is_not_imported(loaded):
-    """A controller that serves nothing carries no server, no certificates and no schemas."""
+def test_unused_modules_are_not_imported(loaded):
+    """A controller that serves nothing loads no server, no certificates and no schemas."""
     assert loaded & WHEN_USED == set()

@@ -1,4 +1,4 @@
-"""What a manager is made of, by its feature gates."""
+"""Controllers of a manager, by its feature gates."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ OFF = Configuration(feature_gates={"AllAlpha": False})
 
 
 def made(world, configuration):
-    """A manager with the JobSet controllers, and the names of those."""
+    """A manager with the JobSet controllers, and their names."""
     manager = Manager(RecordingClient(world, qps=0))
     add_jobset_controllers(manager, configuration)
     return manager, {runnable.name for runnable in manager._runnables}
 
 
 async def test_gates_decide_which_controllers_run():
-    """Restarts in place and coscheduling have controllers of their own; all others stay."""
+    """Restart in place and coscheduling have their own controllers; all others always run."""
     world = World()
     _, everything = made(world, None)
     _, less = made(world, OFF)
@@ -38,14 +38,12 @@ async def test_gates_decide_which_controllers_run():
 @pytest.mark.looptime
 @pytest.mark.parametrize("configuration", [None, OFF], ids=["on", "off"])
 async def test_gates_reach_the_rules(configuration):
-    """The label that counts a Job's own restarts is there with the gate only."""
+    """The label that counts a Job's own restarts is set only with the gate."""
     world = World()
     world.register(JobSet)
     manager, _ = made(world, configuration)
     async with started(manager):
-        body = jobset_json()
-        del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
-        world.create(JobSet, body)
+        world.create(JobSet, new_jobset("js"))
         await asyncio.sleep(5)
         labels = [job["metadata"]["labels"] for job in world.list("jobs")]
     assert len(labels) == 4
@@ -53,8 +51,8 @@ async def test_gates_reach_the_rules(configuration):
 
 
 @pytest.mark.looptime
-async def test_jobsets_that_a_gate_leaves_out_are_named():
-    """One warning for each that was stored, one for a new one; none for others, or with the gate."""
+async def test_a_warning_names_each_jobset_of_a_disabled_gate():
+    """Stored and new JobSets have one warning each; others, and with the gate, none."""
     for configuration, expected in ((OFF, ["default/late", "default/stored"]), (None, [])):
         world = World()
         world.register(JobSet)
@@ -65,15 +63,20 @@ async def test_jobsets_that_a_gate_leaves_out_are_named():
                 world.create(JobSet, in_place("late"))
                 world.create(JobSet, in_place("other", strategy="Recreate"))
                 await asyncio.sleep(30)
-        noted = [line for line in logs if line.get("gate") == "InPlaceRestart"]
-        assert sorted(line["object"] for line in noted) == expected
-        assert {line["log_level"] for line in noted} <= {"warning"}
+        warnings = [line for line in logs if line.get("gate") == "InPlaceRestart"]
+        assert sorted(line["object"] for line in warnings) == expected
+        assert {line["log_level"] for line in warnings} <= {"warning"}
+
+
+def new_jobset(name):
+    """A JobSet to be created."""
+    body = jobset_json(name=name)
+    del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
+    return body
 
 
 def in_place(name, strategy="InPlaceRestart"):
     """A JobSet with a restart strategy."""
-    body = jobset_json()
-    del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
-    body["metadata"]["name"] = name
+    body = new_jobset(name)
     body["spec"]["failurePolicy"] = {"restartStrategy": strategy, "maxRestarts": 3}
     return body

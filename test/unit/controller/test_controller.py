@@ -21,30 +21,9 @@ from jobsetpy.errors import (
 )
 from jobsetpy.observability.metrics import REGISTRY
 from jobsetpy.testing import World
+from support.informers_kit import ManualInformer
 
 pytestmark = pytest.mark.looptime
-
-
-class Informer:
-    """An informer made by hand: objects come when the test says so."""
-
-    def __init__(self) -> None:
-        self.handlers: list = []
-        self.synced = asyncio.Event()
-
-    def add_handler(self, handler):
-        """Remember it; the informer is its own registration."""
-        self.handlers.append(handler)
-        return self
-
-    async def wait_for_sync(self) -> None:
-        """Until the test sets it."""
-        await self.synced.wait()
-
-    def add(self, name: str, *, initial: bool = False) -> None:
-        """An object appears."""
-        for handler in self.handlers:
-            handler.on_add(config_map(name), initial=initial)
 
 
 def config_map(name: str) -> ConfigMap:
@@ -53,20 +32,20 @@ def config_map(name: str) -> ConfigMap:
 
 
 class Script:
-    """A reconciler that does what the test says and writes down who came when."""
+    """A reconciler that calls a function of the test, and records the name and time of each call."""
 
     def __init__(self, act: Callable[[Request, int], Awaitable[Result]]) -> None:
         self.act = act
         self.calls: list[tuple[str, float]] = []
 
     async def reconcile(self, request: Request) -> Result:
-        """Write down, then act."""
+        """Record the call, then act."""
         self.calls.append((request.name, asyncio.get_running_loop().time()))
         return await self.act(request, sum(name == request.name for name, _ in self.calls))
 
 
 def scripted(*outcomes: Result | BaseException) -> Script:
-    """A reconciler whose n-th call for a key has the n-th outcome, and then ``done``."""
+    """A reconciler whose n-th call for a key has the n-th outcome; later calls return ``done``."""
 
     async def act(request: Request, number: int) -> Result:
         outcome = outcomes[number - 1] if number <= len(outcomes) else Result.done()
@@ -77,9 +56,21 @@ def scripted(*outcomes: Result | BaseException) -> Script:
     return Script(act)
 
 
-def controller(name: str, reconciler, informer: Informer | None = None, **options) -> Controller:
+def lasting(seconds: float) -> Script:
+    """A reconciler whose calls take some seconds."""
+
+    async def act(request: Request, number: int) -> Result:
+        await asyncio.sleep(seconds)
+        return Result.done()
+
+    return Script(act)
+
+
+def controller(
+    name: str, reconciler, informer: ManualInformer | None = None, **options
+) -> Controller:
     """A controller of ConfigMaps with one worker."""
-    informer = informer or Informer()
+    informer = informer or ManualInformer()
     informer.synced.set()
     options.setdefault("workers", 1)
     watch = Watch(informer, enqueue_self)
@@ -87,35 +78,35 @@ def controller(name: str, reconciler, informer: Informer | None = None, **option
 
 
 def request(name: str) -> Request:
-    """Of an object in namespace ``ns``."""
+    """A request for an object in namespace ``ns``."""
     return Request(ObjectKey("ns", name))
 
 
 def sample(metric: str, controller: str, **labels: str) -> float | None:
-    """A metric's present value."""
+    """Current value of a metric."""
     return REGISTRY.get_sample_value(metric, {"controller": controller, **labels})
 
 
 def throttled(retry_after: float | None) -> RetryableApiError:
-    """A 429."""
+    """A 429 answer."""
     error = RetryableApiError(429, "TooManyRequests")
     error.retry_after = retry_after
     return error
 
 
 class TestOutcomes:
-    """The table of the class docstring."""
+    """The table of outcomes in the docstring of Controller."""
 
-    async def run(self, name: str, script: Script, seconds: float = 100.0) -> Controller:
+    async def run(self, name: str, script: Script, seconds: float = 100.0, **options) -> Controller:
         """Run a controller with one request for some time."""
-        subject = controller(name, script)
+        subject = controller(name, script, **options)
         async with subject.running():
             subject.queue.add(request("a"))
             await asyncio.sleep(seconds)
         return subject
 
-    async def test_done(self):
-        """After done nothing more happens, and earlier failures are forgotten."""
+    async def test_key_is_forgotten_when_its_reconcile_is_done(self):
+        """After done there is no further call, and earlier failures no longer count."""
         script = scripted(ValueError("x"))
         subject = await self.run("done", script)
 
@@ -123,23 +114,23 @@ class TestOutcomes:
         assert subject.queue.num_requeues(request("a")) == 0
         assert sample("controller_runtime_reconcile_total", "done", result="success") == 1
 
-    async def test_requeue_after(self):
-        """A key that asks for it is reconciled again at that time."""
+    async def test_key_is_reconciled_again_after_the_requested_delay(self):
+        """requeue_after queues the key again at that time."""
         script = scripted(Result.requeue_after(timedelta(seconds=30)))
         await self.run("after", script)
 
         assert script.calls == [("a", 0.0), ("a", 30.0)]
         assert sample("controller_runtime_reconcile_total", "after", result="requeue_after") == 1
 
-    async def test_requeue_after_nothing_is_now(self):
-        """A time that has passed already means at once."""
+    async def test_negative_delay_requeues_immediately(self):
+        """A time that has already passed means now."""
         script = scripted(Result.requeue_after(timedelta(seconds=-5)))
         await self.run("now", script)
 
         assert script.calls == [("a", 0.0), ("a", 0.0)]
 
     async def test_failures_back_off(self):
-        """Each failure in a row doubles the wait; each is logged once with attempt and delay."""
+        """Consecutive failures double the wait; each is logged once with attempt and delay."""
         script = scripted(*[ValueError("broken")] * 3)
         with structlog.testing.capture_logs() as logs:
             await self.run("fail", script)
@@ -156,8 +147,8 @@ class TestOutcomes:
         assert sample("controller_runtime_reconcile_errors_total", "fail") == 3
         assert sample("controller_runtime_reconcile_panics_total", "fail") == 3
 
-    async def test_failures_of_the_world_need_no_stack(self):
-        """An error that is raised on purpose is logged without a stack and is no panic."""
+    async def test_expected_errors_are_logged_without_a_stack(self):
+        """An error class of this project is logged without a stack and does not count as a panic."""
         with structlog.testing.capture_logs() as logs:
             await self.run("world", scripted(NotSyncedError("too early")))
 
@@ -165,7 +156,7 @@ class TestOutcomes:
         assert [(line["error"], "exc_info" in line) for line in failures] == [("too early", False)]
         assert sample("controller_runtime_reconcile_panics_total", "world") == 0
 
-    async def test_conflict_is_ordinary(self):
+    async def test_conflict_is_not_a_failure(self):
         """A conflict is retried like a failure, but is neither logged nor counted as one."""
         script = scripted(ConflictError(409, "Conflict"))
         with structlog.testing.capture_logs() as logs:
@@ -184,14 +175,14 @@ class TestOutcomes:
         ],
     )
     async def test_retry_after_is_obeyed(self, name: str, error: Exception):
-        """The server's waiting time is a minimum, also from inside an exception group."""
+        """Retry-After is the minimum of the delay, also from inside an exception group."""
         script = scripted(error)
         await self.run(name, script)
 
         assert [at for _, at in script.calls] == [0.0, 7.0]
 
-    async def test_unanswered_requests_are_not_repeated_sooner_than_they_took(self):
-        """An API server that cannot answer for one object spends half of its time on others."""
+    async def test_unanswered_requests_are_repeated_after_the_time_they_took(self):
+        """A worker spends at most half of its time on an object that the API server cannot serve."""
 
         async def act(request: Request, number: int) -> Result:
             del request, number
@@ -203,8 +194,8 @@ class TestOutcomes:
 
         assert [at for _, at in script.calls] == [0.0, 18.0, 36.0, 54.0]
 
-    async def test_terminal(self):
-        """A terminal error is not retried, but the next event is."""
+    async def test_terminal_error_is_not_retried(self):
+        """The next event of the object is reconciled as usual."""
         script = scripted(ValueError("x"), TerminalError("no such policy"))
         subject = controller("terminal", script)
         with structlog.testing.capture_logs() as logs:
@@ -239,8 +230,8 @@ class TestOutcomes:
         conflicts = sample("controller_reconcile_conflicts_total", name)
         assert conflicts == (1 if name == "all-conflict" else 0)
 
-    async def test_timeout(self):
-        """A reconcile that takes too long is cancelled and retried, and has its own metric."""
+    async def test_reconcile_is_cancelled_when_it_takes_too_long(self):
+        """It is retried, and counted in its own metric."""
 
         async def act(request: Request, number: int) -> Result:
             if number == 1:
@@ -248,17 +239,14 @@ class TestOutcomes:
             return Result.done()
 
         script = Script(act)
-        subject = controller("slow", script, reconcile_timeout_s=10.0)
-        async with subject.running():
-            subject.queue.add(request("a"))
-            await asyncio.sleep(100)
+        await self.run("slow", script, reconcile_timeout_s=10.0)
 
         assert [at for _, at in script.calls] == pytest.approx([0.0, 10.005])
         assert sample("controller_runtime_reconcile_timeouts_total", "slow") == 1
         assert sample("controller_runtime_reconcile_errors_total", "slow") == 1
 
-    async def test_the_reconcilers_own_timeout(self):
-        """A TimeoutError of the reconciler itself is a failure, not the controller's timeout."""
+    async def test_timeout_error_of_the_reconciler_is_a_failure(self):
+        """A TimeoutError of the reconciler itself is not counted as the controller's timeout."""
         script = scripted(TimeoutError("mine"))
         await self.run("own-timeout", script)
 
@@ -266,7 +254,7 @@ class TestOutcomes:
         assert sample("controller_runtime_reconcile_timeouts_total", "own-timeout") == 0
 
     async def test_stray_cancellation_does_not_end_the_worker(self):
-        """Something cancelled inside a reconcile fails that reconcile; the worker lives on."""
+        """A cancellation inside a reconcile fails that reconcile; the worker continues."""
 
         async def act(request: Request, number: int) -> Result:
             if number == 1:
@@ -281,8 +269,8 @@ class TestOutcomes:
         assert len(script.calls) == 2
         assert sample("controller_runtime_reconcile_errors_total", "stray") == 1
 
-    async def test_forgotten_return(self):
-        """A reconciler that returns no Result fails, instead of passing unnoticed."""
+    async def test_reconcile_fails_when_it_returns_no_result(self):
+        """A forgotten ``return`` is reported instead of passing unnoticed."""
 
         async def act(request: Request, number: int) -> Result:
             return None if number == 1 else Result.done()  # type: ignore[return-value]
@@ -296,10 +284,10 @@ class TestOutcomes:
 
 
 class TestLog:
-    """One line for each reconcile."""
+    """One log line for each reconcile."""
 
     async def test_canonical_line(self):
-        """The line has key, id, outcome, summary and times; passes that did nothing are debug."""
+        """The line has key, id, outcome, summary and times; reconciles without effect are debug."""
 
         async def act(request: Request, number: int) -> Result:
             await asyncio.sleep(2)
@@ -325,8 +313,8 @@ class TestLog:
         assert (lines[0]["controller"], lines[0]["seconds"]) == ("log", 2.0)
         assert len({line["reconcile_id"] for line in lines}) == 3
 
-    async def test_a_reconcile_that_wrote_says_so_by_itself(self):
-        """Without a summary the line names the first writes and counts the others."""
+    async def test_writes_are_the_summary_when_the_result_has_none(self):
+        """The line names the first writes and counts the others."""
         world = World()
         client = Client(world.transport())
 
@@ -349,8 +337,8 @@ class TestLog:
             ("debug", ""),
         ]
 
-    async def test_each_reconcile_has_one_line_whatever_comes_of_it(self):
-        """Each has the key, an id of its own, the outcome, and both times; only defects a stack."""
+    async def test_each_outcome_has_one_line(self):
+        """Each line has the key, its own id, the outcome, and both times; only defects have a stack."""
         outcomes = (
             Result.done(),
             Result.done(summary="made 1 job"),
@@ -388,7 +376,7 @@ class TestLog:
         assert all("retry_in_s" in line and "attempt" in line for line in errors)
 
     async def test_context_does_not_leak(self):
-        """What is bound for a reconcile is gone after it."""
+        """Log context that is bound for a reconcile is removed after it."""
         subject = controller("leak", scripted())
         async with subject.running():
             subject.queue.add(request("a"))
@@ -398,10 +386,10 @@ class TestLog:
 
 
 class TestWorkers:
-    """Several at once."""
+    """Several workers and keys."""
 
-    async def test_keys_in_parallel_but_never_one_key_twice(self):
-        """As many keys as workers are in progress at once, and each key at most once."""
+    async def test_keys_are_reconciled_in_parallel_but_never_one_key_twice(self):
+        """As many keys as workers are in progress at a time, and each key at most once."""
         busy: list[str] = []
         most = 0
 
@@ -424,12 +412,12 @@ class TestWorkers:
             await asyncio.sleep(10)
 
         assert most == 3
-        assert set("abcde") == {name for name, _ in script.calls}
+        assert {name for name, _ in script.calls} == set("abcde")
         assert sample("controller_runtime_max_concurrent_reconciles", "parallel") == 3
         assert sample("controller_runtime_active_workers", "parallel") == 0
 
-    async def test_one_slow_key_keeps_no_other_waiting(self):
-        """With two workers a key that takes for ever leaves the other worker to the rest."""
+    async def test_one_slow_key_does_not_delay_others(self):
+        """With two workers a slow key leaves the other worker to all other keys."""
 
         async def act(request: Request, number: int) -> Result:
             await asyncio.sleep(100 if request.name == "slow" else 1)
@@ -445,8 +433,8 @@ class TestWorkers:
             assert [at for _, at in script.calls] == [0.0, 0.0, 1.0, 2.0]
             await asyncio.sleep(200)
 
-    async def test_a_long_queue_does_not_stop_the_loop(self):
-        """Reconciles that wait for nothing still let others run in between."""
+    async def test_a_long_queue_does_not_block_the_loop(self):
+        """Other tasks run between reconciles that never wait."""
         subject = controller("long", scripted())
         ticks = 0
 
@@ -463,15 +451,15 @@ class TestWorkers:
 
         assert ticks > 100
 
-    async def test_live_before_initial(self):
-        """Objects of the first list wait for those that change now."""
-        informer = Informer()
+    async def test_live_objects_come_before_initial_ones(self):
+        """Objects of the first list are reconciled after those that change now."""
+        informer = ManualInformer()
         script = scripted()
         subject = controller("prio", script, informer)
         subject.wire()
         for name in ("old1", "old2"):
-            informer.add(name, initial=True)
-        informer.add("live")
+            informer.add(config_map(name), initial=True)
+        informer.add(config_map("live"))
         async with subject.running():
             await asyncio.sleep(1)
 
@@ -481,14 +469,14 @@ class TestWorkers:
 class TestLife:
     """Start and stop."""
 
-    async def test_waits_for_all_informers(self):
-        """Workers start when every watch has heard of its first list, not before."""
-        first, second = Informer(), Informer()
+    async def test_workers_start_when_all_informers_are_synced(self):
+        """No reconcile begins before every watch has its first list."""
+        first, second = ManualInformer(), ManualInformer()
         script = scripted()
         watches = [Watch(first, enqueue_self), Watch(second, enqueue_self)]
         subject = Controller(name="sync", reconciler=script, watches=watches)
         subject.wire()
-        first.add("a", initial=True)
+        first.add(config_map("a"), initial=True)
         loop = asyncio.get_running_loop()
         loop.call_later(5, first.synced.set)
         loop.call_later(9, second.synced.set)
@@ -499,26 +487,21 @@ class TestLife:
 
         assert script.calls == [("a", 9.0)]
 
-    async def test_finishes_what_is_in_hand(self):
-        """Leaving waits for reconciles in progress, but begins none that are queued."""
-        ended = []
-
-        async def act(request: Request, number: int) -> Result:
-            await asyncio.sleep(5)
-            ended.append(request.name)
-            return Result.done()
-
-        subject = controller("stop", Script(act))
+    async def test_stop_waits_for_reconciles_in_progress(self):
+        """Leaving the block starts no reconcile that is only queued."""
+        script = lasting(5)
+        subject = controller("stop", script)
         async with subject.running():
             subject.queue.add(request("a"))
             subject.queue.add(request("b"))
             await asyncio.sleep(1)
 
-        assert ended == ["a"]
+        assert [name for name, _ in script.calls] == ["a"]
+        assert sample("controller_runtime_reconcile_total", "stop", result="success") == 1
         assert asyncio.get_running_loop().time() == 5.0
 
-    async def test_grace_is_bounded(self):
-        """A reconcile that does not end in time is cancelled, and its key given back."""
+    async def test_reconcile_is_cancelled_after_the_grace_period(self):
+        """A reconcile that does not end in time is cancelled, and its key returned to the queue."""
         cancelled = []
 
         async def act(request: Request, number: int) -> Result:
@@ -538,14 +521,9 @@ class TestLife:
         assert asyncio.get_running_loop().time() == 8.0
         assert subject.queue.processing(request("a")) is None
 
-    async def test_abandon(self):
-        """After abandon, leaving cancels at once."""
-
-        async def act(request: Request, number: int) -> Result:
-            await asyncio.sleep(1000)
-            return Result.done()
-
-        subject = controller("abandon", Script(act))
+    async def test_abandon_cancels_reconciles_immediately(self):
+        """After abandon, leaving the block does not wait."""
+        subject = controller("abandon", lasting(1000))
         async with subject.running():
             subject.queue.add(request("a"))
             await asyncio.sleep(1)
@@ -553,21 +531,21 @@ class TestLife:
 
         assert asyncio.get_running_loop().time() == 1.0
 
-    async def test_idle_controller_stops_at_once(self):
-        """With nothing in hand there is nothing to wait for."""
+    async def test_idle_controller_stops_immediately(self):
+        """Without a reconcile in progress, leaving the block does not wait."""
         async with controller("idle", scripted(), workers=3).running():
             await asyncio.sleep(1)
 
         assert asyncio.get_running_loop().time() == 1.0
 
-    async def test_failure_of_the_surroundings_passes_through(self):
-        """An exception of the block stops the controller and is not changed."""
+    async def test_an_exception_of_the_block_stops_the_controller(self):
+        """The exception is raised unchanged."""
         with pytest.raises(KeyError):
             async with controller("outer", scripted()).running():
                 raise KeyError
 
-    async def test_a_defect_of_the_framework_is_not_hidden(self):
-        """A failure outside the reconciler ends the controller, instead of just one worker."""
+    async def test_a_failure_outside_the_reconciler_ends_the_controller(self):
+        """A defect of the framework must not end just one worker."""
 
         class Broken:
             def when(self, item: Request) -> float:
@@ -587,8 +565,8 @@ class TestLife:
 
         assert asyncio.get_running_loop().time() == 0.0
 
-    async def test_only_once(self):
-        """A controller that ran cannot run again."""
+    async def test_running_twice_is_refused(self):
+        """A controller runs once."""
         subject = controller("once", scripted())
         async with subject.running():
             pass
@@ -596,9 +574,9 @@ class TestLife:
             async with subject.running():
                 pass
 
-    async def test_standby(self):
-        """While it is held, only watches with ``standby`` listen, and their requests are dropped."""
-        informer = Informer()
+    async def test_only_standby_watches_are_connected_while_held(self):
+        """While the controller is held, requests of its ``standby`` watches are dropped."""
+        informer = ManualInformer()
         informer.synced.set()
         seen: list[str] = []
 
@@ -610,62 +588,57 @@ class TestLife:
         watches = [Watch(informer, enqueue_self), Watch(informer, note, standby=True)]
         subject = Controller(name="standby", reconciler=script, watches=watches)
         subject.prepare(held=True)
-        informer.add("a")
+        informer.add(config_map("a"))
         assert (seen, len(subject.queue), len(informer.handlers)) == (["a"], 0, 1)
         async with subject.running():
-            informer.add("b")
+            informer.add(config_map("b"))
             await asyncio.sleep(1)
 
         assert (seen, len(informer.handlers)) == (["a", "b"], 2)
         assert [name for name, _ in script.calls] == ["b"]
 
     async def test_watches_of_one_informer_keep_their_order(self):
-        """What an earlier watch notes of an event is there when a later one asks for a reconcile."""
-        informer, ledger, found = Informer(), set(), []
+        """An earlier watch has processed an event before a later one requests a reconcile."""
+        informer, ledger, found = ManualInformer(), set(), []
 
         def note(event: Event[ConfigMap]) -> list[Request]:
             ledger.add(event.obj.metadata.name)
             return []
 
-        def ask(event: Event[ConfigMap]) -> list[Request]:
+        def check(event: Event[ConfigMap]) -> list[Request]:
             found.append(event.obj.metadata.name in ledger)
             return []
 
-        watches = [Watch(informer, note), Watch(informer, ask)]
+        watches = [Watch(informer, note), Watch(informer, check)]
         Controller(name="order", reconciler=scripted(), watches=watches).wire()
-        informer.add("a")
+        informer.add(config_map("a"))
 
         assert found == [True]
 
-    async def test_wired_once(self):
-        """Wiring twice registers once."""
-        informer = Informer()
+    async def test_wiring_twice_registers_once(self):
+        """A second ``wire()`` adds no handler."""
+        informer = ManualInformer()
         subject = controller("wire", scripted(), informer)
         subject.wire()
         subject.wire()
 
         assert len(informer.handlers) == 1
 
-    async def test_says_what_it_is(self):
-        """The representation has the name, and requests read as their keys."""
+    async def test_repr_has_the_name(self):
+        """The controller's ``repr`` has its name, and a request's text is its key."""
         subject = controller("cm", scripted())
 
         assert repr(subject) == "<Controller 'cm' with 1 watches>"
         assert (request("a").namespace, str(request("a"))) == ("ns", "ns/a")
 
-    async def test_needs_a_worker(self):
-        """No workers are refused."""
+    async def test_zero_workers_are_refused(self):
+        """A controller has at least one worker."""
         with pytest.raises(ValueError, match="at least one worker"):
             controller("lazy", scripted(), workers=0)
 
     async def test_queue_gauges(self):
-        """While it runs, scrapes show the queue's depth and its longest work."""
-
-        async def act(request: Request, number: int) -> Result:
-            await asyncio.sleep(100)
-            return Result.done()
-
-        subject = controller("gauges", Script(act), grace_s=0)
+        """While it runs, scrapes show the queue's depth and its longest reconcile."""
+        subject = controller("gauges", lasting(100), grace_s=0)
         labels = {"name": "gauges"}
         async with subject.running():
             for name in ("a", "b", "c"):

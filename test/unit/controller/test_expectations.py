@@ -1,4 +1,4 @@
-"""Own writes that the cache does not show yet."""
+"""Expectations: the controller's own writes that the cache does not show yet."""
 
 from datetime import UTC, datetime
 
@@ -16,24 +16,17 @@ KEY = ObjectKey("ns", "js")
 OTHER = ObjectKey("ns", "other")
 
 
-def expectations(name: str = "test") -> tuple[Expectations, ManualClock]:
-    """Expectations and their clock."""
-    clock = ManualClock()
-    return Expectations(name, clock=clock), clock
+@pytest.fixture
+def subject() -> Expectations:
+    """Expectations without any entry."""
+    return Expectations("test", clock=ManualClock())
 
 
 def pod(name: str, uid: str, version: str = "1", *, terminating: bool = False) -> Pod:
     """A Pod."""
     deleted = datetime(2026, 1, 1, tzinfo=UTC) if terminating else None
-    return Pod(
-        metadata=ObjectMeta(
-            namespace="ns",
-            name=name,
-            uid=uid,
-            resource_version=version,
-            deletion_timestamp=deleted,
-        )
-    )
+    meta = ObjectMeta(namespace="ns", name=name, uid=uid, resource_version=version)
+    return Pod(metadata=attrs.evolve(meta, deletion_timestamp=deleted))
 
 
 def to_key(_: Event[Pod]) -> list[Request]:
@@ -42,18 +35,15 @@ def to_key(_: Event[Pod]) -> list[Request]:
 
 
 class TestCalls:
-    """The calls themselves."""
+    """Expectations that are set and met by direct calls."""
 
-    def test_nothing_expected(self):
-        """A key that wrote nothing is satisfied, and knows no time."""
-        subject, _ = expectations()
-
+    def test_a_key_without_expectations_is_satisfied(self, subject):
+        """There is no time left to wait either."""
         assert subject.is_satisfied(KEY)
         assert subject.seconds_left(KEY) == 0.0
 
-    def test_creations(self):
+    def test_creations(self, subject):
         """A key is satisfied when each name was seen; other keys and names do not matter."""
-        subject, _ = expectations()
         subject.expect_creations(KEY, ["a", "b"])
         subject.observed_creation(KEY, "a")
         subject.observed_creation(KEY, "z")
@@ -65,9 +55,8 @@ class TestCalls:
         assert subject.is_satisfied(KEY)
         assert len(subject) == 0
 
-    def test_deletions(self):
-        """Deletions are known by uid."""
-        subject, _ = expectations()
+    def test_deletions(self, subject):
+        """Deletions are identified by UID."""
         subject.expect_deletions(KEY, ["u1", "u2"])
         subject.observed_deletion(KEY, "u1")
         assert not subject.is_satisfied(KEY)
@@ -78,35 +67,33 @@ class TestCalls:
     @pytest.mark.parametrize(
         ("seen", "satisfied"), [("9", False), ("10", True), ("11", True), ("odd", True)]
     )
-    def test_versions(self, seen: str, satisfied: bool):
+    def test_versions(self, subject, seen: str, satisfied: bool):
         """A version is seen when the cache shows it or a later one, compared as numbers."""
-        subject, _ = expectations()
         subject.expect_version(KEY, "u", "10")
         subject.observed_version(KEY, "other", "99")
         subject.observed_version(KEY, "u", seen)
 
         assert subject.is_satisfied(KEY) is satisfied
 
-    def test_version_that_is_there_already(self):
-        """An event that overtook the answer is not waited for."""
-        subject, _ = expectations()
+    def test_a_version_in_the_cache_is_not_expected(self, subject):
+        """An event that arrived before the answer of the write is not waited for."""
         subject.expect_version(KEY, "u", "10", cached="10")
         subject.expect_version(KEY, "u", "no number")
 
         assert subject.is_satisfied(KEY)
 
-    def test_latest_version_counts(self):
-        """Of two writes of one object the later must be seen."""
-        subject, _ = expectations()
+    def test_the_latest_version_counts(self, subject):
+        """After two writes of one object the later one must be seen."""
         subject.expect_version(KEY, "u", "12")
         subject.expect_version(KEY, "u", "10")
         subject.observed_version(KEY, "u", "11")
 
         assert not subject.is_satisfied(KEY)
 
-    def test_expires_with_a_warning(self):
-        """After five minutes it goes on without, says so once, and counts it."""
-        subject, clock = expectations("expiring")
+    def test_expectations_expire_with_a_warning(self):
+        """After five minutes the key is satisfied; one warning is logged and counted."""
+        clock = ManualClock()
+        subject = Expectations("expiring", clock=clock)
         subject.expect_creations(KEY, ["a"])
         clock.advance(100)
         subject.expect_creations(KEY, ["b"])  # the time starts again
@@ -124,18 +111,16 @@ class TestCalls:
         name = {"name": "expiring"}
         assert REGISTRY.get_sample_value("controller_expectations_expired_total", name) == 1
 
-    def test_forget(self):
-        """A key that is gone waits for nothing."""
-        subject, _ = expectations()
+    def test_a_forgotten_key_is_satisfied(self, subject):
+        """Expectations of a key that is gone are dropped."""
         subject.expect_creations(KEY, ["a"])
         subject.forget(KEY)
         subject.forget(OTHER)
 
         assert subject.is_satisfied(KEY)
 
-    def test_expecting_nothing_leaves_nothing(self):
-        """Empty expectations do not pile up."""
-        subject, _ = expectations()
+    def test_empty_expectations_are_not_stored(self, subject):
+        """Expecting no creations and no deletions leaves no entry."""
         subject.expect_creations(KEY, [])
         subject.expect_deletions(KEY, [])
 
@@ -143,21 +128,37 @@ class TestCalls:
 
 
 class TestHandler:
-    """Fed by an informer."""
+    """Expectations that are met by the events of an informer."""
 
-    def test_add(self):
-        """An object that appears is a creation seen, and a version."""
-        subject, _ = expectations()
-        handler = subject.handler(enqueue_mapped(lambda _: [KEY]))
-        subject.expect_creations(KEY, ["a"])
-        subject.expect_version(KEY, "u", "5")
-        handler(Event(None, pod("a", "u", "5")))
+    @pytest.mark.parametrize(
+        "requests", [to_key, enqueue_mapped(lambda _: [KEY])], ids=["event", "object"]
+    )
+    @pytest.mark.parametrize(
+        ("creations", "deletions", "version", "event", "satisfied"),
+        [
+            (["a"], [], "5", Event(None, pod("a", "u", "5")), True),
+            ([], ["u"], "", Event(pod("a", "u"), pod("a", "u", "2", terminating=True)), True),
+            ([], ["u"], "99", Event(pod("a", "u"), None), True),
+            (["a"], ["u"], "", Event(pod("a", "u"), pod("a", "u2")), True),
+            (["a"], [], "", Event(pod("a", "u1"), None), False),
+        ],
+        ids=["created", "terminating", "gone", "replaced", "old object of the name gone"],
+    )
+    def test_an_event_meets_expectations(
+        self, subject, requests, creations, deletions, version, event, satisfied
+    ):
+        """An add meets a creation and a version; a deletion, or its begin, meets all of its UID."""
+        handler = subject.handler(requests)
+        subject.expect_creations(KEY, creations)
+        subject.expect_deletions(KEY, deletions)
+        if version:
+            subject.expect_version(KEY, "u", version)
+        handler(event)
 
-        assert subject.is_satisfied(KEY)
+        assert subject.is_satisfied(KEY) is satisfied
 
-    def test_update(self):
-        """An update is a version seen, and no creation."""
-        subject, _ = expectations()
+    def test_an_update_meets_a_version_but_no_creation(self, subject):
+        """A creation of the object's name is still expected."""
         handler = subject.handler(to_key)
         subject.expect_version(KEY, "u", "5")
         subject.expect_creations(KEY, ["a"])
@@ -167,47 +168,8 @@ class TestHandler:
 
         assert subject.is_satisfied(KEY)
 
-    def test_terminating_is_deleted(self):
-        """A deletion is seen when the object is terminating; its versions are still waited for."""
-        subject, _ = expectations()
-        handler = subject.handler(to_key)
-        subject.expect_deletions(KEY, ["u"])
-        handler(Event(pod("a", "u"), pod("a", "u", "2", terminating=True)))
-
-        assert subject.is_satisfied(KEY)
-
-    def test_gone(self):
-        """With the object all that was expected of it is over."""
-        subject, _ = expectations()
-        handler = subject.handler(to_key)
-        subject.expect_deletions(KEY, ["u"])
-        subject.expect_version(KEY, "u", "99")
-        handler(Event(pod("a", "u"), None))
-
-        assert subject.is_satisfied(KEY)
-
-    def test_other_object_of_the_same_name(self):
-        """An update that swaps the object is the old one's end and the new one's creation."""
-        subject, _ = expectations()
-        handler = subject.handler(to_key)
-        subject.expect_deletions(KEY, ["u1"])
-        subject.expect_creations(KEY, ["a"])
-        handler(Event(pod("a", "u1"), pod("a", "u2")))
-
-        assert subject.is_satisfied(KEY)
-
-    def test_old_object_does_not_hide_the_new(self):
-        """The end of an old object of the same name is not the creation of the new one."""
-        subject, _ = expectations()
-        handler = subject.handler(to_key)
-        subject.expect_creations(KEY, ["a"])
-        handler(Event(pod("a", "u1"), None))
-
-        assert not subject.is_satisfied(KEY)
-
-    def test_idle_handler_maps_nothing(self):
-        """With nothing expected an event costs next to nothing: it is not even mapped."""
-        subject, _ = expectations()
+    def test_events_are_not_mapped_when_nothing_is_expected(self, subject):
+        """Without expectations an event costs almost nothing."""
 
         def unreachable(event: Event[Pod]) -> list[Request]:
             raise AssertionError(event)

@@ -1,4 +1,4 @@
-"""Mistakes that are easily made with controllers, and the sentence that each of them gets."""
+"""Common mistakes in controllers, and the error message for each of them."""
 
 import asyncio
 import time
@@ -20,28 +20,13 @@ from jobsetpy.controller import (
 )
 from jobsetpy.controller._stepwise import Stepwise
 from jobsetpy.testing import store_of
+from support.informers_kit import ManualInformer
 
 pytestmark = pytest.mark.looptime
 
 
-class Informer:
-    """An informer made by hand."""
-
-    def __init__(self):
-        self.handlers = []
-
-    def add_handler(self, handler):
-        self.handlers.append(handler)
-        return self
-
-    async def wait_for_sync(self):
-        """At once."""
-
-    waits_for = ""
-
-
 class Done:
-    """A reconciler that gives what it was made with."""
+    """A reconciler that returns the results it was created with, then ``done``."""
 
     def __init__(self, *results):
         self.results = list(results)
@@ -63,14 +48,14 @@ async def run(controller, *, seconds=30.0):
     ("delay", "seconds"), [(5, 5), (0.25, 0.25), (-1, -1), (timedelta(minutes=1), 60)]
 )
 def test_a_delay_may_be_a_number_of_seconds(delay, seconds):
-    """``requeue_after(5)`` means five seconds, in whichever way a Result is made."""
+    """``requeue_after(5)`` means five seconds, and so does ``Result(5)``."""
     for result in (Result.requeue_after(delay), Result(delay)):
         assert result.delay == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("delay", ["5", True, [5], object()])
 def test_other_delays_are_refused(delay):
-    """What is no span of time is refused where it is written, not in the manager's loop."""
+    """A value that is not a duration is refused where it is passed, not in the manager's loop."""
     with pytest.raises(TypeError, match="timedelta or a number of seconds, not"):
         Result.requeue_after(delay)
     with pytest.raises(TypeError):
@@ -79,25 +64,25 @@ def test_other_delays_are_refused(delay):
 
 @pytest.mark.parametrize("delay", [float("inf"), float("nan"), 1e300])
 def test_endless_delays_are_refused(delay):
-    """A delay has to end some time."""
+    """A delay must be finite."""
     with pytest.raises(ValueError, match="finite number of seconds"):
         Result.requeue_after(delay)
 
 
 def test_requeue_after_needs_a_delay():
-    """None is what ``done`` is for."""
+    """The error for None names ``done``."""
     with pytest.raises(TypeError, match="done"):
         Result.requeue_after(None)
 
 
-async def test_a_reconcile_comes_again_after_some_seconds():
+@pytest.mark.parametrize(("seconds", "calls"), [(4, 1), (6, 2)])
+async def test_a_reconcile_is_repeated_after_some_seconds(seconds, calls):
     """A number reaches the queue as seconds."""
     reconciler = Done(lambda: Result.requeue_after(5))
-    await run(Controller(name="seconds", reconciler=reconciler, watches=[]), seconds=4)
-    assert len(reconciler.keys) == 1
-    reconciler = Done(lambda: Result.requeue_after(5))
-    await run(Controller(name="seconds-2", reconciler=reconciler, watches=[]), seconds=6)
-    assert len(reconciler.keys) == 2
+    controller = Controller(name=f"seconds-{seconds}", reconciler=reconciler, watches=[])
+    await run(controller, seconds=seconds)
+
+    assert len(reconciler.keys) == calls
 
 
 @pytest.mark.parametrize(
@@ -109,13 +94,13 @@ async def test_a_reconcile_comes_again_after_some_seconds():
     ],
 )
 def test_a_watch_needs_an_informer(informer, text):
-    """A class or a store in the place of an informer is named."""
+    """The error names a class or a store that was passed instead of an informer."""
     with pytest.raises(TypeError, match=text):
         Watch(informer, enqueue_self)
 
 
 async def asynchronous(event):
-    """Not what a handler may be."""
+    """A handler that is refused."""
     return []
 
 
@@ -129,15 +114,15 @@ async def asynchronous(event):
     ],
 )
 def test_a_watch_needs_a_handler(handler, text):
-    """A factory that was not called, a coroutine function and a value are named."""
+    """The error names a factory that was not called, a coroutine function and a value."""
     with pytest.raises(TypeError, match=text):
-        Watch(Informer(), handler)
+        Watch(ManualInformer(), handler)
 
 
 def test_a_watch_needs_a_synchronous_predicate():
     """A coroutine is always true: every event would pass."""
     with pytest.raises(TypeError, match="predicate is a synchronous function"):
-        Watch(Informer(), enqueue_self, when=asynchronous)
+        Watch(ManualInformer(), enqueue_self, when=asynchronous)
 
 
 class Synchronous:
@@ -148,7 +133,7 @@ class Synchronous:
 
 
 class Elsewhere:
-    """A reconciler whose coroutine is made by somebody else."""
+    """A reconciler that returns a future."""
 
     def reconcile(self, request) -> "asyncio.Future[Result]":
         return asyncio.ensure_future(Done().reconcile(request))
@@ -168,27 +153,27 @@ def test_a_controller_needs_a_reconciler(reconciler, text):
         Controller(name="x", reconciler=reconciler, watches=[])
 
 
-async def test_a_reconcile_may_be_a_function_that_says_it_gives_a_future():
-    """What is awaitable by its annotation is let through."""
+async def test_a_reconcile_may_be_a_function_annotated_to_return_a_future():
+    """A function whose annotation is awaitable is accepted."""
     await run(Controller(name="elsewhere", reconciler=Elsewhere(), watches=[]))
 
 
-@pytest.mark.parametrize("watches", [Watch(Informer(), enqueue_self), [Informer()]])
+@pytest.mark.parametrize("watches", [Watch(ManualInformer(), enqueue_self), [ManualInformer()]])
 def test_a_controller_needs_watches(watches):
     """One watch instead of a list, and an informer instead of a watch, are refused."""
     with pytest.raises(TypeError, match=r"Watch\("):
         Controller(name="x", reconciler=Done(), watches=watches)
 
 
-async def test_a_handler_that_gives_no_requests_is_logged_and_gives_none():
-    """Names in the place of requests reach no reconciler; the sentence is in the log."""
-    informer, reconciler = Informer(), Done()
+async def test_a_handler_is_reported_when_it_returns_something_other_than_requests():
+    """Names instead of requests reach no reconciler; the error is logged."""
+    informer, reconciler = ManualInformer(), Done()
+    informer.synced.set()
     watch = Watch(informer, enqueue_mapped(lambda obj: obj.metadata.name))
     controller = Controller(name="names", reconciler=reconciler, watches=[watch])
     with structlog.testing.capture_logs() as lines:
         async with controller.running():
-            obj = ConfigMap(metadata=ObjectMeta(namespace="ns", name="abc"))
-            informer.handlers[0].on_add(obj, initial=False)
+            informer.add(ConfigMap(metadata=ObjectMeta(namespace="ns", name="abc")))
             await asyncio.sleep(1)
 
     assert reconciler.keys == []
@@ -196,8 +181,8 @@ async def test_a_handler_that_gives_no_requests_is_logged_and_gives_none():
     assert line["object"] == "ns/abc"
 
 
-async def test_a_reconcile_that_blocks_the_loop_is_named():
-    """``time.sleep`` in a reconcile is told of, with the reconciler and the time; waits are not."""
+async def test_a_reconcile_that_blocks_the_loop_is_logged():
+    """``time.sleep`` in a reconcile is logged with the reconciler and the time; waits are not."""
 
     class Sleeper:
         async def reconcile(self, request):
@@ -214,8 +199,8 @@ async def test_a_reconcile_that_blocks_the_loop_is_named():
     assert 0.6 <= line["blocked_s"] < 20
 
 
-async def test_a_request_rests_when_its_reconcile_held_the_loop():
-    """Whatever asks for it meanwhile; other requests are reconciled."""
+async def test_a_request_is_delayed_when_its_reconcile_blocked_the_loop():
+    """New events of its object do not shorten the delay; other requests are reconciled."""
     reconciled = []
 
     class Computer:
@@ -242,8 +227,8 @@ async def test_a_request_rests_when_its_reconcile_held_the_loop():
 
 
 @pytest.mark.parametrize("ends", ["result", "error", "cancelled"])
-async def test_steps_change_nothing_of_what_is_awaited(ends):
-    """Results, errors and cancellations come through as they are."""
+async def test_steps_do_not_change_the_outcome(ends):
+    """Results, errors and cancellations of the awaited coroutine are passed on unchanged."""
 
     async def work():
         try:
@@ -251,7 +236,7 @@ async def test_steps_change_nothing_of_what_is_awaited(ends):
         except asyncio.CancelledError:
             if ends != "cancelled":
                 raise
-            return "told"
+            return "stopped"
         if ends == "error":
             raise KeyError("x")
         return "done"
@@ -267,4 +252,4 @@ async def test_steps_change_nothing_of_what_is_awaited(ends):
         with pytest.raises(KeyError):
             await task
     else:
-        assert await task == {"result": "done", "cancelled": "told"}[ends]
+        assert await task == {"result": "done", "cancelled": "stopped"}[ends]

@@ -1,4 +1,4 @@
-"""``controller_for``: a function of an object as the reconciler of the usual controller."""
+"""``controller_for``: a function of an object as the reconciler of an ordinary controller."""
 
 import asyncio
 import time
@@ -14,8 +14,8 @@ from support.managers import started
 pytestmark = pytest.mark.looptime
 
 
-class Noted:
-    """Remembers the objects that it was called for."""
+class ObjectLog:
+    """A function that records the objects it was called for, and whether they were being deleted."""
 
     def __init__(self):
         self.seen = []
@@ -25,7 +25,7 @@ class Noted:
         return rt.Result.done()
 
     def taken(self):
-        """What came since the last call."""
+        """Return the records since the last call of this method."""
         seen, self.seen = self.seen, []
         return seen
 
@@ -49,34 +49,34 @@ def claim_of(owner):
     return {"metadata": {"name": "c", "ownerReferences": [reference]}, "spec": spec}
 
 
-async def test_it_is_called_for_objects_and_for_what_they_own():
-    """With the object, not for one that is gone, and for one that goes only if that was asked."""
-    world, noted = World(), Noted()
+async def test_function_is_called_for_objects_and_changes_of_owned_objects():
+    """It is not called for deleted objects, and for terminating ones only with ``deleting``."""
+    world, log = World(), ObjectLog()
     one = world.create("configmaps", {"metadata": {"name": "a"}})
     world.create("configmaps", {"metadata": {"name": "b", "finalizers": ["example.com/x"]}})
-    async with controlling(world, noted.reconcile):
-        assert sorted(noted.taken()) == [("a", False), ("b", False)]
+    async with controlling(world, log.reconcile):
+        assert sorted(log.taken()) == [("a", False), ("b", False)]
         world.create("persistentvolumeclaims", claim_of(one))
         await asyncio.sleep(5)
-        assert noted.taken() == [("a", False)]
+        assert log.taken() == [("a", False)]
         world.delete("configmaps", "a")
         world.delete("configmaps", "b")
         await asyncio.sleep(5)
-        assert noted.taken() == []
-    async with controlling(world, noted.reconcile, deleting=True):
-        assert noted.taken() == [("b", True)]
+        assert log.taken() == []
+    async with controlling(world, log.reconcile, deleting=True):
+        assert log.taken() == [("b", True)]
 
 
-async def test_the_function_is_checked_and_named():
-    """One that is no ``async def`` is refused; one that blocks the event loop is told by its name."""
+async def test_errors_and_logs_name_the_function():
+    """A function that is not ``async def`` is refused; one that blocks the event loop is logged."""
     world = World()
     world.create("configmaps", {"metadata": {"name": "a"}})
 
-    def at_once(_):
+    def synchronous(_):
         return rt.Result.done()
 
-    with pytest.raises(TypeError, match=r"at_once has to be `async def`"):
-        async with controlling(world, at_once):
+    with pytest.raises(TypeError, match=r"synchronous has to be `async def`"):
+        async with controlling(world, synchronous):
             pass
 
     async def sleeper(_):

@@ -1,11 +1,12 @@
-"""The event recorder in virtual time, with a client that writes down what it is asked."""
+"""The event recorder in virtual time, with a client that records its requests."""
 
 import asyncio
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
+from jobsetpy.aio import ManualClock
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.meta import ObjectMeta
 from jobsetpy.controller import EventLimits, EventRecorder
@@ -20,11 +21,13 @@ from jobsetpy.errors import (
 from jobsetpy.observability.metrics import REGISTRY
 from jobsetpy.testing import VirtualClock
 
+pytestmark = pytest.mark.looptime
+
 START = datetime(2026, 3, 4, 5, 6, 7, 890123, tzinfo=UTC)
 
 
 class Client:
-    """Keeps the Events it is sent; fails as often as told."""
+    """A client that keeps the Events of its requests; the first requests raise the given errors."""
 
     def __init__(self, *failures: Exception, slow_s: float = 0.0) -> None:
         self.failures = list(failures)
@@ -33,13 +36,13 @@ class Client:
         self.events: dict[tuple[str, str], dict] = {}
 
     async def create(self, cls, namespace, body, *, timeout_s=None):
-        """Keep a new Event."""
+        """Store a new Event."""
         await self._exchange("create")
         self.events[namespace, body["metadata"]["name"]] = dict(body)
         return cls()
 
     async def merge_patch(self, cls, namespace, name, body, *, subresource=None, timeout_s=None):
-        """Change a kept Event."""
+        """Change a stored Event."""
         await self._exchange("patch")
         if (namespace, name) not in self.events:
             raise NotFoundError(404)
@@ -54,13 +57,13 @@ class Client:
 
     @property
     def only(self) -> dict:
-        """The only Event there is."""
+        """The only Event."""
         (event,) = self.events.values()
         return event
 
     @property
     def verbs(self) -> list[str]:
-        """What was asked, in order."""
+        """Verbs of the requests, in order."""
         return [verb for verb, _ in self.sent]
 
 
@@ -69,10 +72,9 @@ def pod(name: str = "p", uid: str = "u", version: str = "1") -> Pod:
     return Pod(metadata=ObjectMeta(namespace="ns", name=name, uid=uid, resource_version=version))
 
 
-@asynccontextmanager
-async def recording(client: Client, component: str = "test", *, instance: str = "", **limits):
-    """A recorder that sends."""
-    recorder = EventRecorder(
+def recorder_of(client: Client, component: str = "test", *, instance: str = "", **limits):
+    """A recorder in virtual time that does not send yet."""
+    return EventRecorder(
         client,
         component=component,
         instance=instance,
@@ -80,9 +82,16 @@ async def recording(client: Client, component: str = "test", *, instance: str = 
         clock=VirtualClock(START),
         rand=lambda: 1.0,
     )
+
+
+@asynccontextmanager
+async def recording(client: Client | None = None, component: str = "test", **options):
+    """A recorder that sends until the end of the block, and its client."""
+    client = client or Client()
+    recorder = recorder_of(client, component, **options)
     sender = asyncio.create_task(recorder.run())
     try:
-        yield recorder
+        yield recorder, client
     finally:
         sender.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -90,19 +99,17 @@ async def recording(client: Client, component: str = "test", *, instance: str = 
 
 
 def outcome(component: str, outcome: str) -> float | None:
-    """The metric."""
+    """Value of the metric of an outcome."""
     labels = {"controller": component, "outcome": outcome}
     return REGISTRY.get_sample_value("event_recorder_events_total", labels)
 
 
-@pytest.mark.looptime
 class TestEvents:
-    """What is sent."""
+    """Events that are sent."""
 
     async def test_first_event(self):
         """A first Event has all fields, a unique name, and no series."""
-        client = Client()
-        async with recording(client, "jobset", instance="host-1") as recorder:
+        async with recording(component="jobset", instance="host-1") as (recorder, client):
             recorder.event(pod(), "Warning", "Broken", "it is")
             await asyncio.sleep(1)
 
@@ -128,10 +135,9 @@ class TestEvents:
             },
         }
 
-    async def test_related_and_cluster_scoped(self):
-        """A related object is named; an Event of a cluster-scoped object goes to default."""
-        client = Client()
-        async with recording(client) as recorder:
+    async def test_event_of_a_cluster_scoped_object_is_in_default(self):
+        """The Event names its related object as well."""
+        async with recording() as (recorder, client):
             node = Node(metadata=ObjectMeta(name="n", uid="v"))
             recorder.event(node, "Normal", "R", "m", related=pod())
             await asyncio.sleep(1)
@@ -147,10 +153,9 @@ class TestEvents:
             "uid": "v",
         }
 
-    async def test_second_makes_a_series(self):
-        """A repeat makes the first Event a series of 2, whatever its message or version."""
-        client = Client()
-        async with recording(client) as recorder:
+    async def test_a_repeat_makes_the_event_a_series(self):
+        """The first repeat makes a series of 2, even with another message or version."""
+        async with recording() as (recorder, client):
             recorder.event(pod(version="1"), "Warning", "R", "first")
             await asyncio.sleep(10)
             recorder.event(pod(version="2"), "Warning", "R", "second")
@@ -163,10 +168,9 @@ class TestEvents:
             "lastObservedTime": "2026-03-04T05:06:17.890123Z",
         }
 
-    async def test_repeats_before_the_first_was_sent(self):
-        """Repeats while the first waits are summed up in one patch."""
-        client = Client()
-        async with recording(client) as recorder:
+    async def test_repeats_are_one_patch_when_the_first_event_was_not_sent_yet(self):
+        """The count of the patch includes all of them."""
+        async with recording() as (recorder, client):
             for _ in range(50):
                 recorder.event(pod(), "Warning", "R", "m")
             await asyncio.sleep(1)
@@ -175,9 +179,8 @@ class TestEvents:
         assert client.only["series"]["count"] == 50
 
     async def test_repeats_are_coalesced(self):
-        """A series is patched at once the first time, then every 5 s at most, and to the end."""
-        client = Client()
-        async with recording(client) as recorder:
+        """A series is patched immediately the first time, then every 5 s, up to its last repeat."""
+        async with recording() as (recorder, client):
             for _ in range(101):
                 recorder.event(pod(), "Warning", "R", "m")
                 await asyncio.sleep(0.2)
@@ -187,10 +190,9 @@ class TestEvents:
         patches = [at for verb, at in client.sent if verb == "patch"]
         assert patches == pytest.approx([0.2, 5.2, 10.2, 15.2, 20.2])
 
-    async def test_what_is_different_is_another_event(self):
+    async def test_events_differ_by_type_reason_action_and_objects(self):
         """Another type, reason, action, object or related object makes another Event."""
-        client = Client()
-        async with recording(client) as recorder:
+        async with recording() as (recorder, client):
             recorder.event(pod(), "Warning", "R", "m")
             recorder.event(pod(), "Normal", "R", "m")
             recorder.event(pod(), "Warning", "Q", "m")
@@ -202,36 +204,32 @@ class TestEvents:
         assert client.verbs == ["create"] * 6
         assert len(client.events) == 6
 
-    async def test_another_occasion_is_another_event(self):
-        """What a series names apart is not merged, and each message is kept."""
-        client = Client()
-        async with recording(client) as recorder:
-            for occasion in ("1", "2", "2", "3"):
-                recorder.event(pod(), "Normal", "R", f"restart {occasion}", series=occasion)
+    async def test_events_of_different_series_are_not_merged(self):
+        """Each series keeps its own message."""
+        async with recording() as (recorder, client):
+            for series in ("1", "2", "2", "3"):
+                recorder.event(pod(), "Normal", "R", f"restart {series}", series=series)
             await asyncio.sleep(1)
 
         notes = [event["note"] for event in client.events.values()]
         assert sorted(notes) == ["restart 1", "restart 2", "restart 3"]
 
-    async def test_occasions_leave_room_for_other_events(self):
-        """Too many of them are repeats of each other; none is lost, nor is another Event."""
-        client = Client()
-        async with recording(client) as recorder:
-            for occasion in range(100):
-                recorder.event(pod(), "Normal", "R", "again", series=str(occasion))
+    async def test_many_series_do_not_displace_other_events(self):
+        """Excess series of a reason count as repeats of each other; no Event is lost."""
+        async with recording() as (recorder, client):
+            for number in range(100):
+                recorder.event(pod(), "Normal", "R", "again", series=str(number))
             recorder.event(pod(), "Warning", "Failed", "at the end")
             await asyncio.sleep(60)
 
-        told = list(client.events.values())
-        assert "at the end" in {event["note"] for event in told}
-        counts = [event.get("series", {}).get("count", 1) for event in told]
-        assert sum(counts) == 101
-        assert len(told) <= 25
+        events = list(client.events.values())
+        assert "at the end" in {event["note"] for event in events}
+        assert sum(event.get("series", {}).get("count", 1) for event in events) == 101
+        assert len(events) <= 25
 
     async def test_series_ends_after_silence(self):
-        """After six minutes of silence a repeat is a new Event; repeats before keep it alive."""
-        client = Client()
-        async with recording(client) as recorder:
+        """After six minutes of silence a repeat is a new Event; earlier repeats extend the series."""
+        async with recording() as (recorder, client):
             for pause in (359, 359, 360, 1):
                 recorder.event(pod(), "Warning", "R", "m")
                 await asyncio.sleep(pause)
@@ -240,9 +238,8 @@ class TestEvents:
         assert client.verbs == ["create", "patch", "patch", "create"]
 
     async def test_series_end_independently(self):
-        """A series that goes on does not keep a silent one alive."""
-        client = Client()
-        async with recording(client) as recorder:
+        """A series that continues does not extend a silent one."""
+        async with recording() as (recorder, client):
             for second in range(400):
                 recorder.event(pod("busy", uid="b"), "Normal", "R", "m")
                 if second in {1, 390}:
@@ -252,9 +249,8 @@ class TestEvents:
         assert sorted(name[0] for _, name in client.events) == ["b", "q", "q"]
 
     async def test_names_are_unique(self):
-        """Events of one instant have different names."""
-        client = Client()
-        async with recording(client, burst=100) as recorder:
+        """Events of the same time have different names."""
+        async with recording(burst=100) as (recorder, client):
             for number in range(50):
                 recorder.event(pod(), "Warning", f"R{number}", "m")
             await asyncio.sleep(1)
@@ -273,8 +269,7 @@ class TestEvents:
     )
     async def test_message(self, message: str, note: str):
         """A message is never formatted, and cut at 1,024 bytes between characters."""
-        client = Client()
-        async with recording(client) as recorder:
+        async with recording() as (recorder, client):
             recorder.event(pod(), "Normal", "R", message)
             await asyncio.sleep(1)
 
@@ -283,17 +278,15 @@ class TestEvents:
 
     async def test_long_words(self):
         """A reason and an action longer than the server accepts are cut."""
-        client = Client()
-        async with recording(client) as recorder:
+        async with recording() as (recorder, client):
             recorder.event(pod(), "Normal", "R" * 200, "m", action="A" * 200)
             await asyncio.sleep(1)
 
         assert (client.only["reason"], client.only["action"]) == ("R" * 128, "A" * 128)
 
     async def test_long_object_name(self):
-        """The Event's name stays a valid one for the longest of objects."""
-        client = Client()
-        async with recording(client) as recorder:
+        """The Event's name is valid for the longest possible name of an object."""
+        async with recording() as (recorder, client):
             recorder.event(pod("a" * 235 + "-" * 18), "Normal", "R", "m")
             await asyncio.sleep(1)
 
@@ -302,14 +295,12 @@ class TestEvents:
         assert "-." not in name
 
 
-@pytest.mark.looptime
 class TestLimits:
-    """What is not sent."""
+    """Events that are not sent."""
 
     async def test_hot_loop_cannot_flood(self):
-        """One object may have a burst of new Events, then one at a time; others are free."""
-        client = Client()
-        async with recording(client, "flood", burst=5, refill_s=30) as recorder:
+        """An object may have a burst of new Events, then one per period; others are not limited."""
+        async with recording(component="flood", burst=5, refill_s=30) as (recorder, client):
             for number in range(600):
                 recorder.event(pod(), "Warning", f"R{number}", "m")
                 await asyncio.sleep(0.1)
@@ -320,11 +311,9 @@ class TestLimits:
         assert outcome("flood", "rate_limited") == 594
 
     async def test_pending_is_bounded(self):
-        """When too many wait, the oldest is dropped."""
+        """When too many Events are pending, the oldest is dropped."""
         client = Client()
-        recorder = EventRecorder(
-            client, component="bound", limits=EventLimits(max_pending=3), clock=VirtualClock(START)
-        )
+        recorder = recorder_of(client, "bound", max_pending=3)
         for number in range(5):
             recorder.event(pod(f"p{number}", uid=str(number)), "Normal", "R", "m")
         assert len(recorder) == 3
@@ -333,15 +322,10 @@ class TestLimits:
         assert [name.split(".")[0] for _, name in client.events] == ["p2", "p3", "p4"]
         assert outcome("bound", "overflow") == 2
 
-    async def test_dropped_repeat_is_caught_up(self):
-        """A repeat that was dropped is in the count of the next one."""
+    async def test_a_dropped_repeat_is_counted_later(self):
+        """A repeat that was dropped is included in the count of the next one."""
         client = Client()
-        recorder = EventRecorder(
-            client,
-            component="catch-up",
-            limits=EventLimits(max_pending=1, patch_every_s=0),
-            clock=VirtualClock(START),
-        )
+        recorder = recorder_of(client, max_pending=1, patch_every_s=0)
         recorder.event(pod("a", uid="a"), "Normal", "R", "m")
         await recorder.flush()
         recorder.event(pod("a", uid="a"), "Normal", "R", "m")  # dropped for the next
@@ -356,12 +340,10 @@ class TestLimits:
         }
         assert counts == {"a": 3, "b": None}
 
-    async def test_dropped_event_can_come_again(self):
-        """A first Event that was dropped is a first one again, not a repeat of nothing."""
+    async def test_a_dropped_first_event_is_a_first_one_again(self):
+        """It does not become a repeat of an Event that was never sent."""
         client = Client()
-        recorder = EventRecorder(
-            client, component="again", limits=EventLimits(max_pending=1), clock=VirtualClock(START)
-        )
+        recorder = recorder_of(client, max_pending=1)
         recorder.event(pod("a", uid="a"), "Normal", "R", "m")
         recorder.event(pod("b", uid="b"), "Normal", "R", "m")
         await recorder.flush()
@@ -371,24 +353,20 @@ class TestLimits:
         assert client.verbs == ["create", "create"]
 
     async def test_memory_is_bounded(self):
-        """Only so many series are remembered."""
-        recorder = EventRecorder(
-            Client(), component="mem", limits=EventLimits(max_series=10), clock=VirtualClock(START)
-        )
+        """The number of remembered series has a limit."""
+        recorder = recorder_of(Client(), max_series=10)
         for number in range(100):
             recorder.event(pod(f"p{number}", uid=str(number)), "Normal", "R", "m")
 
         assert len(recorder._series) == 10
 
 
-@pytest.mark.looptime
 class TestFailures:
     """Delivery is best effort."""
 
-    async def test_passing_failures_are_tried_again(self):
-        """What may pass is tried three times, with pauses."""
-        client = Client(RetryableApiError(503), ApiTimeoutError("late"))
-        async with recording(client) as recorder:
+    async def test_temporary_failures_are_retried(self):
+        """A request that may succeed later is sent three times, with pauses."""
+        async with recording(Client(RetryableApiError(503), ApiTimeoutError("late"))) as (recorder, client):
             recorder.event(pod(), "Normal", "R", "m")
             await asyncio.sleep(60)
 
@@ -399,10 +377,9 @@ class TestFailures:
         ("component", "failures"),
         [("no-luck", [RetryableApiError(503)] * 3), ("refused", [ForbiddenError(403)])],
     )
-    async def test_given_up(self, component: str, failures: list[Exception]):
-        """What cannot be sent is counted, and the next one is a first one again."""
-        client = Client(*failures)
-        async with recording(client, component) as recorder:
+    async def test_an_event_is_dropped_when_it_cannot_be_sent(self, component, failures):
+        """It is counted, and the next one is a first Event again."""
+        async with recording(Client(*failures), component) as (recorder, client):
             recorder.event(pod(), "Normal", "R", "m")
             await asyncio.sleep(60)
             assert client.events == {}
@@ -413,10 +390,9 @@ class TestFailures:
         assert outcome(component, "failed") == 1
         assert outcome(component, "created") == 1
 
-    async def test_patch_refused(self):
-        """A series that cannot be patched is given up, and the next Event is a first one."""
-        client = Client()
-        async with recording(client) as recorder:
+    async def test_a_series_is_dropped_when_its_patch_is_refused(self):
+        """The next Event is a first one."""
+        async with recording() as (recorder, client):
             recorder.event(pod(), "Normal", "R", "m")
             await asyncio.sleep(1)
             client.failures = [ForbiddenError(403)]
@@ -427,10 +403,9 @@ class TestFailures:
 
         assert client.verbs == ["create", "patch", "create"]
 
-    async def test_event_has_expired_in_the_cluster(self):
-        """A series whose Event is gone gets a new Event that has the count."""
-        client = Client()
-        async with recording(client) as recorder:
+    async def test_a_series_gets_a_new_event_when_its_event_has_expired(self):
+        """The new Event has the count of the series."""
+        async with recording() as (recorder, client):
             recorder.event(pod(), "Normal", "R", "m")
             await asyncio.sleep(1)
             client.events.clear()
@@ -440,10 +415,9 @@ class TestFailures:
         assert client.verbs == ["create", "patch", "create"]
         assert client.only["series"]["count"] == 2
 
-    async def test_failure_after_being_forgotten(self):
-        """A series that was pushed out while it was sent does not take its successor with it."""
-        client = Client(ForbiddenError(403), slow_s=1)
-        async with recording(client, max_series=1) as recorder:
+    async def test_a_failed_event_does_not_remove_its_successor(self):
+        """A series that was displaced while it was sent leaves the next series in place."""
+        async with recording(Client(ForbiddenError(403), slow_s=1), max_series=1) as (recorder, client):
             recorder.event(pod("a", uid="a"), "Normal", "R", "m")
             await asyncio.sleep(0.5)
             recorder.event(pod("b", uid="b"), "Normal", "R", "m")
@@ -451,10 +425,9 @@ class TestFailures:
 
         assert [name[0] for _, name in client.events] == ["b"]
 
-    async def test_repeats_of_a_series_that_was_pushed_out(self):
-        """Repeats that wait when their series is pushed out are lost, and nothing else is."""
-        client = Client()
-        async with recording(client, max_series=1) as recorder:
+    async def test_only_pending_repeats_are_lost_when_their_series_is_displaced(self):
+        """Events that were sent keep their count, and the next series is sent."""
+        async with recording(max_series=1) as (recorder, client):
             for _ in range(3):
                 recorder.event(pod("a", uid="a"), "Normal", "R", "m")
                 await asyncio.sleep(0.1)
@@ -464,78 +437,59 @@ class TestFailures:
         counts = [event.get("series", {}).get("count") for event in client.events.values()]
         assert counts == [2, None]
 
-    async def test_created_after_all(self):
-        """That the name is taken means that an earlier attempt came through."""
-        client = Client(ApiTimeoutError("late"), AlreadyExistsError(409))
-        async with recording(client, "after-all") as recorder:
+    async def test_already_exists_counts_as_created(self):
+        """If the name is taken, an earlier attempt has succeeded."""
+        async with recording(Client(ApiTimeoutError("late"), AlreadyExistsError(409)), "after-all") as (recorder, client):
             recorder.event(pod(), "Normal", "R", "m")
             await asyncio.sleep(60)
 
         assert outcome("after-all", "created") == 1
 
-    async def test_last_words(self):
-        """What waits, or is on its way, when the sender is cancelled is still sent."""
-        client = Client(slow_s=0.1)
-        async with recording(client) as recorder:
+    async def test_pending_events_are_sent_when_the_sender_is_cancelled(self):
+        """Events that are pending or being sent at the cancellation are not lost."""
+        async with recording(Client(slow_s=0.1)) as (recorder, client):
             recorder.event(pod("a"), "Normal", "R", "m")
             recorder.event(pod("b"), "Normal", "R", "m")
             await asyncio.sleep(0.05)
 
         assert sorted(name[0] for _, name in client.events) == ["a", "b"]
 
-    async def test_last_repeats(self):
+    async def test_pending_repeats_are_sent_when_the_sender_is_cancelled(self):
         """Repeats that wait for the next patch are sent at the end."""
-        client = Client()
-        async with recording(client) as recorder:
+        async with recording() as (recorder, client):
             for _ in range(5):
                 recorder.event(pod(), "Normal", "R", "m")
                 await asyncio.sleep(0.1)
 
         assert client.only["series"]["count"] == 5
 
-    async def test_last_words_are_bounded(self):
-        """A server that does not answer holds up the end for two seconds at most."""
-        client = Client(slow_s=1000)
-        async with recording(client) as recorder:
+    async def test_the_end_waits_two_seconds_for_a_server_that_does_not_answer(self):
+        """Pending Events must not delay the process's end further."""
+        async with recording(Client(slow_s=1000)) as (recorder, client):
             recorder.event(pod(), "Normal", "R", "m")
             await asyncio.sleep(1)
 
         assert asyncio.get_running_loop().time() == 3.0
 
 
-class Steps:
-    """A clock."""
-
-    def __init__(self) -> None:
-        self.at = 0.0
-
-    def monotonic(self) -> float:
-        """Where the test put it."""
-        return self.at
-
-    def now(self) -> datetime:
-        """The same."""
-        return START + timedelta(seconds=self.at)
-
-
 class TestBuckets:
     """One bucket for each object."""
 
     def test_burst_and_refill(self):
-        """A bucket gives its burst, then one token each period."""
-        clock = Steps()
+        """A bucket gives its burst, then one token per period."""
+        clock = ManualClock()
         buckets = TokenBuckets(burst=2, refill_s=10, clock=clock)
         assert [buckets.take("a") for _ in range(3)] == [True, True, False]
-        clock.at = 9.9
+        clock.advance(9.75)
         assert not buckets.take("a")
-        clock.at = 10.0
+        clock.advance(0.25)
 
         assert buckets.take("a")
         assert buckets.take("b")
 
-    def test_bounded(self):
-        """Only so many buckets are kept."""
-        buckets = TokenBuckets(burst=1, refill_s=10, clock=Steps(), max_keys=3)
+    def test_number_of_buckets_is_bounded(self):
+        """Excess buckets are dropped."""
+        buckets = TokenBuckets(burst=1, refill_s=10, clock=ManualClock(), max_keys=3)
         for number in range(10):
             buckets.take(number)
 

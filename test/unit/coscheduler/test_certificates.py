@@ -1,4 +1,4 @@
-"""Who may call the extender, and how its certificates change while it serves."""
+"""Clients that may call the extender, and changes of its certificates while it serves."""
 
 from __future__ import annotations
 
@@ -29,30 +29,26 @@ SCHEDULER = "system:kube-scheduler"
 
 
 def files(folder):
-    """The source of a server whose folder has its clients' authorities, too."""
+    """Certificate files of a server, with the authorities of its clients."""
     return FileSource(folder, folder / "ca.crt")
 
 
 class CountedFiles:
-    """Files, with a count of the looks at them."""
+    """Certificate files, with a count of their reads."""
 
     def __init__(self, folder):
         self.files = files(folder)
-        self.looks = 0
+        self.renew = self.files.renew
+        self.reads = 0
 
     async def current(self):
-        """One more look."""
-        self.looks += 1
+        self.reads += 1
         return await self.files.current()
 
-    async def renew(self):
-        """Nothing."""
-        return await self.files.renew()
-
-    async def seen(self):
-        """Wait for a look that begins from now on, and has an end."""
-        before = self.looks
-        await eventually(lambda: self.looks > before + 1, 30.0)
+    async def read_again(self):
+        """Wait for a complete read that begins from now on."""
+        before = self.reads
+        await eventually(lambda: self.reads > before + 1, 30.0)
 
 
 class Site:
@@ -66,17 +62,17 @@ class Site:
         self.trust(self.authority)
 
     def serve(self, authority):
-        """Write another server's certificate."""
+        """Write a new server certificate."""
         self.pair = x509.new_serving(authority, ("127.0.0.1",), self.now)
         (self.folder / "tls.crt").write_bytes(self.pair.certificate)
         (self.folder / "tls.key").write_bytes(self.pair.key)
 
     def trust(self, *authorities):
-        """Write whose clients are let in."""
+        """Write the authorities whose clients are accepted."""
         (self.folder / "ca.crt").write_bytes(b"".join(a.certificate for a in authorities))
 
     def client(self, name=SCHEDULER, *, authority=None, days_ago=0):
-        """A client's TLS; with no name it shows no certificate."""
+        """TLS context of a client; without a name it has no certificate."""
         context = ssl.create_default_context(cadata=self.authority.certificate.decode())
         if name:
             when = self.now - timedelta(days=days_ago)
@@ -88,7 +84,7 @@ class Site:
 
     @asynccontextmanager
     async def serving(self):
-        """The extender; yields its server and what keeps its certificate."""
+        """The extender's server and the manager of its certificate."""
         engine = Engine(RecordingClient(World(), qps=0))
         async with listening(engine, ("127.0.0.1", 0), names=(SCHEDULER,)) as server:
             self.files = CountedFiles(self.folder)
@@ -100,12 +96,12 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path):
-    """An authority, a server's certificate and trust in the authority's clients."""
+    """An authority, and a server certificate whose server trusts the authority's clients."""
     return Site(tmp_path)
 
 
 async def status(server, context):
-    """Of a request; 0 if there is no connection."""
+    """Status of a request; 0 without a connection."""
     url = f"https://127.0.0.1:{server.port}/bind"
     try:
         async with (
@@ -117,20 +113,20 @@ async def status(server, context):
         return 0
 
 
-async def test_who_is_let_in(site):
-    """Those with a certificate of the authority that is valid now and has an allowed name."""
+async def test_clients_need_a_valid_certificate_with_an_allowed_name(site):
+    """The certificate has to be issued by the authority and valid now."""
     stranger = x509.new_authority(site.now)
     async with site.serving() as (server, keeper):
         assert list(keeper.problems()) == []
         assert await status(server, site.client()) == 200
-        assert await status(server, site.client("somebody")) == 403
+        assert await status(server, site.client("other")) == 403
         assert await status(server, site.client("")) == 0
         assert await status(server, site.client(authority=stranger)) == 0
         assert await status(server, site.client(days_ago=400)) == 0
 
 
-async def test_http2_lets_in_the_same_clients(site):
-    """A name that is not allowed is told so, and sent away; other clients may speak HTTP/1.1."""
+async def test_http2_accepts_the_same_clients(site):
+    """A client with another name gets an error and GOAWAY; other clients may use HTTP/1.1."""
     async with site.serving() as (server, _):
         async with connected(server.port, site.client()) as client:
             for _ in range(3):
@@ -138,7 +134,7 @@ async def test_http2_lets_in_the_same_clients(site):
                 assert (reply.status, "not found" in reply.json["Error"]) == (200, True)
             assert (await client.post("/elsewhere", ARGS)).status == 404
             await client.ended()
-        async with connected(server.port, site.client("somebody")) as client:
+        async with connected(server.port, site.client("other")) as client:
             assert (await client.post("/bind", ARGS)).status == 403
             await client.ended()
         async with connected(server.port, site.client("")) as client:
@@ -150,14 +146,13 @@ async def test_http2_lets_in_the_same_clients(site):
 
 
 class Holding:
-    """Holds binds until told."""
+    """An extender that holds binds until ``go`` is set."""
 
     def __init__(self):
         self.held = 0
         self.go = asyncio.Event()
 
     async def bind(self, _):
-        """Wait."""
         self.held += 1
         try:
             await self.go.wait()
@@ -166,13 +161,12 @@ class Holding:
         return ""
 
     async def preempt(self, _, preemptor=None):
-        """Nothing is waited for."""
         return {}
 
 
 @asynccontextmanager
 async def holding(site, **given):
-    """A server whose binds are held, and what holds them."""
+    """An extender that holds binds, and its server."""
     extender = Holding()
     async with listening(extender, ("127.0.0.1", 0), names=(SCHEDULER,), **given) as server:
         await server.use(POLICY.new_context(await files(site.folder).current()))
@@ -180,14 +174,14 @@ async def holding(site, **given):
 
 
 async def ask_many(client, number):
-    """Requests that are held."""
+    """Send bind requests, which are held."""
     streams = [client.ask("/bind", json.dumps(ARGS).encode()) for _ in range(number)]
     client.flush()
     return [client.replies[stream] for stream in streams]
 
 
 async def test_one_connection_holds_many_binds(site):
-    """Cancelled ones count no more, nor do those of a connection that ends."""
+    """Cancelled binds are no longer held, nor are those of a connection that ends."""
     async with holding(site) as (extender, server):
         async with connected(server.port, site.client()) as client:
             await client.until(lambda: client.settled)
@@ -205,7 +199,7 @@ async def test_one_connection_holds_many_binds(site):
         await eventually(lambda: extender.held == 0, 30.0)
 
 
-async def test_what_is_held_continues_while_certificates_change(site):
+async def test_held_binds_continue_while_certificates_change(site):
     """The connection gets no new requests, and ends with the last answer."""
     async with (
         holding(site) as (extender, server),
@@ -222,8 +216,8 @@ async def test_what_is_held_continues_while_certificates_change(site):
         assert [reply.body for reply in replies] == [b'{"Error": ""}'] * 2
 
 
-async def test_the_end_waits_for_answers(site):
-    """A server that stops sends its clients away, and answers what they have asked."""
+async def test_the_server_answers_all_requests_before_it_stops(site):
+    """A server that stops sends GOAWAY, and answers the requests that it has received."""
     async with aio.supervise() as tasks:
         ending = asyncio.Event()
         started: asyncio.Future = asyncio.get_running_loop().create_future()
@@ -246,8 +240,8 @@ async def test_the_end_waits_for_answers(site):
         await serving
 
 
-async def test_bodies_that_do_not_come_over_http2(site):
-    """They are given up, and their client is sent away."""
+async def test_a_body_that_does_not_arrive_over_http2_is_refused(site):
+    """The request times out, and its client gets GOAWAY."""
     async with (
         holding(site, body_s=0.1) as (_, server),
         connected(server.port, site.client()) as client,
@@ -259,15 +253,15 @@ async def test_bodies_that_do_not_come_over_http2(site):
 
 
 async def served(server, context):
-    """The certificate that is shown."""
+    """The server's certificate."""
     _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
     der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     return der
 
 
-async def test_certificates_are_read_again_as_they_change(site):
-    """The server's own, and the authorities: one that is taken back lets nobody in any more."""
+async def test_certificates_are_read_again_when_they_change(site):
+    """The server's certificate and the authorities are read; removed authorities have no clients."""
     async with site.serving() as (server, _):
         context = site.client()
         before = await served(server, context)
@@ -293,21 +287,21 @@ async def _has(server, context, wanted):
     return await status(server, context) == wanted
 
 
-async def test_files_that_cannot_be_used_change_nothing(site):
-    """A key that does not belong to the certificate, in the middle of an exchange."""
+async def test_unusable_files_are_ignored(site):
+    """In the middle of an update the key may not belong to the certificate."""
     async with site.serving() as (server, keeper):
         other = x509.new_serving(site.authority, ("127.0.0.1",), site.now)
         (site.folder / "tls.key").write_bytes(other.key)
-        await site.files.seen()
+        await site.files.read_again()
         assert await status(server, site.client()) == 200
         (site.folder / "tls.crt").write_bytes(b"nonsense")
-        await site.files.seen()
+        await site.files.read_again()
         assert await status(server, site.client()) == 200
         assert list(keeper.problems()) == []
 
 
-async def test_a_file_without_authorities_admits_no_client(site):
-    """It is refused as a whole: a server without authorities would not ask for certificates."""
+async def test_a_file_without_authorities_is_refused(site):
+    """A server without authorities would not demand certificates from its clients."""
     site.trust()
     material = await files(site.folder).current()
 
@@ -315,8 +309,8 @@ async def test_a_file_without_authorities_admits_no_client(site):
         POLICY.new_context(material)
 
 
-async def test_a_certificate_that_has_ended_is_reported(site):
-    """By readiness: no scheduler would accept it."""
+async def test_an_expired_certificate_is_reported(site):
+    """The process is not ready, because no kube-scheduler would accept the certificate."""
     clock = ManualClock(site.now)
 
     async def use(_):
@@ -335,7 +329,7 @@ async def test_a_certificate_that_has_ended_is_reported(site):
 
 
 class Stored:
-    """Two Secrets, empty at first, and two replicas that share them."""
+    """Two empty Secrets, and two replicas that share them."""
 
     def __init__(self):
         self.world = World()
@@ -357,7 +351,7 @@ class Stored:
 
 
 async def test_certificates_of_its_own():
-    """Both replicas serve one certificate; the scheduler's Secret holds no key but its own."""
+    """Both replicas serve the same certificate; the scheduler's Secret has only the client's key."""
     stored = Stored()
     first, second = stored.replicas
     assert await first.current() is None
@@ -375,7 +369,7 @@ async def test_certificates_of_its_own():
     now = stored.clock.now()
     pair = x509.KeyPair(client["tls.crt"], client["tls.key"])
     assert x509.client_usable(pair, server["ca.crt"], SCHEDULER, now)
-    assert not x509.client_usable(pair, server["ca.crt"], "somebody", now)
+    assert not x509.client_usable(pair, server["ca.crt"], "other", now)
     assert not x509.client_usable(pair, x509.new_authority(now).certificate, SCHEDULER, now)
 
     assert await first.renew() is False

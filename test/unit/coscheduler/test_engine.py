@@ -1,4 +1,4 @@
-"""The engine of coscheduling between a cluster in memory and a pretended scheduler."""
+"""The engine of coscheduling, with a cluster in memory and a simulated kube-scheduler."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
+from support.coscheduling.scheduler_kit import member_pod
 from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
 FOREIGN = "example.test/other"
+GATE = keys.COSCHEDULING_GATE
 
 
 class Scheduler:
-    """Tries pods that have no gate, reserves room, and asks for binds."""
+    """A scheduler that tries pods without gates, reserves capacity, and requests binds."""
 
-    def __init__(self, world, room):
+    def __init__(self, world, capacity):
         self.world = world
-        self.room = room
+        self.capacity = capacity
         self.engine = None
         self.reserved = set()
         self.not_before = {}
         self.asking = {}
 
     async def run(self):
-        """Until cancelled."""
+        """Schedule until cancelled."""
         async with aio.supervise() as tasks:
             while True:
                 self.cycle(tasks)
@@ -58,16 +60,16 @@ class Scheduler:
             if self.not_before.get(uid, 0) > now:
                 continue
             name = pod["metadata"]["name"]
-            if len(self.reserved) >= self.room:
+            if len(self.reserved) >= self.capacity:
                 self.not_before[uid] = now + 2
-                self.say(pod, "0/1 nodes are available")
+                self.report(pod, "0/1 nodes are available")
                 continue
             self.reserved.add(uid)
             asking = tasks.start(self.ask(uid, name), name=f"bind-{name}")
             self.asking[uid] = asking
 
-    def say(self, pod, message):
-        """The condition, unless it is there already."""
+    def report(self, pod, message):
+        """Set the condition, unless it is set already."""
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                      "message": message}  # fmt: skip
         known = (pod.get("status") or {}).get("conditions") or []
@@ -76,7 +78,7 @@ class Scheduler:
             self.world.set_status("pods", pod["metadata"]["name"], conditions=[condition, *others])
 
     async def ask(self, uid, name):
-        """Ask for one bind."""
+        """Request one bind."""
         request = BindRequest(namespace="default", name=name, uid=uid, node="n")
         answer = None
         try:
@@ -89,15 +91,15 @@ class Scheduler:
 
 
 class Rig:
-    """The cluster."""
+    """A cluster in memory with a scheduler for this number of pods."""
 
-    def __init__(self, room=100):
+    def __init__(self, capacity=100):
         self.world = World(clock=VirtualClock())
-        self.scheduler = Scheduler(self.world, room)
+        self.scheduler = Scheduler(self.world, capacity)
 
     @asynccontextmanager
     async def engine(self):
-        """A coscheduler, running; leaving the block kills it."""
+        """A running coscheduler; leaving the block kills it."""
         client = RecordingClient(self.world, qps=0)
         engine = self.scheduler.engine = Engine(client, clock=VirtualClock())
         manager = Manager(client, clock=VirtualClock())
@@ -110,31 +112,19 @@ class Rig:
             writing.cancel()
 
     def group(self, name, size, minimum=None):
-        """Make a group's pods, behind their gate."""
+        """Create gated pods of a gang."""
         for index in range(size):
-            pod = make_pod(f"{name}-{index}").labels(
-                {
-                    keys.POD_GROUP_NAME: name,
-                    keys.POD_GROUP_MIN_AVAILABLE: str(minimum or size),
-                }
-            )
-            gates = [{"name": keys.COSCHEDULING_GATE}]
-            self.world.create("pods", pod.spec(schedulingGates=gates).phase("Pending").build())
+            self.world.create("pods", member_pod(f"{name}-{index}", minimum or size, GATE))
 
     def bound(self, name):
-        """How many of a group's pods have a node."""
+        """Number of a gang's pods that have a node."""
         pods = [pod for pod in self.world.list("pods") if pod["spec"].get("nodeName")]
         return sum(pod["metadata"]["name"].startswith(f"{name}-") for pod in pods)
 
-    def delete(self, name, size):
-        """Delete a group's pods."""
-        for index in range(size):
-            self.world.delete("pods", f"{name}-{index}")
 
-
-async def test_two_groups_that_do_not_fit_together():
-    """One is bound as a whole, the other not at all; and soon, when there is room for it."""
-    rig = Rig(room=12)
+async def test_two_gangs_are_bound_one_after_the_other_when_only_one_fits():
+    """One is bound as a whole and the other not at all, until there is capacity for it."""
+    rig = Rig(capacity=12)
     async with rig.engine():
         rig.group("a", 10)
         rig.group("b", 10)
@@ -144,47 +134,47 @@ async def test_two_groups_that_do_not_fit_together():
         assert sorted([rig.bound("a"), rig.bound("b")]) == [0, 10]
         first, second = ("a", "b") if rig.bound("a") else ("b", "a")
 
-        rig.delete(first, 10)
+        for index in range(10):
+            rig.world.delete("pods", f"{first}-{index}")
         await asyncio.sleep(13)
         assert rig.bound(second) == 10
 
 
-async def test_a_group_waits_behind_its_gate_for_its_members():
-    """The scheduler is not bothered; the last member sets it off."""
+async def test_a_gang_stays_gated_until_its_last_member_is_created():
+    """kube-scheduler does not try its pods before."""
     rig = Rig()
     async with rig.engine():
         rig.group("a", 3, minimum=4)
         await asyncio.sleep(60)
         assert rig.world.requests.matching("patch", "pods") == []
-        last = make_pod("a-3").labels({keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "4"})
-        gates = [{"name": FOREIGN}, {"name": keys.COSCHEDULING_GATE}]
-        rig.world.create("pods", last.spec(schedulingGates=gates).phase("Pending").build())
+        rig.world.create("pods", member_pod("a-3", 4, FOREIGN, GATE))
         await asyncio.sleep(1)
+        gates = [{"name": FOREIGN}, {"name": GATE}]
         assert rig.world.get("pods", "a-3")["spec"]["schedulingGates"] == gates
-        assert rig.bound("a") == 0  # three wait for the one that another controller holds back
+        assert rig.bound("a") == 0  # three pods wait for the one with another controller's gate
 
         rig.world.patch("pods", "a-3", {"spec": {"schedulingGates": gates[1:]}})
         await asyncio.sleep(1)
         assert rig.bound("a") == 4
 
 
-async def test_a_killed_coscheduler_loses_nothing():
-    """What it held is asked for again, of the next one."""
-    rig = Rig(room=8)
+async def test_held_binds_are_requested_again_when_the_coscheduler_is_killed():
+    """The next coscheduler binds the gang."""
+    rig = Rig(capacity=8)
     async with rig.engine() as engine:
         rig.group("a", 10)
         await asyncio.sleep(0.5)
         assert rig.bound("a") == 0
     assert engine.held == 0
-    rig.scheduler.room = 10
+    rig.scheduler.capacity = 10
     rig.scheduler.reserved.clear()
     async with rig.engine():
         await asyncio.sleep(15)
         assert rig.bound("a") == 10
 
 
-async def test_ordinary_pods_pass():
-    """Those that the cache does not know are read; without a group they are bound at once."""
+async def test_pods_without_a_gang_are_bound_immediately():
+    """Pods that are not in the cache are read from the API server."""
     rig = Rig()
     async with rig.engine() as engine:
         rig.world.create("pods", make_pod("plain").phase("Pending").build())
@@ -196,9 +186,9 @@ async def test_ordinary_pods_pass():
         assert "none" in await engine.bind(request)
 
 
-async def test_the_schedulers_message_is_marked_so_that_it_is_written_again():
-    """Each failure is seen, not only the first."""
-    rig = Rig(room=1)
+async def test_the_message_of_a_failure_is_marked_so_that_it_is_written_again():
+    """Each failure of kube-scheduler is observed, not only the first."""
+    rig = Rig(capacity=1)
     async with rig.engine() as engine:
         rig.group("a", 2)
         await asyncio.sleep(0.5)
@@ -214,8 +204,8 @@ async def test_the_schedulers_message_is_marked_so_that_it_is_written_again():
         assert engine.held <= 1
 
 
-async def test_a_refused_bind_is_reported_and_tried_again():
-    """The API server says no to one of the group."""
+async def test_a_bind_is_repeated_when_the_api_server_refuses_it():
+    """The error is returned to kube-scheduler, which tries again."""
     rig = Rig()
     async with rig.engine():
         rule = rig.world.faults.status(409, resource="pods/binding", count=1)
@@ -226,13 +216,11 @@ async def test_a_refused_bind_is_reported_and_tried_again():
 
 
 async def test_binds_do_not_wait_for_gates():
-    """A complete group is bound while the gates of another one take their time."""
+    """A complete gang is bound while the gates of another one are slowly removed."""
     rig = Rig()
     async with rig.engine():
-        labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "2"}
-        for name, gates in (("a-0", []), ("a-1", [{"name": FOREIGN}])):
-            pod = make_pod(name).labels(labels).spec(schedulingGates=gates).phase("Pending")
-            rig.world.create("pods", pod.build())
+        rig.world.create("pods", member_pod("a-0", 2))
+        rig.world.create("pods", member_pod("a-1", 2, FOREIGN))
         await asyncio.sleep(1)
         rig.world.faults.latency(30, verb="patch", resource="pods")
         rig.group("b", 80)
@@ -243,19 +231,20 @@ async def test_binds_do_not_wait_for_gates():
 
 
 def one_cpu(world, name, *, gated=True):
-    """Create a pod of one CPU that is a group; its UID."""
-    pod = make_pod(name).labels({keys.POD_GROUP_NAME: name, keys.POD_GROUP_MIN_AVAILABLE: "1"})
+    """Create a pod of one CPU that is a gang; return its UID."""
     containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
-    gates = [{"name": keys.COSCHEDULING_GATE}] if gated else []
-    spec = pod.spec(schedulingGates=gates, containers=containers).phase("Pending").build()
-    return world.create("pods", spec)["metadata"]["uid"]
+    gates = [GATE] if gated else []
+    pod = member_pod(name, 1, *gates, group=name, containers=containers)
+    return world.create("pods", pod)["metadata"]["uid"]
 
 
 @asynccontextmanager
-async def counting(world, client):
-    """An engine that counts room, beside one node of one CPU; and the tasks of the test."""
-    amounts = {"cpu": "1", "pods": "10"}
-    world.create("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": amounts}})
+async def counting(world, *nodes, **amounts):
+    """An engine that counts the capacity of nodes, and a supervisor for tasks of the test."""
+    allocatable = amounts or {"cpu": "1", "pods": "10"}
+    for name in nodes or ("n",):
+        world.create("nodes", {"metadata": {"name": name}, "status": {"allocatable": allocatable}})
+    client = RecordingClient(world, qps=0)
     engine = Engine(client, clock=VirtualClock(), capacity=True)
     manager = Manager(client, clock=VirtualClock())
     pods, nodes = manager.informer(GroupPod), manager.informer(CapacityNode)
@@ -266,11 +255,11 @@ async def counting(world, client):
         writing.cancel()
 
 
-async def test_a_second_request_for_a_pod_that_is_being_bound():
-    """It is refused, and the room of the first stays taken: no other group is let in for it."""
+async def test_a_second_bind_request_is_refused_while_the_pod_is_being_bound():
+    """The capacity of the first request stays taken: no other gang is ungated for it."""
     world = World(clock=VirtualClock())
     rule = world.faults.latency(5, resource="pods/binding")
-    async with counting(world, RecordingClient(world, qps=0)) as (engine, tasks):
+    async with counting(world) as (engine, tasks):
         uid = one_cpu(world, "a")
         request = BindRequest(namespace="default", name="a", uid=uid, node="n")
         await asyncio.sleep(1)
@@ -287,13 +276,13 @@ async def test_a_second_request_for_a_pod_that_is_being_bound():
         assert world.get("pods", "a")["spec"]["nodeName"] == "n"
 
 
-async def test_a_pod_that_the_scheduler_has_seen_first_is_waited_for():
-    """Its watch event is on its way, so nothing is read; a pod that never comes is."""
+async def test_a_bind_waits_for_the_event_of_its_pod():
+    """The event will arrive, so nothing is read; only a pod without an event is read."""
     world = World(clock=VirtualClock())
-    async with counting(world, RecordingClient(world, qps=0)) as (engine, tasks):
+    async with counting(world) as (engine, tasks):
         for number in range(2):
             uid = one_cpu(world, "a", gated=False)
-            # Asked before the loop has had a turn, so before the event has come.
+            # Requested before the loop runs again, so before the event has arrived.
             request = BindRequest(namespace="default", name="a", uid=uid, node="n")
             asking = [tasks.start(engine.bind(request), name=f"{each}") for each in range(2)]
             answers = [await each for each in asking]
@@ -306,19 +295,12 @@ async def test_a_pod_that_the_scheduler_has_seen_first_is_waited_for():
         assert world.requests.count("get", "pods") == 1
 
 
-async def test_preemption_frees_reserved_room_without_deleting():
-    """The waiting group is refused."""
-    rig = Rig(room=2)
+async def test_preemption_releases_reserved_capacity_without_deleting():
+    """The waiting gang is refused instead."""
+    rig = Rig(capacity=2)
     async with rig.engine() as engine:
         rig.group("a", 2, minimum=3)
-        rig.world.create(
-            "pods",
-            make_pod("a-2")
-            .labels({keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "3"})
-            .spec(schedulerName="none")
-            .phase("Pending")
-            .build(),
-        )
+        rig.world.create("pods", member_pod("a-2", 3, schedulerName="none"))
         await asyncio.sleep(1)
         waiting = [pod["metadata"]["uid"] for pod in rig.world.list("pods")][:1]
         assert engine.held == 2
@@ -328,24 +310,23 @@ async def test_preemption_frees_reserved_room_without_deleting():
 
 
 def outcomes():
-    """Questions about preemption so far."""
+    """Numbers of decisions about preemption."""
     name = "jobset_coscheduler_preemptions_total"
-    told = ("allowed", "refused", "spared")
-    return {each: metrics.REGISTRY.get_sample_value(name, {"outcome": each}) for each in told}
+    outcomes = ("allowed", "refused", "spared")
+    return {each: metrics.REGISTRY.get_sample_value(name, {"outcome": each}) for each in outcomes}
 
 
-async def test_a_member_that_the_scheduler_sees_first_is_no_ordinary_pod():
-    """Nothing is deleted for it before all of its group are known, nor for one that is gone."""
+async def test_a_member_may_not_preempt_before_its_gang_is_known():
+    """Nothing is deleted for a pod that kube-scheduler sees first, nor for one that is gone."""
     world = World(clock=VirtualClock())
     engine = Engine(RecordingClient(world, qps=0), clock=VirtualClock())
-    labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "2"}
     victims = {"n": ["x"]}
 
     async def ask(uid, name, *, in_group=True):
-        who = Preemptor(namespace="default", name=name, uid=uid, in_group=in_group)
-        return await engine.preempt(victims, who)
+        preemptor = Preemptor(namespace="default", name=name, uid=uid, in_group=in_group)
+        return await engine.preempt(victims, preemptor)
 
-    made = [world.create("pods", make_pod(f"a-{at}").labels(labels).build()) for at in range(2)]
+    made = [world.create("pods", member_pod(f"a-{at}", 2)) for at in range(2)]
     first, second = (pod["metadata"]["uid"] for pod in made)
     before = outcomes()
     assert await ask(first, "a-0") == {}
@@ -354,12 +335,12 @@ async def test_a_member_that_the_scheduler_sees_first_is_no_ordinary_pod():
     assert await ask(second, "a-1") == victims
     assert await ask("ordinary", "p", in_group=False) == victims
     assert await engine.preempt(victims) == victims
-    told = {key: value - before[key] for key, value in outcomes().items()}
-    assert told == {"allowed": 3, "refused": 3, "spared": 0}
+    counted = {key: value - before[key] for key, value in outcomes().items()}
+    assert counted == {"allowed": 3, "refused": 3, "spared": 0}
 
 
-async def test_preemption_waits_until_room_is_counted():
-    """With nodes by the thousand that takes more than one round of the loop."""
+async def test_preemption_waits_until_capacity_is_counted():
+    """With thousands of nodes this takes more than one turn of the loop."""
     world = World(clock=VirtualClock())
     engine = Engine(RecordingClient(world, qps=0), clock=VirtualClock(), capacity=True)
     engine.capacity.free._steps = 1
@@ -367,24 +348,20 @@ async def test_preemption_waits_until_room_is_counted():
         status = NodeStatus(allocatable={"cpu": "1", "pods": "9"})
         node = CapacityNode(metadata=NodeMeta(name=f"n{at}"), status=status)
         engine.capacity.on_add(node, initial=True)
-    labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "3"}
     container = {"name": "w", "image": "w", "resources": {"requests": {"cpu": "2"}}}
-    uids = []
-    for at in range(3):
-        pod = make_pod(f"a-{at}").labels(labels).spec(containers=[container]).build()
-        uids.append(world.create("pods", pod)["metadata"]["uid"])
+    pods = [member_pod(f"a-{at}", 3, containers=[container]) for at in range(3)]
+    uids = [world.create("pods", pod)["metadata"]["uid"] for pod in pods]
     for at, uid in enumerate(uids):
-        who = Preemptor(namespace="default", name=f"a-{at}", uid=uid, in_group=True)
-        assert await engine.preempt({"n0": ["x"]}, who) == {}
+        preemptor = Preemptor(namespace="default", name=f"a-{at}", uid=uid, in_group=True)
+        assert await engine.preempt({"n0": ["x"]}, preemptor) == {}
 
 
 async def test_deletions_in_a_gap_of_the_watch_are_seen():
-    """A group that has become too small meanwhile gives its reservations back."""
+    """A gang that has become too small in the gap releases its reservations."""
     rig = Rig()
     async with rig.engine() as engine:
         rig.group("a", 3, minimum=4)
-        last = make_pod("a-3").labels({keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "4"})
-        rig.world.create("pods", last.spec(schedulerName="none").phase("Pending").build())
+        rig.world.create("pods", member_pod("a-3", 4, schedulerName="none"))
         await asyncio.sleep(1)
         assert engine.held == 3
         rig.world.faults.fail_watches(410)
@@ -394,67 +371,60 @@ async def test_deletions_in_a_gap_of_the_watch_are_seen():
         assert rig.bound("a") == 0
 
 
-async def test_groups_of_one_name_in_two_namespaces_are_two():
-    """Members of the one do not count for the other."""
+async def test_gangs_of_two_namespaces_may_have_the_same_name():
+    """Members of one gang do not count for the other."""
     rig = Rig()
     rig.world.add_namespace("other")
     async with rig.engine():
         rig.group("a", 2, minimum=3)
-        labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "1"}
-        gates = [{"name": keys.COSCHEDULING_GATE}]
-        pod = make_pod("a-9").labels(labels).spec(schedulingGates=gates).phase("Pending").build()
-        pod["metadata"]["namespace"] = "other"
-        rig.world.create("pods", pod)
+        rig.world.create("pods", member_pod("a-9", 1, GATE, namespace="other"))
         await asyncio.sleep(3)
         assert not rig.world.get("pods", "a-9", namespace="other")["spec"].get("schedulingGates")
-        assert rig.world.get("pods", "a-0")["spec"]["schedulingGates"] == gates
+        assert rig.world.get("pods", "a-0")["spec"]["schedulingGates"] == [{"name": GATE}]
 
 
-class Hears:
-    """A handler that writes down what it is told."""
+class NumberLog:
+    """A handler of numbers that records them; deleted ones are negative."""
 
     def __init__(self):
-        self.told = []
+        self.numbers = []
 
     def on_add(self, obj, *, initial):
-        """New."""
-        self.told.append(obj)
+        self.numbers.append(obj)
 
     def on_update(self, old, new):
-        """Another state."""
-        self.told.append(new)
+        self.numbers.append(new)
 
     def on_delete(self, obj, *, final_state_known):
-        """Gone."""
-        self.told.append(-obj)
+        self.numbers.append(-obj)
 
 
-async def test_what_is_there_at_the_beginning_is_reported_some_at_a_time():
-    """Others have their turn in between, and what comes meanwhile waits behind it."""
-    backlog, hears, counts = Backlog(), Hears(), []
-    handler = backlog.before(hears)
+async def test_initial_objects_are_forwarded_in_portions():
+    """Other tasks run in between, and later events are forwarded after the initial objects."""
+    backlog, log, counts = Backlog(), NumberLog(), []
+    handler = backlog.before(log)
     for number in range(100):
         handler.on_add(number, initial=True)
     async with aio.supervise() as tasks:
-        telling = tasks.start(backlog.forward(), name="forwarding")
+        forwarding = tasks.start(backlog.forward(), name="forwarding")
         while not backlog.empty.is_set():
-            if len(hears.told) == 40:
+            if len(log.numbers) == 40:
                 handler.on_update(7, 107)
                 handler.on_delete(8, final_state_known=True)
-            counts.append(len(hears.told))
+            counts.append(len(log.numbers))
             await asyncio.sleep(0)
-        await telling
+        await forwarding
     assert max(after - before for before, after in itertools.pairwise(counts)) <= 20
-    assert hears.told == [*range(100), 107, -8]
+    assert log.numbers == [*range(100), 107, -8]
     handler.on_add(101, initial=False)
-    assert hears.told[-1] == 101
+    assert log.numbers[-1] == 101
 
 
-async def test_nothing_is_decided_before_all_that_is_there_is_known():
-    """A bind that is asked for meanwhile waits, and is answered as ever; so it is at an early end."""
+async def test_binds_wait_until_all_existing_pods_are_known():
+    """A bind that is requested earlier waits for its answer, also when the engine ends early."""
     world = World(clock=VirtualClock())
     uids = [one_cpu(world, f"g{at}", gated=False) for at in range(50)]
-    async with counting(world, RecordingClient(world, qps=0)) as (engine, tasks):
+    async with counting(world) as (engine, tasks):
         assert not engine.gang_scheduler.states()
         request = BindRequest(namespace="default", name="g49", uid=uids[49], node="n")
         asking = tasks.start(engine.bind(request), name="asking")
@@ -472,20 +442,11 @@ async def test_nothing_is_decided_before_all_that_is_there_is_known():
 
 @asynccontextmanager
 async def with_nodes(world):
-    """An engine that follows pods and nodes, and a group of three of which two are held on n."""
-    room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
-    for name in ("n", "m"):
-        world.create("nodes", {"metadata": {"name": name}, "status": {"allocatable": room}})
-    labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "3"}
+    """An engine with two nodes and a gang of three pods, and a function that requests a bind."""
     for at in range(3):
-        world.create("pods", make_pod(f"a-{at}").labels(labels).phase("Pending").build())
-    client = RecordingClient(world, qps=0)
-    engine = Engine(client, clock=VirtualClock(), capacity=True)
-    manager = Manager(client, clock=VirtualClock())
-    pods, nodes = manager.informer(GroupPod), manager.informer(CapacityNode)
-    async with started(manager), aio.supervise() as tasks:
-        engine.listen(pods, nodes)
-        writing = tasks.start(engine.run(), name="engine")
+        world.create("pods", member_pod(f"a-{at}", 3))
+    amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    async with counting(world, "n", "m", **amounts) as (engine, tasks):
 
         def ask(at, node):
             uid = world.get("pods", f"a-{at}")["metadata"]["uid"]
@@ -493,28 +454,27 @@ async def with_nodes(world):
             return tasks.start(engine.bind(request), name="bind")
 
         yield engine, ask
-        writing.cancel()
 
 
 def cordon(world):
-    """The node is closed for new pods."""
+    """Close the node for new pods."""
     world.patch("nodes", "n", {"spec": {"unschedulable": True}})
 
 
 def taint(world):
-    """The node does not answer."""
+    """Mark the node as unreachable."""
     taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
     world.patch("nodes", "n", {"spec": {"taints": [taint]}})
 
 
 def remove(world):
-    """The node is deleted."""
+    """Delete the node."""
     world.delete("nodes", "n")
 
 
 @pytest.mark.parametrize("lose", [cordon, taint, remove])
 async def test_held_binds_are_refused_when_their_node_is_lost(lose):
-    """The others stay held; the gang is complete when the pod has found another node."""
+    """Other binds stay held; the gang is complete once the pod has another node."""
     world = World(clock=VirtualClock())
     async with with_nodes(world) as (engine, ask):
         first, second = ask(0, "n"), ask(1, "m")
@@ -531,7 +491,7 @@ async def test_held_binds_are_refused_when_their_node_is_lost(lose):
 
 
 async def test_pods_do_not_run_when_their_node_is_deleted():
-    """A replacement waits for as many others as it takes; the pods count again with their node."""
+    """A replacement waits for a complete gang; the pods count again when their node is back."""
     world = World(clock=VirtualClock())
     async with with_nodes(world) as (engine, ask):
         key = PodGroupKey("default", "a")
@@ -548,16 +508,13 @@ async def test_pods_do_not_run_when_their_node_is_deleted():
 
 
 async def test_time_of_a_gang_is_kept_in_the_status_when_its_oldest_pod_is_replaced():
-    """A coscheduler that starts later sees the gang as old as it is; the time is written once."""
-    rig = Rig(room=0)
+    """A coscheduler that starts later knows the age of the gang; the time is written once."""
+    rig = Rig(capacity=0)
     async with rig.engine():
         rig.group("a", 1, minimum=1)
         await asyncio.sleep(30)
         for index in (1, 2):
-            labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "1"}
-            gates = [{"name": keys.COSCHEDULING_GATE}]
-            pod = make_pod(f"a-{index}").labels(labels).spec(schedulingGates=gates)
-            body = pod.phase("Pending").build()
+            body = member_pod(f"a-{index}", 1, GATE)
             body["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:3{index}Z"
             rig.world.create("pods", body)
         await asyncio.sleep(30)

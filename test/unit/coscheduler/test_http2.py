@@ -1,4 +1,4 @@
-"""HTTP/2 of the extender: requests and answers, and what a client cannot make it do."""
+"""HTTP/2 of the extender: requests, answers, and limits that protect it from clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOUNDS = Bounds(
 
 
 class Pair:
-    """A client and the session, and the bytes between them."""
+    """A client and a session, connected in memory."""
 
     def __init__(self, bounds=BOUNDS):
         self.now = 0.0
@@ -34,7 +34,7 @@ class Pair:
         self.exchange()
 
     def exchange(self):
-        """Send all there is, in both directions; what has happened at the session."""
+        """Deliver all data in both directions; return the session's events."""
         happened = []
         while True:
             there, back = self.client.http.data_to_send(), self.session.to_send()
@@ -44,20 +44,25 @@ class Pair:
             self.client.take(back)
 
     def ask(self, *args, **kwargs):
-        """Begin a request; its stream and what has happened."""
+        """Begin a request; return its stream and the session's events."""
         stream = self.client.ask(*args, **kwargs)
         return stream, self.exchange()
 
     def answer(self, stream, status=200, content=b"{}"):
-        """Answer it; what the client has."""
+        """Answer a request; return the client's reply."""
         self.session.answer(stream, status, content)
         self.exchange()
         return self.client.replies[stream]
 
 
-def test_requests_are_answered_in_any_order():
-    """All of them on one connection."""
-    pair = Pair()
+@pytest.fixture
+def pair():
+    """A client and a session with the usual bounds."""
+    return Pair()
+
+
+def test_requests_are_answered_in_any_order(pair):
+    """All requests share one connection."""
     streams = [pair.client.ask("/bind", b"%d" % at) for at in range(90)]
     assert pair.exchange() == [
         Request(stream, "/bind", b"%d" % at) for at, stream in enumerate(streams)
@@ -69,9 +74,8 @@ def test_requests_are_answered_in_any_order():
     assert pair.session.open == 0
 
 
-def test_a_long_body_comes_and_a_long_answer_goes_in_parts():
-    """As the windows of both sides allow it."""
-    pair = Pair()
+def test_long_bodies_and_answers_are_transferred_in_parts(pair):
+    """The flow control windows of both sides are respected."""
     stream = pair.client.ask("/long", end=False)
     body = b"x" * 299_999
     sent, happened = 0, []
@@ -97,9 +101,8 @@ def test_a_long_body_comes_and_a_long_answer_goes_in_parts():
         ("/bind", {"body": b"x" * 101, "end": False}, 413),
     ],
 )
-def test_what_is_not_looked_at(path, given, status):
-    """It is answered at once; what still comes of it is not waited for, and others go on."""
-    pair = Pair()
+def test_invalid_requests_are_refused_immediately(pair, path, given, status):
+    """The rest of their body is not waited for, and other requests continue."""
     stream, happened = pair.ask(path, **given)
     assert happened == [Refused(stream, path, status)]
     reply = pair.answer(stream, status, b"no")
@@ -109,8 +112,8 @@ def test_what_is_not_looked_at(path, given, status):
     assert happened == [Request(stream, "/bind", b"ok")]
 
 
-def test_bodies_together_are_bounded():
-    """However many requests they are of."""
+def test_the_sum_of_all_bodies_is_bounded():
+    """The limit counts the bodies of all open requests."""
     pair = Pair(Bounds(streams=9, bodies={"/bind": 100}, unread=250, body_s=10, spare=50))
     streams = [pair.client.ask("/bind", b"x" * 90, end=False) for _ in range(4)]
     assert pair.exchange() == [Refused(stream, "/bind", 413) for stream in streams[2:]]
@@ -120,9 +123,8 @@ def test_bodies_together_are_bounded():
     assert pair.exchange() == [Request(streams[0], "/bind", b"x" * 90)]
 
 
-def test_a_body_has_to_come_in_time():
-    """More of it gives no more time."""
-    pair = Pair()
+def test_a_request_is_refused_when_its_body_is_late(pair):
+    """A part of the body does not extend the time."""
     stream, happened = pair.ask("/bind", b"{", end=False)
     assert happened == []
     assert pair.session.late(9.9) == []
@@ -133,9 +135,8 @@ def test_a_body_has_to_come_in_time():
     assert pair.session.late(99.0) == []
 
 
-def test_a_request_that_is_taken_back():
-    """It is told of once, and not answered."""
-    pair = Pair()
+def test_a_cancelled_request_is_reported_once(pair):
+    """It is not answered; an incomplete request that is cancelled is not reported."""
     stream, _ = pair.ask("/bind", b"{}")
     pair.client.http.reset_stream(stream, ErrorCodes.CANCEL)
     assert pair.exchange() == [Cancelled(stream)]
@@ -147,8 +148,8 @@ def test_a_request_that_is_taken_back():
     assert pair.session.open == 0
 
 
-def test_resets_and_the_like_are_bounded():
-    """A client that has us begin and end requests is sent away; what it takes back slowly is not."""
+def test_the_rate_of_resets_and_pings_is_bounded():
+    """A client that quickly begins and cancels requests gets GOAWAY; a slow one does not."""
     patient = Pair()
     for _ in range(200):
         stream, _ = patient.ask("/bind", b"{}")
@@ -169,9 +170,8 @@ def test_resets_and_the_like_are_bounded():
         assert pair.client.sent_away
 
 
-def test_more_streams_than_were_agreed_on():
-    """They end the connection; a client that keeps to what it was told opens another one."""
-    pair = Pair()
+def test_the_connection_ends_when_a_client_opens_too_many_streams(pair):
+    """The limit is announced, so that a correct client opens another connection."""
     assert pair.client.http.remote_settings.max_concurrent_streams == 100
     pair.client.http.remote_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = 1000
     pair.client.http.remote_settings.acknowledge()
@@ -181,17 +181,15 @@ def test_more_streams_than_were_agreed_on():
         pair.ask("/bind", b"{}")
 
 
-def test_long_headers_end_the_connection():
-    """They are not even kept."""
-    pair = Pair()
+def test_long_headers_end_the_connection(pair):
+    """They are not stored."""
     pair.client.ask("/bind", extra=[(f"x-{at}", "x" * 1000) for at in range(HEADERS_LIMIT // 1000)])
     with pytest.raises(Http2Error):
         pair.exchange()
 
 
-def test_a_client_that_is_to_connect_again():
-    """What is open goes on; what was sent meanwhile is turned away, and may be sent elsewhere."""
-    pair = Pair()
+def test_open_requests_continue_after_goaway(pair):
+    """Requests that crossed the GOAWAY are refused, and may be sent on another connection."""
     held, _ = pair.ask("/bind", b"{}")
     late = pair.client.ask("/bind", b"{}")
     crossed = pair.client.http.data_to_send()
@@ -200,7 +198,7 @@ def test_a_client_that_is_to_connect_again():
     assert pair.session.receive(crossed, pair.now) == []
     pair.session.answer(held, 200, b"{}")
     sent = pair.session.to_send()
-    # Frames: answers, a refused stream, one GOAWAY that names the last request that is answered.
+    # Frames: answers, a refused stream, one GOAWAY with the last stream that is answered.
     goaway = sent.index(b"\x00\x00\x08\x07\x00")
     assert int.from_bytes(sent[goaway + 9 : goaway + 13]) == held
     assert sent.count(b"\x00\x00\x08\x07\x00") == 1
@@ -213,8 +211,8 @@ def test_a_client_that_is_to_connect_again():
 
 @settings(max_examples=150)
 @given(st.data())
-def test_nothing_that_comes_does_more_than_end_the_connection(data):
-    """Whole requests, cut short, with bytes put in, or no HTTP/2 at all."""
+def test_invalid_data_only_ends_the_connection(data):
+    """Requests are complete, cut short, or have inserted bytes."""
     client = Http2Client()
     for _ in range(data.draw(st.integers(0, 4))):
         client.ask(

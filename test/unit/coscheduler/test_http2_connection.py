@@ -1,4 +1,4 @@
-"""How long a client may take over HTTP/2, and what ends its connection."""
+"""Deadlines of HTTP/2 clients, and causes that end their connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Wire(asyncio.Transport):
-    """What is written, and how it ended; a client's certificate without a name."""
+    """A transport that records data and its end; the client's certificate has no name."""
 
     def __init__(self):
         super().__init__({"peercert": {}})
@@ -31,47 +31,40 @@ class Wire(asyncio.Transport):
         self.end = ""
 
     def write(self, data):
-        """Keep it."""
         self.written += data
 
     def get_write_buffer_size(self):
-        """As told."""
         return self.unsent
 
     def is_closing(self):
-        """Whether it has ended."""
         return bool(self.end)
 
     def close(self):
-        """In good order."""
         self.end = self.end or "closed"
 
     def abort(self):
-        """At once."""
         self.end = self.end or "aborted"
 
 
 class Extender:
-    """Answers after a while, or fails."""
+    """An extender that answers after ``takes_s`` seconds, or fails."""
 
     def __init__(self):
         self.takes_s = 0.0
         self.fails = False
 
     async def bind(self, _):
-        """Take some time."""
         await asyncio.sleep(self.takes_s)
         if self.fails:
             raise RuntimeError("a mistake")
         return ""
 
     async def preempt(self, _, preemptor=None):
-        """Not asked."""
         raise NotImplementedError
 
 
 class Line:
-    """A client, its connection and the extender behind."""
+    """A client, its connection and the extender."""
 
     def __init__(self, tasks):
         self.extender = Extender()
@@ -83,17 +76,17 @@ class Line:
         self.connection.connection_made(self.wire)
 
     async def ask(self, body=ARGS, *, end=True):
-        """Begin a request, with what there is to send before; its answer so far."""
+        """Begin a request, and send all pending data; return the answer so far."""
         stream = self.client.ask("/bind", body, end=end)
         return await self.exchange(stream)
 
     async def exchange(self, stream=1):
-        """Send and take what there is."""
+        """Exchange all pending data; return the answer so far."""
         self.connection.data_received(self.client.http.data_to_send())
         return await self.taken(stream)
 
     async def taken(self, stream=1):
-        """Take what has come; the answer."""
+        """Receive all pending data; return the answer so far."""
         await asyncio.sleep(0.1)
         self.client.take(bytes(self.wire.written))
         self.wire.written.clear()
@@ -102,15 +95,15 @@ class Line:
 
 @asynccontextmanager
 async def made():
-    """A connection that was just made."""
+    """A new connection."""
     async with aio.supervise() as tasks:
         line = Line(tasks)
         yield line
         line.connection.connection_lost(None)
 
 
-async def test_a_client_that_asks_nothing():
-    """Has as long as for headers, whatever else it sends."""
+async def test_a_connection_without_a_request_is_aborted():
+    """The deadline is that of headers; other frames do not extend it."""
     async with made() as line:
         await line.exchange()
         await asyncio.sleep(SHORT_S - MARGIN_S)
@@ -121,8 +114,8 @@ async def test_a_client_that_asks_nothing():
         assert line.wire.end == "aborted"
 
 
-async def test_a_connection_between_two_requests():
-    """Is kept for a while after each, then closed in good order."""
+async def test_an_idle_connection_is_closed():
+    """It is kept for some time after each request, then closed with GOAWAY."""
     async with made() as line:
         for _ in range(2):
             await line.ask()
@@ -135,7 +128,7 @@ async def test_a_connection_between_two_requests():
 
 
 async def test_a_held_request_keeps_its_connection():
-    """Longer than an idle one, and beyond the age at which the client is sent away."""
+    """The connection is not idle, and stays open after the GOAWAY for its age."""
     async with made() as line:
         line.extender.takes_s = MAX_AGE_S + 100
         await line.ask()
@@ -147,8 +140,8 @@ async def test_a_held_request_keeps_its_connection():
         assert line.wire.end == "closed"
 
 
-async def test_a_client_that_does_not_read():
-    """Is not waited for, nor is anything kept for it without bound."""
+async def test_a_connection_is_aborted_when_its_client_does_not_read():
+    """Each pause is bounded."""
     async with made() as line:
         await line.ask()
         line.connection.pause_writing()
@@ -162,8 +155,8 @@ async def test_a_client_that_does_not_read():
         assert line.wire.end == "aborted"
 
 
-async def test_answers_pile_up():
-    """Until there is too much of them."""
+async def test_a_connection_is_aborted_when_too_much_is_unsent():
+    """Answers are buffered up to a limit."""
     async with made() as line:
         await line.ask()
         line.wire.unsent = UNSENT
@@ -174,8 +167,8 @@ async def test_answers_pile_up():
         assert line.wire.end == "aborted"
 
 
-async def test_a_mistake_of_ours_is_one_requests_affair():
-    """Others go on; the client is told, and does better on another connection."""
+async def test_an_unexpected_error_affects_one_request():
+    """It is answered with 500, other requests continue, and then the connection is closed."""
     async with made() as line:
         line.extender.takes_s = 10.0
         await line.ask()
@@ -187,8 +180,8 @@ async def test_a_mistake_of_ours_is_one_requests_affair():
         assert line.wire.end == "closed"
 
 
-async def test_no_http2_at_all():
-    """Ends the connection."""
+async def test_a_connection_is_closed_when_its_client_does_not_speak_http2():
+    """Other protocols are not answered."""
     async with made() as line:
         line.connection.data_received(b"GET / HTTP/1.1\r\nHost: there\r\n\r\n")
         assert line.wire.end == "closed"

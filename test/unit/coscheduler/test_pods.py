@@ -1,4 +1,4 @@
-"""What coscheduling reads of a pod."""
+"""Fields of a pod that coscheduling reads."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from jobsetpy.reconcilers.coscheduling.plugin import pod_group_info
 from jobsetpy.testing.jobsets import decoded
 
 
-def pod(*, labels=None, notes=None, spec=None, status=None, **meta):
+def pod(*, labels=None, annotations=None, spec=None, status=None, **meta):
     """A pod."""
     metadata = {"name": "p", "namespace": "ns", "uid": "u", "creationTimestamp": "2026-01-01T00:00:09Z"}  # fmt: skip
-    metadata |= {"labels": labels or {}, "annotations": notes or {}, **meta}
+    metadata |= {"labels": labels or {}, "annotations": annotations or {}, **meta}
     return decoded(GroupPod, {"metadata": metadata, "spec": spec or {}, "status": status or {}})
 
 
 IN_GROUP = {keys.POD_GROUP_NAME: "g", keys.POD_GROUP_MIN_AVAILABLE: "3"}
 
 
-def test_a_pod_without_the_label_is_of_no_group():
-    """Whatever else it has."""
+def test_a_pod_without_the_label_is_in_no_gang():
+    """Other labels of gangs do not matter."""
     assert seen_pod(pod(labels={keys.POD_GROUP_MIN_AVAILABLE: "3"})) is None
 
 
-def test_what_a_pod_says_of_its_group():
-    """Its age is what the API server says, not what whoever made it can write."""
-    notes = {
+def test_fields_of_a_member_are_read():
+    """Its age is the API server's creation time, not a value that its creator can write."""
+    annotations = {
         "jobset.sigs.k8s.io/coscheduling-created": "1970-01-01T00:00:00Z",
         keys.COSCHEDULING_TIMEOUT_ANNOTATION: "20",
     }
     gates = [{"name": "other"}, {"name": keys.COSCHEDULING_GATE}]
-    seen = seen_pod(pod(labels=IN_GROUP, notes=notes, spec={"priority": 5, "schedulingGates": gates}))  # fmt: skip
+    spec = {"priority": 5, "schedulingGates": gates}
+    seen = seen_pod(pod(labels=IN_GROUP, annotations=annotations, spec=spec))
     member = seen.member
     assert (str(seen.group), seen.gated, seen.ended) == ("ns/g", True, False)
     assert (member.min_available, member.priority, member.timeout_s) == (3, 5, 20.0)
@@ -44,8 +45,8 @@ def test_what_a_pod_says_of_its_group():
 
 
 @pytest.mark.parametrize("minimum", ["", "0", "-1", "x", "1e3"])
-def test_a_minimum_that_is_no_number_is_one(minimum):
-    """The pod is scheduled by itself."""
+def test_an_invalid_minimum_counts_as_one(minimum):
+    """The pod is scheduled alone."""
     labels = {**IN_GROUP, keys.POD_GROUP_MIN_AVAILABLE: minimum}
     assert seen_pod(pod(labels=labels)).member.min_available == 1
 
@@ -62,13 +63,13 @@ def test_a_minimum_that_is_no_number_is_one(minimum):
     ],
 )
 def test_states(changes, gated, bound, ended):
-    """Gates of others are not ours."""
+    """Gates of other controllers do not count."""
     seen = seen_pod(pod(labels=IN_GROUP, **changes))
     assert (seen.gated, seen.member.bound, seen.ended) == (gated, bound, ended)
 
 
 def condition(kind="PodScheduled", status="False", reason="Unschedulable", message="no room"):
-    """One of a pod's conditions."""
+    """A condition of a pod."""
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
@@ -84,6 +85,6 @@ def condition(kind="PodScheduled", status="False", reason="Unschedulable", messa
         ([], {}, None),
     ],
 )
-def test_failures_to_find_a_node(conditions, more, found):
-    """Each once; not what we refused, nor a pod that is promised the room of others."""
+def test_each_scheduling_failure_is_reported_once(conditions, more, found):
+    """Refused binds and pods with a nominated node do not count."""
     assert new_failure(pod(status={"conditions": conditions, **more})) == found

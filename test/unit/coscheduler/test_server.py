@@ -10,6 +10,7 @@ import pytest
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._extender import BIND_BODY_LIMIT, bind_request
 from jobsetpy.coscheduler._server import listening
+from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.testing import RecordingClient, World, make_pod
 from support import patience
@@ -28,25 +29,20 @@ ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
         {"PodName": "p?x=y"},
     ],
 )
-def test_requests_that_name_no_pod_are_refused(change):
-    """Names become parts of a path."""
+def test_requests_without_a_valid_pod_are_refused(change):
+    """Names become parts of a path, so they are checked."""
     with pytest.raises(ValueError, match=r"expected|no such pod"):
         bind_request({**ARGS, **change})
 
 
-def test_field_names_are_read_as_go_does():
-    """Without regard to case."""
+def test_field_names_are_case_insensitive():
+    """Go reads field names in the same way."""
     request = bind_request({name.lower(): value for name, value in ARGS.items()})
-    assert (request.namespace, request.name, request.uid, request.node) == (
-        "default",
-        "p",
-        "u",
-        "n",
-    )
+    assert request == BindRequest(namespace="default", name="p", uid="u", node="n")
 
 
 async def ask(port, path, body, *, plain=False):
-    """Status and answer of one request."""
+    """Return status and answer of one request."""
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"http://127.0.0.1:{port}/{path}", json=body) as answer,
@@ -55,7 +51,7 @@ async def ask(port, path, body, *, plain=False):
 
 
 async def test_binds_and_preemption():
-    """An empty error is success; nodes without waiting victims stay as they were."""
+    """An empty error means success; nodes without waiting victims are returned unchanged."""
     world = World()
     pod = world.create("pods", make_pod("p").build())
     engine = Engine(RecordingClient(world, qps=0))
@@ -77,7 +73,7 @@ async def test_binds_and_preemption():
 
 
 async def test_long_and_deep_bodies_are_refused():
-    """Neither memory nor the parser's stack is at a client's mercy."""
+    """A client can exhaust neither the memory nor the stack of the parser."""
     async with listening(Engine(RecordingClient(World(), qps=0)), ("127.0.0.1", 0)) as server:
         await server.use(None)
         port = server.port
@@ -91,19 +87,17 @@ async def test_long_and_deep_bodies_are_refused():
 
 
 class Standby:
-    """Does not lead."""
+    """An extender that does not lead."""
 
     async def bind(self, _):
-        """Refuses."""
         raise NotLeadingError("not here")
 
     async def preempt(self, _, preemptor=None):
-        """Refuses."""
         raise NotLeadingError("not here")
 
 
-async def test_a_standby_sends_the_scheduler_away():
-    """With an error, so that it tries again, and on a connection that it cannot use again."""
+async def test_a_standby_refuses_requests_and_closes_the_connection():
+    """kube-scheduler tries again, on another connection."""
     async with listening(Standby(), ("127.0.0.1", 0), prefix="/ext") as server:
         await server.use(None)
         async with aiohttp.ClientSession() as session:
@@ -116,7 +110,7 @@ async def test_a_standby_sends_the_scheduler_away():
 
 
 async def test_the_socket_outlives_its_servers():
-    """While one server takes over from another, nobody is refused."""
+    """No connection is refused while one server replaces another."""
     async with listening(Standby(), ("127.0.0.1", 0)) as server:
         assert not server.serves
         for _ in range(3):
@@ -125,8 +119,8 @@ async def test_the_socket_outlives_its_servers():
                 assert (await ask(server.port, "bind", ARGS))[0] == 503
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for():
-    """Its connection is given up; that of others goes on."""
+async def test_a_connection_is_closed_when_its_body_does_not_arrive():
+    """Other connections continue."""
     async with listening(Standby(), ("127.0.0.1", 0), body_s=0.1) as server:
         await server.use(None)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -1,9 +1,10 @@
-"""The coscheduler inside a manager: who answers, and what becomes of held binds when it ends."""
+"""The coscheduler inside a manager: leadership, held binds at its end, and reports of gangs."""
 
 from __future__ import annotations
 
 import asyncio
 import resource
+from contextlib import asynccontextmanager
 
 import pytest
 import structlog
@@ -29,12 +30,16 @@ from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupInfo, PodGroupKey
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
+from support.coscheduling.scheduler_kit import member_pod
+
+pytestmark = pytest.mark.looptime
 
 LEASE = "coscheduler.jobset.x-k8s.io"
+GATE = keys.COSCHEDULING_GATE
 
 
 class Replica:
-    """One process: its manager, its coscheduler, and how it ended."""
+    """A process with its manager and coscheduler, and the error that ended it."""
 
     def __init__(self, world, identity, *, limits=None, elected=True, capacity=False):
         self.client = RecordingClient(world, qps=0)
@@ -53,14 +58,24 @@ class Replica:
         self.lost = None
 
     async def run(self):
-        """Until stopped, or until leadership is lost."""
+        """Run until stopped, or until leadership is lost."""
         try:
             await self.manager.run(self.stop)
         except LeadershipLostError as lost:
             self.lost = lost
 
+    @asynccontextmanager
+    async def leading(self):
+        """Run and lead until the end of the block; a supervisor for more tasks, and the own task."""
+        async with aio.supervise() as tasks:
+            running = tasks.start(self.run(), name="replica")
+            await self.manager.leading.wait()
+            yield tasks, running
+            self.stop.set()
+            await running
+
     def bind(self, world, name):
-        """Ask for a bind, as the scheduler does."""
+        """Request a bind, as kube-scheduler does."""
         uid = world.get("pods", name)["metadata"]["uid"]
         return self.coscheduler.bind(BindRequest(namespace="default", name=name, uid=uid, node="n"))
 
@@ -68,34 +83,34 @@ class Replica:
 def new_world():
     """A cluster in memory, in the loop's time."""
     world = World(clock=VirtualClock())
-    room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
-    world.create("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": room}})
+    amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    world.create("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": amounts}})
     return world
 
 
-def make_group(world, name, size, *, gated=False, members=None, **annotations):
-    """Pods of a group; some of them may be missing."""
-    gates = [{"name": keys.COSCHEDULING_GATE}] if gated else []
+def make_group(world, name, size, *gates, members=None, **annotations):
+    """Create pods of a gang, of which some may be missing."""
     for index in range(members or size):
-        labels = {keys.POD_GROUP_NAME: name, keys.POD_GROUP_MIN_AVAILABLE: str(size)}
-        pod = make_pod(f"{name}-{index}").labels(labels).annotations(annotations)
-        world.create("pods", pod.spec(schedulingGates=gates).phase("Pending").build())
+        pod = member_pod(f"{name}-{index}", size, *gates)
+        pod["metadata"]["annotations"] = annotations
+        world.create("pods", pod)
 
 
-def bound(world):
-    """Names of pods that have a node."""
-    return {p["metadata"]["name"] for p in world.list("pods") if p["spec"].get("nodeName")}
+def names(world, *, bound=False, gated=False):
+    """Names of pods that have a node, or a gate."""
+    return {
+        pod["metadata"]["name"]
+        for pod in world.list("pods")
+        if (bound and pod["spec"].get("nodeName")) or (gated and pod["spec"].get("schedulingGates"))
+    }
 
 
-@pytest.mark.looptime
 async def test_only_the_leader_answers():
-    """The other one says that it does not lead, and is not ready; it leads when the first ends."""
+    """The other replica refuses and is not ready, and leads when the first ends."""
     world = new_world()
     first, second = Replica(world, "a"), Replica(world, "b")
     make_group(world, "g", 2)
-    async with aio.supervise() as tasks:
-        running = tasks.start(first.run(), name="a")
-        await first.manager.leading.wait()
+    async with first.leading() as (tasks, running):
         tasks.start(second.run(), name="b")
         await second.manager.ready.wait()
         assert list(first.coscheduler.problems()) == []
@@ -108,22 +123,19 @@ async def test_only_the_leader_answers():
         first.stop.set()
         await running
         await second.manager.leading.wait()
-        asked = [tasks.start(second.bind(world, f"g-{i}"), name="bind") for i in range(2)]
-        assert [await each for each in asked] == ["", ""]
-        assert bound(world) == {"g-0", "g-1"}
+        binds = [tasks.start(second.bind(world, f"g-{i}"), name="bind") for i in range(2)]
+        assert [await each for each in binds] == ["", ""]
+        assert names(world, bound=True) == {"g-0", "g-1"}
         second.stop.set()
 
 
-@pytest.mark.looptime
-async def test_what_is_held_is_answered_when_it_ends():
-    """At once, so that the scheduler asks the next leader; a complete group is bound to its end."""
+async def test_held_binds_are_answered_when_the_coscheduler_ends():
+    """They are answered immediately, for kube-scheduler to try again; a complete gang is bound."""
     world = new_world()
     replica = Replica(world, "a")
     make_group(world, "g", 3)
     make_group(world, "h", 3)
-    async with aio.supervise() as tasks:
-        running = tasks.start(replica.run(), name="a")
-        await replica.manager.leading.wait()
+    async with replica.leading() as (tasks, _):
         held = [tasks.start(replica.bind(world, f"g-{i}"), name="bind") for i in range(2)]
         world.faults.latency(1.0, resource="pods/binding")
         complete = [tasks.start(replica.bind(world, f"h-{i}"), name="bind") for i in range(3)]
@@ -133,54 +145,40 @@ async def test_what_is_held_is_answered_when_it_ends():
         assert [await each for each in held] == [ENDING, ENDING]
         assert asyncio.get_running_loop().time() - stopped_at < 0.1
         assert [await each for each in complete] == ["", "", ""]
-        await running
-    assert bound(world) == {"h-0", "h-1", "h-2"}
+    assert names(world, bound=True) == {"h-0", "h-1", "h-2"}
     assert list(replica.coscheduler.problems()) != []
 
 
-@pytest.mark.looptime
-async def test_who_has_lost_the_lease_answers_all_and_writes_nothing():
-    """Another one may lead by now, and would decide otherwise."""
+async def test_a_coscheduler_writes_nothing_after_it_has_lost_its_lease():
+    """It answers all held binds; another one may lead by now, and decide differently."""
     world = new_world()
     replica = Replica(world, "a")
     make_group(world, "g", 3)
-    async with aio.supervise() as tasks:
-        running = tasks.start(replica.run(), name="a")
-        await replica.manager.leading.wait()
+    async with replica.leading() as (tasks, _):
         held = [tasks.start(replica.bind(world, f"g-{i}"), name="bind") for i in range(2)]
         await asyncio.sleep(0.2)
         world.patch("leases.coordination.k8s.io", LEASE, {"spec": {"holderIdentity": "b"}})
         assert [await each for each in held] == [LOST, LOST]
-        await running
     assert isinstance(replica.lost, LeadershipLostError)
     assert world.requests.matching("create", "pods/binding") == []
-    make_group(world, "late", 1, gated=True)
+    make_group(world, "late", 1, GATE)
     await asyncio.sleep(10)
     assert world.requests.matching("patch", "pods") == []
 
 
-@pytest.mark.looptime
-async def test_a_new_leader_looks_at_all_groups_before_it_lifts_one():
-    """The older group goes first, whatever the order in which pods are listed."""
+async def test_a_new_leader_checks_all_gangs_before_it_ungates_one():
+    """The older gang comes first, independent of the order in which pods are listed."""
     world = new_world()
-    make_group(world, "b", 2, gated=True)
+    make_group(world, "b", 2, GATE)
     await asyncio.sleep(8)
-    make_group(world, "a", 2, gated=True)
-    replica = Replica(world, "a", limits=Limits(in_flight=1))
-    async with aio.supervise() as tasks:
-        tasks.start(replica.run(), name="a")
+    make_group(world, "a", 2, GATE)
+    async with Replica(world, "a", limits=Limits(in_flight=1)).leading():
         await asyncio.sleep(1)
-        lifted = [
-            pod["metadata"]["name"]
-            for pod in world.list("pods")
-            if not pod["spec"].get("schedulingGates")
-        ]
-        assert lifted == ["b-0", "b-1"]
-        replica.stop.set()
+        assert names(world, gated=True) == {"a-0", "a-1"}
 
 
 def events(world):
-    """Reason, what it is about, and how often."""
+    """Number of Events by reason, kind and name of their object."""
     return {
         (event["reason"], event["regarding"]["kind"], event["regarding"]["name"]): (
             event.get("series") or {"count": 1}
@@ -190,49 +188,43 @@ def events(world):
 
 
 def metric(name, **labels):
-    """A figure now; 0 if there is none yet."""
+    """Current value of a metric; 0 if it has none yet."""
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
-@pytest.mark.looptime
-async def test_report_of_a_group():
-    """A log line and a count for each decision; an event that is about the JobSet if there is one."""
+async def test_decisions_about_a_gang_are_reported():
+    """Each decision has a log line and a count; Events are about the JobSet if there is one."""
     world = new_world()
-    labels = {keys.JOBSET_NAME: "train", keys.JOBSET_UID: "u-1", keys.POD_GROUP_NAME: "j",
-              keys.POD_GROUP_MIN_AVAILABLE: "2"}  # fmt: skip
     for index in range(2):
-        pod = make_pod(f"j-{index}").labels(labels)
-        world.create("pods", pod.phase("Pending").build())
+        pod = member_pod(f"j-{index}", 2)
+        pod["metadata"]["labels"] |= {keys.JOBSET_NAME: "train", keys.JOBSET_UID: "u-1"}
+        world.create("pods", pod)
     replica = Replica(world, "a", limits=Limits(permit_s=5, permit_per_pod_s=0))
     timeouts = metric("jobset_coscheduler_group_rejections_total", cause="timeout")
     bound_groups = metric("jobset_coscheduler_group_spread_seconds_count")
     with structlog.testing.capture_logs() as lines:
-        async with aio.supervise() as tasks:
-            running = tasks.start(replica.run(), name="a")
-            await replica.manager.leading.wait()
-            for _ in range(2):  # twice too late, told in one event
+        async with replica.leading() as (tasks, _):
+            for _ in range(2):  # two timeouts, reported in one Event
                 answer = await replica.bind(world, "j-0")
                 assert answer == "default/j: 1 of 2 pods in time"
                 await asyncio.sleep(3)
-            make_group(world, "g", 2, gated=True)
+            make_group(world, "g", 2, GATE)
             await asyncio.sleep(1)
             both = [tasks.start(replica.bind(world, f"g-{i}"), name="bind") for i in range(2)]
             assert [await each for each in both] == ["", ""]
             await asyncio.sleep(10)
-            replica.stop.set()
-            await running
     assert events(world) == {
         (TIMED_OUT_REASON, "JobSet", "train"): 2,
         (SCHEDULED_REASON, "Pod", "g-0"): 1,
     }
     assert metric("jobset_coscheduler_group_rejections_total", cause="timeout") == timeouts + 2
     assert metric("jobset_coscheduler_group_spread_seconds_count") == bound_groups + 1
-    told = [
+    reported = [
         (line["event"], line["group"], line.get("cause"))
         for line in lines
         if line.get("event", "").startswith("group ")
     ]
-    assert told == [
+    assert reported == [
         ("group came without gates", "default/j", None),
         ("group rejected", "default/j", "timeout"),
         ("group rejected", "default/j", "timeout"),
@@ -241,30 +233,21 @@ async def test_report_of_a_group():
     ]
 
 
-@pytest.mark.looptime
-async def test_groups_that_cannot_be_right_are_reported():
-    """Too few pods for a while, once; and pods that do not agree, when they are lifted."""
+async def test_invalid_gangs_are_reported():
+    """Gangs with too few pods are reported after a while, different members when they are ungated."""
     world = new_world()
-    make_group(world, "few", 3, gated=True, members=2)
-    make_group(world, "odd", 2, gated=True, members=1)
+    make_group(world, "few", 3, GATE, members=2)
+    make_group(world, "odd", 2, GATE, members=1)
     no_minimum = make_pod("none-0").labels({keys.POD_GROUP_NAME: "none"}).phase("Pending")
     world.create("pods", no_minimum.build())
-    other = make_pod("odd-1").labels(
-        {keys.POD_GROUP_NAME: "odd", keys.POD_GROUP_MIN_AVAILABLE: "1"}
-    )
-    gates = [{"name": keys.COSCHEDULING_GATE}]
-    world.create("pods", other.spec(priority=7, schedulingGates=gates).phase("Pending").build())
-    replica = Replica(world, "a")
-    async with aio.supervise() as tasks:
-        running = tasks.start(replica.run(), name="a")
+    world.create("pods", member_pod("odd-1", 1, GATE, priority=7))
+    async with Replica(world, "a").leading():
         await asyncio.sleep(25)
         assert events(world) == {
             (DISAGREE_REASON, "Pod", "odd-0"): 2,
             (MINIMUM_REASON, "Pod", "none-0"): 1,
         }
         await asyncio.sleep(100)
-        replica.stop.set()
-        await running
     assert events(world) == {
         (DISAGREE_REASON, "Pod", "odd-0"): 2,
         (INCOMPLETE_REASON, "Pod", "few-0"): 1,
@@ -272,74 +255,66 @@ async def test_groups_that_cannot_be_right_are_reported():
     }
 
 
-@pytest.mark.looptime
-async def test_groups_that_wait_for_room_are_reported():
-    """Once, after a while: an autoscaler sees none of them. Others are tried for its sake."""
+async def test_gangs_without_capacity_are_reported():
+    """They are reported once, after a while; gangs for an autoscaler are ungated and not reported."""
     world = new_world()
     world.delete("nodes", "n")
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "1"}}}
     world.create("nodes", node)
-    make_group(world, "large", 2, gated=True)
-    make_group(world, "tried", 2, gated=True, **{keys.COSCHEDULING_CAPACITY_ANNOTATION: "false"})
-    replica = Replica(world, "a", capacity=True)
-    async with aio.supervise() as tasks:
-        running = tasks.start(replica.run(), name="a")
-        await replica.manager.leading.wait()
+    make_group(world, "large", 2, GATE)
+    make_group(world, "tried", 2, GATE, **{keys.COSCHEDULING_CAPACITY_ANNOTATION: "false"})
+    async with Replica(world, "a", capacity=True).leading():
         await asyncio.sleep(100)
-        replica.stop.set()
-        await running
     assert events(world) == {(NO_ROOM_REASON, "Pod", "large-0"): 1}
-    gated = {p["metadata"]["name"] for p in world.list("pods") if p["spec"].get("schedulingGates")}
-    assert gated == {"large-0", "large-1"}
+    assert names(world, gated=True) == {"large-0", "large-1"}
 
 
 @pytest.mark.parametrize("lacking", [True, False])
-def test_some_groups_at_a_time_are_asked_about_room(lacking):
-    """However many wait, no census holds up the loop for long; each has its turn."""
-    asked = []
+def test_capacity_of_waiting_gangs_is_checked_in_portions(lacking):
+    """Each pass checks a bounded number of gangs, so that it does not block the loop."""
+    checked = []
 
     def lacks_capacity(key):
-        asked.append(key)
+        checked.append(key)
         return lacking
 
+    def gang_status(key):
+        info = PodGroupInfo(key=key, initial_timestamp=0, uid="", min_available=2)
+        return GangStatus(info, 2, 2, 0, 0, in_flight=False, failures=0)
+
     clock = aio.ManualClock()
-    keys_ = [PodGroupKey("ns", f"g{number}") for number in range(1000)]
-    infos = [PodGroupInfo(key=k, initial_timestamp=0, uid="", min_available=2) for k in keys_]
-    standings = {
-        info.key: GangStatus(info, 2, 2, 0, 0, in_flight=False, failures=0) for info in infos
-    }
+    gangs = [PodGroupKey("ns", f"g{number}") for number in range(1000)]
     reporter = Reporter(
         clock,
         lambda *_: None,
         lambda _: [],
         lacks_capacity=lacks_capacity,
-        gang_status=standings.get,
+        gang_status=gang_status,
     )
-    for key in keys_:
+    for key in gangs:
         reporter.staged(key, "queued")
-    census = Counts({}, {})
-    reporter.counts(census)
-    assert not asked
+    reporter.counts(Counts({}, {}))
+    assert not checked
     clock.advance(31)
     counts = []
-    while len(asked) < 1000 and len(counts) < 100:
-        before = len(asked)
-        reporter.counts(census)
-        counts.append(len(asked) - before)
+    while len(checked) < 1000 and len(counts) < 100:
+        before = len(checked)
+        reporter.counts(Counts({}, {}))
+        counts.append(len(checked) - before)
     assert max(counts) <= 100
-    assert sorted(asked) == sorted(keys_)
+    assert sorted(checked) == sorted(gangs)
 
 
 @pytest.mark.parametrize(
     ("wanted", "limit", "number"), [(8000, 20000, 8000), (8000, 1024, 792), (8000, 100, 1)]
 )
-def test_as_much_is_held_as_files_may_be_open(wanted, limit, number):
-    """Each request is a connection; some files are needed for the rest."""
+def test_the_number_of_held_binds_is_limited_by_open_files(wanted, limit, number):
+    """Each held bind is a connection; other files of the process need some as well."""
     assert _open_files.holdable(wanted, limit, 32) == number
 
 
-def test_the_limit_on_open_files_is_raised_as_far_as_may_be():
-    """Up to the hard limit; what that is too low for is told."""
+def test_the_limit_of_open_files_is_raised_to_the_hard_limit():
+    """If it is still too low, the possible number of held binds is logged."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))

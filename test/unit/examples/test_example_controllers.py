@@ -1,41 +1,33 @@
 """The example controllers, on a fake API server in virtual time."""
 
 import asyncio
-import importlib.util
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from jobsetpy import runtime as rt
 from jobsetpy.api.schema import crd_of
 from jobsetpy.serving.review import ReviewRequest
-from jobsetpy.testing import RecordingClient, VirtualClock, World
-from support.managers import started
+from jobsetpy.testing import VirtualClock, World, running_manager
 
 pytestmark = pytest.mark.looptime
 
-FOLDER = Path(__file__).resolve().parents[3] / "examples/controllers"
+
+@asynccontextmanager
+async def running(setup, world, clock=None):
+    """A manager with a controller, within the block."""
+    async with running_manager(world, setup, clock=clock):
+        await asyncio.sleep(5)
+        yield
 
 
-def example(name):
-    """An example as a module."""
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-async def test_ephemeral_volume_claims():
-    """One claim for each object, made once, made again when it is deleted, gone with its owner."""
+async def test_ephemeral_volume_claims(example):
+    """Each object has one claim, which is created again when deleted, and deleted with its owner."""
     module, world = example("ephemeral_volume_claims"), World()
     world.garbage_collect = True
     world.create("customresourcedefinitions", crd_of(module.EphemeralVolumeClaim))
-    manager = rt.Manager(RecordingClient(world, qps=0))
-    module.setup(manager)
-    async with started(manager):
-        await asyncio.sleep(5)
+    async with running(module.setup, world):
         body = {"metadata": {"name": "a"}, "spec": {"size": "1Gi"}}
         world.create("ephemeralvolumeclaims", body)
         await asyncio.sleep(5)
@@ -57,18 +49,8 @@ async def test_ephemeral_volume_claims():
     assert again["metadata"]["uid"] != claim["metadata"]["uid"]
 
 
-@asynccontextmanager
-async def running(setup, world, clock=None):
-    """A manager with a controller, as long as the block lasts."""
-    manager = rt.Manager(RecordingClient(world, qps=0), clock=clock)
-    setup(manager)
-    async with started(manager):
-        await asyncio.sleep(5)
-        yield
-
-
-async def test_node_summary():
-    """Nodes are counted by zone; a change of one, or of the ConfigMap, is one write."""
+async def test_node_summary(example):
+    """Nodes are counted by zone; a change of a node, or of the ConfigMap, causes one write."""
     module, world = example("node_summary"), World()
     for number, zone in enumerate("aab"):
         labels = {"topology.kubernetes.io/zone": zone}
@@ -110,8 +92,8 @@ def finish(world, name):
     ("policy", "expected"),
     [("Allow", ["0005", "0010"]), ("Forbid", ["0005"]), ("Replace", ["0010"])],
 )
-async def test_cron_jobs_while_an_earlier_one_runs(policy, expected):
-    """Both, the earlier or the later, by the policy."""
+async def test_concurrent_cron_jobs_depend_on_the_policy(example, policy, expected):
+    """Both Jobs run, or only the earlier, or only the later one."""
     module, clock = example("cron_jobs"), VirtualClock()
     world = World(clock=clock)
     world.create("customresourcedefinitions", crd_of(module.CronJob))
@@ -123,8 +105,8 @@ async def test_cron_jobs_while_an_earlier_one_runs(policy, expected):
         assert status["lastScheduleTime"] == f"2026-01-01T00:{expected[-1][2:]}:00Z"
 
 
-async def test_cron_jobs_of_the_past():
-    """The oldest that are over are deleted; what was missed is made up for, once, and not late."""
+async def test_missed_cron_jobs_run_once(example):
+    """Only the latest missed time is made up for; the oldest finished Jobs are deleted."""
     module, clock = example("cron_jobs"), VirtualClock()
     world = World(clock=clock)
     world.create("customresourcedefinitions", crd_of(module.CronJob))
@@ -135,7 +117,7 @@ async def test_cron_jobs_of_the_past():
             finish(world, name)
         await asyncio.sleep(60)
         assert names(world) == ["0010"]
-    await asyncio.sleep(32 * 60)  # nobody there until 43 minutes past
+    await asyncio.sleep(32 * 60)  # no manager runs until 43 minutes past
     async with running(module.setup, world, clock):
         assert names(world) == ["0010", "0040"]
 
@@ -151,30 +133,28 @@ async def test_cron_jobs_of_the_past():
         ("0 0 2 1 *", ""),
     ],
 )
-async def test_schedules(schedule, expected):
-    """The last time of the day, a Thursday, until 12:34."""
-    day, until = (
-        datetime(2025, 12, 31, 23, 59, tzinfo=UTC),
-        datetime(2026, 1, 1, 12, 34, tzinfo=UTC),
-    )
+async def test_schedules(example, schedule, expected):
+    """The last time of the schedule on a Thursday until 12:34."""
+    day = datetime(2025, 12, 31, 23, 59, tzinfo=UTC)
+    until = datetime(2026, 1, 1, 12, 34, tzinfo=UTC)
     at = example("cron_jobs").due(schedule, day, until)
     assert (f"{at:%H:%M}" if at else "") == expected
 
 
-async def test_websites():
-    """What the webhooks answer: defaults, checks, and both versions."""
+async def test_websites(example):
+    """The webhooks set defaults, check objects, and convert between both versions."""
     module = example("websites")
     webhook = rt.Webhook(module.Website, default=module.default, validate=module.validate)
 
-    def asked(host, before=None):
+    def review(host, before=None):
         def site(host):
             return {"metadata": {"name": "s"}, "spec": {"host": host, "port": 80}}
 
         old = site(before) if before else None
         return ReviewRequest("1", "UPDATE" if old else "CREATE", "", "s", site(host), old)
 
-    assert list((await webhook.answer_validate(asked("a.b"))).warnings)
-    refused = (await webhook.answer_validate(asked("ab", "a.b"))).status
+    assert list((await webhook.answer_validate(review("a.b"))).warnings)
+    refused = (await webhook.answer_validate(review("ab", "a.b"))).status
     assert "[spec.host: a name with a domain" in refused["message"]
     assert "cannot be changed" in refused["message"]
     site = module.up(module.WebsiteV1(spec=module.SpecV1(address="a.b:8080")))

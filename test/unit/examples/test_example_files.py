@@ -1,4 +1,4 @@
-"""What can be said of the examples without a cluster: headers, index, images, samples."""
+"""Checks of the examples that need no cluster: headers, index, images, samples."""
 
 import re
 from pathlib import Path
@@ -17,14 +17,14 @@ SAMPLES = {
 
 
 def header(path: str) -> list[str]:
-    """The comment that a manifest begins with."""
+    """Lines of the comment at the begin of a manifest."""
     lines = (EXAMPLES / path).read_text().splitlines()
     end = next(at for at, line in enumerate(lines) if not line.startswith("#"))
     return lines[:end]
 
 
 def containers(path: str) -> list[dict]:
-    """Every container of a manifest's JobSet, or of a runtime's template for one."""
+    """All containers of a manifest's JobSet, or of a runtime's JobSet template."""
     documents = list(yaml.safe_load_all((EXAMPLES / path).read_text()))
     jobsets = [each for each in documents if each["kind"] == "JobSet"]
     jobsets += [
@@ -37,8 +37,8 @@ def containers(path: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_the_header_says_what_happens(path):
-    """Each manifest begins with what it is for, and what comes of it."""
+def test_the_header_has_the_outcome(path):
+    """Each manifest begins with its purpose, and its outcome."""
     lines = header(path)
     assert lines[0].startswith("# ")
     assert sum(line.startswith("# Outcome: ") for line in lines) == 1
@@ -47,7 +47,7 @@ def test_the_header_says_what_happens(path):
 
 @pytest.mark.parametrize("path", FILES)
 def test_images_have_short_names_and_versions(path):
-    """An example names public images by their short names, and no moving target."""
+    """An example uses short names of public images, and no ``latest`` of other projects."""
     for container in containers(path):
         name, _, tag = container["image"].partition(":")
         assert "." not in name.split("/")[0], "no registry's host name"
@@ -56,7 +56,7 @@ def test_images_have_short_names_and_versions(path):
 
 
 def test_the_index_has_every_manifest():
-    """The index links each manifest once, and nothing that is not there."""
+    """The index links each manifest once, and no missing file."""
     text = (EXAMPLES / "README.md").read_text()
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("..")]
     assert sorted(links) == sorted([*FILES, "failed_pod_counter.py"])
@@ -64,12 +64,12 @@ def test_the_index_has_every_manifest():
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_is_an_example(name):
-    """What kustomize installs as a sample is the example, to the letter."""
+    """The sample that kustomize installs equals the example."""
     sample = (REPOSITORY / "config/samples" / name).read_text()
     assert sample == (EXAMPLES / SAMPLES[name]).read_text()
 
 
 def test_all_samples_are_compared():
-    """No sample is left out of the comparison."""
+    """Every sample is in the comparison."""
     found = {path.name for path in (REPOSITORY / "config/samples").glob("*.yaml")}
     assert found == {*SAMPLES, "kustomization.yaml"}

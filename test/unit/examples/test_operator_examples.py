@@ -1,7 +1,6 @@
-"""Example controllers of the kind that operator tutorials have, in virtual time."""
+"""Example controllers as in operator tutorials, in virtual time."""
 
 import asyncio
-import importlib
 import re
 from pathlib import Path
 
@@ -16,15 +15,8 @@ from jobsetpy.testing import RecordingClient, VirtualClock, World, running_manag
 
 pytestmark = pytest.mark.looptime
 
-FOLDER = Path(__file__).resolve().parents[3] / "examples/controllers"
+REPOSITORY = Path(__file__).resolve().parents[3]
 SETTLED_S = 5
-
-
-@pytest.fixture
-def example(monkeypatch):
-    """An example as a module, by its name."""
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module
 
 
 @pytest.fixture
@@ -40,8 +32,8 @@ def condition(obj):
     return found["type"], found["status"], found["reason"], found["message"]
 
 
-async def test_a_memcached_is_served_and_repaired(example, world):
-    """Deployment, Service and address are created; what others change or delete is set back."""
+async def test_a_memcached_is_created_and_repaired(example, world):
+    """Deployment, Service and address are created; changes and deletions by others are reverted."""
     module = example("memcached")
     world.create("customresourcedefinitions", crd_of(module.Memcached))
     async with running_manager(world, module.setup):
@@ -74,8 +66,8 @@ async def test_a_memcached_is_served_and_repaired(example, world):
         }
 
 
-async def test_memcacheds_cost_the_same_each_when_there_are_many(example):
-    """The list that they share does not have each of them look at all others."""
+async def test_cost_of_a_memcached_does_not_grow_with_their_number(example):
+    """No reconcile reads all others because of the shared list."""
     module, requests = example("memcached"), []
     for count in (5, 50):
         world = World()
@@ -90,8 +82,8 @@ async def test_memcacheds_cost_the_same_each_when_there_are_many(example):
 
 
 @pytest.mark.parametrize("list_is_gone", [False, True])
-async def test_a_memcached_takes_its_address_with_it_when_deleted(example, world, list_is_gone):
-    """Other addresses stay; a deleted list holds nothing up."""
+async def test_the_address_of_a_deleted_memcached_is_removed(example, world, list_is_gone):
+    """Other addresses stay; a deleted list does not prevent the deletion."""
     module = example("memcached")
     world.create("customresourcedefinitions", crd_of(module.Memcached))
     async with running_manager(world, module.setup):
@@ -114,8 +106,8 @@ def shared(world, kind="configmaps", *, name="ca", value="1", namespace="source"
     return world.create(kind, {**body, "data": {"x": value}}, namespace=namespace)
 
 
-async def test_configuration_is_copied_by_labels_and_follows_its_original(example, world):
-    """New namespaces get copies, changed copies are set back, those no longer selected are empty."""
+async def test_configuration_is_copied_to_selected_namespaces(example, world):
+    """New namespaces get copies, changed copies are reverted, deselected namespaces lose them."""
     module = example("shared_configuration")
     world.create("customresourcedefinitions", crd_of(module.SharedConfiguration))
     expressions = [{"key": "team", "operator": "In", "values": ["red", "blue"]}]
@@ -155,8 +147,8 @@ async def test_configuration_is_copied_by_labels_and_follows_its_original(exampl
         assert copies("secrets") == {}
 
 
-async def test_a_refused_copy_holds_up_no_other_and_is_reported(example, world):
-    """The condition names the object; it is tried again, and copied when the way is free."""
+async def test_a_refused_copy_is_reported_and_delays_no_other(example, world):
+    """The condition names the object; it is tried again, and copied once this is possible."""
     module = example("shared_configuration")
     world.create("customresourcedefinitions", crd_of(module.SharedConfiguration))
     for name in ("source", "a", "b"):
@@ -186,8 +178,8 @@ def debug_pod(name, ttl):
     return {"metadata": metadata, "spec": {"containers": [container]}}
 
 
-async def test_pods_are_deleted_when_their_time_is_over(example):
-    """A longer time is obeyed, and a label that cannot be read costs the pod nothing."""
+async def test_pods_are_deleted_after_their_ttl(example):
+    """A TTL may be extended; a pod with an invalid label is kept."""
     module, clock = example("pod_ttl"), VirtualClock()
     world = World(clock=clock)
 
@@ -211,8 +203,8 @@ async def test_pods_are_deleted_when_their_time_is_over(example):
         )
 
 
-async def test_one_of_two_copies_deletes_pods_and_the_other_takes_over(example):
-    """No pod lives longer than its time and the Lease's, though the leader is gone by then."""
+async def test_a_standby_deletes_pods_when_the_leader_is_gone(example):
+    """No pod lives longer than its TTL plus the time of the Lease."""
     module, clock = example("pod_ttl"), VirtualClock()
     world = World(clock=clock)
     managers, stops = [], []
@@ -245,10 +237,8 @@ async def test_one_of_two_copies_deletes_pods_and_the_other_takes_over(example):
         ("registry.example.com:5000/shop:1", "registry.example.com:5000/shop", "1"),
     ],
 )
-async def test_a_web_app_loses_nothing_when_converted_there_and_back(
-    example, image, repository, tag
-):
-    """Text and parts of the image stand for the same; maxSurge survives the version without it."""
+async def test_conversions_of_a_web_app_keep_all_values(example, image, repository, tag):
+    """The image's text and parts are equivalent; maxSurge survives the version without it."""
     module = example("web_apps")
     old = module.WebAppV1(spec=module.SpecV1(image=image, size=3))
     new = module.up(old)
@@ -263,15 +253,15 @@ async def test_a_web_app_is_defaulted_and_checked(example):
     module = example("web_apps")
     webhook = rt.Webhook(module.WebApp, default=module.default, validate=module.validate)
 
-    def asked(**spec):
+    def review(**spec):
         app = {"metadata": {"name": "a"}, "spec": {"image": {"repository": "shop"}, **spec}}
         return ReviewRequest("1", "CREATE", "", "a", app, None)
 
-    (patch,) = (await webhook.answer_mutate(asked())).patch
+    (patch,) = (await webhook.answer_mutate(review())).patch
     assert (patch["path"], patch["value"]) == ("/spec/image/tag", "latest")
-    warned = await webhook.answer_validate(asked(image={"repository": "shop", "tag": "latest"}))
+    warned = await webhook.answer_validate(review(image={"repository": "shop", "tag": "latest"}))
     assert warned.warnings == ["spec.image.tag: latest may be another image at each start"]
-    refused = (await webhook.answer_validate(asked(replicas=1, maxSurge=2))).status
+    refused = (await webhook.answer_validate(review(replicas=1, maxSurge=2))).status
     assert "spec.maxSurge: at most spec.replicas, which is 1" in refused["message"]
 
 
@@ -297,14 +287,14 @@ async def test_a_web_app_keeps_its_deployment(example, world):
 
 
 @pytest.mark.parametrize("name", COMPARED)
-async def test_an_example_takes_at_most_half_of_the_lines_of_the_same_elsewhere(name):
-    """Code lines next to the program in bench/library_programs, with what it writes as YAML."""
+async def test_an_example_has_at_most_half_of_the_lines_of_the_other_library(name):
+    """Code lines are compared with the program in bench/library_programs, including its YAML."""
     ours, other = counted()[name]
     assert ours <= other / 2, f"{ours} of {other} lines"
 
 
-async def test_the_page_side_by_side_has_the_lines_as_they_are_counted():
-    """The table of the page is what the command prints."""
-    page = (FOLDER.parents[1] / "docs/tutorial/side-by-side.md").read_text()
+async def test_the_page_side_by_side_has_the_counted_lines():
+    """The table of the page equals the command's output."""
+    page = (REPOSITORY / "docs/tutorial/side-by-side.md").read_text()
     rows = re.findall(r"^\| \[`(\w+)`\].* \| (\d+) \| [\w-]+: (\d+)", page, re.MULTILINE)
     assert {name: (int(ours), int(other)) for name, ours, other in rows} == counted()

@@ -1,4 +1,4 @@
-"""The controller of the tutorial and its test, as they are on the page."""
+"""The controller of the tutorial and its test, extracted from the page."""
 
 import importlib
 import re
@@ -13,7 +13,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs/tutorial/custom-controller.md
 
 @pytest.fixture
 def tutorial(tmp_path, monkeypatch):
-    """A folder with the two files of the page; imports from it."""
+    """Function that imports one of the two files of the page."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     for name, block in zip(("failed_pods", "test_failed_pods"), blocks, strict=False):
         (tmp_path / f"{name}.py").write_text(block)
@@ -21,14 +21,14 @@ def tutorial(tmp_path, monkeypatch):
     return importlib.import_module
 
 
-def test_its_test_passes(tutorial, kube_world, run_manager, virtual_time):
-    """Who copies both blocks has a controller that works, and a test that is green."""
+def test_the_test_of_the_tutorial_passes(tutorial, kube_world, run_manager, virtual_time):
+    """A copy of both blocks is a controller that works, and a test that passes."""
     tests = tutorial("test_failed_pods")
     tests.test_failed_pods_are_counted(kube_world, run_manager, virtual_time)
 
 
-def test_its_rights_are_read_out_of_its_code(tutorial, capsys):
-    """Jobs are listed, watched and patched; pods are looked at."""
+def test_permissions_are_derived_from_the_code(tutorial, capsys):
+    """Jobs are listed, watched and patched; pods are listed and watched."""
     tutorial("failed_pods")
     assert main(["rbac", "failed_pods", "--name", "failed-pods"]) == 0
     rules = capsys.readouterr().out

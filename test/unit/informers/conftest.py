@@ -1,4 +1,4 @@
-"""An API server in memory, behind the ``Client`` protocol: no sockets, every fault at will."""
+"""An API server in memory, behind the ``Client`` protocol: no sockets, any fault on demand."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class MemoryServer:
         self.uids = 0
         self.snapshot: tuple[str, list[Pod]] = ("", [])
 
-    # What tests do.
+    # Called by tests.
 
     def put(self, name, *, namespace="ns", owner="", phase="Running", labels=None):
         key = ObjectKey(namespace, name)
@@ -126,7 +126,7 @@ class MemoryServer:
             if not self.deaf:
                 stream.send(self._frame(type_, pod, self.version))
 
-    # What informers use.
+    # Called by informers.
 
     async def list_page(self, cls, namespace="", **options):
         await asyncio.sleep(0)
@@ -153,7 +153,7 @@ class MemoryServer:
         since = int(options["resource_version"] or self.version)
         if since < self.compacted:
             raise ExpiredError(410)
-        # Of a streaming list the initial events are up to the test.
+        # The test itself sends the initial events of a streaming list.
         stream = MemoryStream(options)
         for version, type_, pod in self.history:
             if version > since:

@@ -1,4 +1,4 @@
-"""What a slow consumer gets to see, and in which order."""
+"""Events that a slow consumer receives, and their order."""
 
 from __future__ import annotations
 
@@ -65,26 +65,26 @@ def drain(buffer):
     ],
 )
 def test_coalescing(put, got):
-    """The latest state wins, deletions stay, and a complete list makes void what came before."""
+    """The latest state wins, deletions stay, and a complete list replaces all earlier events."""
     buffer = CoalescingBuffer()
     buffer.put(put)
 
     assert got == drain(buffer)
 
 
-def test_list_that_began_again_is_announced_again():
-    """A reader in the middle of a list is told when it begins anew."""
+def test_list_started_is_repeated_when_a_list_begins_again():
+    """A reader in the middle of a list is informed when the list starts over."""
     buffer = CoalescingBuffer()
     buffer.put([ListStarted(), Listed(A1), Listed(B1)])
-    assert [ListStarted(), Listed(A1)] == [buffer.pop(), buffer.pop()]
+    assert [buffer.pop(), buffer.pop()] == [ListStarted(), Listed(A1)]
 
     buffer.put([ListStarted(), Listed(A2), ListCompleted("2")])
 
-    assert [ListStarted(), Listed(A2), ListCompleted("2")] == drain(buffer)
+    assert drain(buffer) == [ListStarted(), Listed(A2), ListCompleted("2")]
 
 
 async def test_iterating_waits_for_events():
-    """The iterator sleeps while nothing waits and wakes for what comes."""
+    """The iterator sleeps while the buffer is empty and wakes for new events."""
     buffer = CoalescingBuffer()
     seen = []
 
@@ -100,4 +100,4 @@ async def test_iterating_waits_for_events():
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-        assert [Applied(A1), Applied(B1)] == seen
+        assert seen == [Applied(A1), Applied(B1)]

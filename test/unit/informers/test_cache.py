@@ -8,11 +8,10 @@ import pytest
 
 from jobsetpy.api.core import Pod
 from jobsetpy.errors import AlreadyStartedError, IndexConflictError
-from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, InformerCache, Tally
+from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, InformerCache
+from support.informers_kit import PHASES, HandlerLog
 
-PHASES: Tally[Pod, str, str] = Tally(
-    "phases", lambda pod: (pod.metadata.namespace, pod.status.phase)
-)
+pytestmark = pytest.mark.looptime
 
 
 def same(pod):
@@ -23,9 +22,14 @@ def other(pod):
     return pod
 
 
-def test_one_informer_for_a_scope(server):
+@pytest.fixture
+def cache(server):
+    """A cache of the server without informers."""
+    return InformerCache(server)
+
+
+def test_informers_of_one_scope_are_shared(cache):
     """The same class and scope give the same informer; later calls add indexes."""
-    cache = InformerCache(server)
     first = cache.informer(Pod, indexes=[OWNER_UID])
     second = cache.informer(Pod, indexes=[OWNER_UID, BY_NAMESPACE], tallies=[PHASES])
 
@@ -37,9 +41,8 @@ def test_one_informer_for_a_scope(server):
     assert len(cache) == 4
 
 
-def test_transforms_must_agree(server):
-    """Two users of one scope cannot want different objects."""
-    cache = InformerCache(server)
+def test_a_second_transform_of_a_scope_is_refused(cache):
+    """Two users of one scope cannot have different transforms."""
     cache.informer(Pod, transform=same)
     cache.informer(Pod, transform=same)
     cache.informer(Pod)
@@ -48,10 +51,8 @@ def test_transforms_must_agree(server):
         cache.informer(Pod, transform=other)
 
 
-@pytest.mark.looptime
-async def test_informers_live_as_long_as_the_block(server):
-    """The block starts at once; informers sync inside it, and their watches close after it."""
-    cache = InformerCache(server)
+async def test_informers_live_as_long_as_the_block(server, cache):
+    """The block starts immediately; informers sync inside it, and their watches close after it."""
     store = cache.informer(Pod).store
     server.put("a")
     async with cache.running():
@@ -67,10 +68,8 @@ async def test_informers_live_as_long_as_the_block(server):
     assert server.open_streams == []
 
 
-@pytest.mark.looptime
-async def test_nothing_new_after_the_start(server):
-    """A new informer after the start is refused; one that is there is given again."""
-    cache = InformerCache(server)
+async def test_a_new_informer_is_refused_after_the_start(cache):
+    """After the start the cache returns existing informers and refuses new ones."""
     informer = cache.informer(Pod)
     async with cache.running():
         assert informer is cache.informer(Pod)
@@ -81,19 +80,12 @@ async def test_nothing_new_after_the_start(server):
                 pass
 
 
-@pytest.mark.looptime
-async def test_failure_of_one_ends_the_block(server):
+async def test_the_block_ends_when_one_informer_fails(server):
     """A handler that raises ends the block with its exception."""
 
-    class Broken:
+    class Broken(HandlerLog):
         def on_add(self, obj, *, initial):
             raise KeyError("programming error")
-
-        def on_update(self, old, new):
-            pass
-
-        def on_delete(self, obj, *, final_state_known):
-            pass
 
     cache = InformerCache(server)
     cache.informer(Pod).add_handler(Broken())

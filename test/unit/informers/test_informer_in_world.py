@@ -6,34 +6,13 @@ import asyncio
 
 import pytest
 
-from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
 from jobsetpy.client import Client
-from jobsetpy.informers import SharedInformer, Tally, WatchOptions
+from jobsetpy.informers import SharedInformer, WatchOptions
 from jobsetpy.testing import World, make_pod
-from support.informers_kit import InformerLog
+from support.informers_kit import PHASES, InformerLog, Replica, running, synced
 
-PHASES: Tally[Pod, str, str] = Tally(
-    "phases", lambda pod: (pod.metadata.namespace, pod.status.phase)
-)
-
-
-class Replica:
-    """A handler that keeps its own picture, by what it hears alone."""
-
-    def __init__(self):
-        self.pods = {}
-
-    def on_add(self, obj, *, initial):
-        assert obj.metadata.key not in self.pods
-        self.pods[obj.metadata.key] = obj
-
-    def on_update(self, old, new):
-        assert self.pods[new.metadata.key] is old
-        self.pods[new.metadata.key] = new
-
-    def on_delete(self, obj, *, final_state_known):
-        assert self.pods.pop(obj.metadata.key).metadata.uid == obj.metadata.uid
+pytestmark = pytest.mark.looptime
 
 
 @pytest.fixture
@@ -62,29 +41,26 @@ def informer(request, world):
 
 
 def check(world, informer):
-    """The store, the tally and what the handler heard all equal the world."""
+    """The store, the tally and the handler's copy all equal the world."""
     expected = {
         pod["metadata"]["name"]: pod["metadata"]["resourceVersion"] for pod in world.list("pods")
     }
     stored = informer.store.list()
-    assert expected == {pod.metadata.name: pod.metadata.resource_version for pod in stored}
+    assert {pod.metadata.name: pod.metadata.resource_version for pod in stored} == expected
     assert {id(pod) for pod in stored} == {id(pod) for pod in informer.replica.pods.values()}
     assert len(expected) == sum(informer.store.tally(PHASES, "default").values())
 
 
 def disturb(world, round_):
-    """Change, delete and create."""
+    """Change, delete and create one pod each."""
     world.set_status("pods", f"p{2 * round_}", phase=f"phase-{round_}")
     world.delete("pods", f"p{2 * round_ + 1}")
     world.create("pods", make_pod(f"new-{round_}").build())
 
 
-@pytest.mark.looptime
-async def test_faults_of_all_kinds(world, informer):
-    """Through duplicates, cuts, ends, errors and expiries the picture stays right."""
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
-        await informer.wait_for_sync()
+async def test_store_equals_the_world_after_faults_of_all_kinds(world, informer):
+    """Duplicates, cuts, ends, errors and expired versions leave the store and its handlers right."""
+    async with synced(informer):
         check(world, informer)
 
         faults = world.faults
@@ -119,11 +95,9 @@ async def test_faults_of_all_kinds(world, informer):
         assert informer.healthy()
 
 
-@pytest.mark.looptime
 async def test_silence_is_noticed_and_costs_no_list(world, informer):
     """A stalled watch is replaced within 45 s; a quiet hour needs no list."""
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
+    async with running(informer.run()):
         await asyncio.sleep(100)
         world.faults.stall(verb="watch")
         disturb(world, 0)
@@ -139,11 +113,9 @@ async def test_silence_is_noticed_and_costs_no_list(world, informer):
     assert informer.log.ends.count("silence") <= 3
 
 
-@pytest.mark.looptime
 async def test_expiry_while_silent(world, informer):
-    """If history is gone when silence is noticed, a list shows what was missed."""
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
+    """If the version has expired when silence is noticed, a list shows the missed changes."""
+    async with running(informer.run()):
         await asyncio.sleep(1)
         world.faults.stall(verb="watch")
         disturb(world, 0)
@@ -154,12 +126,10 @@ async def test_expiry_while_silent(world, informer):
     assert len(informer.log.lists) == 2
 
 
-@pytest.mark.looptime
 async def test_server_without_bookmarks(world, informer):
     """A server that sends no bookmarks is followed all the same."""
     world.faults.drop_bookmarks()
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
+    async with running(informer.run()):
         await asyncio.sleep(600)
         disturb(world, 0)
         await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""Shares by a name: how evenly names are spread, and objects that come into a share or leave it."""
+"""Shards by a name: how evenly names are spread, and objects that move between shards."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from jobsetpy.informers._keyed_shard import place_of
 from jobsetpy.reconcilers.execution.shards import jobset_name_of, peek
 from jobsetpy.testing import World, make_pod
 from jobsetpy.testing.jobsets import decoded
+from support.informers_kit import HandlerLog
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=30)
 
 
 @given(NAMES, NAMES, st.integers(2, 64))
 def test_each_name_is_in_one_shard(namespace, name, count):
-    """Exactly one, and always the same."""
+    """Exactly one shard holds a name, and always the same one."""
     metadata = decoded(JobSet, {"metadata": {"namespace": namespace, "name": name}}).metadata
     key = jobset_name_of(JobSet)
     holding = [
@@ -61,7 +62,7 @@ def test_the_hash_is_the_same_in_every_release():
     ids=["names", "namespaces", "both"],
 )
 def test_numbered_names_are_spread_evenly(names, count):
-    """No shard has more than a fifth too many."""
+    """No shard has a fifth more or fewer names than the average."""
     sizes = [0] * count
     for namespace, name in names:
         sizes[place_of(namespace, name, count)] += 1
@@ -87,28 +88,28 @@ def owned(kind, labels):
         (ChildPod, owned("Job", {}), ""),
     ],
 )
-def test_whose_an_object_is(cls, body, name):
-    """A JobSet's own name, a pod's label, anything else's owner, or its label."""
+def test_jobset_name_of_an_object(cls, body, name):
+    """A JobSet's own name, a pod's label, another object's owner, or else its label."""
     assert jobset_name_of(cls)(decoded(cls, body).metadata) == name
 
 
-def test_what_is_unowned_is_in_every_share():
-    """It must not be lost."""
+def test_an_object_is_in_every_shard_when_it_belongs_to_no_jobset():
+    """An object without a JobSet must not be lost."""
     shards = [KeyedShard(Assignment(3, index), lambda _: "") for index in range(3)]
     metadata = decoded(ConfigMap, {"metadata": {"name": "x"}}).metadata
 
     assert [shard.holds(metadata) for shard in shards] == [True] * 3
 
 
-def test_nothing_is_dropped_before_the_share_is_known():
-    """An informer that runs too early fails, and does not take everything for others'."""
+def test_nothing_is_dropped_before_the_shard_is_known():
+    """An informer that runs too early fails, instead of taking all objects for those of others."""
     shard = KeyedShard(Assignment(2), jobset_name_of(JobSet))
     with pytest.raises(RuntimeError, match="before the share is known"):
         shard.holds(decoded(JobSet, {"metadata": {"name": "x"}}).metadata)
 
 
-def test_of_others_pods_only_metadata_is_decoded():
-    """Each share decodes its own pods whole; what is deleted or unreadable is never lost."""
+def test_only_metadata_is_decoded_of_pods_of_other_shards():
+    """Each shard fully decodes only its own pods; deleted and unreadable objects are not lost."""
     bodies = [
         make_pod(f"p{number}").labels({keys.JOBSET_NAME: f"js-{number}"}).build()
         for number in range(20)
@@ -146,25 +147,10 @@ def raw_of(body):
     return msgspec.Raw(msgspec.json.encode(body))
 
 
-class Heard:
-    """What a handler is told."""
-
-    def __init__(self):
-        self.calls = []
-
-    def on_add(self, obj, *, initial):
-        self.calls.append(("add", obj.metadata.name, initial))
-
-    def on_update(self, _, new):
-        self.calls.append(("update", new.metadata.name))
-
-    def on_delete(self, obj, **_):
-        self.calls.append(("delete", obj.metadata.name))
-
 
 @pytest.mark.looptime
-async def test_an_object_may_move_to_another_share():
-    """A changed label: gone here, new there; what is of others is never heard of."""
+async def test_an_object_moves_to_another_shard_when_its_label_changes():
+    """It is deleted from one shard and added to the other; changes of other shards are not reported."""
     mine, other = (
         next(name for name in "abcdefghij" if place_of("default", name, 2) == index)
         for index in range(2)
@@ -176,7 +162,7 @@ async def test_an_object_may_move_to_another_share():
 
     for name, jobset in (("p", mine), ("q", other)):
         world.create("pods", labelled(name, jobset))
-    client, heard = Client(world.transport()), [Heard(), Heard()]
+    client, handlers = Client(world.transport()), [HandlerLog(), HandlerLog()]
     informers = [
         SharedInformer(
             client, ChildPod, WatchOptions(shard=KeyedShard(Assignment(2, index), jobset_name_of(ChildPod)))
@@ -184,7 +170,7 @@ async def test_an_object_may_move_to_another_share():
         for index in range(2)
     ]  # fmt: skip
     async with supervise() as tasks:
-        for informer, handler in zip(informers, heard, strict=True):
+        for informer, handler in zip(informers, handlers, strict=True):
             informer.add_handler(handler)
             tasks.start(informer.run(), name="informer")
             await informer.wait_for_sync()
@@ -195,5 +181,5 @@ async def test_an_object_may_move_to_another_share():
         world.patch("pods", "q", {"metadata": {"annotations": {"x": "y"}}})
         await asyncio.sleep(1)
 
-    assert heard[0].calls == [("add", "p", True), ("update", "p"), ("delete", "p")]
-    assert heard[1].calls == [("add", "q", True), ("add", "p", False), ("update", "q")]
+    assert handlers[0].calls == [("add", "p", True), ("update", "p"), ("delete", "p")]
+    assert handlers[1].calls == [("add", "q", True), ("add", "p", False), ("update", "q")]

@@ -104,8 +104,8 @@ class TestLists:
         assert made.command == RequestPage("more", 500)
         second = made.on_page([thing("b", 2)], "11", "")
 
-        assert [ListStarted(), Listed(thing("a", 1))] == first
-        assert [Listed(thing("b", 2)), ListCompleted("10")] == second
+        assert first == [ListStarted(), Listed(thing("a", 1))]
+        assert second == [Listed(thing("b", 2)), ListCompleted("10")]
         assert made.listed
         assert made.resource_version == "10"
 
@@ -113,41 +113,41 @@ class TestLists:
         """After the last page a watch is opened at the list's version."""
         made, _ = watching("10")
 
-        assert OpenWatch("10", 450) == made.command
+        assert made.command == OpenWatch("10", 450)
 
     @pytest.mark.parametrize("chance", [0.0, 0.3, 0.999])
     def test_server_timeout_is_jittered(self, chance):
-        """The time-out asked of the server lies between 5 and 10 minutes."""
+        """The time-out that is requested from the server lies between 5 and 10 minutes."""
         made, _ = watching(rand=lambda: chance)
 
         assert isinstance(made.command, OpenWatch)
         assert 300 <= made.command.timeout_seconds < 600
 
-    def test_failed_page_is_asked_for_again(self):
+    def test_failed_page_is_requested_again(self):
         """A page that fails is requested again with its token, after a jittered wait."""
         made, log = machine()
         made.on_page([], "10", "more")
 
         made.on_error(StreamBrokenError("cut"), 0.0)
-        assert Wait(0.05) == made.command
+        assert made.command == Wait(0.05)
         made.on_waited()
 
-        assert RequestPage("more", 500) == made.command
+        assert made.command == RequestPage("more", 500)
         assert log.waits == [0.05]
 
     def test_retry_after_is_obeyed(self):
-        """A server that names its own waiting time is not asked sooner."""
+        """A server that sends Retry-After gets no request sooner."""
         made, _ = machine()
         busy = RetryableApiError(429)
         busy.retry_after = 7.0
 
         made.on_error(busy, 0.0)
 
-        assert Wait(7.05) == made.command
+        assert made.command == Wait(7.05)
 
     @pytest.mark.parametrize("opened", [False, True], ids=["list", "watch"])
-    def test_a_proxy_that_asks_for_half_an_hour_is_asked_again_after_30_s(self, opened):
-        """One 503 of a load balancer must not leave the cache stale for as long as it likes."""
+    def test_wait_is_30_s_when_a_proxy_demands_half_an_hour(self, opened):
+        """One 503 of a load balancer must not leave the cache stale for as long as it demands."""
         made, _ = machine()
         if opened:
             made.on_page([], "10", "")
@@ -155,10 +155,10 @@ class TestLists:
 
         made.on_error(busy, 0.0)
 
-        assert Wait(30.05) == made.command
+        assert made.command == Wait(30.05)
 
     def test_list_backoff_grows_and_a_page_resets_it(self):
-        """Failures in a row wait longer; a page that comes ends the row."""
+        """Waits grow with consecutive failures; a page that arrives ends the series."""
         made, log = machine()
         for _ in range(3):
             made.on_error(ConnectFailedError("no"), 0.0)
@@ -169,19 +169,19 @@ class TestLists:
         assert log.waits == [0.05, 0.1, 0.2, 0.05]
 
     @pytest.mark.parametrize("fault", [ExpiredError(410), InvalidError(400)])
-    def test_expired_token_begins_again(self, fault):
-        """A continue token that is no longer good makes a new list, at once the first time."""
+    def test_list_begins_again_when_its_token_expires(self, fault):
+        """An expired continue token causes a new list, the first time without a wait."""
         made, log = machine()
         made.on_page([thing("a", 1)], "10", "more")
 
         made.on_error(fault, 0.0)
 
-        assert RequestPage("", 500) == made.command
-        assert [ListStarted(), ListCompleted("20")] == made.on_page([], "20", "")
+        assert made.command == RequestPage("", 500)
+        assert made.on_page([], "20", "") == [ListStarted(), ListCompleted("20")]
         assert log.relists == ["the continue token expired"]
 
-    def test_token_that_keeps_expiring_ends_in_one_piece(self):
-        """If tokens expire twice in a row, the list is asked for without pages."""
+    def test_list_is_requested_without_pages_when_tokens_keep_expiring(self):
+        """If tokens expire twice in a row, the whole list is requested in one page."""
         made, _ = machine()
         for _ in range(2):
             made.on_page([], "10", "more")
@@ -189,26 +189,26 @@ class TestLists:
         assert isinstance(made.command, Wait)
         made.on_waited()
 
-        assert RequestPage("", 0) == made.command
+        assert made.command == RequestPage("", 0)
 
     @pytest.mark.parametrize(
         "fault", [ForbiddenError(403), DecodeError("x", "", ""), ExpiredError(410)]
     )
-    def test_first_page_is_tried_for_ever(self, fault):
+    def test_first_page_is_retried_without_limit(self, fault):
         """No failure of the first page ends the machine; waits stay under the cap."""
         made, log = machine(backoff_cap_s=3.0)
         for _ in range(100):
             made.on_error(fault, 0.0)
             assert isinstance(made.command, Wait)
             made.on_waited()
-            assert RequestPage("", 500) == made.command
+            assert made.command == RequestPage("", 500)
 
         assert max(log.waits) == 1.5
 
 
 class TestEvents:
-    def test_changes_are_given_out(self):
-        """Additions and changes are applied, deletions deleted, and the version moves on."""
+    def test_changes_become_events(self):
+        """Additions and changes are applied, deletions deleted, and the version advances."""
         made, _ = reading()
 
         events = made.on_frames(
@@ -216,7 +216,7 @@ class TestEvents:
             1.0,
         )
 
-        assert [Applied(thing("a", 11)), Applied(thing("a", 12)), Deleted(thing("a", 13))] == events
+        assert events == [Applied(thing("a", 11)), Applied(thing("a", 12)), Deleted(thing("a", 13))]
         assert made.resource_version == "13"
         assert isinstance(made.command, ReadFrames)
 
@@ -224,13 +224,13 @@ class TestEvents:
         """A bookmark is passed on, and the next watch resumes from it."""
         made, _ = reading()
 
-        assert [Bookmark("50")] == made.on_frames([bookmark(50)], 1.0)
+        assert made.on_frames([bookmark(50)], 1.0) == [Bookmark("50")]
         made.on_eof(60.0)
         assert isinstance(made.command, OpenWatch)
         assert made.command.resource_version == "50"
 
     def test_repeated_history_is_dropped(self):
-        """Events and bookmarks before what was seen are dropped; nothing comes back to life."""
+        """Events and bookmarks older than the last version are dropped; no object reappears."""
         made, log = reading()
         made.on_frames([added("a", 11), frame("DELETED", thing("a", 12))], 1.0)
 
@@ -238,33 +238,33 @@ class TestEvents:
             [added("a", 11), bookmark(9), frame("DELETED", thing("a", 12))], 2.0
         )
 
-        assert [Deleted(thing("a", 12))] == events
+        assert events == [Deleted(thing("a", 12))]
         assert log.stale == ["ADDED", "BOOKMARK"]
         assert made.resource_version == "12"
 
-    def test_opaque_versions_are_taken_as_they_come(self):
-        """resourceVersions that are no numbers are never compared."""
+    def test_opaque_versions_are_accepted_in_any_order(self):
+        """resourceVersions that are not numbers are never compared."""
         made, log = reading("zz")
 
-        assert [Applied(thing("a", "b")), Applied(thing("a", "a"))] == made.on_frames(
+        assert made.on_frames(
             [added("a", "b"), added("a", "a")], 1.0
-        )
+        ) == [Applied(thing("a", "b")), Applied(thing("a", "a"))]
         assert made.resource_version == "a"
         assert not log.stale
 
     def test_undecodable_change_is_skipped_and_reported_once(self):
-        """An object that does not fit is left out and told once; the version moves on."""
+        """An object that does not fit is left out and reported once; the version advances."""
         made, log = reading()
         bad = {"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "12"}, "size": "big"}
 
         events = made.on_frames([frame("MODIFIED", bad)] * 2 + [added("b", 13)], 1.0)
 
-        assert [Applied(thing("b", 13))] == events
+        assert events == [Applied(thing("b", 13))]
         assert log.bad == [("ns", "a")]
         assert made.resource_version == "13"
 
     def test_reports_are_bounded(self, monkeypatch):
-        """What was reported is remembered for a bounded number of objects."""
+        """Reported objects are remembered up to a limit."""
         monkeypatch.setattr("jobsetpy.informers._reading.REPORTED_LIMIT", 2)
         made, log = reading()
         for name in "aabbcca":
@@ -274,7 +274,7 @@ class TestEvents:
         assert [name for _, name in log.bad] == ["a", "b", "c", "a"]
 
     def test_undecodable_deletion_keeps_the_identity(self):
-        """A deletion is never missed: the object is made of its identity alone."""
+        """A deletion is never missed: the object is built from its identity alone."""
         made, _ = reading()
         bad = {
             "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "12"},
@@ -283,10 +283,10 @@ class TestEvents:
 
         events = made.on_frames([frame("DELETED", bad)], 1.0)
 
-        assert [Deleted(Thing(Meta("a", "ns", "u", "12")), final_state_known=False)] == events
+        assert events == [Deleted(Thing(Meta("a", "ns", "u", "12")), final_state_known=False)]
 
     def test_undecodable_deletion_of_a_strict_model_is_reported(self):
-        """A model that requires more than an identity cannot show the deletion."""
+        """A deletion cannot be shown by a model that requires more than an identity."""
         made, log = reading(cls=Strict)
         bad = {"metadata": {"name": "a", "resourceVersion": "12"}}
 
@@ -305,8 +305,8 @@ class TestEvents:
             raw("ADDED", b'{"size":' + b"[" * 5000 + b"]" * 5000 + b"}"),
         ],
     )
-    def test_nonsense_is_survived(self, line):
-        """Lines that mean nothing change nothing."""
+    def test_invalid_lines_are_ignored(self, line):
+        """Lines without a valid event change nothing."""
         made, _ = reading()
 
         assert made.on_frames([line], 1.0) == []
@@ -315,18 +315,18 @@ class TestEvents:
 
 
 class TestEnds:
-    def test_clean_end_resumes_at_once(self):
+    def test_clean_end_resumes_immediately(self):
         """After a clean end the watch resumes from the last version: no list, no wait."""
         made, log = reading()
         made.on_frames([added("a", 11)], 1.0)
 
         made.on_eof(300.0)
 
-        assert OpenWatch("11", 450) == made.command
+        assert made.command == OpenWatch("11", 450)
         assert log.ends == ["eof"]
 
-    def test_first_quick_end_is_free_too(self):
-        """Even a stream that ended at once is resumed at once, the first time."""
+    def test_first_quick_end_resumes_immediately(self):
+        """Even a stream that ended right after it opened is resumed without a wait, the first time."""
         made, _ = reading()
 
         made.on_eof(0.01)
@@ -334,7 +334,7 @@ class TestEnds:
         assert isinstance(made.command, OpenWatch)
 
     def test_repeated_quick_ends_back_off(self):
-        """Streams that end at once again and again are opened ever more rarely."""
+        """Streams that repeatedly end right after they opened are opened at growing intervals."""
         made, _ = watching()
         waits = []
         for _ in range(5):
@@ -347,8 +347,8 @@ class TestEnds:
 
         assert waits == [0.05, 0.1, 0.2, 0.4]
 
-    def test_long_life_ends_the_row(self):
-        """A stream that lived makes the next end free again."""
+    def test_a_long_stream_resets_the_backoff(self):
+        """After a stream of some length the next end is resumed without a wait."""
         made, _ = watching()
         for end in (0.01, 0.01, 5.0):
             made.on_opened(0.0)
@@ -358,8 +358,8 @@ class TestEnds:
 
         assert isinstance(made.command, OpenWatch)
 
-    def test_quick_ends_with_progress_wait_little(self):
-        """A busy server that ends each watch after an event is resumed within a tenth second."""
+    def test_quick_ends_with_progress_wait_briefly(self):
+        """A watch that a busy server ends after each event is resumed within a tenth of a second."""
         made, _ = watching()
         version = 10
         for _ in range(20):
@@ -381,28 +381,28 @@ class TestEnds:
         made, log = reading()
 
         made.on_error(fault, 20.0)
-        assert Wait(0.05) == made.command
+        assert made.command == Wait(0.05)
         made.on_waited()
 
-        assert OpenWatch("10", 450) == made.command
+        assert made.command == OpenWatch("10", 450)
         assert log.ends == ["broken"]
         assert log.relists == []
 
     @pytest.mark.parametrize("code", [429, 500, 503, 504])
     def test_error_event_resumes(self, code):
-        """An ERROR event other than 410 backs off and resumes; what follows it is ignored."""
+        """An ERROR event other than 410 backs off and resumes; later frames are ignored."""
         made, log = reading()
 
         events = made.on_frames([added("a", 11), error(code), added("b", 12)], 20.0)
         assert isinstance(made.command, Wait)
         made.on_waited()
 
-        assert [Applied(thing("a", 11))] == events
-        assert OpenWatch("11", 450) == made.command
+        assert events == [Applied(thing("a", 11))]
+        assert made.command == OpenWatch("11", 450)
         assert log.ends == ["error"]
 
-    def test_error_event_that_is_no_status(self):
-        """Even an ERROR event without a Status ends the stream."""
+    def test_error_event_without_a_status_ends_the_stream(self):
+        """The machine waits and resumes after any ERROR event."""
         made, _ = reading()
 
         made.on_frames([raw("ERROR", b"[]")], 20.0)
@@ -412,28 +412,28 @@ class TestEnds:
 
 class TestExpiry:
     def test_error_event_410_lists_again(self):
-        """An ERROR event 410 makes a new list from scratch, at once."""
+        """An ERROR event 410 causes a new list immediately."""
         made, log = reading()
 
         made.on_frames([error(410)], 20.0)
 
-        assert RequestPage("", 500) == made.command
+        assert made.command == RequestPage("", 500)
         assert not made.listed
         assert log.ends == ["expired"]
 
     def test_status_410_lists_again(self):
-        """A watch that is refused with 410 makes a new list, which may go back in versions."""
+        """A watch that is refused with 410 causes a new list, whose version may be lower."""
         made, _ = watching("100")
 
         made.on_error(ExpiredError(410), 0.0)
-        assert RequestPage("", 500) == made.command
+        assert made.command == RequestPage("", 500)
         made.on_page([], "5", "")
 
         assert made.resource_version == "5"
         assert isinstance(made.command, OpenWatch)
 
-    def test_410_after_an_outage_lists_at_once(self):
-        """Waits grow while the server cannot be reached; its first answer ends them."""
+    def test_410_after_an_outage_lists_immediately(self):
+        """Waits grow while the server is unreachable; its first answer resets them."""
         made, _ = watching()
         for _ in range(8):
             made.on_error(ConnectFailedError("refused"), 0.0)
@@ -442,10 +442,10 @@ class TestExpiry:
 
         made.on_error(ExpiredError(410), 0.0)
 
-        assert RequestPage("", 500) == made.command
+        assert made.command == RequestPage("", 500)
 
     def test_repeated_410_backs_off(self):
-        """List, 410, list, 410, ... does not turn into a storm of lists."""
+        """The sequence list, 410, list, 410 does not become a storm of lists."""
         made, _ = watching()
         waits = 0.0
         for _ in range(10):
@@ -459,31 +459,31 @@ class TestExpiry:
 
     @pytest.mark.parametrize("fault", [InvalidError(400), NotFoundError(404)])
     def test_refused_watch_lists_again(self, fault):
-        """A watch that the server will never accept makes a new list after a wait."""
+        """A watch that the server will never accept causes a new list after a wait."""
         made, log = watching()
 
         made.on_error(fault, 0.0)
         made.on_waited()
 
-        assert RequestPage("", 500) == made.command
+        assert made.command == RequestPage("", 500)
         assert log.relists == ["the server refuses the watch"]
 
     @pytest.mark.parametrize("fault", [DecodeError("x", "", ""), RetryableApiError(500)])
-    def test_version_that_keeps_failing_is_given_up(self, fault):
-        """A version that the server cannot get past is left by a new list."""
+    def test_version_is_abandoned_when_it_keeps_failing(self, fault):
+        """A version from which the server cannot continue is replaced by a new list."""
         made, _ = watching()
         for _ in range(STUCK_LIMIT):
             made.on_opened(0.0)
             made.on_error(fault, 0.0)
             made.on_waited()
 
-        assert RequestPage("", 500) == made.command
+        assert made.command == RequestPage("", 500)
 
     @pytest.mark.parametrize(
         "fault", [RetryableApiError(429), ConnectFailedError("no"), ForbiddenError(403)]
     )
-    def test_patience_never_lists(self, fault):
-        """Neither a busy server nor a broken network costs a list."""
+    def test_temporary_failures_never_list(self, fault):
+        """Neither a busy server nor a broken network causes a list."""
         made, log = watching()
         for _ in range(5 * STUCK_LIMIT):
             made.on_error(fault, 0.0)
@@ -496,13 +496,13 @@ class TestExpiry:
 class TestSilence:
     @pytest.mark.parametrize(("chance", "deadline"), [(0.0, 30.0), (0.5, 37.5), (1.0, 45.0)])
     def test_deadline_is_between_30_and_45_seconds(self, chance, deadline):
-        """The idle deadline is drawn for each stream and is never above 45 s."""
+        """The idle deadline is random for each stream and never above 45 s."""
         made, _ = reading(rand=lambda: chance)
 
         assert ReadFrames(deadline) == made.command
 
     def test_silent_watch_resumes_on_a_new_connection(self):
-        """A silent watch is given up and resumes at once from its version, without a list."""
+        """A silent watch is closed and resumes immediately from its version, without a list."""
         made, log = reading()
 
         made.on_silence(37.5)
@@ -513,46 +513,46 @@ class TestSilence:
         assert log.relists == []
 
     def test_watch_after_silence_probes(self):
-        """After silence the server is asked to end the watch before the idle deadline."""
+        """After silence the requested time-out of the watch is shorter than the idle deadline."""
         made, _ = reading()
         made.on_silence(37.5)
-        assert OpenWatch("10", 32) == made.command
+        assert made.command == OpenWatch("10", 32)
 
         made.on_opened(38.0)
         made.on_frames([bookmark(70)], 68.0)
         made.on_eof(70.0)
-        assert OpenWatch("70", 32) == made.command
+        assert made.command == OpenWatch("70", 32)
 
     def test_an_object_ends_probing(self):
-        """With traffic, watches are long again."""
+        """After an event, watches have their normal length again."""
         made, _ = reading()
         made.on_silence(37.5)
         made.on_opened(38.0)
         made.on_frames([added("a", 11)], 39.0)
         made.on_eof(70.0)
 
-        assert OpenWatch("11", 450) == made.command
+        assert made.command == OpenWatch("11", 450)
 
     def test_short_deadlines_do_not_probe(self):
-        """With an idle deadline of a few seconds, the server's end would come too often."""
+        """With an idle deadline of a few seconds, the server would end watches too often."""
         made, _ = reading(idle_timeout_s=12.0)
         made.on_silence(10.0)
 
-        assert OpenWatch("10", 450) == made.command
+        assert made.command == OpenWatch("10", 450)
 
 
 class TestStreamingLists:
     def test_initial_events_become_a_list(self):
         """Events up to the marked bookmark are a list; after it the same stream is the watch."""
         made, _ = machine(streaming=True)
-        assert OpenWatch("", 450, send_initial_events=True) == made.command
+        assert made.command == OpenWatch("", 450, send_initial_events=True)
         made.on_opened(0.0)
 
         first = made.on_frames([added("a", 5), added("b", 3)], 0.1)
         second = made.on_frames([bookmark(4), bookmark(10, end=True), added("c", 11)], 0.2)
 
-        assert [ListStarted(), Listed(thing("a", 5)), Listed(thing("b", 3))] == first
-        assert [ListCompleted("10"), Applied(thing("c", 11))] == second
+        assert first == [ListStarted(), Listed(thing("a", 5)), Listed(thing("b", 3))]
+        assert second == [ListCompleted("10"), Applied(thing("c", 11))]
         assert isinstance(made.command, ReadFrames)
 
     def test_changes_before_the_mark_change_the_list(self):
@@ -564,45 +564,45 @@ class TestStreamingLists:
             [added("a", 5), frame("MODIFIED", thing("a", 6)), frame("DELETED", thing("a", 7))], 0.1
         )
 
-        assert [
+        assert events == [
             ListStarted(),
             Listed(thing("a", 5)),
             Listed(thing("a", 6)),
             Deleted(thing("a", 7)),
-        ] == events
+        ]
 
-    def test_empty_collection(self):
-        """A collection without objects is an empty list."""
+    def test_list_is_empty_when_there_are_no_objects(self):
+        """The marked bookmark alone completes an empty list."""
         made, _ = machine(streaming=True)
         made.on_opened(0.0)
 
-        assert [ListStarted(), ListCompleted("10")] == made.on_frames([bookmark(10, end=True)], 0.1)
+        assert made.on_frames([bookmark(10, end=True)], 0.1) == [ListStarted(), ListCompleted("10")]
 
     def test_refusal_falls_back_to_pages(self):
-        """A server that refuses streaming lists is asked for pages, at once and for good."""
+        """If a server refuses streaming lists, pages are requested immediately and from then on."""
         made, _ = machine(streaming=True)
 
         made.on_error(InvalidError(422), 0.0)
-        assert RequestPage("", 500) == made.command
+        assert made.command == RequestPage("", 500)
         made.on_page([], "10", "")
         made.on_opened(0.0)
         made.on_frames([error(410)], 20.0)
 
-        assert RequestPage("", 500) == made.command
+        assert made.command == RequestPage("", 500)
 
     @pytest.mark.parametrize("end", ["on_eof", "on_silence"])
     def test_no_mark_falls_back_to_pages(self, end):
-        """A stream that ends or falls silent before the mark is from a server that ignores us."""
+        """A stream that ends or is silent before the mark comes from a server without streaming."""
         made, _ = machine(streaming=True)
         made.on_opened(0.0)
         made.on_frames([added("a", 5)], 0.1)
 
         getattr(made, end)(40.0)
 
-        assert RequestPage("", 500) == made.command
+        assert made.command == RequestPage("", 500)
 
     def test_broken_streaming_list_begins_again(self):
-        """A streaming list that breaks is tried again, and in the end replaced by pages."""
+        """A streaming list that breaks is tried again, and finally replaced by pages."""
         made, _ = machine(streaming=True)
         for _ in range(STREAMING_TRIES - 1):
             made.on_opened(0.0)
@@ -614,7 +614,7 @@ class TestStreamingLists:
         made.on_opened(0.0)
         made.on_frames([error(503)], 0.1)
 
-        assert RequestPage("", 500) == made.command
+        assert made.command == RequestPage("", 500)
 
     def test_expiry_streams_again(self):
         """After 410 a machine that can stream lists does so again."""
@@ -622,7 +622,7 @@ class TestStreamingLists:
         made.on_opened(0.0)
         made.on_frames([bookmark(10, end=True), error(410)], 20.0)
 
-        assert OpenWatch("", 450, send_initial_events=True) == made.command
+        assert made.command == OpenWatch("", 450, send_initial_events=True)
 
 
 @pytest.mark.parametrize(
@@ -638,12 +638,12 @@ class TestStreamingLists:
     ],
 )
 def test_versions_compare_as_integers(version, than, older):
-    """Versions compare as integers of any size, and not at all otherwise."""
+    """Versions compare as integers of any size; other versions are never older."""
     assert older is is_older(version, than)
 
 
-def test_api_errors_without_class_are_patient():
-    """A status without a class of its own, such as 418, is tried again from the same version."""
+def test_api_errors_without_class_are_retried():
+    """After a status without its own error class, such as 418, the same version is watched again."""
     made, log = watching()
 
     made.on_error(ApiError(418), 0.0)

@@ -1,4 +1,4 @@
-"""Objects that stop fitting the model: the last good version stays, and they are named."""
+"""Objects that no longer fit the model: the last good version stays, and they are reported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client
@@ -23,31 +22,18 @@ from jobsetpy.informers import (
     WatchOptions,
 )
 from jobsetpy.testing import World, make_pod
-from support.informers_kit import InformerLog
+from support.informers_kit import HandlerLog, InformerLog, synced
+
+pytestmark = pytest.mark.looptime
 
 UNFIT = {"spec": {"priority": "very high"}}
 
 
-class Heard:
-    """What handlers hear."""
-
-    def __init__(self):
-        self.all = []
-
-    def on_add(self, obj, *, initial):
-        self.all.append(("add", obj.metadata.name))
-
-    def on_update(self, old, new):
-        self.all.append(("update", new.metadata.name))
-
-    def on_delete(self, obj, *, final_state_known):
-        self.all.append(("delete", obj.metadata.name))
-
 
 @pytest.fixture(params=[False, True], ids=["pages", "streaming"])
 def informer(request):
-    """Five pods, followed with either way of listing; with its world, log and what was heard."""
-    world, log, heard = World(), InformerLog(), Heard()
+    """An informer of five pods, in pages or streaming; with its world, log and handler."""
+    world, log, handler = World(), InformerLog(), HandlerLog()
     for number in range(5):
         world.create("pods", make_pod(f"p{number}").build())
     informer = SharedInformer(
@@ -55,8 +41,8 @@ def informer(request):
         Pod,
         WatchOptions(page_limit=2, streaming=request.param, observer=log, rand=lambda: 0.5),
     )
-    informer.add_handler(heard)
-    return informer, world, log, heard
+    informer.add_handler(handler)
+    return informer, world, log, handler
 
 
 def names(informer):
@@ -64,7 +50,7 @@ def names(informer):
 
 
 async def relist(world):
-    """Have the watch be lost and the history with it."""
+    """Lose the watch and the history."""
     stall = world.faults.stall(verb="watch")
     world.set_status("pods", "p0", phase="Running")
     world.expire()
@@ -76,15 +62,12 @@ async def relist(world):
 ALL = [f"p{number}" for number in range(5)]
 
 
-@pytest.mark.looptime
 async def test_a_list_keeps_the_last_good_version(informer):
-    """Neither a watch nor a list takes an object for gone that only does not decode any more."""
-    informer, world, log, heard = informer
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
-        await informer.wait_for_sync()
+    """Neither a watch nor a list removes an object that only no longer decodes."""
+    informer, world, log, handler = informer
+    async with synced(informer):
         good = informer.store.get(ObjectKey("default", "p2"))
-        heard.all.clear()
+        handler.calls.clear()
 
         world.patch("pods", "p2", UNFIT)
         await asyncio.sleep(1)
@@ -93,22 +76,19 @@ async def test_a_list_keeps_the_last_good_version(informer):
         assert len(log.lists) == 2
         assert names(informer) == ALL
         assert any(pod is good for pod in informer.store.list())
-        assert heard.all == [("update", "p0")]
+        assert handler.calls == [("update", "p0")]
         assert set(log.bad) == {("default", "p2")}
 
         world.patch("pods", "p2", {"spec": {"priority": 5}})
         await asyncio.sleep(1)
-        assert heard.all == [("update", "p0"), ("update", "p2")]
+        assert handler.calls == [("update", "p0"), ("update", "p2")]
 
 
-@pytest.mark.looptime
-async def test_another_object_of_the_name_is_another(informer):
-    """The old one is gone, even if the new one cannot be read."""
-    informer, world, _, heard = informer
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
-        await informer.wait_for_sync()
-        heard.all.clear()
+async def test_an_object_is_deleted_when_an_unreadable_one_has_its_name(informer):
+    """The old object is gone, even if the new one cannot be read."""
+    informer, world, _, handler = informer
+    async with synced(informer):
+        handler.calls.clear()
         world.faults.stall(verb="watch")
         world.delete("pods", "p2")
         body = make_pod("p2").build()
@@ -117,17 +97,14 @@ async def test_another_object_of_the_name_is_another(informer):
         world.expire()
         await asyncio.sleep(100)
         assert names(informer) == ["p0", "p1", "p3", "p4"]
-        assert heard.all == [("delete", "p2")]
+        assert handler.calls == [("delete", "p2")]
 
 
-@pytest.mark.looptime
 async def test_an_object_that_never_fitted_is_left_out(informer):
-    """The others are there, and the first list is complete without it."""
+    """The other objects are stored, and the first list is complete without it."""
     informer, world, log, _ = informer
     world.patch("pods", "p2", UNFIT)
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
-        await informer.wait_for_sync()
+    async with synced(informer):
         assert names(informer) == ["p0", "p1", "p3", "p4"]
         assert log.bad == [("default", "p2")]
 
@@ -138,8 +115,8 @@ def pod(name, version):
     )
 
 
-def test_the_buffer_merges_it_like_any_other():
-    """In an object's place of a list, until something newer of the same object comes."""
+def test_the_buffer_keeps_an_unreadable_object_in_its_place_of_the_list():
+    """It is merged like other objects, until a newer event of the same object."""
     lost, new = Unreadable("", "a", "u"), pod(b"a", b"3")
     buffer = CoalescingBuffer()
     buffer.put([ListStarted(), lost, Listed(pod(b"b", b"1")), ListCompleted("2"), Applied(new)])
@@ -148,7 +125,7 @@ def test_the_buffer_merges_it_like_any_other():
     assert events[4] == Applied(new)
 
 
-# ---- what the client makes of it
+# ---- decoding in the client
 
 DEEP = b'{"metadata": {"name": "deep", "namespace": "ns", "uid": "u"}, "spec": {"x": %s}}'
 
@@ -159,13 +136,13 @@ def nested(depth, opening=b"[", closing=b"]"):
 
 @pytest.mark.parametrize("depth", [5_000, 200_000])
 def test_depth_is_a_decoding_error(depth):
-    """JSON that is nested too deeply raises what any other unfit JSON raises."""
+    """JSON that is nested too deeply raises the same error as other JSON that does not fit."""
     with pytest.raises(DecodeError, match="nested too deeply"):
         Model(Pod).decode(DEEP % nested(depth))
 
 
-def test_depth_in_a_list_costs_that_object_alone():
-    """Unless the list as a whole cannot be taken apart: then the list is undecodable."""
+def test_only_one_object_is_unreadable_when_it_is_nested_too_deeply():
+    """If the list as a whole cannot be split into objects, the list is undecodable."""
     fine = b'{"metadata": {"name": "fine"}}'
     for depth in (900, 2_000):
         body = b'{"metadata": {}, "items": [%s, %s]}' % (fine, DEEP % nested(depth))
@@ -180,8 +157,8 @@ def test_depth_in_a_list_costs_that_object_alone():
                 assert (bad.namespace, bad.name, bad.uid) in {("ns", "deep", "u"), ("", "", "")}
 
 
-def test_the_error_says_whose_it_is():
-    """Identity for logs and caches, as far as it can be read."""
+def test_the_error_names_its_object():
+    """The error has the object's identity for logs and caches, as far as it can be read."""
     body = b'{"metadata": {}, "items": [{"metadata": {"name": "a", "namespace": "ns", "uid": "u"}, "status": 3}, 7]}'
     known, unknown = Model(Pod).decode_page(body).bad
     assert (known.namespace, known.name, known.uid) == ("ns", "a", "u")

@@ -6,36 +6,14 @@ import asyncio
 
 import pytest
 
-from jobsetpy.aio import supervise
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.client import Client
 from jobsetpy.informers import InformerCache, SharedInformer, WatchOptions
 from jobsetpy.testing import World, make_pod
+from support.informers_kit import Replica, running, synced
 
+pytestmark = pytest.mark.looptime
 
-class Replica:
-    """A handler that keeps its own picture, by what it hears alone."""
-
-    def __init__(self):
-        self.pods = {}
-        self.initial = set()
-
-    def on_add(self, obj, *, initial):
-        assert obj.metadata.key not in self.pods
-        self.pods[obj.metadata.key] = obj
-        if initial:
-            self.initial.add(str(obj.metadata.key))
-
-    def on_update(self, old, new):
-        assert self.pods[new.metadata.key] is old
-        self.pods[new.metadata.key] = new
-
-    def on_delete(self, obj, *, final_state_known):
-        del self.pods[obj.metadata.key]
-
-    @property
-    def names(self):
-        return {str(key) for key in self.pods}
 
 
 @pytest.fixture
@@ -63,12 +41,9 @@ def stored(informer):
     return {str(pod.metadata.key) for pod in informer.store.list()}
 
 
-@pytest.mark.looptime
 async def test_changes_of_each_namespace_and_of_no_other(world, informer):
-    """Both are listed and followed; what a third one holds is not seen."""
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
-        await informer.wait_for_sync()
+    """Both namespaces are listed and watched; objects of a third one are not seen."""
+    async with synced(informer):
         assert stored(informer) == informer.replica.names == {"a/p", "b/p"}
         assert informer.replica.initial == {"a/p", "b/p"}
 
@@ -80,12 +55,9 @@ async def test_changes_of_each_namespace_and_of_no_other(world, informer):
         assert informer.healthy()
 
 
-@pytest.mark.looptime
-async def test_a_new_list_of_one_leaves_the_others(world, informer):
-    """What a list lacks is gone from that list's namespace, nowhere else."""
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
-        await informer.wait_for_sync()
+async def test_a_new_list_of_one_namespace_leaves_the_others(world, informer):
+    """Objects missing in a list are deleted in that list's namespace only."""
+    async with synced(informer):
         world.faults.stall(verb="watch", namespace="a")
         world.delete("pods", "p", namespace="a")
         world.create("pods", make_pod("next", "a").build())
@@ -95,12 +67,10 @@ async def test_a_new_list_of_one_leaves_the_others(world, informer):
         assert stored(informer) == informer.replica.names == {"a/next", "b/p"}
 
 
-@pytest.mark.looptime
-async def test_none_hears_of_one_before_all_are_listed(world, informer):
-    """The store is synced, and handlers are told, when the last namespace is there."""
+async def test_handlers_are_called_when_all_namespaces_are_listed(world, informer):
+    """The store is synced, and handlers are called, once the last namespace is listed."""
     refused = world.faults.status(403, verb="list", namespace="b")
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
+    async with running(informer.run()):
         await asyncio.sleep(5)
         assert not informer.store.has_synced
         assert not informer.replica.pods
@@ -115,12 +85,9 @@ async def test_none_hears_of_one_before_all_are_listed(world, informer):
         assert informer.replica.names == early.names == late.names == {"a/p", "b/p"}
 
 
-@pytest.mark.looptime
-async def test_one_silent_watch_is_not_healthy(world, informer):
+async def test_informer_is_not_healthy_when_one_watch_is_silent(world, informer):
     """Health is that of the worst watch."""
-    async with supervise() as tasks:
-        tasks.start(informer.run(), name="informer")
-        await informer.wait_for_sync()
+    async with synced(informer):
         world.faults.stall(verb="watch", namespace="a")
         world.faults.status(503, namespace="a")
         await asyncio.sleep(70)
@@ -128,7 +95,7 @@ async def test_one_silent_watch_is_not_healthy(world, informer):
 
 
 def test_namespaces_of_a_cache(world):
-    """Informers that name none take the cache's; kinds of no namespace are followed as a whole."""
+    """Informers default to the cache's namespaces; cluster-scoped kinds are watched as a whole."""
     cache = InformerCache(Client(world.transport()), namespaces=["b", "a"])
     assert cache.informer(Pod) is cache.informer(Pod, namespaces=["a", "b"])
     assert cache.informer(Pod) is not cache.informer(Pod, namespace="a")

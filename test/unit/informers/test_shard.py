@@ -1,8 +1,7 @@
-"""Shares of a collection: what is asked for, and what is dropped where the server does not know."""
+"""Shards of a collection: their selectors, and filtering where the server does not support them."""
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from types import SimpleNamespace
 
@@ -10,6 +9,7 @@ import msgspec
 import pytest
 
 from jobsetpy.aio import supervise
+from jobsetpy.api._wire import to_json
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.client import Client, WatchFrame
 from jobsetpy.client._models import Model
@@ -41,13 +41,7 @@ def pod(number, namespace="default", rv=1):
 
 
 def frame(type_, obj):
-    meta = {
-        "name": obj.metadata.name,
-        "namespace": obj.metadata.namespace,
-        "uid": obj.metadata.uid,
-        "resourceVersion": obj.metadata.resource_version,
-    }
-    return WatchFrame(type_, msgspec.Raw(msgspec.json.encode({"metadata": meta})))
+    return WatchFrame(type_, msgspec.Raw(msgspec.json.encode(to_json(obj))))
 
 
 class TestShard:
@@ -66,7 +60,7 @@ class TestShard:
     @pytest.mark.parametrize("by", ["uid", "namespace"])
     @pytest.mark.parametrize("count", [1, 2, 3, 7, 1024])
     def test_each_object_is_in_one_shard(self, count, by):
-        """The shards of a number hold each object once."""
+        """The shards of a collection hold each object once."""
         shards = [Shard(index, count, by) for index in range(count)]
 
         for number in range(50):
@@ -74,14 +68,14 @@ class TestShard:
             assert sum(shard.holds(meta) for shard in shards) == 1
 
     def test_names_that_differ_at_their_end_stay_together(self):
-        """The hash hardly mixes the last letters into the ranges: numbered namespaces are one."""
+        """The last letters hardly change the hash's range: numbered namespaces share a shard."""
         shards = [Shard(index, 2) for index in range(2)]
         metas = [SimpleNamespace(namespace=f"team-{number}") for number in range(10)]
 
         assert sorted(sum(map(shard.holds, metas)) for shard in shards) == [0, 10]
 
     def test_selectors_cover_everything(self):
-        """The ranges of all shards meet, from 0 to 2^64, as the API server reads them."""
+        """The ranges of all shards are adjacent, from 0 to 2^64, in the API server's syntax."""
         ranges = [Shard(index, 3, "uid").selector for index in range(3)]
 
         assert ranges == [
@@ -90,8 +84,8 @@ class TestShard:
             "shardRange(object.metadata.uid, '0xaaaaaaaaaaaaaaaa', '0x10000000000000000')",
         ]
 
-    def test_the_only_shard_asks_for_nothing(self):
-        """One shard of one is everything: no selector is sent."""
+    def test_the_only_shard_has_no_selector(self):
+        """A single shard holds all objects."""
         assert Shard(0, 1).selector == ""
 
     @pytest.mark.parametrize(
@@ -107,18 +101,18 @@ class TestShard:
             ("", "INDEX/COUNT"),
         ],
     )
-    def test_what_is_no_shard_is_refused(self, text, why):
-        """Another form, or a share that there is not, is refused with what would be right."""
+    def test_parse_refuses_an_invalid_shard(self, text, why):
+        """An error for another form, or for a shard out of range, says what would be right."""
         with pytest.raises(ValueError, match=why):
             Shard.parse(text)
 
     def test_other_fields_are_refused(self):
-        """The server hashes nothing but namespaces and UIDs."""
+        """The server hashes only namespaces and UIDs."""
         with pytest.raises(ValueError, match="namespace or uid"):
             Shard(0, 2, "name")
 
-    def test_text_goes_there_and_back(self):
-        """``str`` gives what ``parse`` takes."""
+    def test_text_is_parsed_back(self):
+        """``str`` returns the form that ``parse`` accepts."""
         assert Shard.parse("1/3") == Shard(1, 3)
         assert str(Shard(1, 3)) == "1/3"
 
@@ -137,7 +131,7 @@ class TestMachine:
         return mine, [each for each in objects if each not in mine]
 
     def test_list_leaves_out_other_shards(self):
-        """Of a list with everything, only the share is told, readable or not."""
+        """Only the shard's part of a full list is reported, readable or not."""
         objects = [pod(number) for number in range(20)]
         mine, others = self.split(objects)
         bad = [
@@ -153,7 +147,7 @@ class TestMachine:
         assert [each.uid for each in unreadable] == [mine[0].metadata.uid]
 
     def test_watch_leaves_out_other_shards_but_continues(self):
-        """Changes and deletions of others' objects are dropped; their version counts as seen."""
+        """Changes and deletions of other shards are dropped; their version counts as seen."""
         machine = self.machine()
         machine.on_page([], "10", "")
         machine.on_opened(0.0)
@@ -170,39 +164,36 @@ class TestMachine:
         assert machine.resource_version == "99"
 
 
-def test_informers_share_what_a_server_without_shards_sends():
-    """Two informers that ask for halves hold each object once, and are told who filters."""
+async def test_informers_filter_when_the_server_does_not():
+    """Two informers of halves hold each object once, and report that the server does not filter."""
+    world = World()
+    names = ["default", "training", "inference", "vision", "speech", "search"]
+    for name in names:
+        world.add_namespace(name)
+        world.create("pods", make_pod("p", namespace=name).build(), namespace=name)
+    log = InformerLog()
+    client = Client(world.transport())
+    halves = [
+        SharedInformer(client, Pod, WatchOptions(shard=Shard(index, 2), observer=log))
+        for index in range(2)
+    ]
+    async with supervise() as tasks:
+        for half in halves:
+            tasks.start(half.run(), name="half")
+        for half in halves:
+            await half.wait_for_sync()
+        found = [{each.metadata.namespace for each in half.store.list()} for half in halves]
 
-    async def share():
-        world = World()
-        names = ["default", "training", "inference", "vision", "speech", "search"]
-        for name in names:
-            world.add_namespace(name)
-            world.create("pods", make_pod("p", namespace=name).build(), namespace=name)
-        told = InformerLog()
-        client = Client(world.transport())
-        halves = [
-            SharedInformer(client, Pod, WatchOptions(shard=Shard(index, 2), observer=told))
-            for index in range(2)
-        ]
-        async with supervise() as tasks:
-            for half in halves:
-                tasks.start(half.run(), name="half")
-            for half in halves:
-                await half.wait_for_sync()
-            found = [{each.metadata.namespace for each in half.store.list()} for half in halves]
-        assert found[0].isdisjoint(found[1])
-        assert found[0] | found[1] == set(names)
-        assert all(found)
-        assert told.shards == [False] * 2
-        asked = {request.query.get("shardSelector") for request in world.requests}
-        assert asked == {half.selector for half in (Shard(0, 2), Shard(1, 2))}
-
-    asyncio.run(share())
+    assert found[0].isdisjoint(found[1])
+    assert found[0] | found[1] == set(names)
+    assert all(found)
+    assert log.shards == [False] * 2
+    selectors = {request.query.get("shardSelector") for request in world.requests}
+    assert selectors == {Shard(0, 2).selector, Shard(1, 2).selector}
 
 
-def test_page_says_what_the_server_filtered_by():
-    """What a list answer echoes of the selector is on the page."""
+def test_page_has_the_selector_that_the_server_applied():
+    """The selector that a list answer echoes is on the page."""
     selector = Shard(0, 2).selector
     body = {"metadata": {"resourceVersion": "7", "shardInfo": {"selector": selector}}, "items": []}
 
@@ -211,18 +202,13 @@ def test_page_says_what_the_server_filtered_by():
     assert page.shard_selector == selector
 
 
-async def test_manager_shares_what_is_in_namespaces():
-    """Its informers ask for the share, but for nodes, for one namespace, and for what says so."""
+async def test_manager_shards_namespaced_kinds():
+    """Nodes and informers of one namespace are not sharded; an explicit shard takes precedence."""
     manager = Manager(Client(World().transport()), settings=ManagerSettings(shard=Shard(0, 2)))
-    asked = {
-        "pods": manager.informer(Pod),
-        "here": manager.informer(Pod, namespace="here"),
-        "nodes": manager.informer(Node),
-        "uid": manager.informer(Pod, shard=Shard(1, 2, "uid")),
-    }
-    found = {name: informer.shard for name, informer in asked.items()}
+    pods = manager.informer(Pod)
 
-    assert found == {
-        "pods": Shard(0, 2), "here": None, "nodes": None, "uid": Shard(1, 2, "uid")
-    }  # fmt: skip
-    assert manager.informer(Pod) is asked["pods"]
+    assert pods.shard == Shard(0, 2)
+    assert manager.informer(Pod, namespace="here").shard is None
+    assert manager.informer(Node).shard is None
+    assert manager.informer(Pod, shard=Shard(1, 2, "uid")).shard == Shard(1, 2, "uid")
+    assert manager.informer(Pod) is pods

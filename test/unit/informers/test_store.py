@@ -1,4 +1,4 @@
-"""The store's contract at its edges; its content is checked against a model elsewhere."""
+"""Edge cases of the store's contract; its content is checked against a model elsewhere."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from jobsetpy.errors import (
     UnknownIndexError,
 )
 from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, StoreWriter, Tally
+from support.informers_kit import PHASES
 
-PHASES: Tally[Pod, str, str] = Tally(
-    "phases", lambda pod: (pod.metadata.namespace, pod.status.phase)
-)
 KEY = ObjectKey("ns", "a")
 
 
@@ -33,24 +31,24 @@ def pod(name="a", version="1", uid="u", namespace="ns"):
 
 
 def test_mutators_are_synchronous():
-    """No writer method is a coroutine function: each change is whole before anyone else runs."""
+    """No writer method is a coroutine function: each change is atomic on the loop."""
     methods = inspect.getmembers(StoreWriter, inspect.isfunction)
 
     assert [name for name, method in methods if inspect.iscoroutinefunction(method)] == []
 
 
+READS_OF_INDEXES = [
+    lambda store: store.by_index(OWNER_UID, "x"),
+    lambda store: store.index_keys(OWNER_UID, "x"),
+    lambda store: store.index_count(OWNER_UID, "x"),
+    lambda store: store.index_values(OWNER_UID),
+    lambda store: store.tally(PHASES, "ns"),
+    lambda store: store.tally_keys(PHASES),
+]
+
+
 @pytest.mark.parametrize(
-    "read",
-    [
-        lambda store: store.get(KEY),
-        lambda store: store.list(),
-        lambda store: store.by_index(OWNER_UID, "x"),
-        lambda store: store.index_keys(OWNER_UID, "x"),
-        lambda store: store.index_count(OWNER_UID, "x"),
-        lambda store: store.index_values(OWNER_UID),
-        lambda store: store.tally(PHASES, "ns"),
-        lambda store: store.tally_keys(PHASES),
-    ],
+    "read", [lambda store: store.get(KEY), lambda store: store.list(), *READS_OF_INDEXES]
 )
 def test_reads_before_the_first_list_are_refused(read):
     """An unsynced store is not an empty one."""
@@ -64,25 +62,21 @@ def test_reads_before_the_first_list_are_refused(read):
 @pytest.mark.parametrize(
     "read",
     [
-        lambda store: store.by_index(OWNER_UID, "x"),
+        *READS_OF_INDEXES,
         lambda store: store.by_index("nonsense", "x"),
-        lambda store: store.index_keys(OWNER_UID, "x"),
-        lambda store: store.index_values(OWNER_UID),
-        lambda store: store.tally(PHASES, "ns"),
-        lambda store: store.tally_keys(PHASES),
         lambda store: store.require(OWNER_UID),
         lambda store: store.require(PHASES),
     ],
 )
 def test_undeclared_indexes_are_refused_even_before_sync(read):
-    """Asking for what was never declared fails at once, not at the first event."""
+    """Reading an undeclared index fails immediately, not at the first event."""
     store = StoreWriter(Pod).store
 
     with pytest.raises(UnknownIndexError):
         read(store)
 
 
-def test_what_needs_no_sync():
+def test_state_can_be_read_before_the_sync():
     """Size, state and version can be read at any time."""
     writer = StoreWriter("Pod", indexes=[OWNER_UID])
     store = writer.store
@@ -110,7 +104,7 @@ async def test_wait_for_sync():
         await waiting
 
 
-def test_declaring_twice_is_harmless():
+def test_an_index_may_be_declared_twice():
     """The same constant may be declared by several users."""
     writer = StoreWriter(Pod, indexes=[OWNER_UID, OWNER_UID], tallies=[PHASES, PHASES])
     writer.replace([pod()], "1")
@@ -120,7 +114,7 @@ def test_declaring_twice_is_harmless():
 
 
 def test_another_function_under_a_name_is_a_conflict():
-    """One name means one function."""
+    """A name belongs to one function."""
     writer = StoreWriter(Pod, indexes=[OWNER_UID], tallies=[PHASES])
 
     with pytest.raises(IndexConflictError):
@@ -160,7 +154,7 @@ def test_functions_that_raise_leave_other_indexes_alone():
 
 
 def test_unhashable_tally_keys_are_not_counted():
-    """An object whose tally yields what cannot be a key is stored, and counted nowhere."""
+    """An object whose tally function returns an unhashable key is stored, and not counted."""
     writer = StoreWriter(Pod, tallies=[Tally("bad", lambda pod: ([], 1))])
     writer.mark_synced()
 
@@ -170,11 +164,8 @@ def test_unhashable_tally_keys_are_not_counted():
 
 
 def test_owner_index_takes_the_controller_of_any_class():
-    """The owner index finds the managing owner, whatever class has owner references."""
-    references = (
-        OwnerReference(uid="other"),
-        OwnerReference(uid="mine", controller=True),
-    )
+    """The owner index finds the managing owner, also of other classes with owner references."""
+    references = OwnerReference(uid="other"), OwnerReference(uid="mine", controller=True)
     writer = StoreWriter(ChildPod, indexes=[OWNER_UID])
     one = ChildPod(metadata=ChildPodMeta(name="a", owner_references=references))
     writer.replace([one, ChildPod(metadata=ChildPodMeta(name="b"))], "1")
@@ -197,16 +188,16 @@ def test_unchanged_objects_survive_a_new_list():
     assert writer.store.resource_version == "2"
 
 
-def test_unknown_versions_always_count_as_changed():
-    """Objects without resourceVersion cannot be known to be the same."""
+def test_objects_without_a_version_always_count_as_changed():
+    """Without resourceVersion a new list cannot tell whether an object has changed."""
     writer = StoreWriter(Pod)
     writer.replace([pod(version="")], "1")
 
     assert len(writer.replace([pod(version="")], "2").updated) == 1
 
 
-def test_views_of_a_tally_live():
-    """A view taken once shows every later state, cannot be written, and prints itself."""
+def test_views_of_a_tally_are_live():
+    """A view always shows the current state, is read-only, and has a readable ``repr``."""
     writer = StoreWriter(Pod, tallies=[PHASES])
     writer.mark_synced()
     view = writer.store.tally(PHASES, "ns")
@@ -226,7 +217,7 @@ def test_views_of_a_tally_live():
 
 
 def test_staging_is_invisible_until_committed():
-    """A list that is going on changes nothing; one that begins anew forgets the first."""
+    """An unfinished list changes nothing; a list that starts over discards the unfinished one."""
     writer = StoreWriter(Pod)
     writer.replace([pod("a")], "1")
     writer.begin()
@@ -235,7 +226,7 @@ def test_staging_is_invisible_until_committed():
     writer.stage(pod("c"))
     writer.stage(pod("d"))
     writer.unstage(ObjectKey("ns", "d"))
-    writer.unstage(ObjectKey("ns", "nobody"))
+    writer.unstage(ObjectKey("ns", "missing"))
     assert writer.staging
     assert [one.metadata.name for one in writer.store.list()] == ["a"]
 
@@ -247,7 +238,7 @@ def test_staging_is_invisible_until_committed():
 
 @pytest.mark.parametrize("indexes", [[], [BY_NAMESPACE]])
 def test_listing_one_namespace(indexes):
-    """A namespace's objects are the same with the index and without."""
+    """The result is the same with and without the index."""
     writer = StoreWriter(Pod, indexes=indexes)
     here, there = pod("a"), pod("a", namespace="other")
     writer.replace([here, there], "1")
@@ -258,24 +249,24 @@ def test_listing_one_namespace(indexes):
     assert writer.current(here.metadata) is writer.store.get(KEY) is here
 
 
-def test_first_list_goes_to_its_place_page_by_page():
-    """Indexes are filled while the list comes, so that its end has little left to do at once."""
-    asked = []
-    index = Index("asked", lambda pod: asked.append(pod.metadata.name) or (pod.metadata.name,))
+def test_first_list_is_indexed_page_by_page():
+    """Indexes are filled while pages arrive, so that the commit itself does little work."""
+    indexed = []
+    index = Index("name", lambda pod: indexed.append(pod.metadata.name) or (pod.metadata.name,))
     writer = StoreWriter(Pod, indexes=[index])
     writer.begin()
     for number in range(3):
         writer.stage(pod(f"p{number}"))
-    before = len(asked)
+    before = len(indexed)
     diff = writer.commit("9")
 
-    assert before == len(asked) == 3
+    assert before == len(indexed) == 3
     assert [each.metadata.name for each in diff.added] == ["p0", "p1", "p2"]
     assert writer.store.by_index(index, "p1")
 
 
-def test_first_list_that_began_again_leaves_nothing_of_the_one_before():
-    """What only an unfinished list had is nowhere, and nobody is told of it."""
+def test_unfinished_first_list_is_discarded_when_it_begins_again():
+    """Objects that only the unfinished list had are neither stored nor reported."""
     writer = StoreWriter(Pod, indexes=[BY_NAMESPACE])
     writer.begin()
     writer.stage(pod("gone"))
@@ -291,8 +282,8 @@ def test_first_list_that_began_again_leaves_nothing_of_the_one_before():
     assert writer.store.list() == writer.store.by_index(BY_NAMESPACE, "ns") == [*diff.added]
 
 
-def test_list_holds_nothing_twice():
-    """Of an object that is there in the same version, a new list keeps the object that is there."""
+def test_a_list_keeps_stored_objects_of_the_same_version():
+    """A new list does not hold a second copy of an unchanged object."""
     writer = StoreWriter(Pod)
     writer.replace([pod()], "1")
     held, again = writer.store.get(KEY), pod()

@@ -1,4 +1,4 @@
-"""What a cached pod costs: the design's limit is 2 kB, with an index and a tally."""
+"""Memory of a cached pod: the limit is 2 kB, with an index and a tally."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pod_json(number):
 
 
 def test_a_cached_pod_takes_less_than_two_kilobytes():
-    """Object, key, index entry and tally together stay below the limit; the store's part is small."""
+    """Object, key, index entry and tally together stay below the limit; the store adds little."""
     decode = msgspec.json.Decoder(ChildPod).decode
     payloads = [pod_json(number) for number in range(PODS)]
     writer = StoreWriter(ChildPod, indexes=[OWNER_UID], tallies=[EPOCHS])

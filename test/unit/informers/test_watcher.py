@@ -30,11 +30,13 @@ from jobsetpy.informers import (
     Watcher,
     WatchOptions,
 )
-from support.informers_kit import InformerLog
+from support.informers_kit import InformerLog, running
+
+pytestmark = pytest.mark.looptime
 
 
 class View:
-    """A sink that follows the rules for consumers, and counts."""
+    """A sink that applies events as consumers have to, and records them."""
 
     def __init__(self):
         self.objects = {}
@@ -72,20 +74,28 @@ def make(server, *, decode=None, **options):
     return Watcher(server, Pod, WatchOptions(**options), decode=decode), log
 
 
+@asynccontextmanager
+async def watching(server, **options):
+    """A running watcher that has listed the collection, as its sink and its log."""
+    watcher, log = make(server, **options)
+    view = View()
+    async with running(watcher.run(view)):
+        await settle()
+        yield view, log
+
+
 async def settle(seconds=0.01):
-    """Let everything that can happen now happen."""
+    """Let all tasks that are ready run."""
     await asyncio.sleep(seconds)
 
 
-@pytest.mark.looptime
 async def test_lists_in_pages_then_watches(server):
     """A list in pages is followed by changes as they come."""
     for name in "abcde":
         server.put(name)
     view = View()
     watcher, log = make(server, page_limit=2)
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
+    async with running(watcher.run(view)):
         await settle()
         assert [options["continue_token"] for options in server.lists] == ["", "2", "4"]
         assert server.stream.request["resource_version"] == "5"
@@ -98,24 +108,15 @@ async def test_lists_in_pages_then_watches(server):
     assert watcher.resource_version == "7"
 
 
-@pytest.mark.looptime
 async def test_lists_are_consistent(server):
     """A list names no resourceVersion, so that a relist never goes back in time."""
-    watcher, _ = make(server)
-    async with supervise() as tasks:
-        tasks.start(watcher.run(View()), name="watch")
-        await settle()
-
-    assert all("resource_version" not in options for options in server.lists)
+    async with watching(server):
+        assert all("resource_version" not in options for options in server.lists)
 
 
-@pytest.mark.looptime
-async def test_clean_end_resumes_at_once(server):
-    """When the server ends a watch in order, the next is open in no time, without a list."""
-    watcher, log = make(server)
-    view = View()
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
+async def test_clean_end_resumes_immediately(server):
+    """When the server ends a watch properly, the next one opens without a wait or a list."""
+    async with watching(server) as (view, log):
         await asyncio.sleep(20)
         ended = now()
         server.stream.send(None)
@@ -130,14 +131,9 @@ async def test_clean_end_resumes_at_once(server):
     assert len(view.of(Applied)) == 1
 
 
-@pytest.mark.looptime
 async def test_events_between_two_watches_are_not_lost(server):
-    """What happens while no watch is open arrives once, with the next."""
-    watcher, _ = make(server)
-    view = View()
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
-        await settle()
+    """Changes made while no watch is open arrive once, with the next watch."""
+    async with watching(server) as (view, _):
         server.put("a")
         await settle()
         server.watch_faults = [ConnectFailedError("no"), RetryableApiError(503)]
@@ -152,14 +148,10 @@ async def test_events_between_two_watches_are_not_lost(server):
     assert len(server.lists) == 1
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
 async def test_silent_watch_is_noticed_within_45_seconds(server, chance):
-    """A watch that dies without a word is replaced within 45 s, and what was missed arrives."""
-    watcher, log = make(server, rand=lambda: chance)
-    view = View()
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
+    """A watch that silently stops is replaced within 45 s, and missed changes arrive."""
+    async with watching(server, rand=lambda: chance) as (view, log):
         await asyncio.sleep(100.0 - now())
         while not server.streams or server.stream.closed:
             await settle()
@@ -176,13 +168,12 @@ async def test_silent_watch_is_noticed_within_45_seconds(server, chance):
     assert all(30 <= seconds <= 45 for seconds in log.silences)
 
 
-@pytest.mark.looptime
 async def test_quiet_watch_costs_one_request_in_half_a_minute(server):
-    """With nothing to tell, watches end in order shortly before the deadline, with a bookmark."""
+    """Without changes, the server ends watches shortly before the deadline, after a bookmark."""
     watcher, log = make(server)
 
     async def end_in_time():
-        """End each watch when it asked for, with a bookmark two seconds before."""
+        """End each watch at its requested time-out, with a bookmark two seconds before."""
         served = 0
         while True:
             await asyncio.sleep(0.5)
@@ -206,19 +197,17 @@ async def test_quiet_watch_costs_one_request_in_half_a_minute(server):
 
     assert log.ends.count("silence") == 1
     assert 17 <= log.ends.count("eof") <= 18
-    assert {450, 32} == {stream.request["timeout_seconds"] for stream in server.streams}
-    # The version did not grow old: it follows the bookmarks.
+    assert {stream.request["timeout_seconds"] for stream in server.streams} == {450, 32}
+    # The version does not become stale: it follows the bookmarks.
     assert int(server.stream.request["resource_version"]) >= server.version - 1
     assert len(server.lists) == 1
 
 
-@pytest.mark.looptime
-async def test_server_that_is_gone_makes_it_unhealthy(server):
-    """If no new watch can be opened either, the watcher says so."""
+async def test_watcher_is_unhealthy_when_the_server_is_gone(server):
+    """The watcher reports silence once a new watch cannot be opened either."""
     watcher, _ = make(server)
     assert watcher.silent_too_long()
-    async with supervise() as tasks:
-        tasks.start(watcher.run(View()), name="watch")
+    async with running(watcher.run(View())):
         await settle()
         assert not watcher.silent_too_long()
         server.stream.silent = True
@@ -233,13 +222,11 @@ async def test_server_that_is_gone_makes_it_unhealthy(server):
         assert not watcher.silent_too_long()
 
 
-@pytest.mark.looptime
 async def test_watch_that_never_opens_is_tried_again(server):
-    """Opening has a deadline of its own, even if the client forgets it."""
+    """Opening has its own deadline, even if the client has none."""
     watcher, log = make(server, connect_timeout_s=7.0)
     server.never_opens = True
-    async with supervise() as tasks:
-        tasks.start(watcher.run(View()), name="watch")
+    async with running(watcher.run(View())):
         await asyncio.sleep(7.5)
         assert len(log.waits) == 1
         server.never_opens = False
@@ -248,16 +235,12 @@ async def test_watch_that_never_opens_is_tried_again(server):
         assert len(server.streams) == 1
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("how", ["status", "event"])
 async def test_expiry_lists_again(server, how):
-    """410, as a status or as an event, ends in a new list that shows what was missed."""
+    """410, as a status or as an event, causes a new list that shows missed changes."""
     server.put("a")
     server.put("b")
-    watcher, _ = make(server)
-    view = View()
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
+    async with watching(server) as (view, _):
         await asyncio.sleep(10)
         server.deaf = True
         server.delete("a")
@@ -277,13 +260,9 @@ async def test_expiry_lists_again(server, how):
     assert [pod.metadata.name for pod in view.objects.values()] != ["c", "b"]
 
 
-@pytest.mark.looptime
 async def test_outage_backs_off_with_jitter(server):
-    """During an outage waits grow up to the cap; afterwards the watch goes on where it was."""
-    watcher, log = make(server, rand=lambda: 0.999, backoff_cap_s=30.0)
-    view = View()
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
+    """During an outage waits grow up to the cap; afterwards the watch resumes from its version."""
+    async with watching(server, rand=lambda: 0.999, backoff_cap_s=30.0) as (view, log):
         await asyncio.sleep(5)
         server.watch_faults = [ConnectFailedError("no")] * 14
         server.stream.send(StreamBrokenError("cut"))
@@ -297,42 +276,28 @@ async def test_outage_backs_off_with_jitter(server):
     assert len(view.objects) == 1
 
 
-@pytest.mark.looptime
 async def test_failing_lists_back_off(server):
-    """A list that fails is tried again for ever, ever more rarely."""
+    """A list that fails is tried again at growing intervals."""
     server.list_faults = [RetryableApiError(500), ExpiredError(410), DecodeError("PodList", "", "")]
-    watcher, log = make(server)
-    view = View()
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
+    async with watching(server) as (view, log):
         await asyncio.sleep(2)
 
     assert log.waits == [0.05, 0.1, 0.2]
     assert len(view.of(ListCompleted)) == 1
 
 
-@pytest.mark.looptime
 async def test_bad_objects_of_a_list_are_reported(server):
-    """Objects that the client could not decode are told to the observer."""
+    """Objects that the client could not decode are reported to the observer."""
     server.bad = [DecodeError("Pod", "$.status", "bad")]
     server.put("a")
-    watcher, log = make(server)
-    view = View()
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
-        await settle()
-
-    assert len(log.bad) == 1
-    assert len(view.objects) == 1
+    async with watching(server) as (view, log):
+        assert len(log.bad) == 1
+        assert len(view.objects) == 1
 
 
-@pytest.mark.looptime
-async def test_too_deep_json_is_a_fault_of_the_data(server):
+async def test_watch_breaks_when_json_is_nested_too_deeply(server):
     """JSON that is nested too deeply breaks the stream, not the process."""
-    watcher, log = make(server)
-    async with supervise() as tasks:
-        tasks.start(watcher.run(View()), name="watch")
-        await settle()
+    async with watching(server) as (_, log):
         server.stream.send(RecursionError())
         await asyncio.sleep(1)
 
@@ -340,9 +305,8 @@ async def test_too_deep_json_is_a_fault_of_the_data(server):
     assert len(server.streams) == 2
 
 
-@pytest.mark.looptime
-async def test_faults_of_the_sink_end_the_watch(server):
-    """An error of the consumer is no error of the server, even if its class looks like one."""
+async def test_errors_of_the_sink_end_the_watch(server):
+    """An error of the consumer is raised, even if its class is one of the server's errors."""
     server.put("a")
     watcher, _ = make(server)
 
@@ -351,17 +315,15 @@ async def test_faults_of_the_sink_end_the_watch(server):
             raise StreamBrokenError("from the sink")
 
     with pytest.raises(StreamBrokenError, match="from the sink"):
-        async with supervise() as tasks:
-            tasks.start(watcher.run(sink), name="watch")
+        async with running(watcher.run(sink)):
             await settle()
             server.put("b")
             await settle()
     assert server.stream.closed
 
 
-@pytest.mark.looptime
-async def test_faults_of_the_sink_in_a_list_end_the_watch(server):
-    """The same while listing."""
+async def test_errors_of_the_sink_in_a_list_end_the_watch(server):
+    """An error of the consumer while listing is raised as well."""
     watcher, _ = make(server)
 
     def sink(events):
@@ -371,9 +333,8 @@ async def test_faults_of_the_sink_in_a_list_end_the_watch(server):
         await watcher.run(sink)
 
 
-@pytest.mark.looptime
-async def test_fault_while_closing_is_forgiven(server):
-    """A stream that is given up may fail once more; nor does that hide a cancellation."""
+async def test_errors_while_closing_are_ignored(server):
+    """A stream may fail while it is closed; this does not hide a cancellation either."""
     watcher, _ = make(server)
     view = View()
     original = server.watch
@@ -387,8 +348,7 @@ async def test_fault_while_closing_is_forgiven(server):
             raise StreamBrokenError("while closing")
 
     server.watch = watch
-    async with supervise() as tasks:
-        task = tasks.start(watcher.run(view), name="watch")
+    async with running(watcher.run(view)) as task:
         await asyncio.sleep(2)
         server.stream.send(None)
         await settle()
@@ -401,9 +361,8 @@ async def test_fault_while_closing_is_forgiven(server):
     assert len(view.objects) == 1
 
 
-@pytest.mark.looptime
-async def test_stream_whose_own_task_fails_is_broken(server):
-    """A stream may be served by a task of its own; the failure of that is the stream's."""
+async def test_stream_is_broken_when_its_own_task_fails(server):
+    """A stream may be served by its own task; a failure of that task breaks the stream."""
     watcher, log = make(server)
     original = server.watch
 
@@ -418,17 +377,15 @@ async def test_stream_whose_own_task_fails_is_broken(server):
             yield stream
 
     server.watch = watch
-    async with supervise() as tasks:
-        tasks.start(watcher.run(View()), name="watch")
+    async with running(watcher.run(View())):
         await asyncio.sleep(10)
 
     assert log.ends == ["broken"] * 3
     assert all(wait <= 0.1 for wait in log.waits)
 
 
-@pytest.mark.looptime
 async def test_asynchronous_sink_is_awaited(server):
-    """A sink may be a coroutine function; nothing is read before it is done."""
+    """A sink may be a coroutine function; the next events wait until it returns."""
     watcher, _ = make(server)
     times = []
 
@@ -436,8 +393,7 @@ async def test_asynchronous_sink_is_awaited(server):
         await asyncio.sleep(1)
         times.append((now(), len(events)))
 
-    async with supervise() as tasks:
-        tasks.start(watcher.run(sink), name="watch")
+    async with running(watcher.run(sink)):
         await asyncio.sleep(1.5)
         server.put("a")
         await asyncio.sleep(0.1)
@@ -447,34 +403,22 @@ async def test_asynchronous_sink_is_awaited(server):
     assert [(round(at, 3), count) for at, count in times] == [(1.0, 2), (2.5, 1), (3.5, 1)]
 
 
-@pytest.mark.looptime
 async def test_big_bursts_are_taken_in_slices(server):
-    """A burst of thousands of events is handled in slices, with turns for others in between."""
-    watcher, _ = make(server)
-    view = View()
+    """A burst of thousands of events is handled in slices; other tasks run in between."""
     turns = 0
-
-    async def other():
-        nonlocal turns
+    async with watching(server) as (view, _):
+        for number in range(2000):
+            server.put(f"p{number}")
         for _ in range(1000):
             await asyncio.sleep(0)
             turns += len(view.objects) < 2000
-
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
-        await settle()
-        for number in range(2000):
-            server.put(f"p{number}")
-        tasks.start(other(), name="other")
-        await settle()
 
     assert max(view.batches[1:]) == 64
     assert turns >= 2000 // 64 - 3
 
 
-@pytest.mark.looptime
 async def test_slow_consumer_does_not_block_reading(server):
-    """While the consumer sleeps the watch is drained, and what waits is bounded by the objects."""
+    """While the consumer sleeps the watch is read; the buffer is bounded by the objects."""
     server.put("a")
     server.put("b")
     watcher, _ = make(server)
@@ -500,26 +444,19 @@ async def test_slow_consumer_does_not_block_reading(server):
     assert server.stream.closed
 
 
-@pytest.mark.looptime
 async def test_bookmarks_reach_the_consumer(server):
-    """A bookmark is passed on once everything before it is."""
-    watcher, _ = make(server)
-    view = View()
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
-        await settle()
+    """A bookmark is passed on after all earlier events."""
+    async with watching(server) as (view, _):
         server.stream.bookmark(7)
         await settle()
 
-    assert [Bookmark("7")] == view.of(Bookmark)
+    assert view.of(Bookmark) == [Bookmark("7")]
 
 
-@pytest.mark.looptime
 async def test_cancelling_closes_the_stream(server):
-    """Whoever cancels ``run`` gets the stream closed."""
+    """Cancelling ``run`` closes its stream."""
     watcher, _ = make(server)
-    async with supervise() as tasks:
-        task = tasks.start(watcher.run(View()), name="watch")
+    async with running(watcher.run(View())) as task:
         await settle()
         task.cancel()
         await settle()
@@ -528,13 +465,11 @@ async def test_cancelling_closes_the_stream(server):
         assert server.stream.closed
 
 
-@pytest.mark.looptime
 async def test_own_decoder_is_used(server):
     """``decode`` replaces msgspec for watch events."""
     watcher, _ = make(server, decode=lambda raw: Pod(metadata=ObjectMeta(name="made")))
     view = View()
-    async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
+    async with running(watcher.run(view)):
         await settle()
         server.stream.send(WatchFrame("ADDED", msgspec.Raw(b'{"size":1}')))
         await settle()

@@ -1,4 +1,4 @@
-"""Who may read metrics, and how they are served."""
+"""Authorization of metrics requests, and metrics over TLS."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ class Authority:
     """An API server that knows two tokens."""
 
     def __init__(self):
-        self.asked = []
+        self.reviews = []
         self.down = False
         self.slow_s = 0.0
 
@@ -33,7 +33,7 @@ class Authority:
         await asyncio.sleep(self.slow_s)
         spec = json.loads(request.body)["spec"]
         kind = request.path.rsplit("/", 1)[1]
-        self.asked.append((kind, spec))
+        self.reviews.append((kind, spec))
         if kind == "tokenreviews":
             known = spec["token"] in {"good", "poor"}
             user = {"username": spec["token"], "groups": ["g"], "extra": {"k": ["v"]}}
@@ -73,15 +73,15 @@ def reviewer(authority, clock):
     ],
 )
 async def test_verdicts(reviewer, header, status):
-    """A token that is accepted and allowed passes; nothing else does."""
+    """Only a token that is accepted and allowed passes."""
     assert await reviewer.verdict(header, "get", "/metrics") == status
 
 
-async def test_the_api_server_is_asked_about_the_user_and_the_path(reviewer, authority):
-    """The review names the user as the token review did, and the path and verb."""
+async def test_the_access_review_has_the_user_and_the_path(reviewer, authority):
+    """The user is that of the token review; path and verb are those of the request."""
     await reviewer.verdict("Bearer good", "get", "/metrics")
 
-    assert authority.asked[1] == (
+    assert authority.reviews[1] == (
         "subjectaccessreviews",
         {
             "user": "good",
@@ -94,23 +94,23 @@ async def test_the_api_server_is_asked_about_the_user_and_the_path(reviewer, aut
 
 
 @pytest.mark.parametrize(("token", "lasts_s"), [("good", 60), ("poor", 10), ("stranger", 10)])
-async def test_verdicts_are_remembered_for_a_while(reviewer, authority, clock, token, lasts_s):
-    """The API server is asked once, and again when the verdict is old."""
+async def test_verdicts_are_cached(reviewer, authority, clock, token, lasts_s):
+    """A review is requested once, and again when the verdict has expired."""
     for _ in range(5):
         await reviewer.verdict(f"Bearer {token}", "get", "/metrics")
-    first = len(authority.asked)
+    first = len(authority.reviews)
     clock.advance(lasts_s - 0.1)
     await reviewer.verdict(f"Bearer {token}", "get", "/metrics")
-    within = len(authority.asked)
+    within = len(authority.reviews)
     clock.advance(0.2)
     await reviewer.verdict(f"Bearer {token}", "get", "/metrics")
 
     assert first == within
-    assert len(authority.asked) == 2 * first
+    assert len(authority.reviews) == 2 * first
 
 
-async def test_an_outage_admits_no_new_client_and_is_not_remembered(reviewer, authority):
-    """Without the API server the answer is 503 but for those who are known."""
+async def test_an_outage_admits_no_new_client_and_is_not_cached(reviewer, authority):
+    """Without the API server the answer is 503, except for clients with a cached verdict."""
     await reviewer.verdict("Bearer good", "get", "/metrics")
     authority.down = True
     known = await reviewer.verdict("Bearer good", "get", "/metrics")
@@ -121,7 +121,7 @@ async def test_an_outage_admits_no_new_client_and_is_not_remembered(reviewer, au
     assert await reviewer.verdict("Bearer poor", "get", "/metrics") == 403
 
 
-async def test_what_is_remembered_is_bounded(reviewer):
+async def test_the_number_of_cached_verdicts_is_bounded(reviewer):
     """Guessed tokens do not fill the memory."""
     for number in range(MAX_REMEMBERED + 10):
         await reviewer.verdict(f"Bearer {number}", "get", "/metrics")
@@ -130,13 +130,13 @@ async def test_what_is_remembered_is_bounded(reviewer):
 
 
 async def test_a_flood_of_guesses_does_not_delay_a_known_token(reviewer, authority, clock):
-    """Neither the remembered verdict nor the next review of it waits for them."""
+    """Neither its cached verdict nor its next review waits for them."""
     assert await reviewer.verdict("Bearer good", "get", "/metrics") == 200
     for number in range(MAX_REMEMBERED + 10):
         await reviewer.verdict(f"Bearer {number}", "get", "/metrics")
-    asked = len(authority.asked)
+    before = len(authority.reviews)
     assert await reviewer.verdict("Bearer good", "get", "/metrics") == 200
-    assert len(authority.asked) == asked
+    assert len(authority.reviews) == before
 
     clock.advance(61)
     authority.slow_s = 5.0
@@ -168,7 +168,7 @@ def trusting():
 
 
 async def test_metrics_over_tls(reviewer):
-    """Served with a certificate made in memory, to those who may read them, without HTTP/2."""
+    """Metrics are served with a self-made certificate, to authorized clients, without HTTP/2."""
     registry = CollectorRegistry()
     Counter("things_total", "Things.", registry=registry).inc(3)
     source, policy = SelfSignedSource(("metrics",)), TlsPolicy(tls13_only=True)
@@ -181,7 +181,7 @@ async def test_metrics_over_tls(reviewer):
         port = server.port
         good = await fetch(port, trusting(), "good")
         poor = await fetch(port, trusting(), "poor")
-        nobody = await fetch(port, trusting())
+        anonymous = await fetch(port, trusting())
         old = trusting()
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         with pytest.raises(aiohttp.ClientConnectorError):
@@ -195,12 +195,12 @@ async def test_metrics_over_tls(reviewer):
 
     assert (good[0], "things_total 3.0" in good[1]) == (200, True)
     assert (poor[0], "things_total" in poor[1]) == (403, False)
-    assert (nobody[0], nobody[2]["WWW-Authenticate"]) == (401, "Bearer")
+    assert (anonymous[0], anonymous[2]["WWW-Authenticate"]) == (401, "Bearer")
     assert chosen == "http/1.1"
 
 
-async def test_a_self_made_certificate_is_recreated_before_its_end():
-    """It is kept while it lasts, and replaced 90 days before it ends."""
+async def test_a_self_made_certificate_is_renewed_before_it_expires():
+    """It is kept while it is valid, and replaced 90 days before it expires."""
     clock = aio.ManualClock()
     source = SelfSignedSource(("metrics",), clock)
     made = await source.renew()

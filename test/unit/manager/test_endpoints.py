@@ -25,22 +25,21 @@ from support.managers import started
         ("", None),
     ],
 )
-def test_addresses_are_read_as_in_the_base(text, expected):
+def test_bind_addresses_are_parsed(text, expected):
     """A bind address is host:port, :port, or 0 for off."""
-
-    assert expected == parse_address(text)
+    assert parse_address(text) == expected
 
 
 @pytest.mark.parametrize("text", ["8081", "host:", "host:http", ":70000"])
-def test_a_bad_address_says_what_would_be_right(text):
-    """An unreadable bind address names itself and the right form."""
+def test_invalid_bind_addresses_are_refused(text):
+    """The error has the right form."""
     with pytest.raises(ValueError, match=r"expected host:port"):
         parse_address(text)
 
 
 @asynccontextmanager
 async def serving(routes):
-    """Serve without TLS on loopback; yields the port."""
+    """Port of a server without TLS on loopback."""
     async with listening(routes, ("127.0.0.1", 0)) as server:
         await server.use(None)
         yield server.port
@@ -54,8 +53,8 @@ async def get(port: int, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_health_answers_from_the_present_state():
-    """readyz fails with one line per problem, and is ok once there is none."""
+async def test_health_reports_the_current_state():
+    """readyz fails with one line per problem, and is ok without problems."""
     problems = ["pods"]
     routes = health_routes({}, {"caches": lambda: problems})
     async with serving(routes) as port:
@@ -86,7 +85,7 @@ async def test_metrics_are_served_in_text_format():
     "path", ["/debug/pprof/", "/debug/pprof/heap", "/debug/", "/metrics/", "/", "/configz"]
 )
 async def test_nothing_else_is_served(path):
-    """There is no profiling, nor anything else that tells of the process's inside."""
+    """There is no profiling, nor another endpoint with internals of the process."""
     routes = [*health_routes({}, {}), metrics_route([CollectorRegistry()])]
     async with serving(routes) as port:
         assert await get(port, path) == (404, "404: Not Found")
@@ -108,8 +107,8 @@ async def test_nothing_else_is_served(path):
         ),
     ],
 )
-async def test_http2_is_not_spoken(opening):
-    """Neither to those who begin with it, nor to those who ask for it."""
+async def test_http2_is_not_used(opening):
+    """It is used neither for clients that start with it, nor for those that request an upgrade."""
     async with serving(health_routes({}, {})) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(opening)

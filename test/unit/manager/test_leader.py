@@ -1,4 +1,4 @@
-"""Electing a leader, in virtual time, with an API server in memory that fails by script."""
+"""Leader election in virtual time, with faults of an API server in memory."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -13,14 +13,15 @@ from jobsetpy.api.coordination import Lease
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.controller import Controller, Result, Watch, enqueue_mapped, enqueue_self
 from jobsetpy.errors import LeadershipLostError
-from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings, Runnable
+from jobsetpy.manager import LeaderElectionSettings, Runnable
 from jobsetpy.manager._leader import LeaderElector
 from jobsetpy.testing import RecordingClient, World, make_job
-from support.elections import Contender, contending, loop_time, within
+from support.elections import Contender, contending, elected_manager, loop_time, within
 from support.managers import started
 
 pytestmark = pytest.mark.looptime
 
+LEASES = "leases.coordination.k8s.io"
 NAME = "6d4f6a47.jobset.x-k8s.io"
 
 
@@ -29,7 +30,7 @@ def election(identity, **times):
 
 
 def contender(world, identity, **times):
-    """A process with a client of its own."""
+    """A process with its own client."""
     client = RecordingClient(world, qps=0)
     elector = LeaderElector(client.unpooled(), election(identity, **times), clock=loop_time)
     made = Contender(elector)
@@ -42,16 +43,31 @@ def contenders(world, *names, **times):
     return contending([contender(world, name, **times) for name in names])
 
 
-def record(world):
-    return world.get("leases.coordination.k8s.io", NAME)["spec"]
-
-
-async def test_the_first_one_makes_the_lease_and_leads():
-    """A Lease that is missing is made, with the record that client-go's elections read."""
-    world = World()
+@asynccontextmanager
+async def leading(world):
+    """A contender that leads."""
     async with contenders(world, "a") as (a,):
         await within(1, lambda: a.leads)
+        yield a
 
+
+@pytest.fixture
+def world():
+    """An API server in memory, without a Lease."""
+    return World()
+
+
+def record(world):
+    return world.get(LEASES, NAME)["spec"]
+
+
+def create_lease(world, **spec):
+    world.create(LEASES, {"metadata": {"name": NAME, "namespace": "default"}, "spec": spec})
+
+
+async def test_the_first_process_creates_the_lease_and_leads(world):
+    """The Lease has the record that client-go's elections read."""
+    async with leading(world) as a:
         spec = record(world)
         assert spec["holderIdentity"] == a.elector.identity
         assert spec["holderIdentity"].startswith("a_")
@@ -62,9 +78,8 @@ async def test_the_first_one_makes_the_lease_and_leads():
         assert len(spec["renewTime"]) == len("2026-01-01T00:00:00.000000Z")
 
 
-async def test_a_leader_stays_one_and_the_other_stands_by():
-    """Ten minutes with two contenders has one leader, one acquisition and a renewal every 2 s."""
-    world = World()
+async def test_a_leader_keeps_its_lease(world):
+    """Two contenders have one leader, one acquisition and a renewal every 2 s in ten minutes."""
     async with contenders(world, "a", "b") as (a, b):
         await asyncio.sleep(1)
         first, other = (a, b) if a.leads else (b, a)
@@ -77,38 +92,34 @@ async def test_a_leader_stays_one_and_the_other_stands_by():
         assert 300 <= len(renewals) <= 385
 
 
-async def test_a_leader_that_vanishes_is_followed():
-    """Whoever stands by leads 15 s after the last sign of life, and at most 18 s."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_a_standby_leads_when_the_leader_disappears(world):
+    """It leads from 15 s to 18 s after the leader's last renewal."""
+    async with leading(world) as a:
         async with contenders(world, "b") as (b,):
-            renew, signs_of_life = a.elector.attempt, []
+            renew, renewals = a.elector.attempt, []
 
-            async def renew_noted():
+            async def recorded():
                 if renewed := await renew():
-                    signs_of_life.append(loop_time())
+                    renewals.append(loop_time())
                 return renewed
 
-            a.elector.attempt = renew_noted
+            a.elector.attempt = recorded
             await asyncio.sleep(10)
             world.faults.status(503, verb="patch")
-            a.elector.attempt = asyncio.Event().wait  # hangs: as good as dead
+            a.elector.attempt = asyncio.Event().wait  # hangs, which equals a crash
             await asyncio.sleep(2.1)
             world.faults.clear()
             seconds = await within(20, lambda: b.leads)
 
-            assert loop_time() - signs_of_life[-1] >= 15
+            assert loop_time() - renewals[-1] >= 15
             assert seconds <= 18
             assert a.elector.fence.remaining_s() <= 0
             assert record(world)["leaseTransitions"] == 1
 
 
-async def test_a_lease_is_given_back_on_the_way_out():
-    """Whoever stops gives the Lease back, in client-go's way, and the next leads at once."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_a_leader_releases_its_lease_when_it_stops(world):
+    """It does so in client-go's way, and a standby leads immediately."""
+    async with leading(world) as a:
         async with contenders(world, "b") as (b,):
             await asyncio.sleep(5)
             a.stop.set()
@@ -118,15 +129,13 @@ async def test_a_lease_is_given_back_on_the_way_out():
 
             assert spec["holderIdentity"] == ""
             assert spec["leaseDurationSeconds"] == 1
-            assert seconds <= 2.4  # without the informer, which makes it at once
+            assert seconds <= 2.4  # without the informer, which reports the release immediately
             assert record(world)["leaseDurationSeconds"] == 15
 
 
-async def test_news_of_a_free_lease_are_acted_on_at_once():
-    """An informer's event that the Lease was given back cuts the pause short."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_a_standby_reacts_immediately_to_the_event_of_a_released_lease(world):
+    """The informer's event ends the pause."""
+    async with leading(world) as a:
         async with contenders(world, "b") as (b,):
             await asyncio.sleep(5)
             a.stop.set()
@@ -137,11 +146,9 @@ async def test_news_of_a_free_lease_are_acted_on_at_once():
             assert seconds <= 0.02
 
 
-async def test_renewals_that_fail_end_leadership_before_another_can_begin():
-    """The fence closes 10 s after the last renewal, and the process is told to end."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_failed_renewals_end_leadership_before_another_can_begin(world):
+    """The fence closes 10 s after the last renewal, and the process ends."""
+    async with leading(world) as a:
         await asyncio.sleep(5)
         world.faults.status(500, verb="patch")
         seconds = await within(11, lambda: a.lost is not None)
@@ -153,22 +160,18 @@ async def test_renewals_that_fail_end_leadership_before_another_can_begin():
             a.elector.fence.check()
 
 
-async def test_calls_that_hang_do_not_keep_leadership():
-    """An API server that takes requests and never answers ends leadership in the same time."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_requests_that_hang_do_not_extend_leadership(world):
+    """An API server that never answers ends leadership in the same time."""
+    async with leading(world) as a:
         world.faults.latency(3600, resource="leases")
         seconds = await within(11, lambda: a.lost is not None)
 
         assert seconds <= 10.1
 
 
-async def test_a_short_outage_does_no_harm():
-    """Eight seconds without the API server cost nothing."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_leadership_survives_a_short_outage(world):
+    """The leader still leads after eight seconds without the API server."""
+    async with leading(world) as a:
         await asyncio.sleep(3)
         world.faults.status(500, resource="leases")
         await asyncio.sleep(6)
@@ -178,11 +181,9 @@ async def test_a_short_outage_does_no_harm():
         assert a.leads
 
 
-async def test_a_renewal_whose_answer_was_lost_is_none():
-    """Only an answer extends leadership; the next renewal finds what was stored."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_a_renewal_without_an_answer_does_not_count(world):
+    """Only an answer extends leadership; the next renewal uses the stored version."""
+    async with leading(world) as a:
         await asyncio.sleep(3)
         world.faults.lose_answer(verb="patch", count=2)
         await asyncio.sleep(30)
@@ -191,13 +192,11 @@ async def test_a_renewal_whose_answer_was_lost_is_none():
         assert record(world)["leaseTransitions"] == 0
 
 
-async def test_a_lease_taken_by_another_ends_leadership_at_once():
-    """A leader that reads another's name stops, however fresh its own claim is."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_leadership_ends_immediately_when_another_holds_the_lease(world):
+    """A leader that reads another holder stops, independent of its last renewal."""
+    async with leading(world) as a:
         await asyncio.sleep(5)
-        world.patch("leases.coordination.k8s.io", NAME, {"spec": {"holderIdentity": "admin"}})
+        world.patch(LEASES, NAME, {"spec": {"holderIdentity": "admin"}})
         seconds = await within(3, lambda: a.lost is not None)
 
         assert seconds <= 2.1
@@ -205,34 +204,27 @@ async def test_a_lease_taken_by_another_ends_leadership_at_once():
         assert record(world)["holderIdentity"] == "admin"
 
 
-async def test_what_others_keep_in_the_lease_stays():
-    """Labels and unknown fields survive renewals, and a change of them costs no leadership."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_other_fields_of_the_lease_are_kept(world):
+    """Labels and unknown fields survive renewals, and changing them does not end leadership."""
+    async with leading(world) as a:
         patch = {"metadata": {"labels": {"x": "y"}}, "spec": {"strategy": "OldestEmulationVersion"}}
-        world.patch("leases.coordination.k8s.io", NAME, patch)
+        world.patch(LEASES, NAME, patch)
         await asyncio.sleep(10)
 
         assert a.leads
         assert record(world)["strategy"] == "OldestEmulationVersion"
-        lease = world.get("leases.coordination.k8s.io", NAME)
-        assert lease["metadata"]["labels"] == {"x": "y"}
+        assert world.get(LEASES, NAME)["metadata"]["labels"] == {"x": "y"}
 
 
-async def test_the_times_in_the_record_count_for_nothing():
+async def test_times_in_the_record_are_ignored(world):
     """A holder whose wall clock is years behind is waited for like any other."""
-    world = World()
-    spec = {
-        "holderIdentity": "go",
-        "leaseDurationSeconds": 20,
-        "acquireTime": "2001-01-01T00:00:00.000000Z",
-        "renewTime": "2001-01-01T00:00:00.000000Z",
-        "leaseTransitions": 7,
-    }
-    world.create(
-        "leases.coordination.k8s.io",
-        {"metadata": {"name": NAME, "namespace": "default"}, "spec": spec},
+    create_lease(
+        world,
+        holderIdentity="go",
+        leaseDurationSeconds=20,
+        acquireTime="2001-01-01T00:00:00.000000Z",
+        renewTime="2001-01-01T00:00:00.000000Z",
+        leaseTransitions=7,
     )
     async with contenders(world, "a") as (a,):
         seconds = await within(25, lambda: a.leads)
@@ -241,9 +233,8 @@ async def test_the_times_in_the_record_count_for_nothing():
         assert record(world)["leaseTransitions"] == 8
 
 
-async def test_two_of_one_name_exclude_each_other():
-    """A name given twice by mistake makes no second leader, at no time of its leader's life."""
-    world = World()
+async def test_two_processes_with_one_name_exclude_each_other(world):
+    """A name configured twice by mistake never causes a second leader."""
     async with contenders(world, "same", "same") as pair:
         await within(3, lambda: any(one.leads for one in pair))
         first, other = sorted(pair, key=lambda one: not one.leads)
@@ -258,9 +249,8 @@ async def test_two_of_one_name_exclude_each_other():
 
 
 @pytest.mark.parametrize("hours", [5, -5, 100_000])
-async def test_wall_clocks_that_jump_change_nothing(hours):
-    """Neither a leader's nor a follower's: no leadership is lost, and none is taken early."""
-    world = World()
+async def test_jumps_of_wall_clocks_change_nothing(world, hours):
+    """No leadership is lost or acquired early when a leader's or standby's clock jumps."""
     async with contenders(world, "a", "b") as pair:
         await within(3, lambda: any(one.leads for one in pair))
         first, other = sorted(pair, key=lambda one: not one.leads)
@@ -270,18 +260,16 @@ async def test_wall_clocks_that_jump_change_nothing(hours):
         await asyncio.sleep(60)
         assert first.leads
         assert record(world)["leaseTransitions"] == 0
-        first.elector.attempt = asyncio.Event().wait  # hangs: as good as dead
+        first.elector.attempt = asyncio.Event().wait  # hangs, which equals a crash
         seconds = await within(20, lambda: other.leads)
 
         assert 12 <= seconds <= 18
 
 
-async def test_a_lease_that_is_deleted_is_made_again():
-    """The leader makes its Lease anew and goes on."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
-        world.delete("leases.coordination.k8s.io", NAME)
+async def test_a_leader_creates_its_deleted_lease_again(world):
+    """It continues to lead."""
+    async with leading(world) as a:
+        world.delete(LEASES, NAME)
         await asyncio.sleep(5)
 
         assert a.leads
@@ -289,14 +277,12 @@ async def test_a_lease_that_is_deleted_is_made_again():
 
 
 @pytest.mark.parametrize("after", [0.1, 0.7, 1.3, 1.9])
-async def test_a_deleted_lease_has_no_second_leader(after):
-    """Who stands by waits until the claim that it saw must have lapsed; the leader goes on."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_a_deleted_lease_has_no_second_leader(world, after):
+    """A standby waits until the last renewal that it saw has expired; the leader continues."""
+    async with leading(world) as a:
         async with contenders(world, "b") as (b,):
             await asyncio.sleep(7 + after)
-            world.delete("leases.coordination.k8s.io", NAME)
+            world.delete(LEASES, NAME)
             b.elector.on_delete(None, final_state_known=True)
             for _ in range(4000):
                 await asyncio.sleep(0.01)
@@ -306,35 +292,32 @@ async def test_a_deleted_lease_has_no_second_leader(after):
             assert record(world)["holderIdentity"] == a.elector.identity
 
 
-async def test_a_deleted_lease_of_a_leader_that_is_gone_is_made_in_time():
-    """Who stands by makes it when the last leader can lead no more, and not much later."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
+async def test_a_standby_creates_the_deleted_lease_of_a_leader_that_is_gone(world):
+    """It does so soon after the last leader can no longer lead."""
+    async with leading(world) as a:
         async with contenders(world, "b") as (b,):
             await asyncio.sleep(5)
-            a.elector.attempt = asyncio.Event().wait  # hangs: as good as dead
+            a.elector.attempt = asyncio.Event().wait  # hangs, which equals a crash
             await asyncio.sleep(0.1)
-            world.delete("leases.coordination.k8s.io", NAME)
+            world.delete(LEASES, NAME)
             seconds = await within(20, lambda: b.leads)
 
             assert 15 <= seconds <= 18
             assert a.elector.fence.remaining_s() <= 0
 
 
-async def test_who_never_saw_a_deleted_lease_waits_as_well():
-    """A process that starts in the gap leads only when the leader that it cannot know of does not.
+async def test_a_process_that_starts_after_the_deletion_waits_as_well(world):
+    """It leads only after an unknown leader can no longer lead.
 
-    The first start of an installation, with two processes at once, waits for nothing.
+    The first start of an installation, with two processes, does not wait.
     """
-    world = World()
     async with contenders(world, "a", "b") as (a, b):
         assert await within(1, lambda: a.leads or b.leads) < 1
         leader = a if a.leads else b
-        leader.elector.attempt = asyncio.Event().wait  # hangs: as good as dead
+        leader.elector.attempt = asyncio.Event().wait  # hangs, which equals a crash
         (a if leader is b else b).stop.set()
         await asyncio.sleep(1)
-        world.delete("leases.coordination.k8s.io", NAME)
+        world.delete(LEASES, NAME)
         async with contenders(world, "c") as (c,):
             seconds = await within(20, lambda: c.leads)
 
@@ -342,38 +325,28 @@ async def test_who_never_saw_a_deleted_lease_waits_as_well():
             assert leader.elector.fence.remaining_s() <= 0
 
 
-async def test_a_mark_that_may_not_be_made_prevents_no_leader():
-    """Roles of before may not allow it."""
-    world = World()
-    lease = {"metadata": {"name": NAME, "namespace": "default"}, "spec": {"holderIdentity": ""}}
-    world.create("leases.coordination.k8s.io", lease)
+async def test_a_leader_is_elected_when_the_mark_is_forbidden(world):
+    """Roles of earlier versions do not allow it."""
+    create_lease(world, holderIdentity="")
     world.faults.status(403, verb="create", resource="leases")
     async with contenders(world, "a") as (a,):
         assert await within(1, lambda: a.leads) < 1
 
 
-async def test_a_claim_cut_short_is_given_back():
-    """Whoever is stopped while its first claim is under way leaves no Lease behind."""
-    world = World()
+async def test_an_interrupted_claim_is_released(world):
+    """A process that is stopped during its first claim holds no Lease afterwards."""
     world.faults.latency(1, verb="create", resource="leases")
     async with contenders(world, "a") as (a,):
-        await asyncio.sleep(1.5)  # the mark is made before
-        world.create(
-            "leases.coordination.k8s.io",
-            {
-                "metadata": {"name": NAME, "namespace": "default"},
-                "spec": {"holderIdentity": a.elector.identity},
-            },
-        )  # as if the API server had got it
+        await asyncio.sleep(1.5)  # the mark is created before
+        create_lease(world, holderIdentity=a.elector.identity)  # as if the request had arrived
         a.stop.set()
         await asyncio.sleep(1)
 
         assert record(world)["holderIdentity"] == ""
 
 
-async def test_the_same_problem_is_reported_once():
+async def test_the_same_problem_is_reported_once(world):
     """A forbidden Lease is one warning, not one every 2 s."""
-    world = World()
     world.faults.status(403, resource="leases")
     with structlog.testing.capture_logs() as lines:
         async with contenders(world, "a"):
@@ -383,15 +356,15 @@ async def test_the_same_problem_is_reported_once():
 
 
 @pytest.mark.parametrize("times", [(10, 10, 2), (15, 10, 9), (15, 10, 0)])
-async def test_times_that_are_not_safe_are_refused(times):
-    """Lease duration, renew deadline and retry period have to leave room for each other."""
+async def test_unsafe_times_are_refused(times):
+    """Lease duration, renew deadline and retry period need enough distance."""
     lease, renew, retry = times
     with pytest.raises(ValueError, match="leader election needs"):
         election("a", lease_duration_s=lease, renew_deadline_s=renew, retry_period_s=retry)
 
 
 class Worker(Runnable):
-    """Something that only a leader runs."""
+    """A runnable of the leader."""
 
     name = "worker"
 
@@ -408,22 +381,17 @@ class Worker(Runnable):
 
 
 class Server(Worker):
-    """Something that every replica runs."""
+    """A runnable of every replica."""
 
     name = "server"
     on_every_replica = True
 
 
-async def test_a_standby_is_warm_and_writes_nothing():
-    """Caches and servers run and it is ready; what leads does not run, and may not write."""
-    world = World()
+async def test_a_standby_is_ready_and_writes_nothing(world):
+    """Caches and servers run; runnables of the leader do not run, and may not write."""
     world.create("jobs", make_job("j").build())
-    settings = ManagerSettings(leader_election=election("b"))
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
-        manager = Manager(RecordingClient(world, qps=0), settings=settings)
-        manager._elector._clock = loop_time
-        manager._elector.fence._clock = loop_time
+    async with leading(world) as a:
+        manager = elected_manager(world, NAME, identity="b")
         worker, server = Worker(), Server()
         jobs = manager.informer(Job)
         manager.add(worker)
@@ -446,8 +414,8 @@ async def test_a_standby_is_warm_and_writes_nothing():
     assert record(world)["holderIdentity"] == ""
 
 
-class Noting:
-    """A reconciler that notes what it is asked to do."""
+class KeyLog:
+    """A reconciler that records the names of its requests."""
 
     def __init__(self):
         self.keys = []
@@ -457,19 +425,14 @@ class Noting:
         return Result.done()
 
 
-async def test_a_standby_queues_nothing_and_then_sees_all():
-    """What comes and goes meanwhile leaves no trace in the queue; what is there is reconciled."""
-    world = World()
-    async with contenders(world, "a") as (a,):
-        await within(1, lambda: a.leads)
-        manager = Manager(
-            RecordingClient(world, qps=0), settings=ManagerSettings(leader_election=election("b"))
-        )
-        manager._elector._clock = manager._elector.fence._clock = loop_time
-        noting, extra = Noting(), ObjectKey("default", "extra")
+async def test_a_standby_queues_nothing_until_it_leads(world):
+    """Then all existing objects are reconciled, and no object that was deleted before."""
+    async with leading(world) as a:
+        manager = elected_manager(world, NAME, identity="b")
+        log, extra = KeyLog(), ObjectKey("default", "extra")
         controller = Controller(
-            name="noting",
-            reconciler=noting,
+            name="log",
+            reconciler=log,
             watches=[
                 Watch(manager.informer(Job), enqueue_self),
                 Watch(manager.informer(Job), enqueue_mapped(lambda _: [extra]), standby=True),
@@ -488,17 +451,12 @@ async def test_a_standby_queues_nothing_and_then_sees_all():
             await asyncio.sleep(1)
 
     assert waiting == 0
-    assert sorted(noting.keys) == ["x", "z"]
+    assert sorted(log.keys) == ["x", "z"]
 
 
-async def test_a_manager_that_loses_leadership_ends_with_that():
-    """``run`` raises, everything was stopped, and nothing can be written any more."""
-    world = World()
-    manager = Manager(
-        RecordingClient(world, qps=0), settings=ManagerSettings(leader_election=election("a"))
-    )
-    manager._elector._clock = loop_time
-    manager._elector.fence._clock = loop_time
+async def test_a_manager_ends_when_it_loses_leadership(world):
+    """``run`` raises after everything was stopped; the Lease is no longer its own to release."""
+    manager = elected_manager(world, NAME, identity="a")
     worker = Worker()
     manager.add(worker)
     async with aio.supervise() as tasks:
@@ -511,9 +469,7 @@ async def test_a_manager_that_loses_leadership_ends_with_that():
     assert isinstance(error, LeadershipLostError)
     assert not worker.runs
     assert not manager.ready.is_set()
-    assert record(world)["holderIdentity"].startswith(
-        "a_"
-    )  # not given back: it was not his any more
+    assert record(world)["holderIdentity"].startswith("a_")  # not released
 
 
 async def _ended(manager):

@@ -1,4 +1,4 @@
-"""Which metrics a manager serves: the framework's, and those of what it was asked to run."""
+"""Metrics that a manager serves: the framework's, and those of its controllers."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from support.managers import started
 
 @attrs.frozen
 class Idle:
-    """A reconciler that has nothing to do."""
+    """A reconciler that does nothing."""
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
         return rt.Result.done()
 
 
 def custom(manager: rt.Manager) -> None:
-    """What somebody may write with the library."""
+    """Set up a custom controller."""
     jobs = manager.informer(Job)
     watches = (rt.Watch(jobs, rt.enqueue_self),)
     manager.add(rt.Controller(name="custom", reconciler=Idle(), watches=watches))
 
 
 def coscheduler(manager: rt.Manager) -> None:
-    """The coscheduler without TLS."""
+    """Set up the coscheduler without TLS."""
     plain = CoschedulerSettings(bind_address="127.0.0.1:0", plain_http=True)
     set_up_coscheduler(manager, plain)
 
 
 async def scraped(setup) -> list[str]:
-    """The names of the families at /metrics."""
+    """Return the names of the families at /metrics."""
     world = World()
     world.register(JobSet)
     settings = rt.ManagerSettings(metrics_bind_address="127.0.0.1:0")
@@ -62,11 +62,11 @@ async def scraped(setup) -> list[str]:
     ],
     ids=["custom", "jobsets", "coscheduler"],
 )
-async def test_jobset_metrics_are_served_by_who_uses_them(setup, expected):
-    """A custom controller's /metrics has none of JobSet's; each of our programs has its own."""
+async def test_jobset_metrics_are_served_only_by_their_programs(setup, expected):
+    """A custom controller serves none of them; the manager and the coscheduler serve their own."""
     names = await scraped(setup)
     of_jobsets = [name for name in names if name.startswith("jobset_")]
 
     assert "controller_runtime_reconcile_total" in names
     assert len(names) == len(set(names))
-    assert expected == {re.match("jobset(_coscheduler)?", name)[0] for name in of_jobsets}
+    assert {re.match("jobset(_coscheduler)?", name)[0] for name in of_jobsets} == expected

@@ -1,6 +1,7 @@
-"""Processes that share the work, each with a Lease, in virtual time, on an API server in memory."""
+"""Processes that share the work, each with its Lease, in virtual time."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 import structlog
@@ -21,7 +22,7 @@ NAME = "jobset"
 
 
 class ShardContender(Contender):
-    """One process of ``count`` shards, or without if that is 1."""
+    """A process with ``count`` shards, or without sharding if that is 1."""
 
     def __init__(self, world, count, identity="same"):
         settings = LeaderElectionSettings(namespace="default", name=NAME, identity=identity)
@@ -37,7 +38,7 @@ class ShardContender(Contender):
         return self.elector.assignment.index
 
     def hang(self):
-        """Renew nothing any more, and tell nobody: as good as dead."""
+        """Hang without renewing, which equals a crash."""
         for one in self.elector.electors:
             one.attempt = asyncio.Event().wait
 
@@ -47,13 +48,26 @@ def contenders(world, *counts):
     return contending([ShardContender(world, count) for count in counts])
 
 
+@pytest.fixture
+def world():
+    """An API server in memory, without Leases."""
+    return World()
+
+
+@asynccontextmanager
+async def leading_pair(world):
+    """Two processes that lead a shard each."""
+    async with contenders(world, 2, 2) as pair:
+        await within(3, lambda: all(one.leads for one in pair))
+        yield pair
+
+
 def holder(world, name=NAME):
     return world.get(LEASES, name)["spec"]["holderIdentity"]
 
 
-async def test_each_has_a_shard_and_the_rest_stand_by():
-    """Two of three get one each, and keep it; the Lease of managers without shards is taken."""
-    world = World()
+async def test_each_shard_has_one_process_and_the_rest_stand_by(world):
+    """Two of three processes get and keep a shard; they hold the Lease of managers without shards."""
     async with contenders(world, 2, 2, 2) as processes:
         await within(3, lambda: sum(one.leads for one in processes) == 2)
         working = [one for one in processes if one.leads]
@@ -67,11 +81,9 @@ async def test_each_has_a_shard_and_the_rest_stand_by():
         assert holder(world) == "2 shards"
 
 
-async def test_a_killed_one_is_followed_in_its_shard_alone():
-    """A standby has that shard within the time of an election; the other one goes on."""
-    world = World()
-    async with contenders(world, 2, 2) as pair:
-        await within(3, lambda: all(one.leads for one in pair))
+async def test_a_standby_takes_the_shard_of_a_killed_process(world):
+    """It has the shard within the time of an election; the other process continues."""
+    async with leading_pair(world) as pair:
         async with contenders(world, 2) as (standby,):
             await asyncio.sleep(5)
             pair[0].hang()
@@ -87,23 +99,20 @@ async def test_a_killed_one_is_followed_in_its_shard_alone():
             assert world.get(LEASES, NAME)["spec"]["leaseTransitions"] == 0
 
 
-async def test_one_that_ends_is_followed_at_once():
-    """A shard that is given back is somebody else's at the next look; the number goes on."""
-    world = World()
-    async with contenders(world, 2, 2) as pair:
-        await within(3, lambda: all(one.leads for one in pair))
+async def test_a_released_shard_is_taken_immediately(world):
+    """A standby takes it at its next attempt; the shard count stays."""
+    async with leading_pair(world) as pair:
         async with contenders(world, 2) as (standby,):
             await asyncio.sleep(5)
             pair[0].stop.set()
             seconds = await within(5, lambda: standby.leads)
 
-            assert seconds <= 2.5  # without the informers, which make it at once
+            assert seconds <= 2.5  # without the informers, which report the release immediately
             assert holder(world) == "2 shards"
 
 
-async def test_none_has_a_shard_twice():
-    """More processes than shards, one of which hangs: no moment has two fences open for a shard."""
-    world = World()
+async def test_a_shard_never_has_two_processes(world):
+    """There are more processes than shards, and one hangs: no shard has two open fences."""
     async with contenders(world, 2, 2, 2, 2) as processes:
         await within(3, lambda: sum(one.leads for one in processes) == 2)
         next(one for one in processes if one.leads).hang()
@@ -116,17 +125,15 @@ async def test_none_has_a_shard_twice():
         ) == [0, 1]
 
 
-async def test_two_with_one_shard_cannot_both_write():
-    """Whose shard went to another one is refused, though its common Lease is renewed."""
-    world = World()
-    async with contenders(world, 2, 2) as pair:
-        await within(3, lambda: all(one.leads for one in pair))
+async def test_only_one_of_two_processes_with_a_shard_can_write(world):
+    """Writes of the former holder are refused, although its common Lease is renewed."""
+    async with leading_pair(world) as pair:
         first = pair[0]
         async with contenders(world, 2) as (standby,):
             first.elector.shards[first.index].attempt = asyncio.Event().wait  # hangs
             await within(20, lambda: standby.leads)
             assert standby.index == first.index
-            assert first.leads  # as it believes
+            assert first.leads  # by its own state
             assert first.elector.number.fence.remaining_s() > 0
             old, new = (
                 RecordingClient(world, qps=0).fenced_by(one.elector.fence)
@@ -138,9 +145,8 @@ async def test_two_with_one_shard_cannot_both_write():
 
 
 @pytest.mark.parametrize(("old", "new"), [(2, 3), (3, 2), (1, 2), (2, 1)])
-async def test_another_number_begins_when_the_last_has_ended(old, new):
-    """Not before, and then at once; who has a shard meanwhile says for whom it waits."""
-    world = World()
+async def test_another_shard_count_begins_when_the_last_process_has_ended(world, old, new):
+    """It begins immediately then; a process that has a shard before logs what it waits for."""
     with structlog.testing.capture_logs() as lines:
         async with contenders(world, *[old] * old) as before:
             await within(3, lambda: all(one.leads for one in before))
@@ -154,16 +160,15 @@ async def test_another_number_begins_when_the_last_has_ended(old, new):
     assert seconds <= 3
     assert {one.lost for one in (*before, *after)} == {None}
     if new > 1:
-        told = [line["held_by"][NAME] for line in lines if "different shard count" in line["event"]]
-        assert told
+        held = [line["held_by"][NAME] for line in lines if "different shard count" in line["event"]]
+        assert held
         assert all(
-            ("shards since 20" in each) == (old > 1) for each in told if "nobody" not in each
+            ("shards since 20" in each) == (old > 1) for each in held if "nobody" not in each
         )
 
 
-async def test_another_number_waits_for_the_claim_of_one_that_was_killed():
-    """What was not given back lapses."""
-    world = World()
+async def test_another_shard_count_waits_for_the_lease_of_a_killed_process(world):
+    """A Lease that was not released has to expire."""
     async with contenders(world, 2, 2) as before, contenders(world, 3, 3, 3) as after:
         await within(20, lambda: any(one.leads for one in (*before, *after)))
         first, second = (before, after) if before[0].leads else (after, before)
@@ -178,11 +183,9 @@ async def test_another_number_waits_for_the_claim_of_one_that_was_killed():
         assert first[0].elector.fence.remaining_s() <= 0
 
 
-async def test_who_loses_the_common_lease_ends():
-    """A shard is of no use without: somebody has taken it."""
-    world = World()
-    async with contenders(world, 2, 2) as pair:
-        await within(3, lambda: all(one.leads for one in pair))
+async def test_a_process_ends_when_it_loses_the_common_lease(world):
+    """A shard cannot be used without it."""
+    async with leading_pair(world) as pair:
         world.patch(LEASES, NAME, {"spec": {"holderIdentity": "admin"}})
         await within(3, lambda: all(one.lost for one in pair))
 
@@ -191,14 +194,13 @@ async def test_who_loses_the_common_lease_ends():
         assert holder(world) == "admin"
 
 
-async def test_the_metric_names_the_shard_that_works():
-    """1 for its Lease, 0 for the others: alerts of Leases that nobody holds stay true."""
+async def test_the_metric_is_1_only_for_the_own_shard(world):
+    """It is 0 for other Leases, so that alerts about Leases without a holder stay correct."""
 
     def value(index):
         name = lease_of(NAME, index, 2)
         return metrics.REGISTRY.get_sample_value("leader_election_master_status", {"name": name})
 
-    world = World()
     async with contenders(world, 2) as (one,):
         await within(3, lambda: one.leads)
         assert (value(one.index), value(1 - one.index)) == (1, 0)
@@ -208,13 +210,13 @@ async def test_the_metric_names_the_shard_that_works():
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1, 65])
-async def test_numbers_that_cannot_be(count):
-    """Between 2 and 64."""
+async def test_invalid_shard_counts_are_refused(count):
+    """The count is from 2 to 64."""
     with pytest.raises(ValueError, match="from 2 to 64"):
         Shards(count, lambda _: str)
 
 
 async def test_shards_need_an_election():
-    """Without one, two processes would have the same."""
+    """Without one, two processes would have the same shard."""
     with pytest.raises(ValueError, match="need leader_election"):
         ManagerSettings(shards=Shards(2, lambda _: str))

@@ -1,4 +1,4 @@
-"""The manifests and the code agree on how a manager's pod ends, and how many there are."""
+"""The manifests and the code agree on termination, rollout and replicas of a manager's pod."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ CONFIG = ROOT / "config"
 
 
 def deployment(folder: str, *components: str, **images: str) -> dict:
-    """The manager's Deployment as a kustomization makes it."""
+    """The manager's Deployment of a rendered kustomization."""
     paths = [CONFIG / "components" / name for name in components]
     (found,) = [
         item
@@ -29,8 +29,8 @@ def deployment(folder: str, *components: str, **images: str) -> dict:
 
 
 @pytest.mark.parametrize("folder", ["default", "without-webhooks"])
-def test_a_pod_has_the_time_that_its_end_may_take(folder):
-    """The kubelet waits longer than the manager, and that longer than all that it waits for."""
+def test_the_grace_period_of_a_pod_covers_its_shutdown(folder):
+    """The kubelet waits longer than the manager, and the manager longer than its parts."""
     pod = deployment(folder)["spec"]["template"]["spec"]
     limit_s = ManagerSettings().stop_timeout_s
     controller_s = Controller.__init__.__kwdefaults__["grace_s"]
@@ -42,7 +42,7 @@ def test_a_pod_has_the_time_that_its_end_may_take(folder):
 
 @pytest.mark.parametrize("folder", ["default", "without-webhooks"])
 def test_a_rollout_never_has_fewer_ready_pods(folder):
-    """A new pod is ready before an old one is told to end, also where there is only one."""
+    """A new pod is ready before an old one is deleted, also with only one replica."""
     spec = deployment(folder)["spec"]
 
     assert spec["replicas"] == 1
@@ -50,8 +50,8 @@ def test_a_rollout_never_has_fewer_ready_pods(folder):
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
 
 
-def test_images_reach_the_agents_too():
-    """As they do for users who set both in a kustomization on top."""
+def test_images_of_a_kustomization_reach_the_agents():
+    """Users may set both images in an overlay."""
     names = {"jobsetpy-manager": "host/m:1", "jobsetpy-agent": "host:5000/a:2"}
     (container,) = deployment("default", **names)["spec"]["template"]["spec"]["containers"]
     variables = {each["name"]: each["value"] for each in container["env"]}
@@ -62,7 +62,7 @@ def test_images_reach_the_agents_too():
 
 
 def test_the_component_adds_a_replica_and_its_budget():
-    """Two of them, apart where that is possible, of which a drain takes one at a time."""
+    """Two replicas are spread if possible, and a drain evicts one at a time."""
     spec = deployment("default", "high-availability")["spec"]
     (spread,) = spec["template"]["spec"]["topologySpreadConstraints"]
     objects = render(CONFIG / "default", CONFIG / "components/high-availability")

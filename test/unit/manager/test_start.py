@@ -1,4 +1,4 @@
-"""How a manager starts: what handlers may count on, and what it says when it cannot; virtual time."""
+"""Start of a manager in virtual time: guarantees for handlers, and reports of failures."""
 
 import asyncio
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.looptime
 @resource("example.com", "v1beta1", "Widget", "widgets")
 @wire
 class Widget:
-    """A kind that no server here knows."""
+    """A kind that the API server does not know."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 class Reconciler:
-    """Notes which keys came."""
+    """A reconciler that records its requests."""
 
     def __init__(self):
         self.keys = []
@@ -49,7 +49,7 @@ async def stopped_after(manager, seconds=60.0):
 
 @pytest.mark.parametrize("slow", ["jobs", "configmaps"])
 async def test_handlers_may_read_any_cache_of_the_manager(slow):
-    """No handler is called before all first lists are complete, whichever comes last."""
+    """No handler is called before all first lists are complete."""
     world = World()
     for number in range(20):
         world.create("configmaps", {"metadata": {"name": f"c{number}"}})
@@ -69,7 +69,7 @@ async def test_handlers_may_read_any_cache_of_the_manager(slow):
     assert sorted(reconciler.keys) == sorted(f"default/j{number}" for number in range(20))
 
 
-async def test_events_that_come_before_an_informer_made_by_hand_is_complete_are_not_lost():
+async def test_events_are_not_lost_when_an_informer_of_the_user_syncs_later():
     """A handler that reads a store too early is called again when the controller starts."""
     world = World()
     for number in range(20):
@@ -96,7 +96,7 @@ async def test_events_that_come_before_an_informer_made_by_hand_is_complete_are_
 
 
 async def test_a_stop_ends_the_wait_for_an_informer_that_does_not_run():
-    """SIGTERM is obeyed while a controller waits for a cache that never syncs."""
+    """SIGTERM takes effect while a controller waits for a cache that never syncs."""
     world = World()
     client = RecordingClient(world, qps=0)
     manager = Manager(client)
@@ -108,8 +108,8 @@ async def test_a_stop_ends_the_wait_for_an_informer_that_does_not_run():
     assert asyncio.get_running_loop().time() - began < 21
 
 
-async def test_the_wait_for_an_informer_that_does_not_run_has_its_limit():
-    """After ``sync_timeout_s`` the manager says which controller waits for what, and ends."""
+async def test_the_wait_for_an_informer_that_does_not_run_is_bounded():
+    """After ``sync_timeout_s`` the manager ends; the error names the controller and the informer."""
     client = RecordingClient(World(), qps=0)
     manager = Manager(client, settings=ManagerSettings(sync_timeout_s=30))
     watch = rt.Watch(SharedInformer(client, Pod), rt.enqueue_self)
@@ -123,8 +123,8 @@ async def test_the_wait_for_an_informer_that_does_not_run_has_its_limit():
         await stopped_after(manager, 100)
 
 
-async def test_a_kind_that_the_server_does_not_know_is_named():
-    """Group, version and the definition that lacks are in the log at once, and in the error."""
+async def test_an_unknown_kind_is_reported():
+    """The log and the error name group, version and the missing CRD."""
     manager = Manager(RecordingClient(World(), qps=0), settings=ManagerSettings(sync_timeout_s=30))
     manager.informer(Widget)
 
@@ -134,7 +134,7 @@ async def test_a_kind_that_the_server_does_not_know_is_named():
     ):
         await stopped_after(manager, 100)
     advised = [line["advice"] for line in lines if "advice" in line]
-    assert len(advised) == 1, "said once, not at every try"
+    assert len(advised) == 1, "logged once, not at every attempt"
     assert "is the CustomResourceDefinition widgets.example.com installed" in advised[0]
 
 
@@ -142,7 +142,7 @@ async def test_a_kind_that_the_server_does_not_know_is_named():
     ("namespace", "role"), [("", "ClusterRole"), ("team", "Role in namespace team")]
 )
 async def test_a_list_that_is_forbidden_gets_the_missing_rule(namespace, role):
-    """403 on a list tells which rule is missing, as YAML that can be copied."""
+    """The error for 403 has the missing rule, as YAML that can be copied."""
     world = World()
     world.faults.status(403, verb="list", resource="jobs")
     manager = Manager(RecordingClient(world, qps=0), settings=ManagerSettings(sync_timeout_s=30))
@@ -157,14 +157,14 @@ async def test_a_list_that_is_forbidden_gets_the_missing_rule(namespace, role):
 
 
 @pytest.mark.parametrize("wrong", [Reconciler(), Reconciler, None])
-async def test_what_a_manager_cannot_run_is_refused(wrong):
-    """Adding something else than a Runnable says so."""
+async def test_only_runnables_can_be_added(wrong):
+    """The error says that a Runnable is expected."""
     with pytest.raises(TypeError, match="a manager runs Controllers and other Runnables, not"):
         Manager(RecordingClient(qps=0)).add(wrong)
 
 
-def test_advice_for_kinds_of_kubernetes_names_no_definition():
-    """A kind of Kubernetes itself is missing for another reason than one's own."""
+def test_advice_for_kinds_of_kubernetes_names_no_crd():
+    """A kind of Kubernetes itself is missing for another reason than a custom one."""
     from jobsetpy.errors import NotFoundError
     from jobsetpy.informers._error_hints import advice
 

@@ -1,4 +1,4 @@
-"""The ends of a manager's life, and what it says of itself meanwhile; in virtual time."""
+"""Stop of a manager, and the problems that it reports, in virtual time."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -8,8 +8,9 @@ import pytest
 from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.errors import StopTimedOutError
-from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings, Runnable
+from jobsetpy.manager import Manager, ManagerSettings, Runnable
 from jobsetpy.testing import RecordingClient, World, make_job
+from support.elections import elected_manager, loop_time
 from support.managers import started
 
 pytestmark = pytest.mark.looptime
@@ -17,27 +18,12 @@ pytestmark = pytest.mark.looptime
 LEASE = "x"
 
 
-def loop_time():
-    return asyncio.get_running_loop().time()
-
-
-def contending(world, **settings):
-    """A manager that stands for election in virtual time."""
-    election = LeaderElectionSettings(namespace="default", name=LEASE, identity="m")
-    manager = Manager(
-        RecordingClient(world, qps=0),
-        settings=ManagerSettings(leader_election=election, **settings),
-    )
-    manager._elector._clock = manager._elector.fence._clock = loop_time
-    return manager
-
-
 def holder(world):
     return world.get("leases.coordination.k8s.io", LEASE)["spec"]["holderIdentity"]
 
 
-class Course:
-    """When what happened, in seconds since the stop."""
+class Timeline:
+    """Steps of a stop with their times, in seconds since its begin."""
 
     def __init__(self):
         self.began = 0.0
@@ -48,12 +34,12 @@ class Course:
 
 
 class Work(Runnable):
-    """Something that only a leader does, and that takes a second to end."""
+    """A runnable of the leader that takes a second to end."""
 
     name = "work"
 
-    def __init__(self, course):
-        self.course = course
+    def __init__(self, timeline):
+        self.timeline = timeline
 
     @asynccontextmanager
     async def running(self):
@@ -61,21 +47,21 @@ class Work(Runnable):
             yield
         finally:
             await asyncio.sleep(1)
-            self.course.note("work ended")
+            self.timeline.note("work ended")
 
 
 class Server(Runnable):
-    """Something that others call on every replica."""
+    """A server of every replica."""
 
     name = "server"
     on_every_replica = True
 
-    def __init__(self, course, drain_s):
-        self.course = course
+    def __init__(self, timeline, drain_s):
+        self.timeline = timeline
         self.drain_s = drain_s
 
     def drain(self):
-        self.course.note("server told")
+        self.timeline.note("drain began")
         return self.drain_s
 
     @asynccontextmanager
@@ -83,33 +69,33 @@ class Server(Runnable):
         try:
             yield
         finally:
-            self.course.note("server ended")
+            self.timeline.note("server ended")
 
 
-async def test_the_lease_is_free_while_the_server_drains():
-    """The next leader waits for the last write, and not for those that still call this one."""
-    world, course = World(), Course()
-    manager = contending(world)
+async def test_the_lease_is_released_while_the_server_drains():
+    """The next leader waits for the last write, but not for clients of this server."""
+    world, timeline = World(), Timeline()
+    manager = elected_manager(world, LEASE)
     jobs = manager.informer(Job)
-    manager.add(Server(course, 5.0))
-    manager.add(Work(course))
+    manager.add(Server(timeline, 5.0))
+    manager.add(Work(timeline))
     stop = asyncio.Event()
     async with aio.supervise() as tasks:
         running = tasks.start(manager.run(stop), name="manager")
         await manager.leading.wait()
         await asyncio.sleep(10)
-        course.began = loop_time()
+        timeline.began = loop_time()
         stop.set()
-        while holder(world):  # noqa: ASYNC110 - no event tells
+        while holder(world):  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
-        course.note("lease free")
+        timeline.note("lease free")
         world.create("jobs", make_job("late").build())
         await asyncio.sleep(0.5)
         seen = len(jobs.store.list())
         await running
 
-    assert course.steps == {
-        "server told": 0.0,
+    assert timeline.steps == {
+        "drain began": 0.0,
         "work ended": 1.0,
         "lease free": 1.0,
         "server ended": 5.0,
@@ -118,65 +104,65 @@ async def test_the_lease_is_free_while_the_server_drains():
 
 
 async def test_a_standby_drains_as_well():
-    """Webhooks are called on every replica, so each has to serve on for a while."""
-    world, course = World(), Course()
-    leader, standby = contending(world), contending(world)
-    standby.add(Server(course, 5.0))
+    """Webhooks are called on every replica, so each has to serve for some time."""
+    world, timeline = World(), Timeline()
+    leader, standby = elected_manager(world, LEASE), elected_manager(world, LEASE)
+    standby.add(Server(timeline, 5.0))
     stops = asyncio.Event(), asyncio.Event()
     async with aio.supervise() as tasks:
         tasks.start(leader.run(stops[0]), name="leader")
         await leader.leading.wait()
         running = tasks.start(standby.run(stops[1]), name="standby")
         await standby.ready.wait()
-        course.began = loop_time()
+        timeline.began = loop_time()
         stops[1].set()
         await running
         held = holder(world)
         stops[0].set()
 
-    assert course.steps == {"server told": 0.0, "server ended": 5.0}
+    assert timeline.steps == {"drain began": 0.0, "server ended": 5.0}
     assert held == leader._elector.identity
 
 
-async def test_draining_has_its_limit():
-    """Whoever asks for more than the whole stop may take is cut short, and that is told."""
-    course = Course()
+async def test_draining_is_bounded():
+    """A drain that exceeds the time for the whole stop is cut short, and an error is raised."""
+    timeline = Timeline()
     manager = Manager(RecordingClient(qps=0), settings=ManagerSettings(stop_timeout_s=3))
-    manager.add(Server(course, 1000.0))
+    manager.add(Server(timeline, 1000.0))
     with pytest.raises(StopTimedOutError):
         async with started(manager):
-            course.began = loop_time()
+            timeline.began = loop_time()
 
-    assert course.steps["server ended"] == 3.0
+    assert timeline.steps["server ended"] == 3.0
 
 
-async def test_a_stop_is_obeyed_before_the_caches_are_complete():
+async def test_a_manager_stops_before_its_caches_are_complete():
     """A pod that is deleted while it starts does not wait for an API server that hangs."""
-    world, course = World(), Course()
+    world, timeline = World(), Timeline()
     world.faults.latency(1000, verb="list", resource="jobs")
-    manager = contending(world)
+    manager = elected_manager(world, LEASE)
     manager.informer(Job)
-    manager.add(Work(course))
+    manager.add(Work(timeline))
     stop = asyncio.Event()
     async with aio.supervise() as tasks:
         running = tasks.start(manager.run(stop), name="manager")
         await asyncio.sleep(20)
-        told = manager.problems()
+        problems = manager.problems()
         began = loop_time()
         stop.set()
         await running
 
-    assert [line.partition(" has not")[0] for line in told] == [
+    assert [line.partition(" has not")[0] for line in problems] == [
         "caches: not started yet, or stopping",
         "caches: the watch of Job",
     ]
     assert loop_time() - began < 1
-    assert course.steps == {}  # never began
+    assert timeline.steps == {}  # never began
     assert world.requests.writes == []
 
 
-async def test_watches_that_fail_for_long_are_shown_until_they_work_again():
-    """A process whose view of the world is old is not ready, though it serves and runs."""
+async def test_watches_that_fail_for_long_are_problems_until_they_work_again():
+    """A process whose caches are outdated is not ready, although it runs and serves."""
     world = World()
     manager = Manager(RecordingClient(world, qps=0))
     manager.informer(Job)

@@ -1,9 +1,8 @@
-"""How log lines look and where they go."""
+"""Formats and destinations of log lines."""
 
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -12,35 +11,28 @@ from jobsetpy.observability.logging import configure, get_logger
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports that it is a terminal."""
 
     def isatty(self) -> bool:
-        """It does."""
         return True
 
 
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    """Logging is global to the process: leave it as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+@pytest.fixture
+def stream() -> io.StringIO:
+    """A stream that is no terminal."""
+    return io.StringIO()
 
 
 def lines(stream: io.StringIO) -> list[dict]:
-    """The JSON lines written so far."""
+    """JSON lines written so far."""
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 class TestJson:
-    """For machines."""
+    """Lines for machines."""
 
-    def test_line(self):
-        """A line has time, level, component, text and values, and what is bound to the context."""
-        stream = io.StringIO()
+    def test_line(self, stream):
+        """A line has time, level, component, text, values, and the values bound to the context."""
         configure("json", "info", stream=stream)
         with structlog.contextvars.bound_contextvars(object="ns/a"):
             get_logger("test").info("it happened", count=3, odd={1})
@@ -56,17 +48,15 @@ class TestJson:
             "object": "ns/a",
         }
 
-    def test_unknown_values_become_text(self):
-        """A value that JSON has no form for is written as text, and never an error."""
-        stream = io.StringIO()
+    def test_unknown_values_become_text(self, stream):
+        """A value without a JSON form is written as text, and is never an error."""
         configure("json", stream=stream)
         get_logger("test").info("x", value=ValueError("y"))
 
         assert lines(stream)[0]["value"] == "y"
 
-    def test_traceback_shows_no_variables(self):
+    def test_traceback_shows_no_variables(self, stream):
         """A stack is one text without the values of local variables."""
-        stream = io.StringIO()
         configure("json", stream=stream)
         secret = "hunter2".upper()
         try:
@@ -78,9 +68,8 @@ class TestJson:
         assert "Traceback" in line["exception"]
         assert "HUNTER2" not in stream.getvalue()
 
-    def test_level(self):
-        """Lines below the level are left out."""
-        stream = io.StringIO()
+    def test_level(self, stream):
+        """Lines below the level are omitted."""
         configure("json", "warning", stream=stream)
         logger = get_logger("test")
         logger.debug("no")
@@ -89,9 +78,8 @@ class TestJson:
 
         assert [line["msg"] for line in lines(stream)] == ["yes"]
 
-    def test_standard_logging_comes_along(self):
-        """Lines of libraries look the same, from WARNING up, with their arguments filled in."""
-        stream = io.StringIO()
+    def test_standard_logging_has_the_same_format(self, stream):
+        """Lines of libraries from WARNING up are formatted with their arguments."""
         configure("json", "debug", stream=stream)
         logging.getLogger("lib").info("no")
         logging.getLogger("lib").warning("slow: %d", 5)
@@ -99,10 +87,9 @@ class TestJson:
         (line,) = lines(stream)
         assert (line["msg"], line["level"], line["component"]) == ("slow: 5", "warning", "lib")
 
-    def test_logger_made_before(self):
-        """A logger made before the set-up follows it."""
+    def test_logger_created_before_the_configuration(self, stream):
+        """A logger that was created earlier uses the configuration."""
         logger = get_logger("early")
-        stream = io.StringIO()
         configure("json", stream=stream)
         logger.info("x")
 
@@ -110,7 +97,7 @@ class TestJson:
 
 
 class TestConsole:
-    """For people."""
+    """Lines for people."""
 
     def test_auto_is_console_on_a_terminal(self):
         """On a terminal lines are for people, in colours."""
@@ -122,17 +109,15 @@ class TestConsole:
         assert "\x1b[" in stream.getvalue()
         assert not stream.getvalue().startswith("{")
 
-    def test_auto_is_json_elsewhere(self):
+    def test_auto_is_json_elsewhere(self, stream):
         """Elsewhere lines are JSON."""
-        stream = io.StringIO()
         configure("auto", stream=stream)
         get_logger("test").info("hello")
 
         assert lines(stream)[0]["msg"] == "hello"
 
-    def test_console_into_a_file_has_no_colours(self):
-        """Asked for in a file, lines are for people, without colours."""
-        stream = io.StringIO()
+    def test_console_in_a_file_has_no_colours(self, stream):
+        """If configured for a file, lines are for people, without colours."""
         configure("console", stream=stream)
         get_logger("test").info("hello")
 

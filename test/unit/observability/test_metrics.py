@@ -11,12 +11,12 @@ OBJECT_LABELS = {"jobset_name", "namespace", "object", "pod", "uid", "job"}
 
 
 def value(name: str, /, **labels: str) -> float | None:
-    """A sample's present value."""
+    """Current value of a sample."""
     return REGISTRY.get_sample_value(name, labels)
 
 
 class TestRegistry:
-    """What is served."""
+    """Metrics that are served."""
 
     @pytest.mark.parametrize(
         "name",
@@ -42,16 +42,16 @@ class TestRegistry:
             "process_resident_memory_bytes",
         ],
     )
-    def test_has(self, name: str):
-        """Names that dashboards know are there (counters get ``_total`` when served)."""
+    def test_metric_exists(self, name: str):
+        """Metrics that dashboards use exist (counters get ``_total`` when served)."""
         assert name in {family.name for family in REGISTRY.collect()}
 
-    def test_everything_has_help(self):
-        """Each metric says what it is."""
+    def test_every_metric_has_help(self):
+        """Each metric has a description."""
         assert [family.name for family in REGISTRY.collect() if not family.documentation] == []
 
-    def test_none_names_objects(self):
-        """No label names an object."""
+    def test_no_label_names_an_object(self):
+        """The number of series does not grow with the number of objects."""
         named = {
             family.name
             for family in REGISTRY.collect()
@@ -61,8 +61,8 @@ class TestRegistry:
 
         assert named == set()
 
-    def test_none_is_of_jobsets(self):
-        """Who runs a controller of their own sees nothing of JobSet's."""
+    def test_no_metric_is_about_jobsets(self):
+        """Custom controllers do not serve JobSet's metrics."""
         names = {family.name for family in REGISTRY.collect()}
 
         assert [name for name in names if name.startswith("jobset")] == []
@@ -83,10 +83,10 @@ class TestRegistry:
 
 
 class TestQueueGauges:
-    """Read when scraped."""
+    """Gauges that are read when scraped."""
 
     def test_depth_by_priority(self):
-        """Each priority has a depth, 0 is always there, and all are gone at the end."""
+        """Each priority has a depth, priority 0 always; all are removed at the end."""
         depths = {-100: 7}
         with metrics.queue_gauges("gq", lambda: depths, lambda: [1.5, 2.5]):
             labels = {"name": "gq", "controller": "gq"}
@@ -98,10 +98,10 @@ class TestQueueGauges:
 
 
 class TestProcess:
-    """Of the process as a whole."""
+    """Metrics of the whole process."""
 
     def test_loop_lag_is_the_worst_of_fifteen(self):
-        """A stall shows for fifteen measurements, and is counted."""
+        """A stall is visible for fifteen measurements, and is counted."""
         stalls = value("event_loop_stalls_total") or 0
         metrics.loop_lag(0.5)
         for _ in range(14):
@@ -113,7 +113,7 @@ class TestProcess:
         assert value("event_loop_stalls_total") == stalls + 1
 
     def test_leader(self):
-        """1 for the leader, 0 for others."""
+        """The metric is 1 for the leader and 0 for others."""
         metrics.leader("lease", leading=True)
         assert value("leader_election_master_status", name="lease") == 1
         metrics.leader("lease", leading=False)
@@ -122,14 +122,14 @@ class TestProcess:
 
 
 class TestObservers:
-    """Hooks of the layers above."""
+    """Hooks of clients and informers."""
 
     @pytest.mark.parametrize(
         ("verb", "method"),
         [("list", "GET"), ("watch", "GET"), ("create", "POST"), ("apply", "PATCH"), ("x", "OTHER")],
     )
     def test_requests(self, verb: str, method: str):
-        """A request is counted by code, HTTP method and resource; one without answer too."""
+        """A request is counted by code, HTTP method and resource, also without an answer."""
         observer = ClientMetrics()
         observer.on_response(verb, f"{verb}s", 200, 0.1)
         observer.on_response(verb, f"{verb}s", None, 0.1)
@@ -141,7 +141,7 @@ class TestObservers:
         assert (value("rest_client_rate_limiter_duration_seconds_count") or 0) >= 1
 
     def test_informers(self):
-        """What informers go through is counted by kind."""
+        """Calls of informers are counted by kind."""
         observer = InformerMetrics()
         observer.on_list("Toy", 0.5, 10)
         observer.on_relist("Toy", "expired")

@@ -1,4 +1,4 @@
-"""What a process holds, as metrics."""
+"""Metrics of tasks and cached objects of a process."""
 
 import asyncio
 
@@ -10,8 +10,8 @@ from jobsetpy.observability import metrics
 from jobsetpy.testing import RecordingClient
 
 
-async def test_tasks_are_counted_when_asked_for():
-    """The gauge shows the tasks of this loop that have not ended."""
+async def test_tasks_are_counted_when_scraped():
+    """The gauge is the number of this loop's tasks that have not ended."""
     before = metrics.REGISTRY.get_sample_value("asyncio_tasks")
     async with aio.supervise() as tasks:
         for _ in range(3):
@@ -22,15 +22,15 @@ async def test_tasks_are_counted_when_asked_for():
     assert metrics.REGISTRY.get_sample_value("asyncio_tasks") == before
 
 
-async def test_tasks_outside_of_a_loop():
-    """Whoever collects in a thread gets 0 in place of an error."""
+async def test_tasks_are_0_outside_of_a_loop():
+    """A scrape in a thread gets 0 instead of an error."""
     value = await asyncio.to_thread(metrics.REGISTRY.get_sample_value, "asyncio_tasks")
 
     assert value == 0
 
 
-def test_cached_objects_are_counted_while_the_cache_is_there():
-    """Caches of the same kind add up, and those that ended are forgotten."""
+def test_cached_objects_are_counted_while_the_cache_exists():
+    """Caches of the same kind add up, and ended caches are removed."""
     cache = InformerCache(RecordingClient())
     cache.informer(Pod)
     cache.informer(Pod, namespace="a")

@@ -1,4 +1,4 @@
-"""``jobsetpy.runtime`` is complete: examples and tutorials need nothing else of jobsetpy."""
+"""``jobsetpy.runtime`` is complete: examples and tutorials need no other module of jobsetpy."""
 
 import ast
 import re
@@ -21,7 +21,7 @@ SOURCES = [
 
 
 def code(path: Path) -> list[str]:
-    """The Python code of a file; of a page, that of its fenced blocks, also in items of lists."""
+    """Python code of a file, or of the fenced blocks of a page, also inside lists."""
     text = path.read_text("utf-8")
     if path.suffix == ".py":
         return [text]
@@ -29,7 +29,7 @@ def code(path: Path) -> list[str]:
 
 
 def imports(text: str) -> set[str]:
-    """What is imported of jobsetpy, as ``module`` or ``module.name``."""
+    """Imports from jobsetpy, as ``module`` or ``module.name``."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -44,18 +44,18 @@ def imports(text: str) -> set[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
 def test_examples_and_tutorials_import_public_names_only(path):
-    """Whoever copies an example depends on nothing that may move."""
+    """A copy of an example depends only on stable names."""
     for text in code(path):
         assert imports(text) <= set(PUBLIC), path
 
 
-def test_there_is_something_to_look_at():
+def test_sources_have_imports():
     """The example of the tutorial is among the sources."""
     assert any(imports(text) for path in SOURCES for text in code(path))
 
 
-def test_all_names_are_there_and_listed_once():
-    """``__all__`` is sorted by nothing but has every name, and each exists."""
+def test_all_public_names_are_listed_once():
+    """``__all__`` has every public name, and each of its names exists."""
     assert len(set(rt.__all__)) == len(rt.__all__)
     assert not [name for name in rt.__all__ if not hasattr(rt, name)]
     public = {name for name in vars(rt) if not name.startswith("_")}
@@ -63,14 +63,14 @@ def test_all_names_are_there_and_listed_once():
     assert public - modules == set(rt.__all__)
 
 
-def test_every_error_is_there():
-    """What a reconciler may have to catch can be named."""
+def test_every_error_is_public():
+    """A reconciler can name every error that it may have to catch."""
     found = {name for name, value in vars(errors).items() if isinstance(value, type)}
     assert found <= set(rt.__all__)
 
 
-def test_the_tutorial_says_how_many_workers_a_controller_has():
-    """The default is a constant, and is told in one place."""
+def test_the_tutorial_has_the_default_number_of_workers():
+    """The page states it once, with the value of the constant."""
     page = (REPOSITORY / "docs/tutorial/custom-controller.md").read_text("utf-8")
     assert page.count("at a time unless `workers`") == 1
     assert f"{DEFAULT_WORKERS} at a time unless `workers`" in page

@@ -1,7 +1,6 @@
-"""Resources of one's own: a class, its definition, and its objects."""
+"""Custom resources: a class, its CRD, and its objects."""
 
 import enum
-import subprocess
 import sys
 from decimal import Decimal
 from typing import Any, ClassVar, Literal
@@ -12,10 +11,11 @@ import yaml
 from jobsetpy import runtime as rt
 from jobsetpy.api.schema import crd_of
 from jobsetpy.testing import RecordingClient
+from support.commands import run
 
 
 class Size(enum.Enum):
-    """How large."""
+    """An enum."""
 
     SMALL = "small"
     LARGE = "large"
@@ -31,7 +31,7 @@ class Port:
 
 @rt.model
 class WidgetSpec:
-    """Every sort of field."""
+    """Fields of every type."""
 
     RULES: ClassVar = (("self.replicas >= self.spare", "more spares than replicas"),)
     schedule: str = rt.field(default="", required=True, min_length=1, pattern="^[^ ].*$")
@@ -47,7 +47,7 @@ class WidgetSpec:
 
 @rt.model
 class WidgetStatus:
-    """What was seen."""
+    """A status."""
 
     conditions: tuple[rt.Condition, ...] = rt.field(default=(), map_keys=("type",))
     last_seen: str = ""
@@ -65,7 +65,7 @@ class Widget:
     status: WidgetStatus = WidgetStatus()
 
 
-def test_the_definition_says_what_the_class_says():
+def test_the_crd_is_derived_from_the_class():
     """Types, limits, defaults, enums, rules, columns and the subresource come from the class."""
     crd = crd_of(Widget)
     (version,) = crd["spec"]["versions"]
@@ -80,11 +80,7 @@ def test_the_definition_says_what_the_class_says():
     assert spec["x-kubernetes-validations"][0]["rule"] == "self.replicas >= self.spare"
     assert fields["schedule"] == {"type": "string", "minLength": 1, "pattern": "^[^ ].*$"}
     assert (fields["replicas"]["default"], fields["replicas"]["minimum"]) == (1, 0)
-    assert fields["size"] == {
-        "type": "string",
-        "enum": ["small", "large"],
-        "default": "small",
-    }
+    assert fields["size"] == {"type": "string", "enum": ["small", "large"], "default": "small"}
     assert fields["policy"]["enum"] == ["Keep", "Drop"]
     assert fields["ratio"] == {"type": "number"}
     assert fields["selector"]["additionalProperties"] == {"type": "string"}
@@ -108,11 +104,8 @@ async def test_objects_are_read_and_written_with_the_class():
         "spec": {"schedule": "x", "size": "large", "freeForm": {"a": [1]}, "later": 1},
     }
     made = await client.create(Widget, "default", body)
-    assert (made.spec.size, made.spec.policy, made.spec.free_form) == (
-        Size.LARGE,
-        "Keep",
-        {"a": [1]},
-    )
+    spec = made.spec
+    assert (spec.size, spec.policy, spec.free_form) == (Size.LARGE, "Keep", {"a": [1]})
     status = rt.evolve(made.status, last_seen="now")
     await rt.patch_status(client, made, status)
 
@@ -122,14 +115,14 @@ async def test_objects_are_read_and_written_with_the_class():
 
 
 @pytest.mark.parametrize("cls", [Port, dict, int])
-def test_a_class_that_stands_for_no_kind_has_no_definition(cls):
-    """The sentence names both decorators."""
+def test_a_class_without_a_kind_has_no_crd(cls):
+    """The error names both decorators."""
     with pytest.raises(TypeError, match=r"runtime\.resource and runtime\.model"):
         crd_of(cls)
 
 
-def test_a_union_that_the_api_does_not_know_is_refused():
-    """Nothing is made of an annotation that has no schema."""
+def test_a_union_without_a_schema_is_refused():
+    """An annotation that no schema can express is an error."""
 
     @rt.resource("example.com", "v1", "Odd", "odds")
     @rt.model
@@ -141,12 +134,11 @@ def test_a_union_that_the_api_does_not_know_is_refused():
         crd_of(Odd)
 
 
-def test_the_command_writes_definitions():
-    """``jobsetpy crds MODULE:Class`` prints YAML; a mistake is told, and ends with 2."""
+def test_the_command_prints_crds():
+    """``jobsetpy crds MODULE:Class`` prints YAML; a mistake is an error with exit code 2."""
 
     def crds(*targets):
-        command = [sys.executable, "-m", "jobsetpy.app.main", "crds", *targets]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return run(sys.executable, "-m", "jobsetpy.app.main", "crds", *targets)
 
     done = crds("jobsetpy.runtime:Job")
     assert next(iter(yaml.safe_load_all(done.stdout)))["spec"]["names"]["kind"] == "Job"
@@ -160,19 +152,19 @@ def test_the_command_writes_definitions():
      (".5k", "500"), ("-3", "-3"), ("5n", "5e-9"), ("1Ei", "1152921504606846976")],
 )  # fmt: skip
 def test_quantities(text, worth):
-    """What a quantity is worth, exactly."""
+    """The value of a quantity is exact."""
     assert rt.quantity(text) == Decimal(worth)
 
 
 @pytest.mark.parametrize("text", ["", "1 Gi", "Gi", "1.5gi", "one", "1e", "0x1"])
-def test_what_is_no_quantity(text):
-    """Anything else is refused, with examples."""
+def test_invalid_quantities_are_refused(text):
+    """The error has examples."""
     with pytest.raises(ValueError, match="such as 500m"):
         rt.quantity(text)
 
 
-def test_a_quantity_field_is_declared_as_one():
-    """A field that holds no text or number cannot be a quantity."""
+def test_a_quantity_field_has_numbers_and_texts():
+    """A field of another type cannot be a quantity."""
 
     @rt.resource("example.com", "v1", "Odd", "odds")
     @rt.model

@@ -1,4 +1,4 @@
-"""Webhooks of one's own: what is answered, and the manifests that have them called."""
+"""Webhooks of custom resources: their answers, and the manifests that register them."""
 
 import asyncio
 import base64
@@ -47,20 +47,20 @@ class OldWebsite:
 
 
 def fill_in(site: Website) -> Website:
-    """Two replicas for those who do not say."""
+    """Default to two replicas."""
     return rt.evolve(site, spec=rt.evolve(site.spec, replicas=site.spec.replicas or 2))
 
 
-def check(asked: rt.AdmissionRequest[Website]):
-    """No more than nine, and a host."""
-    if asked.new is None:
+def check(request: rt.AdmissionRequest[Website]):
+    """Require at most nine replicas, and a host that does not change."""
+    if request.new is None:
         return
-    if asked.new.spec.replicas > 9:
+    if request.new.spec.replicas > 9:
         yield rt.Invalid("spec.replicas", "at most 9")
-    if asked.old is not None and asked.old.spec.host != asked.new.spec.host:
-        yield rt.Invalid("spec.host", f"{asked.user} may not change it")
-    if not asked.new.spec.host:
-        yield rt.Warn("nobody will find it")
+    if request.old is not None and request.old.spec.host != request.new.spec.host:
+        yield rt.Invalid("spec.host", f"{request.user} may not change it")
+    if not request.new.spec.host:
+        yield rt.Warn("the site has no address")
 
 
 WEBHOOK = rt.Webhook(Website, default=fill_in, validate=check)
@@ -92,27 +92,27 @@ def site(**spec):
     }
 
 
-def asked(new, old=None, **more):
+def review(new, old=None, **more):
     return ReviewRequest(
         "1", "UPDATE" if old else "CREATE", "ns", "a", new, old, {"username": "mia"}, **more
     )
 
 
 @pytest.mark.looptime
-async def test_defaults_are_a_patch_that_keeps_what_the_class_does_not_know():
-    """Only what ``default`` changed is written; unknown fields of the object stay."""
+async def test_defaults_are_a_patch_that_keeps_unknown_fields():
+    """The patch has only the changes that ``default`` made."""
     raw = site(theme={"colour": "red"})
-    answer = await WEBHOOK.answer_mutate(asked(raw))
+    answer = await WEBHOOK.answer_mutate(review(raw))
     assert list(answer.patch) == [{"op": "add", "path": "/spec/replicas", "value": 2}]
-    again = await WEBHOOK.answer_mutate(asked(patched(raw, list(answer.patch))))
+    again = await WEBHOOK.answer_mutate(review(patched(raw, list(answer.patch))))
     assert not again.patch
     assert answer.status is None
 
 
 @pytest.mark.looptime
 async def test_every_problem_is_reported_with_its_field():
-    """As the API server tells its own: one cause for each, and all in the message."""
-    answer = await WEBHOOK.answer_validate(asked(site(replicas=10, host="b"), site(replicas=1)))
+    """As in the API server's own errors, there is one cause each, and the message has all."""
+    answer = await WEBHOOK.answer_validate(review(site(replicas=10, host="b"), site(replicas=1)))
     assert answer.status["code"] == 422
     assert answer.status["message"] == (
         'Website.example.com "a" is invalid: '
@@ -126,27 +126,26 @@ async def test_every_problem_is_reported_with_its_field():
 
 @pytest.mark.looptime
 async def test_warnings_and_coroutine_functions():
-    """A warning refuses nothing; functions may be coroutine functions, such as to look up."""
+    """A warning does not refuse; functions may be coroutine functions that read objects."""
 
     async def look_up(request):
         await asyncio.sleep(1)
         return [rt.Warn(request.namespace)]
 
-    assert list((await WEBHOOK.answer_validate(asked(site(host="")))).warnings) == [
-        "nobody will find it"
-    ]
-    answer = await rt.Webhook(Website, validate=look_up).answer_validate(asked(site()))
+    answer = await WEBHOOK.answer_validate(review(site(host="")))
+    assert list(answer.warnings) == ["the site has no address"]
+    answer = await rt.Webhook(Website, validate=look_up).answer_validate(review(site()))
     assert (list(answer.warnings), answer.status) == (["ns"], None)
 
 
 @pytest.mark.looptime
-async def test_what_does_not_fit_is_refused_with_the_reason():
-    """An object of other types is the user's mistake; a default that returns nothing is ours."""
-    answer = await WEBHOOK.answer_validate(asked(site(replicas="many")))
+async def test_an_object_that_does_not_decode_is_refused_with_the_reason():
+    """A default that returns nothing is an error of the program, not of the user."""
+    answer = await WEBHOOK.answer_validate(review(site(replicas="many")))
     assert (answer.status["code"], "$.spec.replicas" in answer.status["message"]) == (400, True)
     webhook = rt.Webhook(Website, default=lambda site: None)
     with pytest.raises(TypeError, match="has to return a Website, not None"):
-        await webhook.answer_mutate(asked(site()))
+        await webhook.answer_mutate(review(site()))
 
 
 @pytest.mark.parametrize(
@@ -169,15 +168,15 @@ async def test_what_does_not_fit_is_refused_with_the_reason():
     ],
 )
 def test_unknown_fields_are_carried_over(raw, before, after, expected):
-    """What the class does not know stays, in items of lists as well."""
+    """Fields unknown to the class are kept, also in items of lists."""
     made = carried_over(raw, before, after)
     assert made == expected
     if isinstance(raw, dict):
         assert patched(raw, list(json_patch(raw, made))) == made
 
 
-def test_conversion_there_and_back():
-    """Labels and annotations may hold what the older version lacks; other metadata stays."""
+def test_conversion_in_both_directions_keeps_all_values():
+    """Annotations may store values that the older version does not have; other metadata is kept."""
     convert = ConversionHandler([CONVERSION])
     (old,) = convert(ConversionRequest("1", "example.com/v1", [site(replicas=3)]))
     assert old == {
@@ -199,8 +198,8 @@ def test_conversion_there_and_back():
         ("example.com/v1", {**site(), "kind": "Other"}, "no conversion of Other"),
     ],
 )
-def test_conversions_that_cannot_be(wanted, obj, message):
-    """The message says which object and why; the API server tells it to the user."""
+def test_impossible_conversions_are_refused(wanted, obj, message):
+    """The message names the object and the reason; the API server passes it to the user."""
     with pytest.raises(ValueError, match=message):
         ConversionHandler([CONVERSION])(ConversionRequest("1", wanted, [obj]))
 
@@ -218,8 +217,8 @@ def test_conversions_that_cannot_be(wanted, obj, message):
         ),
     ],
 )
-def test_mistakes_are_reported_when_a_webhook_is_made(make, message):
-    """Not by the first user whose object is refused."""
+def test_mistakes_are_reported_when_a_webhook_is_created(make, message):
+    """They are not found only by the first user whose object is refused."""
     with pytest.raises((ValueError, TypeError), match=message):
         make()
 
@@ -232,7 +231,7 @@ def served(*webhooks, **settings):
 
 @pytest.mark.looptime
 async def test_manifests():
-    """A Service to the port, configurations with the paths that are served, both versions."""
+    """They have a Service for the port, configurations with the served paths, and both versions."""
     made, _ = served(WEBHOOK, CONVERSION, bind_address=":8443")
     secret, service, mutating, validating, definition = webhook_manifests(made, namespace="team")
     assert secret["metadata"]["name"] == made.settings.secret_name
@@ -254,8 +253,8 @@ async def test_manifests():
 
 
 @pytest.mark.looptime
-async def test_webhooks_of_pods_leave_the_system_alone():
-    """Or the manager's pods could not start while the manager is not there."""
+async def test_webhooks_of_pods_exclude_system_namespaces():
+    """Otherwise the manager's pods could not start while no manager runs."""
     made, _ = served(rt.Webhook(rt.Pod, validate=check))
     (_, _, validating) = webhook_manifests(made, namespace="team")
     (expression,) = validating["webhooks"][0]["namespaceSelector"]["matchExpressions"]
@@ -264,18 +263,18 @@ async def test_webhooks_of_pods_leave_the_system_alone():
 
 @pytest.mark.looptime
 async def test_two_webhooks_of_one_kind_are_refused():
-    """They would be called at one path."""
+    """They would have the same path."""
     with pytest.raises(ValueError, match="two webhooks of Website"):
         served(WEBHOOK, rt.Webhook(Website, validate=check))
 
 
-def test_the_command_prints_what_run_would_serve(tmp_path, monkeypatch, capsys):
-    """``jobsetpy webhooks MODULE:setup`` needs no cluster; what setup asks of one is refused."""
+def test_the_command_prints_the_manifests_of_run(tmp_path, monkeypatch, capsys):
+    """``jobsetpy webhooks MODULE:setup`` needs no cluster; requests of setup are refused."""
     (tmp_path / "made_up_sites.py").write_text(
         textwrap.dedent("""
         from jobsetpy import runtime as rt
 
-        def check(asked):
+        def check(request):
             return []
 
         def setup(manager):
@@ -301,8 +300,8 @@ def test_the_command_prints_what_run_would_serve(tmp_path, monkeypatch, capsys):
     )
 
 
-async def test_certificates_are_made_and_distributed():
-    """Secret, configurations and definition get what API servers need to trust the server."""
+async def test_certificates_are_created_and_distributed():
+    """Secret, configurations and CRD get the authority that API servers need."""
     world = World()
     world.add_namespace("team")
     for kind in (MutatingConfiguration, ValidatingConfiguration):
@@ -324,11 +323,8 @@ async def test_certificates_are_made_and_distributed():
     certificates = made._certificates
     assert await certificates.source.renew()
     authority = world.get("secrets", "sites-webhooks", namespace="team")["data"]["ca.crt"]
-    for plural, name in (
-        ("mutatingwebhookconfigurations", "sites"),
-        ("validatingwebhookconfigurations", "sites"),
-    ):
-        (webhook,) = world.get(plural, name, namespace="")["webhooks"]
+    for kind in ("mutating", "validating"):
+        (webhook,) = world.get(f"{kind}webhookconfigurations", "sites", namespace="")["webhooks"]
         assert webhook["clientConfig"]["caBundle"] == authority
     definition = world.get("customresourcedefinitions", "websites.example.com", namespace="")
     client = definition["spec"]["conversion"]["webhook"]["clientConfig"]

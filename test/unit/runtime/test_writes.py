@@ -1,4 +1,4 @@
-"""What nearly every controller does: finalizers, conditions, status, objects of its own; in memory."""
+"""Common writes of controllers: finalizers, conditions, status, owned objects; in memory."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -21,13 +21,13 @@ def client():
 
 
 def config_map(client, name="a", **meta):
-    """A ConfigMap of the world, as a cache would have it."""
+    """Create a ConfigMap; return it as a cache would."""
     made = client.world.create("configmaps", {"metadata": {"name": name, **meta}})
     return decoded(rt.ConfigMap, made)
 
 
 class CleanUp:
-    """Counts its calls, and fails as often as it is told."""
+    """A clean-up that records its calls, of which the first ``failures`` fail."""
 
     def __init__(self, failures=0):
         self.names = []
@@ -44,7 +44,7 @@ class CleanUp:
 
 
 async def test_a_live_object_gets_the_finalizer_once(client):
-    """It is added beside others', and an object that has it is not written to."""
+    """It is added next to other finalizers, and an object that has it is not written."""
     obj, clean_up = config_map(client, finalizers=["other.io/x"]), CleanUp()
 
     assert not await FINALIZER.guard(client, obj, clean_up)
@@ -56,8 +56,8 @@ async def test_a_live_object_gets_the_finalizer_once(client):
     assert clean_up.names == []
 
 
-async def test_a_deleted_object_is_cleaned_up_and_let_go(client):
-    """The clean-up comes first; a failure leaves the finalizer for the next try."""
+async def test_a_deleted_object_is_cleaned_up_and_released(client):
+    """The clean-up comes first; after a failure the finalizer stays for the next attempt."""
     config_map(client, finalizers=["other.io/x", FINALIZER.name])
     client.world.delete("configmaps", "a")
     obj = decoded(rt.ConfigMap, client.world.get("configmaps", "a"))
@@ -72,8 +72,8 @@ async def test_a_deleted_object_is_cleaned_up_and_let_go(client):
     assert client.world.get("configmaps", "a")["metadata"]["finalizers"] == ["other.io/x"]
 
 
-async def test_a_deleted_object_without_the_finalizer_is_left_alone(client):
-    """Nothing is cleaned up twice, and nothing is added to what is being deleted."""
+async def test_a_deleted_object_without_the_finalizer_is_ignored(client):
+    """Nothing is cleaned up twice, and no finalizer is added to a terminating object."""
     config_map(client, finalizers=["other.io/x"])
     client.world.delete("configmaps", "a")
     obj = decoded(rt.ConfigMap, client.world.get("configmaps", "a"))
@@ -84,8 +84,8 @@ async def test_a_deleted_object_without_the_finalizer_is_left_alone(client):
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_an_old_cache_takes_nothing_from_others(client, deleted):
-    """A conflict is answered by reading again: finalizers that came meanwhile stay."""
+async def test_other_finalizers_are_kept_when_the_cache_is_old(client, deleted):
+    """After a conflict the object is read again, so that new finalizers stay."""
     obj = config_map(client, finalizers=[FINALIZER.name] if deleted else [])
     if deleted:
         client.world.patch(
@@ -101,8 +101,8 @@ async def test_an_old_cache_takes_nothing_from_others(client, deleted):
     assert client.world.get("configmaps", "a")["metadata"]["finalizers"] == expected
 
 
-async def test_an_object_that_was_deleted_meanwhile_is_cleaned_up_at_once(client):
-    """The cache shows it live; the server says otherwise while the finalizer is checked."""
+async def test_an_object_is_cleaned_up_when_the_cache_does_not_show_its_deletion(client):
+    """The server's answer to the finalizer's check shows the deletion."""
     old = config_map(client)
     client.world.patch("configmaps", "a", {"metadata": {"finalizers": [FINALIZER.name]}})
     client.world.delete("configmaps", "a")
@@ -113,8 +113,8 @@ async def test_an_object_that_was_deleted_meanwhile_is_cleaned_up_at_once(client
     assert client.world.get("configmaps", "a") is None
 
 
-async def test_another_object_of_the_name_is_not_touched(client):
-    """An object that is gone needs nothing, whoever has its name now."""
+async def test_another_object_of_the_same_name_is_not_changed(client):
+    """An object that is gone needs no finalizer."""
     old = config_map(client)
     client.world.delete("configmaps", "a")
     assert await FINALIZER.ensure(client, old) is None
@@ -123,8 +123,8 @@ async def test_another_object_of_the_name_is_not_touched(client):
     assert "finalizers" not in client.world.get("configmaps", "a")["metadata"]
 
 
-async def test_a_conflict_without_end_is_raised(client):
-    """After five tries the reconcile is tried again instead, with its back-off."""
+async def test_a_persistent_conflict_is_raised(client):
+    """After five attempts the reconcile is repeated instead, with its back-off."""
     obj = config_map(client)
     client.world.faults.status(409, verb="patch", resource="configmaps")
     with pytest.raises(rt.ConflictError):
@@ -134,7 +134,7 @@ async def test_a_conflict_without_end_is_raised(client):
 
 @pytest.mark.parametrize("name", ["files", "Example.com/x", "example.com/", "example.com/a b"])
 def test_a_finalizer_needs_a_qualified_name(name):
-    """The server would refuse it at the first write."""
+    """The server would refuse another name at the first write."""
     with pytest.raises(ValueError, match="DOMAIN/NAME"):
         rt.finalizer(name)
 
@@ -143,22 +143,22 @@ def test_a_finalizer_needs_a_qualified_name(name):
 
 
 def test_a_condition_keeps_its_transition_time_until_its_status_changes():
-    """Reason, message and generation may change without; equal conditions are the same tuple."""
+    """Reason, message and generation do not change it; equal conditions are the same tuple."""
     first = rt.set_condition((), "Ready", False, "Waiting", now=NOW)
     assert first[0].last_transition_time == NOW.replace(microsecond=0)
     later = NOW + timedelta(hours=1)
     assert rt.set_condition(first, "Ready", False, "Waiting", now=later) is first
-    told = rt.set_condition(
+    slow = rt.set_condition(
         first, "Ready", "False", "Slow", "still", observed_generation=2, now=later
     )
-    assert told[0].last_transition_time == first[0].last_transition_time
-    assert (told[0].reason, told[0].message, told[0].observed_generation) == ("Slow", "still", 2)
-    done = rt.set_condition(told, "Ready", True, "Done", now=later)
+    assert slow[0].last_transition_time == first[0].last_transition_time
+    assert (slow[0].reason, slow[0].message, slow[0].observed_generation) == ("Slow", "still", 2)
+    done = rt.set_condition(slow, "Ready", True, "Done", now=later)
     assert done[0].last_transition_time == later.replace(microsecond=0)
 
 
 def test_conditions_keep_their_order():
-    """A changed condition stays where it is, a new one comes last."""
+    """A changed condition keeps its place, a new one comes last."""
     both = rt.set_condition(rt.set_condition((), "A", True, "X", now=NOW), "B", None, "X", now=NOW)
     changed = rt.set_condition(both, "A", False, "Y", now=NOW)
     assert [(each.type, each.status) for each in changed] == [("A", "False"), ("B", "Unknown")]
@@ -167,8 +167,8 @@ def test_conditions_keep_their_order():
 
 
 @pytest.mark.parametrize(("status", "reason"), [("true", "X"), (1.5, "X"), (True, "")])
-def test_conditions_that_the_server_would_refuse(status, reason):
-    """Another status, and an empty reason, are refused at once."""
+def test_invalid_conditions_are_refused(status, reason):
+    """Another status, and an empty reason, are refused before the server would do so."""
     with pytest.raises(ValueError, match="condition 'A'"):
         rt.set_condition((), "A", status, reason)
 
@@ -177,7 +177,7 @@ def test_conditions_that_the_server_would_refuse(status, reason):
 
 
 async def test_only_differences_of_a_status_are_written(client):
-    """One small patch, and nothing at all when nothing differs."""
+    """There is one small patch, and no write when nothing differs."""
     made = client.world.create("jobs", make_job("a").build())
     client.world.set_status("jobs", "a", active=2, ready=1, terminating=3)
     job = decoded(rt.Job, {**made, **client.world.get("jobs", "a")})
@@ -189,11 +189,11 @@ async def test_only_differences_of_a_status_are_written(client):
     (write,) = client.writes
     assert write.json["status"] == {"ready": 2}
     stored = client.world.get("jobs", "a")["status"]
-    assert stored["terminating"] == 3, "what the class does not know is left alone"
+    assert stored["terminating"] == 3, "fields unknown to the class are kept"
 
 
-async def test_a_status_that_others_changed_is_looked_at_again(client):
-    """The difference is made anew of the present state; others' fields survive."""
+async def test_a_status_is_read_again_when_others_changed_it(client):
+    """The change is computed again for the current state; other fields survive."""
     job = decoded(rt.Job, client.world.create("jobs", make_job("a").build()))
     client.world.set_status("jobs", "a", failed=7)
 
@@ -204,8 +204,8 @@ async def test_a_status_that_others_changed_is_looked_at_again(client):
     assert client.world.get("jobs", "a")["status"]["failed"] == 8
 
 
-async def test_a_status_of_an_object_that_is_gone(client):
-    """It is told, also where another object has the name."""
+async def test_writing_the_status_of_a_deleted_object_is_an_error(client):
+    """It is also an error when another object has the name."""
     job = decoded(rt.Job, client.world.create("jobs", make_job("a").build()))
     client.world.delete("jobs", "a")
     with pytest.raises(rt.NotFoundError):
@@ -232,11 +232,11 @@ def test_differences(old, new, patch):
     assert rt.difference(old, new) == patch
 
 
-# -- objects that belong to another ----------------------------------------------------------------
+# -- owned objects ---------------------------------------------------------------------------------
 
 
-async def test_an_object_is_created_kept_and_brought_back(client):
-    """A second call writes nothing; what somebody else changed is told and mended."""
+async def test_an_owned_object_is_created_kept_and_repaired(client):
+    """A second call writes nothing; changes by others are reported and reverted."""
     owner = config_map(client, "owner")
 
     async def have(**data):
@@ -248,13 +248,13 @@ async def test_an_object_is_created_kept_and_brought_back(client):
     made = await have(a="1", b="2")
     again = await have(a="1", b="2")
     client.world.patch("configmaps", "child", {"data": {"a": "9", "other": "x"}})
-    mended = await have(a="1", b="2")
+    repaired = await have(a="1", b="2")
     fewer = await have(a="1")
     settled = await have(a="1")
 
-    outcomes = [each.outcome for each in (made, again, mended, fewer, settled)]
+    outcomes = [each.outcome for each in (made, again, repaired, fewer, settled)]
     assert outcomes == ["created", "unchanged", "updated", "updated", "unchanged"]
-    assert [each.drift for each in (made, again, mended, fewer)] == [(), (), ("data.a",), ()]
+    assert [each.drift for each in (made, again, repaired, fewer)] == [(), (), ("data.a",), ()]
     child = client.world.get("configmaps", "child")
     assert child["data"] == {"a": "1", "other": "x"}
     assert child["metadata"]["ownerReferences"][0]["uid"] == owner.metadata.uid
@@ -262,8 +262,8 @@ async def test_an_object_is_created_kept_and_brought_back(client):
     assert settled.obj.metadata.resource_version == fewer.obj.metadata.resource_version
 
 
-async def test_what_belongs_to_another_controller_is_not_taken(client):
-    """Two owners would fight for ever; that is a conflict, and told."""
+async def test_an_object_of_another_controller_is_not_taken(client):
+    """Two owners would overwrite each other, so this is a conflict."""
     first, second = config_map(client, "first"), config_map(client, "second")
     place = (client, rt.ConfigMap, "default", "child", {"data": {}})
     await rt.create_or_apply(*place, owner="tester", controller=first)
@@ -271,8 +271,8 @@ async def test_what_belongs_to_another_controller_is_not_taken(client):
         await rt.create_or_apply(*place, owner="tester", controller=second)
 
 
-async def test_an_owner_is_in_the_same_namespace(client):
-    """The garbage collector would delete the object at once."""
+async def test_an_owner_in_another_namespace_is_refused(client):
+    """The garbage collector would delete the object immediately."""
     owner = config_map(client, "owner")
     with pytest.raises(ValueError, match="the same namespace"):
         await rt.create_or_apply(
@@ -281,7 +281,7 @@ async def test_an_owner_is_in_the_same_namespace(client):
 
 
 async def test_a_list_is_read_page_by_page(client):
-    """All objects come, and each page is one request."""
+    """All objects are returned, and each page is one request."""
     for number in range(7):
         client.world.create("pods", make_pod(f"p{number}").build())
     found = [
@@ -292,7 +292,7 @@ async def test_a_list_is_read_page_by_page(client):
 
 
 async def test_a_dry_run_stores_nothing(client):
-    """The answer is what would have been stored, or the refusal."""
+    """The answer is the object that would have been stored, or the error."""
     obj, dry = config_map(client), client.dry_run()
     made = await dry.create(rt.ConfigMap, "default", {"metadata": {"name": "b"}})
     assert made.metadata.name == "b"
@@ -309,7 +309,7 @@ async def test_a_dry_run_stores_nothing(client):
 
 
 async def test_bursts_are_one_reconcile():
-    """With ``debounce_s`` requests wait, and those of one key become one."""
+    """With ``debounce_s`` requests are delayed, and those of one key are merged."""
     client, calls = RecordingClient(World(), qps=0), []
 
     class Reconciler:
@@ -341,7 +341,7 @@ async def test_bursts_are_one_reconcile():
 
 
 def test_predicates():
-    """Each says what its name says."""
+    """Each predicate passes the events in its name."""
 
     def pod(phase="Running", deleted=False, **labels):
         meta = {"name": "a", "namespace": "ns", "labels": labels}
@@ -369,7 +369,7 @@ def test_predicates():
 
 
 async def test_subresources():
-    """What is done to an object through a subresource, and a subresource that is read."""
+    """A subresource can be read, and created, as for an eviction."""
     client = RecordingClient(qps=0)
     client.world.create("pods", make_pod("a").build())
     assert (await client.get(rt.Pod, "default", "a", subresource="status")).metadata.name == "a"

@@ -1,4 +1,4 @@
-"""What one client can cost the webhook server: time, connections, depth; and what is counted."""
+"""Limits for clients of the webhook server: time, connections, depth; and metrics of requests."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ class Transport(asyncio.Transport):
 
 
 class Inner(asyncio.Protocol):
-    """Notes what it was told."""
+    """A protocol that records its calls."""
 
     def __init__(self) -> None:
         self.calls = []
@@ -58,11 +58,17 @@ def guard():
     return Guard(Inner(), headers_s=10.0, idle_s=100.0)
 
 
-@pytest.mark.looptime
-async def test_headers_have_a_deadline_however_they_trickle(guard):
-    """One byte a second gains no time; nothing at all gains none either."""
+def connected(guard):
+    """Return a transport that is connected to the guard."""
     transport = Transport()
     guard.connection_made(transport)
+    return transport
+
+
+@pytest.mark.looptime
+async def test_headers_have_a_fixed_deadline(guard):
+    """Single bytes do not extend it."""
+    transport = connected(guard)
     for _ in range(9):
         await asyncio.sleep(1)
         guard.data_received(b"x")
@@ -72,10 +78,9 @@ async def test_headers_have_a_deadline_however_they_trickle(guard):
 
 
 @pytest.mark.looptime
-async def test_requests_and_idle_time_have_limits_of_their_own(guard):
-    """A request takes as long as its handler lets it; then the idle time counts, then headers."""
-    transport = Transport()
-    guard.connection_made(transport)
+async def test_requests_headers_and_idle_time_have_separate_limits(guard):
+    """A request may take any time; then the idle time counts, then the headers' time."""
+    transport = connected(guard)
     with guard.request():
         await asyncio.sleep(1000)
     await asyncio.sleep(99)
@@ -89,9 +94,8 @@ async def test_requests_and_idle_time_have_limits_of_their_own(guard):
 
 @pytest.mark.looptime
 async def test_an_idle_connection_is_closed(guard):
-    """After a request, and nothing more."""
-    transport = Transport()
-    guard.connection_made(transport)
+    """The idle time begins after a request."""
+    transport = connected(guard)
     with guard.request():
         pass
     await asyncio.sleep(100.1)
@@ -99,19 +103,18 @@ async def test_an_idle_connection_is_closed(guard):
 
 
 @pytest.mark.looptime
-async def test_a_lost_connection_is_left_alone(guard):
+async def test_a_lost_connection_is_not_aborted(guard):
     """No timer outlives it, not even that of a request that ends later."""
-    transport = Transport()
-    guard.connection_made(transport)
+    transport = connected(guard)
     with guard.request():
         guard.connection_lost(None)
     await asyncio.sleep(1000)
     assert not transport.aborted
 
 
-async def test_everything_is_passed_on(guard):
-    """The protocol behind a guard hears all that the transport says."""
-    guard.connection_made(Transport())
+async def test_all_calls_are_passed_on(guard):
+    """The protocol behind a guard gets all calls of the transport."""
+    connected(guard)
     guard.data_received(b"a")
     guard.pause_writing()
     guard.resume_writing()
@@ -121,8 +124,8 @@ async def test_everything_is_passed_on(guard):
 
 
 @pytest.mark.looptime
-async def test_what_is_connected_when_the_server_ends_is_given_up():
-    """One that is connected at once, one whose handshake is under way as soon as it is done."""
+async def test_connections_are_aborted_when_the_server_ends():
+    """An established one is aborted immediately, one in its handshake right after it."""
     guards = Guards(Inner)
     connected, shaking = guards(), guards()
     transport, late = Transport(), Transport()
@@ -141,7 +144,7 @@ async def test_what_is_connected_when_the_server_ends_is_given_up():
 
 @pytest.mark.looptime
 async def test_the_end_does_not_wait_long_for_a_handshake():
-    """A client that never goes on costs a second."""
+    """A silent client delays the end by one second."""
     guards = Guards(Inner)
     silent = guards()
     loop = asyncio.get_running_loop()
@@ -168,7 +171,7 @@ def pair(authority):
 
 @pytest.fixture
 async def server(authority, pair):
-    """The real handlers of JobSets on loopback, with short limits; connects to it."""
+    """Function that connects to the real handlers of JobSets on loopback, with short limits."""
     trust = ssl.create_default_context(cadata=authority.certificate.decode())
     trust.set_alpn_protocols(["h2", "http/1.1"])
 
@@ -204,7 +207,7 @@ def review(raw_object: str) -> bytes:
 
 
 async def exchange(connect, data: bytes) -> tuple[int, bytes]:
-    """Status and body of one answer."""
+    """Return status and body of one answer."""
     async with patience.timeout(10):
         reader, writer = await connect()
         writer.write(data)
@@ -220,8 +223,8 @@ async def exchange(connect, data: bytes) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /m HTTP/1.1\r\nHost: a\r\n"])
-async def test_a_client_that_does_not_finish_its_headers_is_cut_off(server, sent):
-    """Whether it sends nothing or half a head."""
+async def test_a_client_that_does_not_finish_its_headers_is_disconnected(server, sent):
+    """This holds for a client that sends nothing, and for one that sends a part."""
     async with patience.timeout(5):
         reader, writer = await server()
         writer.write(sent)
@@ -229,14 +232,14 @@ async def test_a_client_that_does_not_finish_its_headers_is_cut_off(server, sent
         writer.close()
 
 
-async def test_a_slow_answer_is_no_slow_client(server):
-    """Headers and idle limits do not cut off a request that is being answered."""
+async def test_a_slow_answer_is_not_interrupted(server):
+    """Limits of headers and idle time do not apply while a request is answered."""
     status, _ = await exchange(server, post("/slow", review("{}")))
     assert status == 200
 
 
 async def test_http_2_is_not_offered(server):
-    """A client that could speak it is told HTTP/1.1."""
+    """A client that supports it gets HTTP/1.1."""
     _, writer = await server()
     assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
     writer.close()
@@ -247,8 +250,8 @@ NESTED = '{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata
 
 @pytest.mark.parametrize("path", ["/m", "/v"])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
-async def test_depth_ends_no_handler(server, path, opening, closing):
-    """However deep an object, there is an answer, and it is a verdict or a 400."""
+async def test_deeply_nested_objects_are_answered(server, path, opening, closing):
+    """The answer is a verdict or a 400 at any depth."""
     for depth in (50, 300, 600, 900, 950, 980, 1_000, 10_000, 500_000):
         inner = opening * depth + ("1" if opening != "[" else "") + closing * depth
         status, body = await exchange(server, post(path, review(NESTED.replace("%s", inner))))
@@ -262,7 +265,7 @@ async def test_depth_ends_no_handler(server, path, opening, closing):
 
 
 async def test_requests_are_counted(server):
-    """By path and code, with their times; none in flight afterwards; unknown paths not at all."""
+    """They are counted by path and code, with their times; unknown paths are not counted."""
 
     def value(name: str, **labels: str) -> float | None:
         return metrics.REGISTRY.get_sample_value(f"controller_runtime_webhook_{name}", labels)
@@ -280,7 +283,7 @@ async def test_requests_are_counted(server):
 
 
 async def test_a_body_beyond_the_limit_is_counted_as_413(server):
-    """aiohttp's refusals have their code, too."""
+    """aiohttp's own refusals are counted with their code."""
     status, _ = await exchange(server, post("/v", b"x" * 4_000_001))
     assert status == 413
     name = "controller_runtime_webhook_requests_total"

@@ -1,4 +1,4 @@
-"""The webhook server: envelope, limits, deadlines, TLS that changes while it serves."""
+"""The webhook server: envelope, limits, deadlines, certificates that change while it serves."""
 
 import asyncio
 import base64
@@ -35,7 +35,7 @@ def body(**request) -> bytes:
 
 @pytest.fixture(scope="module")
 def authority():
-    """Made for the real present: TLS looks at the clock."""
+    """An authority that is valid now, because TLS checks the clock."""
     return x509.new_authority(datetime.now(UTC))
 
 
@@ -48,7 +48,7 @@ def pair(authority):
 
 
 def test_decode_request():
-    """The parts that handlers read; anything JSON as objects."""
+    """A request has the fields that handlers use; its objects may be any JSON."""
     request = review.decode(body(operation="UPDATE", namespace="ns", object={"a": 1}, oldObject=3))
     assert request == ReviewRequest("u1", "UPDATE", "ns", "", {"a": 1}, 3)
 
@@ -68,13 +68,13 @@ def test_decode_request():
     ],
 )
 def test_undecodable(data):
-    """What is no AdmissionReview v1 raises one kind of error."""
+    """Anything but an AdmissionReview v1 raises the same error."""
     with pytest.raises(ValueError, match="AdmissionReview"):
         review.decode(data)
 
 
 def test_encode_patch():
-    """Patches travel as base64."""
+    """Patches are base64 in the answer."""
     patch = [{"op": "add", "path": "/a", "value": 1}]
     response = json.loads(review.encode("u1", Answer(patch=patch)))["response"]
     assert (response["uid"], response["allowed"], response["patchType"]) == (
@@ -87,14 +87,14 @@ def test_encode_patch():
 
 
 def test_encode_warnings():
-    """They go with an allowed request, as the API server passes them on."""
+    """Warnings of an allowed request are in the answer, which the API server passes on."""
     response = json.loads(review.encode("u1", Answer(warnings=["a: b"])))["response"]
 
     assert response == {"uid": "u1", "allowed": True, "warnings": ["a: b"]}
 
 
 def test_invalid_form():
-    """One problem stands alone, several in brackets, each text once; causes are all there."""
+    """Several problems are in brackets, each text once; every problem is a cause."""
     problem, other = invalid("spec.a", "x", "bad"), plain("wrong")
     single = refusals.invalid_jobset("js", [problem]).status
     assert (
@@ -114,12 +114,12 @@ def test_invalid_form():
 
 
 @pytest.mark.parametrize(
-    ("asked", "seconds"),
+    ("timeout", "seconds"),
     [("", 9.0), ("10s", 9.0), ("5s", 4.5), ("0.2s", 0.1), ("1h", 9.0), ("x", 9.0), ("30s", 9.0)],
 )
-def test_deadline(asked, seconds):
-    """A little less than the caller waits, never more than the limit."""
-    assert deadline(asked, 9.0) == seconds
+def test_deadline(timeout, seconds):
+    """The deadline is a little shorter than the caller's timeout, and at most the limit."""
+    assert deadline(timeout, 9.0) == seconds
 
 
 # ---- server
@@ -140,7 +140,7 @@ async def unsynced(request: ReviewRequest) -> Answer:
 
 @pytest.fixture
 async def call(authority, pair):
-    """Posts to a server on loopback, over TLS that it verifies."""
+    """Function that posts to a server on loopback, over verified TLS."""
     context = TlsPolicy().new_context(TlsMaterial(pair))
     made = routes(
         {"/ok": allow, "/slow": never, "/unsynced": unsynced}, body_limit=2000, deadline_s=0.2
@@ -169,7 +169,7 @@ async def call(authority, pair):
     ],
 )
 async def test_answers(call, path, data, status):
-    """Each request is answered in time, with the status that says what happened."""
+    """Each request is answered in time, with the right status."""
     found, text = await call(path, data)
     assert found == status
     if status == 200:
@@ -180,7 +180,7 @@ async def test_answers(call, path, data, status):
 
 
 def test_issued_certificates(authority, pair):
-    """What is issued is usable for its names, and not for others or by others."""
+    """A certificate is usable only for its names, with its key and its authority."""
     now = datetime.now(UTC)
     assert x509.authority_usable(authority, now)
     assert x509.serving_usable(pair, authority.certificate, ["svc.ns.svc"], now)
@@ -201,8 +201,8 @@ def test_issued_certificates(authority, pair):
         (-timedelta(hours=2), False),
     ],
 )
-def test_renewed_in_time(authority, pair, after, usable):
-    """A certificate counts as bad long before its end, and before its begin."""
+def test_certificates_are_renewed_in_time(authority, pair, after, usable):
+    """A certificate is unusable before its begin, and well before its end."""
     now = datetime.now(UTC) + after
     assert x509.serving_usable(pair, authority.certificate, ["svc.ns.svc"], now) is usable
 
@@ -210,8 +210,8 @@ def test_renewed_in_time(authority, pair, after, usable):
 @pytest.mark.parametrize(
     "junk", [b"", b"x", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-def test_junk_is_unusable(authority, pair, junk):
-    """Whatever is stored, it is replaced and not fatal."""
+def test_invalid_certificates_are_unusable(authority, pair, junk):
+    """Invalid stored data is replaced, and causes no error."""
     now = datetime.now(UTC)
     assert not x509.authority_usable(x509.KeyPair(junk, authority.key), now)
     assert not x509.authority_usable(x509.KeyPair(authority.certificate, junk), now)
@@ -222,7 +222,7 @@ def test_junk_is_unusable(authority, pair, junk):
 
 
 def test_bundles(authority):
-    """The new authority first, then what is still valid, a few at most and each once."""
+    """The new authority comes first, then valid ones, up to a limit and each once."""
     old = x509.new_authority(NOW)
     both = x509.bundle(authority.certificate, old.certificate, NOW)
     assert both == authority.certificate + old.certificate
@@ -232,7 +232,7 @@ def test_bundles(authority):
 
 
 def test_settings(tmp_path):
-    """The certificate's name is the Service's; the namespace comes from the pod's own file."""
+    """The certificate has the Service's name; the namespace comes from the pod's file."""
     assert WebhookSettings(namespace="ns").dns_names == ("jobset-webhook-service.ns.svc",)
     file = tmp_path / "namespace"
     assert own_namespace(file) == "default"
@@ -243,7 +243,7 @@ def test_settings(tmp_path):
 
 
 async def test_files_are_reloaded(tmp_path, authority, pair):
-    """A server on files serves new ones without a restart, and keeps the old ones while broken."""
+    """New certificate files are used without a restart, unusable ones are ignored."""
     certificates = CertificateManager(FileSource(tmp_path), server="webhooks", period_s=0.01, backoff=lambda: aio.Backoff(base=0.01, cap=0.01))  # fmt: skip
     trust = ssl.create_default_context(cadata=authority.certificate.decode())
 
@@ -286,8 +286,8 @@ async def test_files_are_reloaded(tmp_path, authority, pair):
         (-timedelta(hours=2), "the certificate is not valid before "),
     ],
 )
-async def test_a_certificate_out_of_its_time_is_reported(tmp_path, pair, later, problem):
-    """Nobody believes it any more, or not yet: readiness says so, until another one is there."""
+async def test_a_certificate_outside_its_validity_is_reported(tmp_path, pair, later, problem):
+    """The process is not ready until there is a valid certificate."""
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
     (tmp_path / "tls.key").write_bytes(pair.key)
     clock = aio.ManualClock(datetime.now(UTC) + later)
@@ -309,8 +309,8 @@ async def test_a_certificate_out_of_its_time_is_reported(tmp_path, pair, later, 
         assert ends == x509.lifetime(pair).ends.timestamp()
 
 
-async def test_a_server_that_leaves_ends_its_connections_one_by_one(authority, pair):
-    """Each answer is complete, and the last on its connection: the next call may go elsewhere."""
+async def test_a_draining_server_closes_each_connection_after_an_answer(authority, pair):
+    """Each answer is complete; the client's next request may go to another server."""
     leaving = asyncio.Event()
     answers = routes({"/ok": allow}, body_limit=2000, deadline_s=1)
     trust = ssl.create_default_context(cadata=authority.certificate.decode())

@@ -3,8 +3,8 @@
 from jobsetpy.workqueue import DelayHeap
 
 
-def test_comes_out_in_time_order():
-    """Items come out by deadline, equal ones as they came, and none early."""
+def test_items_are_popped_in_order_of_their_deadlines():
+    """Items with equal deadlines keep their order of insertion, and none is popped early."""
     heap = DelayHeap()
     heap.put("late", 3.0, 0)
     heap.put("b", 2.0, 0)
@@ -17,8 +17,8 @@ def test_comes_out_in_time_order():
     assert len(heap) == 1
 
 
-def test_keeps_the_earlier_deadline_and_the_higher_priority():
-    """Put twice, an item has the earlier deadline and the higher priority, in either order."""
+def test_an_item_put_twice_keeps_the_earlier_deadline_and_the_higher_priority():
+    """The order of the two calls does not matter."""
     heap = DelayHeap()
     heap.put("a", 5.0, 1)
     heap.put("a", 9.0, 7)
@@ -30,7 +30,7 @@ def test_keeps_the_earlier_deadline_and_the_higher_priority():
     assert heap.next_due() is None
 
 
-def test_outdated_entries_do_not_pile_up():
+def test_outdated_entries_do_not_accumulate():
     """Moving one item's deadline thousands of times keeps the heap small."""
     heap = DelayHeap()
     for due in range(10_000, 0, -1):
@@ -41,8 +41,8 @@ def test_outdated_entries_do_not_pile_up():
     assert heap.pop_due(1.0) == [("a", 0)]
 
 
-def test_clear_forgets_all():
-    """After clear nothing is waiting."""
+def test_clear_removes_all_items():
+    """After clear the heap is empty."""
     heap = DelayHeap()
     heap.put("a", 1.0, 0)
     assert "a" in heap

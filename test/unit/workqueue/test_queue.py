@@ -1,4 +1,4 @@
-"""The laws of the work queue, one by one, and waiting for work in virtual time."""
+"""Rules of the work queue, and waiting for items in virtual time."""
 
 import asyncio
 import inspect
@@ -10,8 +10,20 @@ from jobsetpy.aio import ManualClock
 from jobsetpy.workqueue import ItemExponential, QueueShutDown, WorkQueue
 
 
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that the test moves."""
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(clock: ManualClock) -> WorkQueue[str]:
+    """An empty queue with the manual clock."""
+    return WorkQueue(clock=clock)
+
+
 def take_all(queue: WorkQueue[str]) -> list[str]:
-    """Everything that is queued now, taken and given back."""
+    """Take all queued items, and mark each as done."""
     taken = []
     while True:
         try:
@@ -23,43 +35,37 @@ def take_all(queue: WorkQueue[str]) -> list[str]:
 
 
 class Recorder:
-    """A queue observer that writes down what it hears."""
+    """A queue observer that records its calls."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, float]] = []
+        self.calls: list[tuple[str, float]] = []
 
     def on_add(self, priority: int) -> None:
-        """Write it down."""
-        self.heard.append(("add", priority))
+        self.calls.append(("add", priority))
 
     def on_get(self, waited_s: float) -> None:
-        """Write it down."""
-        self.heard.append(("get", waited_s))
+        self.calls.append(("get", waited_s))
 
     def on_done(self, worked_s: float) -> None:
-        """Write it down."""
-        self.heard.append(("done", worked_s))
+        self.calls.append(("done", worked_s))
 
     def on_retry(self) -> None:
-        """Write it down."""
-        self.heard.append(("retry", 0))
+        self.calls.append(("retry", 0))
 
 
-class TestLaws:
-    """Without waiting."""
+class TestRules:
+    """Rules that need no waiting."""
 
-    def test_merges(self):
+    def test_repeated_items_are_merged(self, queue):
         """An item added many times is taken once, in its first place."""
-        queue = WorkQueue()
         for item in ("a", "b", "a", "a", "c", "b"):
             queue.add(item)
 
         assert len(queue) == 3
         assert take_all(queue) == ["a", "b", "c"]
 
-    def test_one_worker_a_key(self):
-        """An item in hand is not given out again until done, then exactly once."""
-        queue = WorkQueue()
+    def test_an_item_in_progress_is_not_returned_again(self, queue):
+        """An item that was added meanwhile is returned once after it is done."""
         queue.add("a")
         assert queue.get_nowait() == "a"
         queue.add("a")
@@ -70,8 +76,8 @@ class TestLaws:
         queue.done("a")
         assert take_all(queue) == ["a"]
 
-    def test_readded_with_the_highest_priority(self):
-        """What was added while processed returns with the highest of the priorities."""
+    def test_an_item_added_in_progress_has_the_highest_priority(self):
+        """An item that is added several times while processed keeps the highest priority."""
         queue = WorkQueue(fair_every=100)
         queue.add("a")
         queue.get_nowait()
@@ -83,9 +89,8 @@ class TestLaws:
         assert queue.depths() == {3: 1, 5: 1}
         assert take_all(queue) == ["a", "b"]
 
-    def test_a_hot_key_goes_to_the_end(self):
-        """A key that changes during each of its turns still lets all others have theirs."""
-        queue = WorkQueue()
+    def test_a_hot_key_goes_to_the_end(self, queue):
+        """A key that changes during each of its turns does not delay the others."""
         for item in ("hot", "a", "b"):
             queue.add(item)
         turns = []
@@ -108,8 +113,8 @@ class TestLaws:
 
         assert take_all(queue) == ["urgent", "live1", "live2", "low1", "low2"]
 
-    def test_lifted(self):
-        """A higher priority lifts a queued item; a lower one leaves it where it is."""
+    def test_a_queued_item_gets_the_higher_priority(self):
+        """A higher priority moves a queued item; a lower one does not."""
         queue = WorkQueue(fair_every=100)
         queue.add("a", priority=-100)
         queue.add("b", priority=-100)
@@ -121,7 +126,7 @@ class TestLaws:
         assert take_all(queue) == ["c", "b", "a"]
 
     def test_low_priority_is_not_starved(self):
-        """However many live items keep coming, an item with p older ones gets its turn in time."""
+        """Despite a stream of live items, each low item is taken within a bounded number of turns."""
         queue = WorkQueue(fair_every=4)
         low = [f"low{i}" for i in range(5)]
         for item in low:
@@ -137,9 +142,8 @@ class TestLaws:
         for older, item in enumerate(low):
             assert turn[item] <= 4 * (older + 1)
 
-    def test_relist_hardly_delays_live_events(self):
-        """Of ten takings at least nine are live ones while a relist's items wait."""
-        queue = WorkQueue()
+    def test_relist_hardly_delays_live_events(self, queue):
+        """At least nine of ten items are live ones while a relist's items wait."""
         for number in range(1000):
             queue.add(f"relist{number}", priority=-100)
         for number in range(90):
@@ -149,15 +153,13 @@ class TestLaws:
 
         assert sum(item.startswith("live") for item in first) == 90
 
-    def test_done_needs_get(self):
-        """Giving back what was not taken is refused."""
-        queue = WorkQueue()
-
+    def test_done_without_get_is_refused(self):
+        """Only an item in progress can be done."""
         with pytest.raises(ValueError, match="without get"):
-            queue.done("a")
+            WorkQueue().done("a")
 
-    def test_fair_every_at_least_one(self):
-        """A fair turn more often than always is refused."""
+    def test_fair_every_below_one_is_refused(self):
+        """A fair turn cannot come more often than always."""
         with pytest.raises(ValueError, match="fair_every"):
             WorkQueue(fair_every=0)
 
@@ -168,12 +170,10 @@ class TestLaws:
 
 
 class TestDelays:
-    """With a clock moved by hand."""
+    """Delays, with a manual clock."""
 
-    def test_not_before_its_time(self):
-        """A delayed item can be taken when its time has come, not before."""
-        clock = ManualClock()
-        queue = WorkQueue(clock=clock)
+    def test_a_delayed_item_is_not_returned_before_its_time(self, clock, queue):
+        """It counts as waiting until then."""
         queue.add_after("a", 5.0)
         clock.advance(4.9)
         assert take_all(queue) == []
@@ -183,10 +183,8 @@ class TestDelays:
         assert take_all(queue) == ["a"]
         assert queue.waiting == 0
 
-    def test_earliest_of_two(self):
-        """Of two deadlines the earlier counts, and the item comes once."""
-        clock = ManualClock()
-        queue = WorkQueue(clock=clock)
+    def test_the_earliest_deadline_counts(self, clock, queue):
+        """An item with several deadlines is returned once, at the earliest."""
         queue.add_after("a", 5.0)
         queue.add_after("a", 2.0)
         queue.add_after("a", 9.0)
@@ -197,15 +195,14 @@ class TestDelays:
         assert take_all(queue) == []
 
     @pytest.mark.parametrize("delay", [0.0, -3.0])
-    def test_no_delay_is_now(self, delay: float):
-        """A delay that is over already queues at once."""
-        queue = WorkQueue(clock=ManualClock())
+    def test_zero_and_negative_delays_queue_immediately(self, queue, delay: float):
+        """An item whose time has passed can be taken."""
         queue.add_after("a", delay)
 
         assert take_all(queue) == ["a"]
 
     def test_rate_limited_counts_and_grows(self):
-        """Each failure waits longer, until forgotten; the returned delay is the real one."""
+        """Delays grow with each failure until the item is forgotten; the actual delay is returned."""
         clock = ManualClock()
         queue = WorkQueue(clock=clock, rate_limiter=ItemExponential(base_s=1.0, cap_s=60.0))
         delays = []
@@ -220,16 +217,14 @@ class TestDelays:
         assert queue.num_requeues("a") == 0
 
     def test_retry_after_is_a_minimum(self):
-        """A server's waiting time lengthens the delay and never shortens it."""
+        """Retry-After may lengthen the delay, but never shorten it."""
         queue = WorkQueue(clock=ManualClock(), rate_limiter=ItemExponential(base_s=1.0, cap_s=9.0))
 
         assert queue.add_rate_limited("a", at_least_s=7.0) == 7.0
         assert queue.add_rate_limited("a", at_least_s=0.5) == 2.0
 
-    def test_retry_keeps_the_priority(self):
+    def test_retry_keeps_the_priority(self, clock, queue):
         """An item that fails returns with the priority it was taken with."""
-        clock = ManualClock()
-        queue = WorkQueue(clock=clock)
         queue.add("a", priority=-100)
         queue.get_nowait()
         queue.add_rate_limited("a")
@@ -239,20 +234,16 @@ class TestDelays:
 
         assert queue.depths() == {-100: 1}
 
-    def test_retry_with_a_priority_of_its_own(self):
-        """A priority that is given for the retry counts instead."""
-        clock = ManualClock()
-        queue = WorkQueue(clock=clock)
+    def test_retry_with_a_priority_of_its_own(self, clock, queue):
+        """An explicit priority for the retry is used instead."""
         queue.add_rate_limited("a", priority=5)
         clock.advance(1.0)
         queue.poll()
 
         assert queue.depths() == {5: 1}
 
-    def test_due_while_processed(self):
-        """An item whose time comes while it is in hand returns at done."""
-        clock = ManualClock()
-        queue = WorkQueue(clock=clock)
+    def test_an_item_due_in_progress_is_returned_after_done(self, clock, queue):
+        """An item whose delay ends while it is processed is queued at done."""
         queue.add_after("a", 1.0)
         queue.add("a")
         assert queue.get_nowait() == "a"
@@ -265,10 +256,10 @@ class TestDelays:
 
 
 class TestObserver:
-    """What metrics are made of."""
+    """Calls that metrics are based on."""
 
-    def test_hears_times_and_new_adds_only(self):
-        """Merged adds are not counted; queue time and work time are told in seconds."""
+    def test_observer_gets_times_and_new_items(self):
+        """Merged adds are not reported; queue time and work time are in seconds."""
         clock = ManualClock()
         recorder = Recorder()
         queue = WorkQueue(clock=clock, observer=recorder)
@@ -282,17 +273,15 @@ class TestObserver:
         queue.add_rate_limited("a")
         queue.done("a")
 
-        assert recorder.heard == [("add", 3), ("get", 2.0), ("retry", 0), ("done", 5.0)]
+        assert recorder.calls == [("add", 3), ("get", 2.0), ("retry", 0), ("done", 5.0)]
         assert queue.processing("a") is None
 
 
 class TestShutDown:
-    """The end."""
+    """The end of a queue."""
 
-    def test_drains_then_raises(self):
-        """Queued items are still given out, new and delayed ones are not, then get raises."""
-        clock = ManualClock()
-        queue = WorkQueue(clock=clock)
+    def test_queued_items_are_drained_before_get_raises(self, clock, queue):
+        """New and delayed items are dropped."""
         queue.add("a")
         queue.add_after("later", 1.0)
         queue.shut_down()
@@ -306,9 +295,8 @@ class TestShutDown:
         with pytest.raises(QueueShutDown):
             queue.get_nowait()
 
-    def test_what_was_added_while_processed_is_drained_too(self):
-        """An item added while processed before the end is still given out after done."""
-        queue = WorkQueue()
+    def test_an_item_added_in_progress_is_drained(self, queue):
+        """An item that was added again before the end is returned after done."""
         queue.add("a")
         queue.get_nowait()
         queue.add("a")
@@ -317,9 +305,8 @@ class TestShutDown:
 
         assert take_all(queue) == ["a"]
 
-    def test_without_drain_nothing_more(self):
-        """Without draining, even queued items are dropped."""
-        queue = WorkQueue()
+    def test_queued_items_are_dropped_without_drain(self, queue):
+        """Items that were added again in progress are dropped as well."""
         for item in ("a", "b"):
             queue.add(item)
         queue.get_nowait()
@@ -332,8 +319,8 @@ class TestShutDown:
             queue.get_nowait()
 
 
-def test_delayed_before_the_loop_ran():
-    """A delay given outside a running loop still wakes a get that waits inside one."""
+def test_a_delay_set_before_the_loop_runs_wakes_get():
+    """An item delayed outside a running loop wakes a get that waits inside one."""
     queue = WorkQueue()
     queue.add_after("a", 0.01)
     loop = asyncio.new_event_loop()
@@ -344,7 +331,7 @@ def test_delayed_before_the_loop_ran():
 
 
 def test_timers_do_not_spin_on_a_coarse_clock():
-    """On uvloop, whose clock ticks in milliseconds, a delay ends with a timer or two."""
+    """On uvloop, whose clock ticks in milliseconds, a delay needs few timers."""
     fired = []
 
     class Counting(WorkQueue[int]):
@@ -371,19 +358,22 @@ def test_timers_do_not_spin_on_a_coarse_clock():
 
 @pytest.mark.looptime
 class TestWaiting:
-    """With an event loop in virtual time."""
+    """Waiting for items, in virtual time."""
 
-    async def test_get_waits_for_add(self):
+    @pytest.fixture
+    def queue(self) -> WorkQueue:
+        """An empty queue with the loop's clock."""
+        return WorkQueue()
+
+    async def test_get_waits_for_add(self, queue):
         """A waiting get returns when an item is added."""
-        queue = WorkQueue()
         asyncio.get_running_loop().call_later(3.0, queue.add, "a")
 
         assert await queue.get() == "a"
         assert asyncio.get_running_loop().time() == 3.0
 
-    async def test_timer_wakes_at_the_deadline(self):
+    async def test_timer_wakes_at_the_deadline(self, queue):
         """A delayed item wakes a waiting get exactly at its time, and the earliest first."""
-        queue = WorkQueue()
         loop = asyncio.get_running_loop()
         queue.add_after("b", 50.0)
         queue.add_after("a", 20.0)
@@ -391,9 +381,8 @@ class TestWaiting:
         assert (await queue.get(), loop.time()) == ("a", 20.0)
         assert (await queue.get(), loop.time()) == ("b", 50.0)
 
-    async def test_cancelled_get_loses_nothing(self):
-        """A get that is cancelled in the instant it is woken leaves the item to another."""
-        queue = WorkQueue()
+    async def test_cancelled_get_loses_nothing(self, queue):
+        """A get that is cancelled just after it was woken leaves the item to another."""
         first = asyncio.create_task(queue.get())
         second = asyncio.create_task(queue.get())
         await asyncio.sleep(1)
@@ -404,9 +393,8 @@ class TestWaiting:
         with pytest.raises(asyncio.CancelledError):
             await first
 
-    async def test_cancelled_before_woken(self):
-        """A get cancelled while it waits does not take a wake-up from others."""
-        queue = WorkQueue()
+    async def test_cancelled_before_woken(self, queue):
+        """A get that is cancelled while it waits does not consume the wake-up of others."""
         first = asyncio.create_task(queue.get())
         second = asyncio.create_task(queue.get())
         await asyncio.sleep(1)
@@ -417,9 +405,8 @@ class TestWaiting:
         with pytest.raises(asyncio.CancelledError):
             await first
 
-    async def test_cancelled_and_gone(self):
-        """A get whose cancellation is complete leaves no trace."""
-        queue = WorkQueue()
+    async def test_cancelled_get_leaves_no_waiter(self, queue):
+        """A get whose cancellation is complete is removed from the queue's waiters."""
         waiting = asyncio.create_task(queue.get())
         await asyncio.sleep(1)
         waiting.cancel()
@@ -431,9 +418,8 @@ class TestWaiting:
         assert await queue.get() == "a"
 
     @pytest.mark.parametrize("then", ["add", "shut_down"])
-    async def test_cancelled_in_the_same_instant(self, then: str):
-        """A get that is being cancelled is passed over, also if there is no other."""
-        queue = WorkQueue()
+    async def test_get_being_cancelled_is_not_woken(self, queue, then: str):
+        """A get that is being cancelled is skipped, even if no other get waits."""
         waiting = asyncio.create_task(queue.get())
         await asyncio.sleep(1)
         waiting.cancel()
@@ -443,9 +429,8 @@ class TestWaiting:
             await waiting
         assert len(queue) == (then == "add")
 
-    async def test_shut_down_wakes_all(self):
+    async def test_shut_down_wakes_all(self, queue):
         """Every waiting get ends when the queue is shut down."""
-        queue = WorkQueue()
         waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
         await asyncio.sleep(1)
         queue.shut_down()
@@ -454,9 +439,8 @@ class TestWaiting:
             with pytest.raises(QueueShutDown):
                 await task
 
-    async def test_many_workers_share(self):
-        """Several workers take all items, none twice at a time."""
-        queue = WorkQueue()
+    async def test_many_workers_share(self, queue):
+        """Several workers take all items, and no item is processed twice at a time."""
         at_work: set[int] = set()
         worked: list[int] = []
 
@@ -481,4 +465,4 @@ class TestWaiting:
         for worker in workers:
             await worker
 
-        assert set(range(8)) == set(worked)
+        assert set(worked) == set(range(8))

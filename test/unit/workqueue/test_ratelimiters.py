@@ -1,4 +1,4 @@
-"""Waiting times of failed items."""
+"""Delays of failed items."""
 
 import pytest
 
@@ -7,16 +7,16 @@ from jobsetpy.workqueue import ItemExponential, MaxOf, TokenBucket, default_rate
 
 
 class TestItemExponential:
-    """One item's own limit."""
+    """Limit of each item."""
 
-    def test_doubles_to_the_cap(self):
-        """Waits double from the base up to the cap."""
+    def test_delays_double_up_to_the_cap(self):
+        """The first delay is the base."""
         limiter = ItemExponential(base_s=0.005, cap_s=0.03)
 
         assert [limiter.when("a") for _ in range(5)] == [0.005, 0.01, 0.02, 0.03, 0.03]
 
     def test_default_cap_is_1000_s(self):
-        """The default never waits longer than 1,000 s, however often an item fails."""
+        """The default delay is at most 1,000 s after any number of failures."""
         limiter = ItemExponential()
 
         waits = [limiter.when("a") for _ in range(2000)]
@@ -25,7 +25,7 @@ class TestItemExponential:
         assert limiter.num_requeues("a") == 2000
 
     def test_items_are_independent(self):
-        """One item's failures do not slow another."""
+        """Failures of one item do not delay another."""
         limiter = ItemExponential()
         limiter.when("a")
         limiter.when("a")
@@ -44,23 +44,23 @@ class TestItemExponential:
         assert limiter.when("a") == 0.005
 
     @pytest.mark.parametrize(("base", "cap"), [(0.0, 1.0), (-1.0, 1.0), (2.0, 1.0)])
-    def test_refuses_nonsense(self, base: float, cap: float):
-        """A base that is not positive or above the cap is refused."""
+    def test_invalid_base_is_refused(self, base: float, cap: float):
+        """The base must be positive and at most the cap."""
         with pytest.raises(ValueError, match="base_s"):
             ItemExponential(base_s=base, cap_s=cap)
 
 
 class TestTokenBucket:
-    """All items' common limit."""
+    """Common limit of all items."""
 
-    def test_burst_then_rate(self):
-        """A full bucket costs nothing; after it waits line up at the rate."""
+    def test_delays_follow_the_rate_after_the_burst(self):
+        """Tokens of a full bucket cause no delay."""
         bucket = TokenBucket(qps=10, burst=2, clock=ManualClock())
 
         assert pytest.approx([bucket.when(i) for i in range(4)]) == [0.0, 0.0, 0.1, 0.2]
 
     def test_refills_to_the_burst(self):
-        """Tokens come back with time, but never more than the burst."""
+        """Tokens are added with time, up to the burst."""
         clock = ManualClock()
         bucket = TokenBucket(qps=10, burst=2, clock=clock)
         for item in range(4):
@@ -69,8 +69,8 @@ class TestTokenBucket:
 
         assert pytest.approx([bucket.when(i) for i in range(3)]) == [0.0, 0.0, 0.1]
 
-    def test_debt_is_paid_first(self):
-        """Tokens taken in advance are paid back before new ones are free."""
+    def test_tokens_taken_in_advance_are_subtracted(self):
+        """New tokens first cover those that were taken in advance."""
         clock = ManualClock()
         bucket = TokenBucket(qps=10, burst=1, clock=clock)
         for item in range(3):
@@ -79,8 +79,8 @@ class TestTokenBucket:
 
         assert pytest.approx(bucket.when("next")) == 0.2
 
-    def test_knows_no_items(self):
-        """Forgetting gives no token back, and there is nothing to count by item."""
+    def test_items_are_not_tracked(self):
+        """Forgetting an item returns no token, and its failures are not counted."""
         bucket = TokenBucket(qps=1, burst=1, clock=ManualClock())
         bucket.when("a")
         bucket.forget("a")
@@ -89,17 +89,17 @@ class TestTokenBucket:
         assert bucket.when("a") == 1.0
 
     @pytest.mark.parametrize(("qps", "burst"), [(0, 1), (1, 0)])
-    def test_refuses_nonsense(self, qps: float, burst: int):
-        """A bucket that can never give a token is refused."""
+    def test_invalid_limits_are_refused(self, qps: float, burst: int):
+        """A bucket must be able to provide tokens."""
         with pytest.raises(ValueError, match="qps"):
             TokenBucket(qps=qps, burst=burst)
 
 
 class TestMaxOf:
-    """Both limits together."""
+    """Several limits together."""
 
-    def test_longest_wait_wins_and_all_count(self):
-        """The wait is the longest of all, and every limiter counts each call."""
+    def test_the_longest_delay_counts(self):
+        """Every limiter counts each call."""
         slow, fast = ItemExponential(base_s=1, cap_s=9), ItemExponential(base_s=0.1, cap_s=50)
         both = MaxOf(fast, slow)
 
@@ -108,8 +108,8 @@ class TestMaxOf:
         assert pytest.approx(waits) == [1, 2, 4, 8, 9, 9, 9, 12.8]
         assert 8 == both.num_requeues("a") == fast.num_requeues("a") == slow.num_requeues("a")
 
-    def test_forget_reaches_all(self):
-        """Forgetting starts every limiter over."""
+    def test_forget_resets_all_limiters(self):
+        """An item that was forgotten has no failures in any limiter."""
         first, second = ItemExponential(), ItemExponential()
         both = MaxOf(first, second)
         both.when("a")
@@ -117,13 +117,13 @@ class TestMaxOf:
 
         assert (first.num_requeues("a"), second.num_requeues("a")) == (0, 0)
 
-    def test_needs_one(self):
-        """No limiter at all is refused."""
+    def test_an_empty_list_of_limiters_is_refused(self):
+        """At least one limiter is needed."""
         with pytest.raises(ValueError, match="at least one"):
             MaxOf()
 
-    def test_default_obeys_both(self):
-        """The default limits an item by itself, and a crowd by the bucket."""
+    def test_default_combines_both_limits(self):
+        """The default limits each item by its failures, and all items by the bucket."""
         limiter = default_rate_limiter(burst=2, qps=1, clock=ManualClock())
 
         assert pytest.approx([limiter.when(i) for i in range(4)]) == [0.005, 0.005, 1.0, 2.0]

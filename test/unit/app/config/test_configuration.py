@@ -170,8 +170,8 @@ def test_a_file_without_fields_has_all_defaults():
         ('{"webhook": {"port": 5}}', "webhook", {"port": 5}),
     ],
 )  # fmt: skip
-def test_what_is_given_is_kept(text, section, wanted):
-    """A given value is kept; an empty one counts as not given."""
+def test_given_values_override_the_defaults(text, section, wanted):
+    """An empty value counts as not given."""
     head = f'{{"apiVersion": "{c.API_VERSION}", "kind": "Configuration", '
     configuration = c.parse(head + text[1:] if text.startswith("{") else HEAD + text)
 
@@ -183,15 +183,15 @@ def test_what_is_given_is_kept(text, section, wanted):
 
 
 def test_feature_gates_are_kept():
-    """As given; what they are good for is checked apart."""
+    """Gates have their values of the file; their effects have their own tests."""
     configuration = c.parse(HEAD + "featureGates: {RestartJob: false}")
 
     assert configuration.feature_gates == {"RestartJob": False}
     assert c.validate(configuration) == []
 
 
-def test_what_the_file_itself_says_is_known():
-    """The paths of given fields are kept; a null gives nothing."""
+def test_paths_of_given_fields_are_kept():
+    """A null counts as not given."""
     configuration = c.parse(HEAD + "metrics: {certDir: /m, bindAddress: null}\nwebhook: null")
 
     assert configuration.given == {"metrics", "metrics.certDir"}
@@ -232,7 +232,7 @@ def test_what_the_file_itself_says_is_known():
     ],
 )  # fmt: skip
 def test_decoding_is_strict(text, problem):
-    """What does not decode is told with its path."""
+    """The problem names the path and the value."""
     assert problems_of(HEAD + text) == [problem]
 
 
@@ -255,7 +255,7 @@ def test_all_decoding_problems_are_reported_together():
     ],
 )
 def test_other_documents_are_refused(text):
-    """No YAML, no mapping, or another kind: one problem, no exception of another class."""
+    """Invalid YAML, other types and other kinds are one problem each, and no other exception."""
     assert len(problems_of(text)) == 1
 
 
@@ -275,10 +275,11 @@ def test_other_documents_are_refused(text):
         ),
         ("featureGates: {Foo: true}", "featureGates"),
         ("featureGates: {TLSOptions: false}", "featureGates"),
+        ("inPlaceRestart: {stalledAfter: 0s}", "inPlaceRestart.stalledAfter"),
     ],
 )  # fmt: skip
 def test_values_are_checked(text, field):
-    """A bad value is one problem on its field."""
+    """An invalid value is one problem of its field."""
     (problem,) = problems_of(HEAD + text)
     assert problem.startswith(f"{field}: ")
 
@@ -294,13 +295,13 @@ def test_values_are_checked(text, field):
         "featureGates: {TLSOptions: true, AllBeta: true, AllAlpha: false, InPlaceRestart: true}",
     ],
 )
-def test_what_today_s_controller_takes_is_taken(text):
-    """Unchecked names of a switched-off part, TLS 1.3 names, weak but known suites, meta gates."""
+def test_values_of_the_go_controller_are_accepted(text):
+    """Unchecked names of a disabled part, TLS 1.3 names, weak but known suites, meta gates."""
     assert c.validate(c.parse(HEAD + text)) == []
 
 
 def test_a_file_is_read(tmp_path):
-    """A good file is a configuration; a bad one, or none, is told."""
+    """An invalid or missing file is an error with every problem."""
     file = tmp_path / "c.yaml"
     file.write_text(HEAD + "webhook: {port: 1}")
     assert c.load(file)["webhook.port"] == 1
@@ -326,12 +327,12 @@ def test_a_file_is_read(tmp_path):
     ],
 )
 def test_durations(text, seconds):
-    """Go's forms are read."""
+    """Durations have Go's forms."""
     assert parse_duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "15", "s", "1d", "1s2", "-1s", "1 s", "1s "])
-def test_no_durations(text):
-    """Everything else is refused."""
+def test_invalid_durations_are_refused(text):
+    """A duration needs a unit and no sign."""
     with pytest.raises(ValueError, match="no duration"):
         parse_duration(text)

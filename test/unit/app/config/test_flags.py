@@ -1,7 +1,6 @@
-"""Flags over the configuration file, and what a manager makes of both."""
+"""Flags, which override the configuration file, and the settings made from both."""
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,23 +17,10 @@ from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.serving.tls import TlsPolicy
 from jobsetpy.testing import RecordingClient, World
-from support import patience
+from support.commands import run
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
-
-@pytest.fixture
-def options(tmp_path):
-    """Parses manager flags, with a configuration file if there is a text for one."""
-
-    def parse(*flags, text=None):
-        if text is not None:
-            path = tmp_path / "configuration.yaml"
-            path.write_text(HEAD + text)
-            flags = ("--config", str(path), *flags)
-        return main._parser().parse_args(["manager", *f.with_double_dashes(list(flags))])
-
-    return parse
 
 
 @pytest.mark.parametrize(
@@ -47,13 +33,14 @@ def options(tmp_path):
         ("--leader-elect=false", "leaderElection: {leaderElect: true}", "leaderElection.leaderElect", True, True, False),
         ("--kube-api-qps=0", "clientConnection: {qps: 7}", "clientConnection.qps", 500.0, 7.0, 0.0),
         ("-kube-api-burst=9", "clientConnection: {burst: 7}", "clientConnection.burst", 500, 7, 9),
+        ("--in-place-restart-stalled-after=1m30s", "inPlaceRestart: {stalledAfter: 2m}", "inPlaceRestart.stalledAfter", 60.0, 120.0, 90.0),
     ],
 )  # fmt: skip
-def test_only_a_given_flag_overrides_the_file(options, flag, text, path, default, in_file, by_flag):
-    """Default, file, flag: the later wins, and a flag's own default never does."""
+def test_only_a_given_flag_overrides_the_file(read, flag, text, path, default, in_file, by_flag):
+    """The file overrides the default, and a flag overrides both, but not by its own default."""
 
     def value(*flags, text=None):
-        return f.read(options(*flags, text=text), MANAGER)[path]
+        return read(MANAGER, *flags, text=text)[path]
 
     assert value() == default
     assert value(text=text) == in_file
@@ -61,15 +48,31 @@ def test_only_a_given_flag_overrides_the_file(options, flag, text, path, default
     assert value(flag, text=text) == by_flag
 
 
-def test_feature_gates_of_flag_and_file_are_joined(options):
-    """Each gate is taken from the flag if it names it, else from the file, else it is on."""
-    text = "featureGates: {RestartJob: false, ElasticJobSet: false}"
-    parsed = options("--feature-gates=RestartJob=true, InPlaceRestart=F", text=text)
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--coscheduling-backend=volcano",
+        "--coscheduling-scheduler-name=No_Name",
+        "--in-place-restart-stalled-after=0s",
+        "--in-place-restart-stalled-after=soon",
+    ],
+)
+def test_the_parser_refuses_invalid_values(parse, flag, capsys):
+    """The usage error names the flag."""
+    with pytest.raises(SystemExit):
+        parse(MANAGER, flag)
+    assert flag.partition("=")[0] in capsys.readouterr().err
 
-    assert f.read(parsed, MANAGER).features == Features(
+
+def test_feature_gates_of_flag_and_file_are_merged(read):
+    """The flag overrides the file for gates that it names; other gates are on."""
+    text = "featureGates: {RestartJob: false, ElasticJobSet: false}"
+    flag = "--feature-gates=RestartJob=true, InPlaceRestart=F"
+
+    assert read(MANAGER, flag, text=text).features == Features(
         restart_job=True, elastic_jobset=False, in_place_restart=False
     )
-    assert f.read(options("--feature-gates="), MANAGER).features == Features()
+    assert read(MANAGER, "--feature-gates=").features == Features()
     everything_off = Features(
         restart_job=False, elastic_jobset=False, in_place_restart=True, coscheduling=False
     )
@@ -81,7 +84,7 @@ def test_feature_gates_of_flag_and_file_are_joined(options):
     "text", ["Foo=true", "TLSOptions=false", "RestartJob", "RestartJob=on", "=true"]
 )
 def test_bad_feature_gates(text):
-    """Unknown and locked gates, and other forms, are refused."""
+    """Unknown gates, locked gates and invalid forms are refused."""
     with pytest.raises(argparse.ArgumentTypeError):
         f.parse_gates(text)
 
@@ -95,22 +98,19 @@ def test_bad_feature_gates(text):
         (["-zap-log-level=error", "-zap-devel", "-zap-time-encoding=iso8601"], ("auto", "error")),
     ],
 )
-def test_logging_flags(options, flags, wanted):
-    """Flags of today's manifests are taken in their sense; our own win over them."""
-    assert f.log_options(options(*flags)) == wanted
+def test_logging_flags(parse, flags, wanted):
+    """Flags of JobSet's Go manager keep their meaning; the project's own flags override them."""
+    assert f.log_options(parse(MANAGER, *flags)) == wanted
 
 
-def test_a_controller_of_ones_own_serves_nothing_unasked():
-    """``run`` has the same flags without a file, and no servers by default."""
-    parse = main._parser().parse_args
-    quiet = f.read(parse(["run", "m:f"]), RUN)
-    made = wiring.manager_settings(quiet)
+def test_run_serves_nothing_by_default(read):
+    """``run`` has the same flags, but no servers unless they are configured."""
+    made = wiring.manager_settings(read(RUN, "m:f"))
     assert (made.metrics_bind_address, made.health_probe_bind_address) == ("0", "0")
     assert (made.metrics_tls, made.leader_election) == (None, None)
-    asked = parse(["run", "m:f", "--metrics-bind-address=:1", "--kube-api-qps=3"])
-    asked_for = f.read(asked, RUN)
-    assert (asked_for["metrics.bindAddress"], asked_for["clientConnection.qps"]) == (":1", 3.0)
-    assert wiring.manager_settings(asked_for).metrics_tls is None
+    given = read(RUN, "m:f", "--metrics-bind-address=:1", "--kube-api-qps=3")
+    assert (given["metrics.bindAddress"], given["clientConnection.qps"]) == (":1", 3.0)
+    assert wiring.manager_settings(given).metrics_tls is None
 
 
 @pytest.mark.parametrize(
@@ -141,19 +141,19 @@ def test_a_controller_of_ones_own_serves_nothing_unasked():
          {"group_image": "s", "group_agent_image": "b"}),
     ],
 )  # fmt: skip
-def test_webhook_settings(options, text, flags, wanted):
-    """The webhook server is set up as file and flags say."""
-    made = wiring.webhook_settings(f.read(options(*flags, text=text), MANAGER))
+def test_webhook_settings(read, text, flags, wanted):
+    """The webhook server has the settings of file and flags."""
+    made = wiring.webhook_settings(read(MANAGER, *flags, text=text))
 
     assert {key: getattr(made, key) for key in wanted} == wanted
     assert (made.certificate_dir is None) == ("enable: false" not in text)
 
 
-def test_pods_serve_webhooks_on_for_a_while(options, tmp_path, monkeypatch):
-    """Unless told otherwise: those who call a Service do not hear at once that a pod ends."""
+def test_webhooks_drain_in_a_pod_by_default(read, tmp_path, monkeypatch):
+    """Clients of a Service learn with a delay that a pod ends."""
     monkeypatch.setattr(wiring, "NAMESPACE_FILE", tmp_path)
     for flags, wanted in ([], 5.0), (["--webhook-shutdown-delay=2s"], 2.0):
-        made = wiring.webhook_settings(f.read(options(*flags, text=""), MANAGER))
+        made = wiring.webhook_settings(read(MANAGER, *flags, text=""))
         assert made.drain_s == wanted
 
 
@@ -168,10 +168,10 @@ def test_pods_serve_webhooks_on_for_a_while(options, tmp_path, monkeypatch):
         ("", [], False, []),
     ],
 )  # fmt: skip
-def test_what_has_no_effect_is_named(options, text, flags, webhooks, wanted):
-    """Nobody relies unknowingly on a field that is read and not acted on."""
+def test_fields_without_effect_are_logged(read, text, flags, webhooks, wanted):
+    """A warning names each field of the file that is read but has no effect."""
     served = ["--webhooks"] if webhooks else []
-    configuration = f.read(options(*flags, *served, text=text), MANAGER)
+    configuration = read(MANAGER, *flags, *served, text=text)
 
     assert file.without_effect(configuration) == wanted
     with structlog.testing.capture_logs() as lines:
@@ -183,8 +183,8 @@ def test_what_has_no_effect_is_named(options, text, flags, webhooks, wanted):
     ]
 
 
-def test_every_known_cipher_suite_can_be_set_up():
-    """A name that the file takes never ends the start, as far as this OpenSSL has the suite."""
+def test_every_known_cipher_suite_can_be_used():
+    """A name that the file accepts never ends the start, if this OpenSSL has the suite."""
     from jobsetpy.app.config import tls_names as names
 
     ciphers = names.openssl_ciphers(list(names._OPENSSL))
@@ -196,17 +196,11 @@ def test_every_known_cipher_suite_can_be_set_up():
         TlsPolicy(ciphers=("NONE",)).new_context()
 
 
-def test_the_process_ends_with_one_and_every_problem(tmp_path):
-    """A file that cannot be used ends the manager before it does anything."""
+def test_the_process_exits_with_1_and_reports_every_problem(tmp_path):
+    """An invalid file ends the manager before it does anything."""
     path = tmp_path / "c.yaml"
     path.write_text(HEAD + "featureGates: {A: true, B: true}")
-    done = subprocess.run(
-        [sys.executable, "-m", "jobsetpy.app.main", "manager", "--config", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=patience.scaled(30),
-        check=False,
-    )
+    done = run(sys.executable, "-m", "jobsetpy.app.main", "manager", "--config", path)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "jobsetpy manager: featureGates: unrecognized feature gate: A",
@@ -214,15 +208,15 @@ def test_the_process_ends_with_one_and_every_problem(tmp_path):
     ]
 
 
-def test_the_webhooks_port_is_that_of_their_settings():
-    """The file has a port and a host, the Settings class an address of both."""
+def test_the_default_address_of_webhooks_is_that_of_their_settings():
+    """The file has a port and a host, the settings class one address."""
     made = wiring.webhook_settings(Configuration())
 
     assert made.bind_address == WebhookSettings().bind_address
 
 
 def test_defaults_pass_their_own_checks():
-    """The effective defaults are valid."""
+    """The defaults are a valid configuration."""
     assert file.validate(Configuration()) == []
 
 
@@ -235,21 +229,21 @@ def test_defaults_pass_their_own_checks():
         (["--shards=65"], ["must be from 1 to 64"]),
     ],
 )
-def test_shards_that_cannot_be_are_refused(options, flags, named):
-    """Both of what does not go together is named."""
+def test_invalid_shards_are_refused(read, flags, named):
+    """The error names both settings that contradict each other."""
     with pytest.raises(ConfigurationError) as refused:
-        wiring.manager_settings(f.read(options(*flags), MANAGER))
+        wiring.manager_settings(read(MANAGER, *flags))
     assert all(each in str(refused.value) for each in named)
 
 
-async def test_shards_divide_what_agents_receive(options, monkeypatch):
-    """The limit is of the whole cluster; one shard is none."""
+async def test_shards_divide_the_limit_of_agent_events(read, monkeypatch):
+    """The limit is for the whole cluster; one shard means no sharding."""
     given = []
     monkeypatch.setattr(
         "jobsetpy.reconcilers.jobs.reconciler.setup", lambda _, made: given.append(made)
     )
     for count in (1, 4):
-        configuration = f.read(options(f"--shards={count}"), MANAGER)
+        configuration = read(MANAGER, f"--shards={count}")
         wiring.add_jobset_controllers(Manager(RecordingClient(World())), configuration)
     assert [made.agent_events_per_s for made in given] == [5000, 1250]
-    assert wiring.shards(f.read(options("--shards=1"), MANAGER), elected=False) is None
+    assert wiring.shards(read(MANAGER, "--shards=1"), elected=False) is None

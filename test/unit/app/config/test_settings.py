@@ -1,6 +1,6 @@
-"""Each field of the configuration arrives where it has its effect, and each is documented.
+"""Each field of the configuration reaches the part where it has its effect, and is documented.
 
-What the effects are is tested where they are: TLS handshakes, elections, rate limits, webhooks.
+The effects have their own tests: TLS handshakes, elections, rate limits, webhooks.
 """
 
 import argparse
@@ -92,19 +92,19 @@ NEEDS = {
     "coscheduling.memberResource": {"coscheduling.backend": "coscheduler"},
     "coscheduling.alwaysGate": {"coscheduling.backend": "coscheduler"},
 }
-"""Fields that count only together with others."""
+"""Fields that have an effect only together with others."""
 CHECKED_ONLY = {"leaderElection.resourceLock"}
-"""There is one value that can be used."""
+"""Fields that have only one valid value."""
 
 
 def leaves():
-    """Every field that has a value of its own, by its path in the file."""
+    """Path in the file and default of every field with a value."""
     defaults = Configuration()
     return [(each.path, defaults[each.path]) for each in SETTINGS if each.section]
 
 
 def reached(tmp_path, values):
-    """What all parts of a manager and of a coscheduler are given."""
+    """Settings of all parts of a manager and of a coscheduler."""
     sections = {}
     for path, value in values.items():
         section, field = path.split(".")
@@ -142,26 +142,26 @@ def reached(tmp_path, values):
 
 
 def test_the_table_is_complete():
-    """A field that is added needs a value here, or a reason."""
+    """A new field needs a value here, or a reason."""
     assert {path for path, _ in leaves()} == {*VALUES, *CHECKED_ONLY}
 
 
-def test_nothing_else_makes_a_difference(tmp_path):
-    """Else the next test would show nothing."""
+def test_settings_are_equal_without_a_change(tmp_path):
+    """Otherwise the next test would prove nothing."""
     assert reached(tmp_path, {}) == reached(tmp_path, {})
 
 
 @pytest.mark.parametrize("path", VALUES)
-def test_each_field_arrives(tmp_path, path):
-    """Given in the file, it changes what some part is given."""
+def test_each_field_has_an_effect(tmp_path, path):
+    """A value in the file changes the settings of some part."""
     without = NEEDS.get(path, {})
 
     assert reached(tmp_path, {**without, path: VALUES[path]}) != reached(tmp_path, without)
 
 
 @pytest.mark.parametrize("gate", gate_names())
-def test_each_gate_arrives(gate):
-    """Given in the file, it reaches the controllers and the webhooks."""
+def test_each_gate_has_an_effect(gate):
+    """A gate in the file reaches the controllers and the webhooks."""
     made = file.parse(f"{HEAD}featureGates: {{{gate}: false}}\n")
     off = {
         field.metadata["gate"]: getattr(made.features, field.name)
@@ -173,12 +173,12 @@ def test_each_gate_arrives(gate):
 
 
 def rows(text):
-    """Rows of the page's tables: the first two cells."""
+    """First two cells of the rows of the page's tables."""
     return re.findall(r"^\| `([\w.]+)` \| (.*?) \|", text, re.MULTILINE)
 
 
 def shown(path, value):
-    """A default as the page has it."""
+    """A default in the page's format."""
     match value:
         case bool():
             return f"`{str(value).lower()}`"
@@ -197,7 +197,7 @@ def shown(path, value):
 
 
 def test_the_page_has_every_field_with_its_default():
-    """Neither more nor less, in the order of the file."""
+    """The page lists exactly the fields of the file, in their order."""
     text = PAGE.read_text()
     listed = [(path, default) for path, default in rows(text) if "." in path]
 
@@ -205,7 +205,7 @@ def test_the_page_has_every_field_with_its_default():
 
 
 def test_the_page_has_every_gate():
-    """All gates that can be given, with their defaults."""
+    """The page lists all gates with their defaults."""
     text = PAGE.read_text().partition("## Feature gates")[2]
     listed = dict(rows(text))
 
@@ -215,7 +215,7 @@ def test_the_page_has_every_gate():
 
 @pytest.mark.parametrize("command", ["manager", "coscheduler", "run"])
 def test_the_page_has_every_flag(command):
-    """Each flag of each command that is shown in its help, and none that does not exist."""
+    """The page has each flag in the help of each command, and no other."""
     text = PAGE.read_text()
     (subcommands,) = [
         action
@@ -246,6 +246,7 @@ def test_the_page_has_every_flag(command):
 
 
 def test_documents_and_manifests_name_no_removed_flag():
+    """Pages, manifests and the chart use only flags that exist."""
     root, removed = PAGE.parents[2], REMOVED.values()
     files = [
         *root.glob("docs/*/*.md"),

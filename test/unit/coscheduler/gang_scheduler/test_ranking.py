@@ -12,7 +12,7 @@ changes = st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 9)))
 
 @given(changes)
 def test_ranking_has_the_order_of_ranks(made):
-    """Keys are set, changed and removed; a rank includes its key, so that no two are equal."""
+    """Keys are set, changed and removed; each rank includes its key, so that ranks are unique."""
     ranking: Ranking[int] = Ranking()
     model: dict[int, tuple[int, int]] = {}
     for key, rank in made:
@@ -30,7 +30,7 @@ def test_ranking_has_the_order_of_ranks(made):
 
 @given(st.sets(st.integers(0, 20)), st.integers(-1, 21))
 def test_next_entry_has_a_greater_rank(ranks, rank):
-    """An equal one does not count."""
+    """An entry with an equal rank does not count."""
     ranking: Ranking[str] = Ranking()
     for each in ranks:
         ranking.put(str(each), (each,))

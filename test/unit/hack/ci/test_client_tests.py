@@ -1,4 +1,4 @@
-"""Tests with other projects' clients are left out only where nothing changed since they passed."""
+"""Tests with other projects' clients are skipped only if nothing has changed since they passed."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from hack.ci import client_tests
 
 INPUT = "src/jobsetpy/reconcilers/rules/rule.py"
 PASS, FAIL = ("true",), ("false",)
-"""What is run in place of pytest."""
+"""Programs that are run instead of pytest."""
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """A small checkout, and a memory of its own."""
+    """A small checkout with its own cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("FORCE", raising=False)
     checkout = tmp_path / "checkout"
@@ -41,8 +41,8 @@ def root(tmp_path, monkeypatch):
         ("src/jobsetpy/__pycache__/rule.pyc", False),
     ],
 )
-def test_what_counts_as_a_change(root, name, counts):
-    """Code, manifests, versions and the tests themselves; not what they never read."""
+def test_only_inputs_of_the_tests_count_as_changes(root, name, counts):
+    """Inputs are code, manifests, versions and the tests themselves."""
     before = client_tests.fingerprint(root)
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,14 +51,14 @@ def test_what_counts_as_a_change(root, name, counts):
 
 
 def test_another_version_of_the_servers_counts(root, monkeypatch):
-    """Versions may also come by the environment."""
+    """Versions may also be set in the environment."""
     before = client_tests.fingerprint(root)
     monkeypatch.setenv("JOBSETPY_KUBERNETES_VERSION", "1.99.0")
     assert client_tests.fingerprint(root) != before
 
 
-def test_a_pass_of_all_is_remembered(root, monkeypatch):
-    """They run on a fresh machine, not again, but with FORCE, and after a change."""
+def test_tests_are_skipped_after_all_have_passed(root, monkeypatch):
+    """They run again with FORCE, and after a change."""
     assert client_tests.why_not(root) == ""
     assert client_tests.run([], root, PASS) == 0
     assert "FORCE=1" in client_tests.why_not(root)
@@ -70,14 +70,14 @@ def test_a_pass_of_all_is_remembered(root, monkeypatch):
 
 
 def test_neither_a_failure_nor_a_part_is_remembered(root):
-    """What has not passed as a whole runs again."""
+    """Tests that did not all pass run again."""
     assert client_tests.run(["-k", "one"], root, PASS) == 0
     assert client_tests.why_not(root) == ""
     assert client_tests.run([], root, FAIL) == 1
     assert client_tests.why_not(root) == ""
 
 
-def test_every_input_is_there():
-    """A renamed folder would go unnoticed otherwise."""
+def test_every_input_exists():
+    """Otherwise a renamed folder would not be noticed."""
     missing = [each for each in client_tests.INPUTS if not (client_tests.ROOT / each).exists()]
     assert missing == []

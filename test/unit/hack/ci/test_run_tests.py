@@ -1,4 +1,4 @@
-"""A test that fails once is run again and reported; all else that fails, fails the run."""
+"""A test that fails once is run again and reported; every other failure fails the run."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from hack.ci import run_tests, units
 
-THROWN_AWAY = '''
+TESTS = '''
 import os
 from pathlib import Path
 
@@ -16,30 +16,30 @@ import pytest
 def first(name):
     """Return True if this is called for the first time."""
     mark = Path(__file__).with_name(name)
-    there = mark.exists()
+    exists = mark.exists()
     mark.touch()
-    return not there
+    return not exists
 
 
 class TestServers:
-    @pytest.mark.parametrize("case", ["lifted by@somebody else"])
+    @pytest.mark.parametrize("case", ["changed by@another user"])
     def test_flips(self, case):
         assert not first("flips"), "the first time"
 
     def test_skips(self):
         if first("skips"):
             raise AssertionError("the first time")
-        pytest.skip("not the second")
+        pytest.skip("the second time")
 
     def test_fails(self):
         raise AssertionError("each time")
 
     @pytest.fixture
-    def taken_down(self):
+    def teardown(self):
         yield
         assert not first("down"), "its fixture"
 
-    def test_down(self, taken_down):
+    def test_down(self, teardown):
         pass
 
     @pytest.mark.parametrize("at", range(9))
@@ -54,7 +54,7 @@ class TestServers:
         assert sum(number % 7 for number in range(2_000_000))
 '''
 
-FLIPS = "test_it.py::TestServers::test_flips[lifted by@somebody else]"
+FLIPS = "test_it.py::TestServers::test_flips[changed by@another user]"
 SKIPS, FAILS, DOWN = (
     f"test_it.py::TestServers::test_{name}" for name in ("skips", "fails", "down")
 )
@@ -63,11 +63,11 @@ UNSTEADY = "== UNSTEADY: passed at the second try; fix it: "
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
-    """Runs chosen throw-away tests; the exit code, the last lines, and all that was printed."""
+    """Function that runs selected tests; it returns exit code, last lines and all output."""
     project = tmp_path / "project"
     project.mkdir()
     (project / "pytest.ini").write_text("[pytest]\nmarkers = foreign\n  releases\n")
-    (project / "test_it.py").write_text(THROWN_AWAY)
+    (project / "test_it.py").write_text(TESTS)
     monkeypatch.chdir(project)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a second of CPU each time
     monkeypatch.setattr(units, "LONG_S", 0.0)
@@ -86,7 +86,7 @@ def run(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.parametrize("processes", [0, 2])
 def test_run_passes_when_its_failures_pass_at_the_second_try(run, processes):
-    """A failure of the test and one of its fixture; the first failure's report is shown whole."""
+    """This holds for failures of tests and of fixtures; the first failure's report is complete."""
     code, end, shown = run("flips", "down", "passes", processes=processes)
     assert code == 0
     assert end[-2:] == [UNSTEADY + DOWN, UNSTEADY + FLIPS]
@@ -95,7 +95,7 @@ def test_run_passes_when_its_failures_pass_at_the_second_try(run, processes):
 
 
 def test_run_fails_when_a_test_fails_again_or_skips(run):
-    """Both are named in the last lines, before the one that is unsteady."""
+    """The last lines name both, before the unsteady test."""
     code, end, _ = run("flips", "skips", "fails")
     assert code == 1
     assert end[-3:] == [f"== FAILED {FAILS}", f"== FAILED {SKIPS}", UNSTEADY + FLIPS]
@@ -105,7 +105,7 @@ def test_run_fails_when_a_test_fails_again_or_skips(run):
 def test_failures_are_not_run_again_when_many_failed_or_arguments_were_given(
     run, selected, again, count
 ):
-    """Nine fail for a reason; who gives arguments looks at one test."""
+    """Nine failures have a common cause; arguments select single tests to examine."""
     code, end, _ = run(selected, again=again)
     assert code == 1
     assert len([line for line in end if line.startswith("== FAILED")]) == count
@@ -113,26 +113,26 @@ def test_failures_are_not_run_again_when_many_failed_or_arguments_were_given(
 
 @pytest.mark.parametrize("processes", [0, 1, 2])
 def test_run_fails_when_a_process_dies(run, processes):
-    """Its other tests have not run, whatever the second try says of the one that ended it."""
+    """Its other tests have not run, independent of the second try."""
     code, end, _ = run("passes", "dies", processes=processes)
     assert code != 0
     assert "see above" in end[-1]
 
 
-def test_run_without_tests_is_no_failure(run):
-    """Arguments may select none of one kind."""
+def test_run_passes_without_tests(run):
+    """Arguments may select no test of one kind."""
     assert run("nothing")[0] == 0
 
 
 def test_files_are_listed_with_their_cpu_when_tests_run_in_other_processes(run):
-    """What the workers measured reaches the process that prints it."""
+    """Measurements of the workers reach the process that prints them."""
     _, _, shown = run("passes", processes=2)
     [line] = [line for line in shown.splitlines() if "s of tests" in line]
     assert float(line.split(" s of CPU")[0].split()[-1]) >= 0
 
 
 def test_unit_is_the_folder_when_it_is_a_package(tmp_path):
-    """Otherwise it is the file; tests with nodes are two units, of which no file is missing."""
+    """Otherwise it is the file; tests with nodes are two units, whose files all exist."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared/__init__.py").touch()
     assert units.unit_of("shared/test_a.py::test_one[b::c]", tmp_path) == "shared"
@@ -146,7 +146,7 @@ def test_unit_is_the_folder_when_it_is_a_package(tmp_path):
 
 @pytest.mark.usefixtures("run")
 def test_tests_of_a_unit_stay_in_one_process(tmp_path):
-    """They share a cluster, of which each process would start another one."""
+    """They share a cluster, which each process would start again."""
     runs = """
 import os
 from pathlib import Path
@@ -170,7 +170,7 @@ def test_of_a_unit(at):
 
 
 def test_long_units_come_first():
-    """In the order of the list; every entry exists."""
+    """They are in the order of the list, and every entry exists."""
     first, second = units.LONGEST[:2]
     assert units.order(f"{first}/x") < units.order(f"{second}/x") < units.order("test/contract/x")
     missing = [each for each in units.LONGEST if not (run_tests.client_tests.ROOT / each).exists()]

@@ -1,4 +1,4 @@
-"""The matrix of Kubernetes releases: what is run, what is recorded, and the page made of it."""
+"""The matrix of Kubernetes releases: its runs, their records, and the page of the results."""
 
 import json
 
@@ -13,20 +13,20 @@ from hack.generate import update_versions
 RUN = versions.Run("1.35.4", "1.34.4")
 
 
-SAID = {"told of": (versions.REFUSED, versions.TOLD_OF)}
+ALL = versions.SUBJECTS | {"reported": (versions.REFUSED, versions.TOLD_OF)}
 
 
-@pytest.mark.parametrize("subject", versions.SUBJECTS | SAID)
-def test_the_tests_of_a_subject_are_there(subject):
-    """A test that is renamed is missed here, not in a run of an hour."""
-    for node in (versions.SUBJECTS | SAID)[subject]:
+@pytest.mark.parametrize("subject", ALL)
+def test_the_tests_of_a_subject_exist(subject):
+    """A renamed test is noticed here, not in a run of an hour."""
+    for node in ALL[subject]:
         file, _, name = node.partition("::")
         text = (versions.ROOT / file).read_text()
         assert f"def {name}" in text
 
 
-def test_older_kubelets_are_tried_where_they_have_a_say():
-    """Only with what runs pods, and without gates that they may not know."""
+def test_older_kubelets_run_only_subjects_with_pods():
+    """Gates that they may not know are not set."""
     assert RUN.subjects() == list(versions.WITH_NODES)
     same = versions.Run("1.35.4", "1.35.4")
     assert same.subjects() == [each for each in versions.SUBJECTS if each != versions.MOVED]
@@ -44,8 +44,8 @@ def test_older_kubelets_are_tried_where_they_have_a_say():
         ("1.34.4", "1.34.4", versions.REFUSED),
     ],
 )
-def test_what_a_release_cannot_do_is_reported(kubernetes, kubelet, test):
-    """Another test is run then, of what the manager says; the page says which it was."""
+def test_missing_features_of_a_release_are_reported(kubernetes, kubelet, test):
+    """A test of the manager's report is run instead, and the page says so."""
     run = versions.Run(kubernetes, kubelet)
     assert run.tests(versions.SIDECAR) == (test,)
     row = {"kubernetes": kubernetes, "kubelet": kubelet, "gates": "", "machine": "",
@@ -55,29 +55,29 @@ def test_what_a_release_cannot_do_is_reported(kubernetes, kubelet, test):
     )
 
 
-def test_which_pairs_are_run(monkeypatch):
-    """All of them, or what is named: releases by themselves, or with older kubelets only."""
+def test_pairs_of_releases_can_be_selected(monkeypatch):
+    """All pairs are run, or the named releases alone or with the named older kubelets."""
     monkeypatch.setattr(versions, "RELEASES", ("3", "2", "1"))
 
-    def asked(*given):
+    def pairs(*given):
         return [(run.kubernetes, run.kubelet) for run in versions.pairs(*given)]
 
-    assert asked([], []) == [("3", "3"), ("2", "2"), ("1", "1"), ("3", "2"), ("3", "1")]
-    assert asked(["2", "1"], []) == [("2", "2"), ("1", "1")]
-    assert asked([], ["2", "1"]) == [("3", "2"), ("3", "1")]
-    assert asked(["2"], ["1"]) == [("2", "1")]
+    assert pairs([], []) == [("3", "3"), ("2", "2"), ("1", "1"), ("3", "2"), ("3", "1")]
+    assert pairs(["2", "1"], []) == [("2", "2"), ("1", "1")]
+    assert pairs([], ["2", "1"]) == [("3", "2"), ("3", "1")]
+    assert pairs(["2"], ["1"]) == [("2", "1")]
 
 
-def test_control_planes_move_on_by_one_minor_release_at_a_time(monkeypatch):
-    """Over those of the matrix; where kubelets are no older, there is nothing to move from."""
+def test_control_planes_are_upgraded_by_one_minor_release_at_a_time(monkeypatch):
+    """The steps are releases of the matrix; only runs with older kubelets have an upgrade."""
     monkeypatch.setattr(versions, "RELEASES", ("1.10.3", "1.9.4", "1.8.4"))
     assert versions.between("1.8.4", "1.10.3") == ["1.9.4", "1.10.3"]
     assert versions.between("1.9.4", "1.10.3") == ["1.10.3"]
     assert versions.MOVED in RUN.subjects()
 
 
-def test_what_is_recorded_and_shown(tmp_path):
-    """A subject that is run again takes the old result's place; newest releases come first."""
+def test_results_are_recorded_and_shown(tmp_path):
+    """A new result of a subject replaces the old one; newest releases come first."""
     out = tmp_path / "versions.json"
     old, new = versions.Run("1.9.0", "1.9.0"), versions.Run("1.10.0", "1.10.0")
     versions.record(out, old, "admission", {"passed": 1, "failed": ["test_a"]})
@@ -95,8 +95,8 @@ def test_what_is_recorded_and_shown(tmp_path):
     assert f"these were not: Kubernetes {KUBERNETES};" in text
 
 
-def test_kubelets_of_another_release(monkeypatch):
-    """One variable for them alone; gates come from another."""
+def test_kubelets_may_be_of_another_release(monkeypatch):
+    """They have their own variable."""
     monkeypatch.setenv("JOBSETPY_KUBERNETES_VERSION", "v1.35.4")
     monkeypatch.setenv("JOBSETPY_KUBELET_VERSION", "1.34.4")
     release = Release.wanted()
@@ -108,7 +108,7 @@ def test_kubelets_of_another_release(monkeypatch):
 
 
 def test_gates_of_the_environment(monkeypatch):
-    """``A=true,B=false``; anything else is refused."""
+    """The form is ``A=true,B=false``; another form is refused."""
     monkeypatch.setenv("JOBSETPY_FEATURE_GATES", "A=true,B=false")
     assert _gates_of_environment() == {"A": True, "B": False}
     monkeypatch.setenv("JOBSETPY_FEATURE_GATES", "A")
@@ -130,5 +130,5 @@ def test_gates_of_the_environment(monkeypatch):
     ],
 )
 def test_result_is_read_from_the_report_of_pytest(code, cases, expected):
-    """A test whose fixture fails afterwards has failed; a skipped one counts as neither."""
+    """A test whose fixture fails afterwards has failed; a skipped one has neither passed nor failed."""
     assert versions.result(code, f"<testsuites>{cases}</testsuites>") == expected

@@ -1,4 +1,4 @@
-"""Where the programs come from: the order, and that nothing unverified is used."""
+"""Sources of the programs: their order, and verification."""
 
 import hashlib
 import http.server
@@ -29,18 +29,18 @@ def program(path, version="v1.36.3"):
 
 @pytest.fixture
 def ways(monkeypatch, tmp_path):
-    """Fakes of the two ways to obtain a program; returns the list of what was asked of them."""
-    asked = []
+    """Fakes of the two ways to obtain a program; the list of their calls."""
+    calls = []
 
     def download(part, release, out, progress):
-        asked.append(("download", part))
+        calls.append(("download", part))
         if part == "etcd":
             program(out)
         else:
             raise UnreachableError("no network")
 
     def build(parts, release, targets, cache, progress):
-        asked.append(("build", *parts))
+        calls.append(("build", *parts))
         for part in parts:
             program(targets[part])
 
@@ -50,7 +50,7 @@ def ways(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.delenv("JOBSETPY_NO_DOWNLOAD", raising=False)
-    return asked
+    return calls
 
 
 def cached(tmp_path, part):
@@ -58,7 +58,7 @@ def cached(tmp_path, part):
 
 
 def test_download_comes_before_build(ways, tmp_path):
-    """What cannot be downloaded is built, and after one failure no further download is tried."""
+    """A program that cannot be downloaded is built; after one failure no download is tried."""
     wanted = ["etcd", "kube-apiserver", "kubelet"]
     found = Binaries.find(wanted, Progress())
     assert ways == [
@@ -69,28 +69,28 @@ def test_download_comes_before_build(ways, tmp_path):
     assert found == {part: cached(tmp_path, part) for part in wanted}
 
 
-def test_what_is_published_as_an_image_only_is_built(ways, tmp_path):
-    """Managers of other projects are not looked for among release files."""
+def test_programs_published_only_as_images_are_built(ways, tmp_path):
+    """Managers of other projects are not among release files."""
     Binaries.find(["kueue", "etcd"], Progress())
     assert ways == [("download", "etcd"), ("build", "kueue")]
 
 
 def test_cache_is_enough(ways, tmp_path):
-    """What is cached is neither downloaded nor built."""
+    """A cached program is neither downloaded nor built."""
     program(cached(tmp_path, "etcd"))
     assert Binaries.find(["etcd"], Progress()) == {"etcd": cached(tmp_path, "etcd")}
     assert ways == []
 
 
 def test_download_can_be_switched_off(ways, monkeypatch):
-    """With JOBSETPY_NO_DOWNLOAD the build is next after the cache."""
+    """With JOBSETPY_NO_DOWNLOAD a program that is not cached is built."""
     monkeypatch.setenv("JOBSETPY_NO_DOWNLOAD", "1")
     Binaries.find(["etcd"], Progress())
     assert ways == [("build", "etcd")]
 
 
 def test_assets_come_first_and_are_completed(ways, tmp_path, monkeypatch):
-    """KUBEBUILDER_ASSETS has two of the programs only: the others come from the next place."""
+    """KUBEBUILDER_ASSETS has only two of the programs: the others come from the next source."""
     assets = tmp_path / "assets"
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
     given = {name: program(assets / name) for name in ("etcd", "kube-apiserver")}
@@ -101,44 +101,44 @@ def test_assets_come_first_and_are_completed(ways, tmp_path, monkeypatch):
 
 
 def test_a_mix_of_releases_is_refused(ways, tmp_path, monkeypatch):
-    """A kubelet newer than the API server is not supported, and would fail in odd ways."""
+    """A kubelet newer than the API server is not supported, and would fail in unclear ways."""
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
     program(tmp_path / "assets" / "kube-apiserver", "v1.30.0")
     with pytest.raises(ClusterError, match=r"is 1\.30"):
         Binaries.find(["kube-apiserver", "kubelet"], Progress())
 
 
-def test_a_named_folder_has_to_have_all(tmp_path):
-    """The message names what is missing."""
+def test_a_named_folder_needs_all_programs(tmp_path):
+    """The error names the missing program."""
     program(tmp_path / "etcd")
     with pytest.raises(ClusterError, match="has no kubelet"):
         Binaries.in_folder(tmp_path, ["etcd", "kubelet"])
 
 
-def test_the_second_of_two_runs_learns_that_it_waits(tmp_path):
-    """The lock is taken by one at a time, and the one that waits can say so."""
-    said, released = [], threading.Event()
+def test_the_second_of_two_runs_reports_that_it_waits(tmp_path):
+    """Only one run holds the lock, and a function is called in the run that waits."""
+    steps, released = [], threading.Event()
 
     def waiting():
-        said.append("waiting")
+        steps.append("waiting")
         released.set()
 
     def second():
         with file_lock(tmp_path / "lock", waiting=waiting):
-            said.append("in")
+            steps.append("in")
 
     thread = threading.Thread(target=second)
     with file_lock(tmp_path / "lock"):
         thread.start()
         assert released.wait(patience.scaled(10))
-        said.append("out")
+        steps.append("out")
     thread.join(10)
-    assert said == ["waiting", "out", "in"]
+    assert steps == ["waiting", "out", "in"]
 
 
 @pytest.fixture
 def site():
-    """A web server on loopback; its files are the returned dict."""
+    """Files of a web server on loopback, and sources that use it."""
     files = {}
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -161,25 +161,19 @@ def site():
 
 
 def test_a_download_is_verified(site, tmp_path):
-    """The file is used if its sum is the published one, and is runnable then."""
-    files, sources = site
-    path = "/release/v1.36.3/bin/linux/amd64/kubelet"
-    files[path] = b"the program"
-    files[f"{path}.sha256"] = hashlib.sha256(b"the program").hexdigest().encode()
-    _download.download("kubelet", RELEASE, tmp_path / "kubelet", Progress(), sources)
-    assert (tmp_path / "kubelet").read_bytes() == b"the program"
-    assert (tmp_path / "kubelet").stat().st_mode & 0o111
-
-
-def test_another_file_than_published_is_refused(site, tmp_path):
-    """It does not fall back in silence either: somebody should look at this."""
+    """A file with the published sum becomes a runnable program; another file is an error."""
     files, sources = site
     path = "/release/v1.36.3/bin/linux/amd64/kubelet"
     files[path] = b"something else"
     files[f"{path}.sha256"] = hashlib.sha256(b"the program").hexdigest().encode()
+    kubelet = tmp_path / "kubelet"
     with pytest.raises(ClusterError, match="not used"):
-        _download.download("kubelet", RELEASE, tmp_path / "kubelet", Progress(), sources)
+        _download.download("kubelet", RELEASE, kubelet, Progress(), sources)
     assert not list(tmp_path.iterdir())
+    files[path] = b"the program"
+    _download.download("kubelet", RELEASE, kubelet, Progress(), sources)
+    assert kubelet.read_bytes() == b"the program"
+    assert kubelet.stat().st_mode & 0o111
 
 
 def archive(name, content):
@@ -211,8 +205,8 @@ ARCHIVES = {
 
 
 @pytest.mark.parametrize("part", ARCHIVES)
-def test_program_is_taken_out_of_its_archive_when_the_sum_fits(part, site, tmp_path):
-    """The sum of the whole archive is checked: from a list, or from a file of its own."""
+def test_a_program_is_extracted_when_the_sum_of_its_archive_matches(part, site, tmp_path):
+    """The sum of the archive is in a list of sums, or in its own file."""
     files, sources = site
     path, inside, sums = ARCHIVES[part]
     files[path] = archive(inside, b"program")
@@ -227,15 +221,15 @@ def test_program_is_taken_out_of_its_archive_when_the_sum_fits(part, site, tmp_p
         _download.download(part, RELEASE, tmp_path / "other", Progress(), sources)
 
 
-def test_a_missing_file_is_not_an_error_of_its_own(site, tmp_path):
-    """The next way is tried then."""
+def test_a_missing_file_counts_as_unreachable(site, tmp_path):
+    """The next source is tried then."""
     _, sources = site
     with pytest.raises(UnreachableError, match="Not Found"):
         _download.download("kubelet", RELEASE, tmp_path / "kubelet", Progress(), sources)
 
 
-def test_built_programs_say_their_version():
-    """Without these the API server would call itself v0.0.0, and clients refuse it."""
+def test_built_programs_have_their_version():
+    """Without it the API server would report v0.0.0, which clients refuse."""
     flags = _build.ld_flags("kubelet", RELEASE)
     assert "gitVersion=v1.36.3" in flags
     assert "gitMinor=36" in flags
@@ -243,7 +237,7 @@ def test_built_programs_say_their_version():
 
 
 def test_lock_files_are_of_the_pinned_releases():
-    """Both are what `binaries --update-lock` makes for the versions named in the code."""
+    """They are the files that `binaries --update-lock` writes for the versions in the code."""
     text = (_build.LOCK / "go.mod").read_text()
     assert f"k8s.io/kubernetes v{Release().kubernetes}" in text
     assert f"go.etcd.io/etcd/server/v3 v{Release().etcd}" in text

@@ -1,4 +1,4 @@
-"""Command lines and files of the components, as functions of the settings."""
+"""Command lines and files of the components for given settings."""
 
 import json
 import tomllib
@@ -32,20 +32,20 @@ def apiserver(**settings):
         ({"max_requests_inflight": 7}, "--max-requests-inflight=7", "--max-mutating"),
     ],
 )
-def test_each_knob_changes_the_api_servers_command_line(settings, present, absent):
-    """A knob adds its switch, and only its own."""
+def test_each_setting_changes_the_api_servers_command_line(settings, present, absent):
+    """A setting adds only its own flag."""
     argv = apiserver(**settings)
     assert present in argv
     assert not [word for word in argv if word.startswith(absent)]
 
 
 def test_extra_arguments_come_last():
-    """The last of two equal switches wins, so the caller's have to be behind ours."""
+    """The last of two equal flags wins, so the caller's flags come after the default ones."""
     assert apiserver(apiserver_args=("--v=9",))[-1] == "--v=9"
 
 
-def test_every_component_hears_of_feature_gates():
-    """A gate that only one component knows is a half-switched feature."""
+def test_every_component_gets_the_feature_gates():
+    """A gate that is set in one component only is a partly enabled feature."""
     settings = Settings(feature_gates={"Gate": True})
     lines = [
         _config.apiserver_argv(Path("x"), FOLDER, PORTS, settings),
@@ -57,15 +57,15 @@ def test_every_component_hears_of_feature_gates():
     assert kubelet["featureGates"] == {"Gate": True}
 
 
-def test_etcd_writes_to_disk_only_when_asked():
-    """The data is thrown away, so waiting for the disk would be waste."""
+def test_etcd_syncs_to_disk_only_when_configured():
+    """The data is temporary, so waiting for the disk is not needed."""
     assert "--unsafe-no-fsync" in _config.etcd_argv(Path("x"), FOLDER, PORTS, Settings())
     durable = _config.etcd_argv(Path("x"), FOLDER, PORTS, Settings(fsync=True))
     assert "--unsafe-no-fsync" not in durable
 
 
-def test_kubeconfig_is_yaml_with_everything_inside():
-    """It names no file, so it can be copied anywhere."""
+def test_kubeconfig_has_all_data_inline():
+    """It names no other file, so that it can be copied."""
     text = _config.kubeconfig(name="dev", server="https://127.0.0.1:1", ca=b"CERT", token="t" * 8)
     data = yaml.safe_load(text)
     assert data["clusters"][0]["cluster"] == {
@@ -77,7 +77,7 @@ def test_kubeconfig_is_yaml_with_everything_inside():
 
 
 def test_tokens_file_quotes_groups():
-    """Groups are one CSV field, whatever their number."""
+    """All groups are one CSV field."""
     text = _config.tokens_csv([("t1", "u1", ("g1", "g2")), ("t2", "u2", ())])
     assert text == 't1,u1,u1,"g1,g2"\nt2,u2,u2,""\n'
 
@@ -90,8 +90,8 @@ def test_tokens_file_quotes_groups():
         ("v2.1.0", 3, "io.containerd.cri.v1.runtime"),
     ],
 )
-def test_containerd_gets_the_layout_of_its_version(version, layout, runtime):
-    """Version 2 moved every setting."""
+def test_the_containerd_configuration_has_the_layout_of_the_version(version, layout, runtime):
+    """Version 2 has other sections for all settings."""
     text = _node_config.containerd_config(
         version=version,
         cni_bin=Path("/cni/bin"),
@@ -108,7 +108,7 @@ def test_containerd_gets_the_layout_of_its_version(version, layout, runtime):
 
 
 def test_kubelet_settings_can_be_overridden():
-    """The caller's fields replace ours."""
+    """The caller's fields replace the default ones."""
     settings = Settings(kubelet_config={"maxPods": 5})
     config = _node_config.kubelet_config(2, pki=FOLDER, cgroup="jobsetpy-x-2", settings=settings)
     assert config["maxPods"] == 5
@@ -117,15 +117,15 @@ def test_kubelet_settings_can_be_overridden():
 
 
 def test_nodes_never_share_an_address():
-    """Addresses, pod ranges and wires differ for all numbers that are allowed."""
+    """Addresses, pod ranges and wires differ for all valid numbers."""
     numbers = range(1, _config.MAX_NODES + 1)
     for make in (_config.node_address, _config.pod_range, _config.node_name):
         assert len({make(n) for n in numbers}) == _config.MAX_NODES
     assert all(len(_node_config.node_wire(n)["wire"]) <= 15 for n in numbers)
 
 
-def test_pods_search_the_clusters_domain_where_it_is_served():
-    """Without a DNS server a search path would only make more look-ups fail."""
+def test_pods_search_the_clusters_domain_when_it_is_served():
+    """Without a DNS server a search path would only cause more failed look-ups."""
 
     def domain(**settings):
         config = _node_config.kubelet_config(

@@ -1,9 +1,8 @@
-"""A real control plane: it comes up, several live side by side, and nothing is left of it."""
+"""A real control plane: it starts, several run side by side, and nothing is left at the end."""
 
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from hack.cluster import Cluster, ClusterError
 from hack.cluster._identity import ProcessId, find_child, wait_until
 from support import patience
+from support.commands import run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 TOOL = Path(__file__).resolve().parents[4] / "hack" / "cluster"
@@ -37,19 +37,12 @@ def make_namespace(cluster, name):
     return cluster.api.request("POST", "/api/v1/namespaces", body)[0]
 
 
-def tool(*words, **kwargs):
-    return subprocess.run(
-        [sys.executable, str(TOOL), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience.scaled(200),
-        **kwargs,
-    )
+def tool(*words):
+    return run(sys.executable, TOOL, *words, timeout_s=200)
 
 
 def test_two_clusters_side_by_side_leave_nothing(state):
-    """Each has objects of its own; afterwards there is neither a process nor a file."""
+    """Each has its own objects; afterwards there is neither a process nor a file."""
     with Cluster(**BARE) as one, Cluster(**BARE) as two:
         folders = [one.folder, two.folder]
         assert make_namespace(one, "only-here") == 201
@@ -63,8 +56,8 @@ def test_two_clusters_side_by_side_leave_nothing(state):
     assert Cluster.names() == []
 
 
-def test_all_components_by_the_command_line(state):
-    """`up`, `status`, `env`, `exec`, `logs`, `down`: the service account shows that they work."""
+def test_all_components_are_started_by_the_command_line(state):
+    """`up`, `status`, `env`, `exec`, `logs` and `down` work; a service account shows the controllers."""
     up = tool("up", "--name", "cli", "--feature-gate", "AllAlpha=false", "--scheduler-arg=--v=2")
     assert up.returncode == 0, up.stderr
     try:
@@ -92,7 +85,7 @@ def test_all_components_by_the_command_line(state):
 
 
 def test_api_server_can_be_broken_and_fixed(state):
-    """It comes back at the same address with the same objects, after an end and after a crash."""
+    """It has the same address and objects after a stop and after a crash."""
     with Cluster(**BARE) as cluster:
         make_namespace(cluster, "kept")
         first = cluster.component_pid("kube-apiserver")
@@ -106,29 +99,15 @@ def test_api_server_can_be_broken_and_fixed(state):
         assert cluster.api.get("/api/v1/namespaces/kept")
 
 
-def test_definitions_are_there_before_the_controllers(state, tmp_path):
-    """A CRD given at the start is established when the start returns."""
-    names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
-    schema = {"openAPIV3Schema": {"type": "object"}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
-    crd = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "things.example.com"},
-        "spec": {
-            "group": "example.com",
-            "names": names,
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
-    (tmp_path / "crd.json").write_text(json.dumps(crd))
-    with Cluster(crds=[tmp_path / "crd.json"], **BARE) as cluster:
-        assert cluster.api.get("/apis/example.com/v1/things")["items"] == []
+def test_crds_are_established_before_the_start_returns(state):
+    """Controllers find the kinds of the CRDs that are given at the start."""
+    crd = TOOL.parents[1] / "config/crd/jobset.x-k8s.io_jobsets.yaml"
+    with Cluster(crds=[crd], **BARE) as cluster:
+        assert cluster.api.get("/apis/jobset.x-k8s.io/v1alpha2/jobsets")["items"] == []
 
 
 def test_a_component_that_ends_is_reported_with_its_log(state):
-    """A wrong switch is seen at once, not after the time-out, and nothing is left."""
+    """A wrong flag is noticed immediately, not after the time-out, and nothing is left."""
     with pytest.raises(ClusterError, match="no-such-switch"):
         Cluster(apiserver_args=["--no-such-switch"], name="wrong", **BARE).start()
     assert Cluster.names() == []
@@ -142,10 +121,9 @@ with Cluster(name="owned", controller_manager=False, scheduler=False):
 """
 
 
-def test_a_killed_owner_takes_its_cluster_along(state):
-    """A test process that is killed cannot clean up: the supervisor does."""
-    done = subprocess.run([sys.executable, "-c", OWNER], check=False, timeout=patience.scaled(200))
-    assert done.returncode == -signal.SIGKILL
+def test_a_cluster_ends_when_its_owner_is_killed(state):
+    """The supervisor cleans up, since a killed test process cannot."""
+    assert run(sys.executable, "-c", OWNER, timeout_s=200).returncode == -signal.SIGKILL
     folder = state / "clusters" / "owned"
     assert wait_until(
         lambda: not folder.exists() and not processes_of(folder), patience.scaled(20.0)
@@ -153,7 +131,7 @@ def test_a_killed_owner_takes_its_cluster_along(state):
 
 
 def test_down_cleans_up_after_a_killed_supervisor(state):
-    """The components die with it; the folder is for `down` to remove."""
+    """The components end with it; `down` removes the folder."""
     cluster = Cluster(name="crashed", **BARE).start()
     folder = cluster.folder
     rows = json.loads((folder / "pids.json").read_text())

@@ -1,4 +1,4 @@
-"""Which process is meant: pids that were given to somebody else are never touched."""
+"""Identity of processes: a process that reuses a pid gets no signal."""
 
 import os
 import signal
@@ -22,8 +22,8 @@ def child():
         process.kill()
 
 
-def test_a_process_is_known_by_its_start_time(child):
-    """The same pid with another start time, or of another boot, is somebody else."""
+def test_a_process_is_identified_by_its_start_time(child):
+    """The same pid with another start time, or of another boot, is another process."""
     identity = ProcessId.of(child.pid)
     assert identity.alive()
     assert ProcessId.from_json(identity.to_json()) == identity
@@ -32,7 +32,7 @@ def test_a_process_is_known_by_its_start_time(child):
 
 
 def test_a_recycled_pid_gets_no_signal(child):
-    """The signal meant for the old owner of a pid does not reach the new one."""
+    """A signal for the old process does not reach the new one."""
     stranger = replace(ProcessId.of(child.pid), start_time=1)
     assert stranger.send(signal.SIGKILL) is False
     stranger.end(grace_s=0.0)
@@ -40,13 +40,13 @@ def test_a_recycled_pid_gets_no_signal(child):
 
 
 def test_end_ends_the_process(child):
-    """SIGTERM is enough for a process that obeys."""
+    """SIGTERM is sufficient for a process that handles it."""
     ProcessId.of(child.pid).end(grace_s=10.0)
     assert child.wait(patience.scaled(10)) == -signal.SIGTERM
 
 
-def test_no_process_has_no_identity(child):
-    """A zombie is ended, and after it was waited for there is nothing."""
+def test_an_ended_process_has_no_identity(child):
+    """A zombie counts as ended, and is gone after it was waited for."""
     identity = ProcessId.of(child.pid)
     child.kill()
     assert identity.wait(patience.scaled(10.0))
@@ -57,15 +57,15 @@ def test_no_process_has_no_identity(child):
     assert identity.rss_bytes() == 0
 
 
-def test_a_command_name_with_brackets_is_no_trap(tmp_path):
-    """The name in /proc/PID/stat may hold blanks and brackets."""
+def test_a_command_name_may_have_brackets(tmp_path):
+    """The name in /proc/PID/stat may contain blanks and brackets."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "stat").write_text("7 (a b) c) S 1 2 3")
     assert stat_fields(7, tmp_path) == ["S", "1", "2", "3"]
 
 
 def test_children_are_found_by_their_inner_pid(tmp_path):
-    """A process of a nested pid namespace is named by the pid it has there."""
+    """A process of a nested pid namespace is found by its pid there."""
     for pid, parent, inner in ((10, 1, 1), (11, 10, 3), (12, 10, 4)):
         folder = tmp_path / str(pid)
         folder.mkdir()
@@ -77,7 +77,7 @@ def test_children_are_found_by_their_inner_pid(tmp_path):
     assert find_child(10, inner_pid=9, proc=tmp_path) is None
 
 
-def test_own_usage_is_seen():
+def test_usage_of_the_own_process():
     """CPU time and memory of a running process are not zero."""
     me = ProcessId.of(os.getpid())
     assert me.boot == boot_id()
@@ -85,17 +85,17 @@ def test_own_usage_is_seen():
     assert me.rss_bytes() > 1 << 20
 
 
-def test_wait_until_gives_up():
-    """It says whether the condition came true in time."""
+def test_wait_until_ends_at_its_time_limit():
+    """It returns whether the condition became true in time."""
     answers = iter([False, True])
     assert wait_until(lambda: next(answers), 5.0, 0.0)
     assert not wait_until(lambda: False, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(("said", "seconds"), [(None, 10.0), ("", 10.0), ("2.5", 25.0)])
-def test_limits_grow_with_patience(monkeypatch, said, seconds):
-    """A busy machine brings up the same cluster, only later."""
+@pytest.mark.parametrize(("factor", "seconds"), [(None, 10.0), ("", 10.0), ("2.5", 25.0)])
+def test_limits_grow_with_patience(monkeypatch, factor, seconds):
+    """A busy machine needs longer to start a cluster."""
     monkeypatch.delenv("JOBSETPY_PATIENCE", raising=False)
-    if said is not None:
-        monkeypatch.setenv("JOBSETPY_PATIENCE", said)
+    if factor is not None:
+        monkeypatch.setenv("JOBSETPY_PATIENCE", factor)
     assert patient(10.0) == seconds

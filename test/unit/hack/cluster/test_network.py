@@ -1,4 +1,4 @@
-"""Two real nodes: pods find each other by name and talk, on one node and across nodes."""
+"""Two real nodes: pods reach each other by name, on one node and across nodes."""
 
 import json
 
@@ -24,24 +24,25 @@ def create(cluster, plural, name, spec, **metadata):
 
 def pod(cluster, name, node, command, **spec):
     container = {"name": "main", "image": SHELL, "command": ["sh", "-c", command]}
-    if "subdomain" in spec:  # such a pod is never ready, and has a name all the same
+    if "subdomain" in spec:  # the pod has a name although it is never ready
         container["readinessProbe"] = {"exec": {"command": ["false"]}}
-    common = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
-        "containers": [container],
-    }
-    create(cluster, "pods", name, {**common, "nodeName": node, **spec}, labels={"gang": "yes"})
+    common = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "nodeName": node}
+    body = {**common, "containers": [container], **spec}
+    create(cluster, "pods", name, body, labels={"gang": "yes"})
+
+
+def serve(cluster, number):
+    """Create a pod of the headless service on the node with its number."""
+    name = f"server-{number}"
+    pod(cluster, name, f"node-{number}", SERVE, hostname=name, subdomain="gang")
 
 
 def ends_with(cluster, name):
-    """The log of a pod that comes to its end."""
+    """Wait until a pod has ended; return its log."""
 
     def ended():
-        return (cluster.api.get(f"{CORE}/pods/{name}") or {}).get("status", {}).get("phase") in (
-            "Succeeded",
-            "Failed",
-        )
+        status = (cluster.api.get(f"{CORE}/pods/{name}") or {}).get("status", {})
+        return status.get("phase") in ("Succeeded", "Failed")
 
     assert wait_until(ended, patience.scaled(60.0), 0.1), f"{name} does not end"
     return cluster.api.request("GET", f"{CORE}/pods/{name}/log")[1]
@@ -50,23 +51,12 @@ def ends_with(cluster, name):
 @pytest.mark.node
 @pytest.mark.timeout(300)
 def test_pods_reach_each_other_by_name_across_nodes(state):
-    """By hostname and subdomain before they are ready, and again after a node was lost."""
+    """Names are served before pods are ready, and again after the loss of a node."""
     with Cluster(nodes=2, dns=True, timeout_s=180) as cluster:
-        headless = {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": {"gang": "yes"},
-        }
-        create(cluster, "services", "gang", headless)
+        headless = {"clusterIP": "None", "publishNotReadyAddresses": True}
+        create(cluster, "services", "gang", {**headless, "selector": {"gang": "yes"}})
         for number in (1, 2):
-            pod(
-                cluster,
-                f"server-{number}",
-                f"node-{number}",
-                SERVE,
-                hostname=f"server-{number}",
-                subdomain="gang",
-            )
+            serve(cluster, number)
         pod(cluster, "near", "node-1", ASK.format(1))
         pod(cluster, "far", "node-1", ASK.format(2))
         pod(cluster, "unknown", "node-2", "time nslookup no-such-host.example.org 2>&1")
@@ -75,24 +65,20 @@ def test_pods_reach_each_other_by_name_across_nodes(state):
         assert ends_with(cluster, "far") == "ok\n"
         answer = ends_with(cluster, "unknown")
         assert "NXDOMAIN" in answer
-        assert "0m 0." in answer, "an unknown name is refused at once"
-        again_after_loss(cluster)
+        assert "0m 0." in answer, "an unknown name is refused immediately"
+
+        cluster.stop_node("node-2")
+        cluster.start_node("node-2")
+        cluster.api.request("DELETE", f"{CORE}/pods/server-2?gracePeriodSeconds=0")
+        assert wait_until(
+            lambda: cluster.api.get(f"{CORE}/pods/server-2") is None, patience.scaled(30.0), 0.1
+        )
+        serve(cluster, 2)
+        pod(cluster, "again", "node-1", ASK.format(2))
+        assert ends_with(cluster, "again") == "ok\n"
 
 
-def again_after_loss(cluster):
-    """A node that comes back is connected as before."""
-    cluster.stop_node("node-2")
-    cluster.start_node("node-2")
-    cluster.api.request("DELETE", f"{CORE}/pods/server-2?gracePeriodSeconds=0")
-    assert wait_until(
-        lambda: cluster.api.get(f"{CORE}/pods/server-2") is None, patience.scaled(30.0), 0.1
-    )
-    pod(cluster, "server-2", "node-2", SERVE, hostname="server-2", subdomain="gang")
-    pod(cluster, "again", "node-1", ASK.format(2))
-    assert ends_with(cluster, "again") == "ok\n"
-
-
-def test_names_without_pods_are_refused(state):
-    """DNS is for pods, so it takes nodes to run them."""
+def test_dns_without_nodes_is_refused(state):
+    """DNS is for pods, which need nodes."""
     with pytest.raises(ClusterError, match="nodes"):
         Cluster(dns=True)

@@ -1,4 +1,4 @@
-"""A real node: a pod runs, uses its service account, and survives what nodes go through."""
+"""A real node: pods run, use their service account, and survive failures of the node."""
 
 import json
 import time
@@ -29,7 +29,7 @@ print(os.getuid(), urllib.request.urlopen(request, context=context, timeout=10).
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """One cluster for all tests here: a control plane, one node, and the agent's image."""
+    """A control plane, one node, and the agent's image for all tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
         place = tmp_path_factory.mktemp("nodes")
         patch.setenv("JOBSETPY_STATE_DIR", str(place / "state"))
@@ -56,10 +56,10 @@ def create(cluster, name, command, image=SHELL, **security):
 
 
 def phase_becomes(cluster, name, phase, timeout_s=60.0):
-    def look():
+    def reached():
         return (cluster.api.get(f"{PODS}/{name}") or {}).get("status", {}).get("phase") == phase
 
-    return wait_until(look, patience.scaled(timeout_s), 0.1)
+    return wait_until(reached, patience.scaled(timeout_s), 0.1)
 
 
 def log_of(cluster, name):
@@ -67,19 +67,19 @@ def log_of(cluster, name):
 
 
 def test_a_pod_runs_and_its_log_can_be_read(cluster):
-    """From the API server through the scheduler to the kubelet, and back."""
+    """API server, scheduler and kubelet work together."""
     create(cluster, "hello", ["sh", "-c", "echo hello; nslookup x || true"])
     begun = time.monotonic()
     assert phase_becomes(cluster, "hello", "Succeeded")
     # Output and errors are read from two pipes: either may be first in the log.
     assert "hello" in log_of(cluster, "hello").splitlines()
     assert time.monotonic() - begun < patience.scaled(30), (
-        "a name look-up has to fail at once, not time out"
+        "a name look-up has to fail immediately, not time out"
     )
 
 
 def test_a_pod_reaches_the_api_server_with_its_service_account(cluster):
-    """The agent's image: not root, nothing writable, the `kubernetes` service, verified TLS."""
+    """The agent's image works as non-root user on a read-only file system, with verified TLS."""
     create(
         cluster,
         "caller",
@@ -93,8 +93,8 @@ def test_a_pod_reaches_the_api_server_with_its_service_account(cluster):
     assert log_of(cluster, "caller") == "65532 200\n"
 
 
-def test_the_same_kubeconfig_is_good_inside_and_outside(cluster):
-    """Commands may run in the cluster's network, or in the machine's by way of loopback."""
+def test_kubeconfigs_work_inside_and_outside_of_the_cluster(cluster):
+    """Commands may run in the cluster's network, or in the machine's network on loopback."""
     assert cluster.exec_prefix[0] == "nsenter"
     assert cluster.api.ready()
     assert "127.0.0.1" in cluster.kubeconfig.read_text()
@@ -102,7 +102,7 @@ def test_the_same_kubeconfig_is_good_inside_and_outside(cluster):
 
 
 def test_a_node_comes_back_after_a_power_cut(cluster):
-    """Its pod is dead then, and new ones run again; a killed kubelet alone harms no pod."""
+    """Its pod has failed then, and new pods run; killing only the kubelet affects no pod."""
     create(cluster, "sleeper", ["sleep", "1000"])
     assert phase_becomes(cluster, "sleeper", "Running")
     cluster.kill_component("node-1/kubelet")

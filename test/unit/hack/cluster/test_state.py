@@ -1,4 +1,4 @@
-"""Names, folders and ports of clusters; the use of an existing one; cgroups of both kinds."""
+"""Names, folders and ports of clusters; existing clusters; both versions of cgroups."""
 
 import json
 
@@ -10,13 +10,13 @@ from hack.cluster._cli import main
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a/b", "..", "a" * 41, "a b"])
 def test_names_that_could_leave_the_folder_are_refused(name):
-    """A name is a folder, a cgroup and a context name."""
+    """A name is used for a folder, a cgroup and a context."""
     with pytest.raises(ClusterError, match="no good name"):
         _state.check_name(name)
 
 
 def test_clusters_get_different_ports(state):
-    """Ports are reserved by being written down, before anything listens on them."""
+    """Ports are reserved in a file before anything listens on them."""
     taken = set()
     for number in range(5):
         folder, ports = _state.create_folder(f"c{number}")
@@ -27,14 +27,14 @@ def test_clusters_get_different_ports(state):
 
 
 def test_a_name_can_be_used_once(state):
-    """The message says how to end the other one."""
+    """The error has the command that ends the other cluster."""
     _state.create_folder("dev")
     with pytest.raises(ClusterError, match="down --name dev"):
         _state.create_folder("dev")
 
 
-def test_down_removes_what_a_crash_left(state):
-    """No process runs any more, but the folder and the cgroup are there."""
+def test_down_removes_the_remains_of_a_crash(state):
+    """No process is left, but the folder and the cgroup exist."""
     folder, _ = _state.create_folder("dev")
     cgroup = folder.parent.parent / "cgroup" / "jobsetpy-dev-1"
     (cgroup / "kubepods" / "pod1").mkdir(parents=True)
@@ -50,8 +50,8 @@ def test_down_removes_what_a_crash_left(state):
     assert not cgroup.exists()
 
 
-def test_an_existing_cluster_is_left_alone(state, tmp_path, monkeypatch):
-    """Nothing is started or stopped, and what needs our own cluster says so."""
+def test_an_existing_cluster_is_not_changed(state, tmp_path, monkeypatch):
+    """Nothing is started or stopped; functions that need an own cluster raise an error."""
     config = tmp_path / "kubeconfig"
     config.write_text("{}")
     monkeypatch.setenv("JOBSETPY_KUBECONFIG", str(config))
@@ -67,14 +67,14 @@ def test_an_existing_cluster_is_left_alone(state, tmp_path, monkeypatch):
     assert not state.exists()
 
 
-def test_existing_flag_wants_a_kubeconfig(state, capsys):
-    """The command line says what is missing."""
+def test_existing_flag_needs_a_kubeconfig(state, capsys):
+    """The error names the missing variable."""
     assert main(["up", "--existing"]) == 1
     assert "KUBECONFIG" in capsys.readouterr().err
 
 
-def test_command_line_speaks_of_clusters_that_are_not_up(state, capsys):
-    """Each command ends with a message in place of a traceback."""
+def test_commands_for_a_missing_cluster_end_with_an_error(state, capsys):
+    """Each command ends with a message instead of a traceback."""
     assert main(["status", "--name", "none"]) == 3
     assert main(["env", "--name", "none"]) == 1
     assert main(["exec", "--name", "none", "--", "true"]) == 1
@@ -94,7 +94,7 @@ def cgroup_tree(tmp_path, kinds):
 
 
 def test_old_cgroups_get_a_folder_in_each_hierarchy(tmp_path):
-    """A new cpuset is filled, since it takes no process before; "hybrid" counts as old."""
+    """A new cpuset is filled, since it accepts no process before; "hybrid" counts as old."""
     mounts = cgroup_tree(tmp_path, {"cpu": "cgroup", "cpuset": "cgroup", "unified": "cgroup2"})
     for file in ("cpuset.cpus", "cpuset.mems"):
         (tmp_path / "cpuset" / file).write_text("0-1")
@@ -106,8 +106,8 @@ def test_old_cgroups_get_a_folder_in_each_hierarchy(tmp_path):
     assert paths == {"cpu", "cpuset", "unified"}
 
 
-def test_new_cgroups_want_the_controllers_handed_on(tmp_path):
-    """Version 2 has one tree; a controller that is not offered is named."""
+def test_new_cgroups_need_delegated_controllers(tmp_path):
+    """Version 2 has one tree; the error names a missing controller."""
     mounts = cgroup_tree(tmp_path, {"root": "cgroup2"})
     (tmp_path / "root" / "cgroup.controllers").write_text("cpu memory")
     (tmp_path / "root" / "cgroup.subtree_control").write_text("")
@@ -118,16 +118,16 @@ def test_new_cgroups_want_the_controllers_handed_on(tmp_path):
         _cgroups.create("n", mounts)
 
 
-def test_overlay_is_not_put_on_overlay(tmp_path):
-    """The kernel refuses that, so the plain driver is taken there."""
+def test_overlay_is_not_used_on_overlay(tmp_path):
+    """The kernel refuses that, so the native driver is used there."""
     mounts = tmp_path / "mounts"
     mounts.write_text(f"overlay / overlay rw 0 0\n/dev/x {tmp_path}/disk ext4 rw 0 0\n")
     assert _nodes.snapshotter_for(tmp_path / "disk" / "a", mounts) == "overlayfs"
     assert _nodes.snapshotter_for(tmp_path / "diskette", mounts) == "native"
 
 
-def test_places_that_nodes_cover_are_refused():
-    """A node has its own /run, so a cluster's folder there could not be seen by it."""
+def test_folders_that_nodes_hide_are_refused():
+    """A node has its own /run, so it could not access a cluster's folder there."""
     with pytest.raises(ClusterError, match="JOBSETPY_STATE_DIR"):
         _nodes.check_places(_nodes.Path("/run/x"), _nodes.Path("/x"))
     with pytest.raises(ClusterError, match="XDG_CACHE_HOME"):

@@ -25,7 +25,7 @@ from hack.generate import monitoring_dashboard
     ],
 )
 def test_an_axis_ends_above_the_greatest_value_at_a_round_number(greatest, unit, expected):
-    """Two to five steps, none of them a fraction where things are counted."""
+    """It has two to five steps, which are integers for counts."""
     assert scale(greatest, unit) == pytest.approx(expected)
 
 
@@ -45,12 +45,12 @@ def test_an_axis_ends_above_the_greatest_value_at_a_round_number(greatest, unit,
     ],
 )
 def test_a_value_is_written_in_its_unit(value, unit, step, expected):
-    """In few characters, as they stand next to an axis."""
+    """Values are short, because they are next to an axis."""
     assert in_unit(value, unit, step) == expected
 
 
 def test_a_line_has_a_gap_where_a_value_is_missing():
-    """Neighbours are joined; what stands alone is a dot."""
+    """Neighbouring values are joined; a single value is a dot."""
     points = _with_gaps({0.0: 1.0, 1.0: 2.0, 3.0: 1.0}, 0.0, 4.0, 1.0)
     assert [math.isnan(value) for _, value in points] == [False, False, True, False, True]
     text = page("Row", [Panel("P", "short", [Series("a", points)])], 0.0, 4.0)
@@ -58,7 +58,7 @@ def test_a_line_has_a_gap_where_a_value_is_missing():
     assert re.sub(r"[\d. ]+", "", path) == "MhLMh"
 
 
-def test_a_panel_without_data_says_so_and_too_many_lines_are_counted():
+def test_a_panel_reports_missing_data_and_omitted_lines():
     """Names are escaped."""
     many = [Series(f"<{n}>", [(0.0, float(n))]) for n in range(SHOWN + 2)]
     panels = [Panel("empty", "s", []), Panel("full", "s", many)]
@@ -68,7 +68,7 @@ def test_a_panel_without_data_says_so_and_too_many_lines_are_counted():
 
 
 def test_each_row_of_the_dashboard_has_its_pictures():
-    """Rows and panels are those that Grafana gets; no two rows have one name."""
+    """Rows and panels are those of Grafana's dashboard; names of rows are unique."""
     found = rows()
     assert [*found] == [title for title, _ in monitoring_dashboard.ROWS]
     assert [len(panels) for panels in found.values()] == [

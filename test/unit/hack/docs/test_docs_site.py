@@ -1,4 +1,4 @@
-"""The documentation: every page has its place, links lead somewhere, references are complete."""
+"""The documentation: every page is in a section, links have targets, references are complete."""
 
 import functools
 import importlib
@@ -30,13 +30,13 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 @functools.cache
 def prose(path):
-    """What is not between fences."""
+    """Text of a page without fenced blocks."""
     return FENCED.sub("", path.read_text())
 
 
 @functools.cache
 def anchors(path):
-    """What headings are called in links, as GitHub and the site make it of them; marks by hand."""
+    """Anchors of headings, as GitHub and the site derive them, and explicit anchors."""
     found = set(re.findall(r'^<a id="(.+?)"></a>$', path.read_text(), re.MULTILINE))
     for heading in re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE):
         text = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading).lower()
@@ -46,7 +46,7 @@ def anchors(path):
 
 
 def test_every_page_is_in_a_section_once():
-    """A page that is written is found by its readers."""
+    """Readers can find every page."""
     pages = [page for page in docs_site.pages() if page not in docs_site.PACKAGES]
     written = [path.relative_to(ROOT).with_suffix("") for path in ROOT.glob("docs/*/*.md")]
 
@@ -56,8 +56,8 @@ def test_every_page_is_in_a_section_once():
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path):
-    """To a file of the repository and a heading in it; other sites are not asked."""
+def test_links_have_targets(path):
+    """Links lead to a file of the repository and an anchor in it; other sites are not checked."""
     dead = []
     for link in LINK.findall(CODE.sub("", prose(path))):
         if re.match(r"[a-z]+:", link):
@@ -70,15 +70,15 @@ def test_links_lead_somewhere(path):
 
 
 def test_first_page_is_the_readme_with_all_sections():
-    """Links stay as they are: both stand at the top."""
+    """Its links are unchanged, because both pages are at the top."""
     text = docs_site.index_text()
 
     assert text.startswith((ROOT / "README.md").read_text())
     assert [page for page in docs_site.pages() if f"\n{page}\n" not in text] == []
 
 
-def test_marks_by_hand_become_targets():
-    """Of any page; links to headings stay as they are."""
+def test_explicit_anchors_become_targets():
+    """Links to them work from any page; links to headings are unchanged."""
     text = 'a\n<a id="b-c"></a>\n[x](../y.md#b-c) [z](y.md#heading) [w](#b-c)'
 
     assert docs_site.with_targets(text, {"b-c"}) == (
@@ -88,7 +88,7 @@ def test_marks_by_hand_become_targets():
 
 @pytest.mark.parametrize("name", docs_site.PACKAGES.values())
 def test_public_packages_have_a_page(name):
-    """With every name that they export."""
+    """The page has every exported name."""
     names = importlib.import_module(name).__all__
     text = docs_site.package_text(name)
     assert [each for each in names if f"\n   {each}\n" not in text] == []
@@ -99,7 +99,7 @@ def test_public_packages_have_a_page(name):
 
 class TestFields:
     def test_every_field_is_reported(self):
-        """Those of the definition, down to where another API's types begin."""
+        """The page has all fields of the CRD, except those inside types of other APIs."""
         (version,) = schema.jobset_crd()["spec"]["versions"]
         properties = version["schema"]["openAPIV3Schema"]["properties"]
         text = update_reference.page_text()
@@ -133,17 +133,17 @@ class TestFields:
         ],
     )
     def test_a_field_has_type_default_text_and_limits(self, line):
-        """As the definition has them."""
+        """They are those of the CRD."""
         assert line in update_reference.page_text()
 
-    def test_text_is_not_taken_for_markup(self):
-        """Other than in code, which is shown as it is."""
+    def test_text_is_escaped(self):
+        """Code is not escaped."""
         assert update_reference._cell("<a> *b* `<c>*` | d") == r"&lt;a> \*b\* `<c>*` \| d"
 
 
 class TestSequenceDiagrams:
     def test_all_of_the_pages_are_drawn(self):
-        """Each participant, message and note, in the pages' own blocks."""
+        """Each participant, message and note of the pages' blocks is in the picture."""
         drawn = 0
         for path in ROOT.glob("docs/*/*.md"):
             for block in re.findall(
@@ -160,13 +160,13 @@ class TestSequenceDiagrams:
     @pytest.mark.parametrize(
         "text", ["graph TD", "sequenceDiagram\nparticipant A as a\nloop x\nend"]
     )
-    def test_what_is_not_known_is_refused(self, text):
-        """By its line, in place of a picture that lacks something."""
+    def test_unknown_syntax_is_refused(self, text):
+        """The error has the line, so that no picture is incomplete."""
         with pytest.raises(sequence.DiagramError, match=r"not drawn: (graph TD|loop x)"):
             sequence.svg(text.splitlines())
 
     def test_texts_stay_within_the_picture(self):
-        """Of notes at both edges and of a participant's message to itself."""
+        """This holds for notes at both edges and for a participant's message to itself."""
         text = """sequenceDiagram
             participant A as one
             participant B as two

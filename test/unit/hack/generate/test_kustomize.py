@@ -1,4 +1,4 @@
-"""The stand-in for kustomize: what it does, and that it refuses what it does not."""
+"""The replacement for kustomize: features that it supports, and errors for others."""
 
 import pytest
 import yaml
@@ -35,17 +35,19 @@ def base(tmp_path):
     return folder(tmp_path / "base", {"all.yaml": [DEPLOYMENT, SERVICE]}, resources=["all.yaml"])
 
 
-def test_components_change_what_the_others_brought(base, tmp_path):
-    """Patches of a component reach the objects beside it, and its own objects come along."""
+@pytest.fixture
+def on_base(base, tmp_path):
+    """Return a function that makes a kustomization of the base."""
+    return lambda name="top", **more: folder(tmp_path / name, {}, resources=["../base"], **more)
+
+
+def test_components_change_other_resources(base, on_base, tmp_path):
+    """Patches of a component reach the objects next to it; its own objects are added."""
     config = {"kind": "ConfigMap", "metadata": {"name": "c"}}
     patch = {"path": "patch.yaml", "target": TARGET}
-    folder(
-        tmp_path / "more",
-        {"own.yaml": [config], "patch.yaml": [ADD]},
-        resources=["own.yaml"],
-        patches=[patch],
-    )
-    top = folder(tmp_path / "top", {}, resources=["../base"], components=["../more"])
+    files = {"own.yaml": [config], "patch.yaml": [ADD]}
+    folder(tmp_path / "more", files, resources=["own.yaml"], patches=[patch])
+    top = on_base(components=["../more"])
 
     deployment, service, added = render(top)
     assert deployment["spec"]["replicas"] == 2
@@ -53,10 +55,10 @@ def test_components_change_what_the_others_brought(base, tmp_path):
     assert "replicas" not in render(base)[0]["spec"]
 
 
-def test_labels_reach_selectors(base, tmp_path):
-    """Selectors and what they select stay in step."""
+def test_labels_reach_selectors(on_base):
+    """Selectors and the labels of selected objects stay consistent."""
     labels = [{"includeSelectors": True, "pairs": {"x": "y"}}]
-    deployment, service = render(folder(tmp_path / "top", {}, resources=["../base"], labels=labels))
+    deployment, service = render(on_base(labels=labels))
     both = {"a": "b", "x": "y"}
     assert deployment["metadata"]["labels"] == service["metadata"]["labels"] == {"x": "y"}
     assert deployment["spec"]["selector"]["matchLabels"] == both
@@ -64,16 +66,16 @@ def test_labels_reach_selectors(base, tmp_path):
     assert service["spec"]["selector"] == both
 
 
-def test_images_are_set_by_name(base, tmp_path):
-    """Others keep theirs."""
+def test_images_are_set_by_name(on_base):
+    """Other images are unchanged."""
     images = [{"name": "i", "newName": "new", "newTag": "2"}]
-    deployment, _ = render(folder(tmp_path / "top", {}, resources=["../base"], images=images))
+    deployment, _ = render(on_base(images=images))
     containers = deployment["spec"]["template"]["spec"]["containers"]
     assert [each["image"] for each in containers] == ["new:2", "other:1"]
 
 
-def test_images_are_set_where_a_configuration_says(base, tmp_path):
-    """Also in what is built on it; names within a longer text are left alone."""
+def test_images_are_set_in_configured_fields(on_base, tmp_path):
+    """This holds also for kustomizations on top; names within a longer text are unchanged."""
     env = [{"name": "A", "value": "i:1"}, {"name": "B", "value": "--x=i:1"}, {"name": "C"}]
     add = [{"op": "add", "path": "/spec/template/spec/containers/0/env", "value": env}]
     fields = {"images": [{"kind": "Deployment", "path": "spec/template/spec/containers/env/value"}]}
@@ -83,7 +85,7 @@ def test_images_are_set_where_a_configuration_says(base, tmp_path):
         patches=[{"path": "patch.yaml", "target": TARGET}],
         configurations=["fields.yaml"],
     )
-    low = folder(tmp_path / "low", {}, resources=["../base"], components=["../more"])
+    low = on_base("low", components=["../more"])
     images = [{"name": "i", "newTag": "2"}]
     deployment, _ = render(folder(tmp_path / "top", {}, resources=["../low"], images=images))
     first, other = deployment["spec"]["template"]["spec"]["containers"]
@@ -106,9 +108,9 @@ def test_images_are_set_where_a_configuration_says(base, tmp_path):
         ("includeTemplates", {"labels": [{"includeTemplates": True, "pairs": {}}]}),
     ],
 )  # fmt: skip
-def test_what_it_does_not_know_is_refused(base, tmp_path, words, kustomization):
-    """Half of what a kustomization says would be another installation than the users'."""
+def test_unsupported_fields_are_refused(on_base, tmp_path, words, kustomization):
+    """Ignoring a part of a kustomization would give another result than kustomize."""
     (tmp_path / "other.yaml").write_text(yaml.safe_dump({"nameReference": []}))
-    top = folder(tmp_path / "top", {}, resources=["../base"], **kustomization)
+    top = on_base(**kustomization)
     with pytest.raises(ValueError, match=words):
         render(top)

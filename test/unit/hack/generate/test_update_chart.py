@@ -1,21 +1,22 @@
-"""What makes the table of the chart's values, and finds what is not as it was made."""
+"""The generator of the chart's table of values, and its check for drift."""
 
 import pytest
+import yaml
 
 from hack.generate import update_chart
 
 VALUES = """
-# -- What it is called.
+# -- Its name.
 name: ""
 
 server:
-  # -- Where it listens.
+  # -- Its port.
   port: 80
-  # -- What it may take.
+  # -- Its limits.
   resources:
     limits:
       cpu: "2" # at most
-  # -- Who may call it.
+  # -- Its clients.
   from:
   - anyone: true
 # -- More.
@@ -24,33 +25,31 @@ more: {}
 
 
 def test_rows_of_values():
-    """A comment describes all that is below it; the default is what YAML makes of it."""
+    """A comment describes all values below it; the default is the parsed YAML."""
     assert list(update_chart.rows(VALUES)) == [
-        ("name", "", "What it is called."),
-        ("server.port", 80, "Where it listens."),
-        ("server.resources", {"limits": {"cpu": "2"}}, "What it may take."),
-        ("server.from", [{"anyone": True}], "Who may call it."),
+        ("name", "", "Its name."),
+        ("server.port", 80, "Its port."),
+        ("server.resources", {"limits": {"cpu": "2"}}, "Its limits."),
+        ("server.from", [{"anyone": True}], "Its clients."),
         ("more", {}, "More."),
     ]
 
 
 def test_a_value_without_a_comment_is_refused():
-    """Nothing gets into the chart that its readers are not told of."""
+    """Every value of the chart has to be documented."""
     with pytest.raises(ValueError, match=r"server\.port has no comment"):
-        list(update_chart.rows(VALUES.replace("  # -- Where it listens.\n", "")))
+        list(update_chart.rows(VALUES.replace("  # -- Its port.\n", "")))
 
 
 def test_every_value_of_the_chart_has_a_row():
     """The table has each path of values.yaml, or one that it is part of."""
-    import yaml
-
     text = (update_chart.CHART / "values.yaml").read_text()
-    told = {name for name, _, _ in update_chart.rows(text)}
+    documented = {name for name, _, _ in update_chart.rows(text)}
 
     def paths(values, prefix=""):
         for key, value in values.items():
             name = f"{prefix}{key}"
-            if name in told:
+            if name in documented:
                 continue
             assert isinstance(value, dict), name
             assert value, name
@@ -58,12 +57,13 @@ def test_every_value_of_the_chart_has_a_row():
             yield from paths(value, f"{name}.")
 
     assert all(
-        any(row.startswith(f"{name}.") for row in told) for name in paths(yaml.safe_load(text))
+        any(row.startswith(f"{name}.") for row in documented)
+        for name in paths(yaml.safe_load(text))
     )
 
 
 def test_drift_is_reported(monkeypatch, tmp_path, capsys):
-    """A file that differs, and one that nothing makes any more, are named, and mended."""
+    """A file that differs, and one that is no longer generated, are reported, and fixed."""
     chart = tmp_path / "chart"
     (chart / "files").mkdir(parents=True)
     (chart / "files/old.yaml").write_text("a: 1")

@@ -1,4 +1,4 @@
-"""Alerts and dashboard ask for what is exported, and what is made from it is up to date."""
+"""Alerts and dashboard use exported metrics, and generated files are up to date."""
 
 import re
 from pathlib import Path
@@ -11,8 +11,8 @@ from support.docs import promql
 
 ROOT = Path(__file__).resolve().parents[4]
 
-OF_TARGETS = {"job", "pod", "namespace", "instance", "service"}
-"""Labels that Prometheus adds to what it scrapes."""
+TARGET_LABELS = {"job", "pod", "namespace", "instance", "service"}
+"""Labels that Prometheus adds to scraped series."""
 
 RULES = [
     rule
@@ -30,30 +30,30 @@ EXPRESSIONS = [
 
 
 def anchor(alert):
-    """Of the runbook of an alert: ``alert-no-leader`` of JobSetNoLeader."""
+    """Anchor of an alert's runbook: ``alert-no-leader`` for JobSetNoLeader."""
     words = re.findall("[A-Z][a-z]*", alert.removeprefix("JobSet"))
     return "-".join(["alert", *words]).lower()
 
 
 @pytest.mark.parametrize(("name", "expression"), EXPRESSIONS)
-def test_everything_asked_for_is_exported(name, expression):
-    """No alert and no graph is silent because of a name that does not exist."""
+def test_series_of_expressions_are_exported(name, expression):
+    """No alert or graph uses a name that does not exist."""
     exported = update_monitoring.series_of() | {"up": frozenset()}
     query = promql.read(expression)
 
     assert query.asked
-    known = set(OF_TARGETS)
-    for asked in query.asked:
-        assert asked.series in exported
-        assert asked.labels <= exported[asked.series] | OF_TARGETS
-        assert "job" in asked.labels, "another program's series of that name would count too"
-        known |= exported[asked.series]
+    known = set(TARGET_LABELS)
+    for selector in query.asked:
+        assert selector.series in exported
+        assert selector.labels <= exported[selector.series] | TARGET_LABELS
+        assert "job" in selector.labels, "series of other programs with the same name would count"
+        known |= exported[selector.series]
     assert query.grouped <= known
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_alerts_can_be_acted_on(rule):
-    """Each has a severity, waits before it fires, names only labels it has, and has a runbook."""
+def test_alerts_are_complete(rule):
+    """Each has a severity, a delay and a runbook, and names only labels that it has."""
     annotations = rule["annotations"]
     page, _, mark = annotations["runbook"].partition("#")
     words = " ".join(annotations.values())
@@ -67,14 +67,14 @@ def test_alerts_can_be_acted_on(rule):
     assert words.count("{{") == len(re.findall(r"\{\{ \$labels\.\w+ \}\}", words))
 
 
-def test_what_is_generated_is_up_to_date():
-    """The object with the alerts, the dashboard and the page about metrics: ``make generate``."""
+def test_generated_files_are_up_to_date():
+    """``make generate`` writes the alerts' object, the dashboard and the page of metrics."""
     for name, make in update_monitoring.OUTPUTS.items():
         assert make() == (ROOT / name).read_text(), name
 
 
 def test_panels_do_not_overlap():
-    """Every panel has a place and a number of its own."""
+    """Every panel has its own place and number."""
     panels = monitoring_dashboard.dashboard()["panels"]
     places = set()
     for panel in panels:
@@ -89,8 +89,8 @@ def test_panels_do_not_overlap():
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
-def test_an_expression_is_taken_apart():
-    """Series, their selectors and groupings, and nothing else."""
+def test_expressions_are_parsed():
+    """The result has the series, their selectors and groupings."""
     query = promql.read('sum by (a, b) (rate(x_total{j=~"up",c!="1"}[5m])) / on (a) y > 2 * 3e3')
 
     assert query.asked == (

@@ -1,4 +1,4 @@
-"""The generator of the roles: what it reads out of a module, and how it writes a role."""
+"""The generator of the roles: requests that it finds in a module, and roles that it writes."""
 
 import types
 
@@ -24,7 +24,7 @@ SERVICES = ("", "services")
 
 
 def read(tmp_path, body):
-    """The requests of a module with one method of a given body."""
+    """Requests of a module with these methods."""
     path = tmp_path / "made_up.py"
     path.write_text(HEAD + body)
     module = types.ModuleType("made_up")
@@ -98,8 +98,8 @@ def read(tmp_path, body):
         ("    def f(self, names): names.get(Job)", set()),
     ],
 )
-def test_a_request_is_read(tmp_path, body, expected):
-    """Each way to name a class leads to the resource and the verb."""
+def test_requests_are_found(tmp_path, body, expected):
+    """Resource and verb are found for all ways to name a class."""
     assert read(tmp_path, body) == expected
 
 
@@ -110,14 +110,14 @@ def test_a_request_is_read(tmp_path, body, expected):
         "self._client.raw(HttpRequest(method='DELETE', path='/api/v1/pods'))",
     ],
 )
-def test_nothing_is_left_out_in_silence(tmp_path, call):
-    """A request that cannot be told is an error that names it."""
+def test_unknown_requests_are_errors(tmp_path, call):
+    """A request whose class cannot be inferred is an error with its place."""
     with pytest.raises(UnknownClassError, match="made_up:11"):
         read(tmp_path, f"    def f(self): {call}")
 
 
-def test_only_the_role_of_the_name_changes():
-    """Bindings and other roles of the file stay as they are."""
+def test_only_the_named_role_changes():
+    """Bindings and other roles of the file are unchanged."""
     role = next(each for each in ROLES if each.name == "jobset-manager-secrets-role")
     kept = "kind: Role\nmetadata:\n  name: other\nrules: []\n---\n"
     old = "kind: Role\nmetadata:\n  name: jobset-manager-secrets-role\nrules:\n- old\n"
@@ -126,8 +126,8 @@ def test_only_the_role_of_the_name_changes():
         with_rules(kept, role)
 
 
-def test_names_limit_what_can_be_limited():
-    """A rule with an object's name does not hold verbs for which the API server has no name."""
+def test_names_limit_only_verbs_with_a_name():
+    """A rule with an object's name does not have verbs whose requests have no name."""
     role = Generated(
         file="", name="made-up", modules=(),
         names={"secrets": "mine"},

@@ -73,7 +73,7 @@ def missing_from(packages: set[str]) -> list[str]:
 
 
 def test_agent_image_has_each_file_when_the_agent_may_load_it():
-    """A part of the package that the list lacks would fail in pods only."""
+    """A missing part of the package would only fail in pods."""
     packages = read_target(CONTAINERFILE, "agent").packages
 
     assert packages is not None
@@ -89,7 +89,7 @@ def test_file_list_is_incomplete_when_a_part_is_left_out(part):
 
 
 def test_agent_image_has_each_library_when_the_agent_imports_it():
-    """No other library than those that the image's requirements pin."""
+    """It imports only libraries that the image's requirements pin."""
     pinned = {need.name.replace("-", "_") for need in pins(PROJECT / "requirements" / "agent.txt")}
     frameworks = {"jax", "numpy", "torch"}  # imported by warm-ups, in the worker's own Python
 

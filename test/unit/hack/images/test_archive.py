@@ -1,4 +1,4 @@
-"""Images as tar files: the same input gives the same bytes, and a runtime finds what it needs."""
+"""Images as tar files: the same input gives the same bytes, and runtimes can load them."""
 
 import gzip
 import hashlib
@@ -30,7 +30,7 @@ def read(archive, path):
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_the_same_files_give_the_same_image(tmp_path, compress):
-    """Neither the order of making, nor times, nor the folder's name show."""
+    """Order of creation, times and the folder's name do not matter."""
     written = []
     for number, names in enumerate((["a", "b"], ["b", "a"])):
         source = tmp_path / f"source{number}"
@@ -51,8 +51,8 @@ def test_the_same_files_give_the_same_image(tmp_path, compress):
     assert sorted(p.name for p in tmp_path.glob("*.tar*")) == ["0.tar", "1.tar"]
 
 
-def test_archive_holds_what_a_runtime_reads(tmp_path):
-    """Docker's manifest names configuration and layers; the configuration says how to run it."""
+def test_archive_has_dockers_manifest(tmp_path):
+    """The manifest names configuration and layers; the configuration has the command."""
     image = Image(
         reference="localhost/x:1",
         layers=[layer_of(tmp_path), Layer()],
@@ -96,8 +96,8 @@ def test_archive_holds_what_a_runtime_reads(tmp_path):
         ("team/x:1", False),
     ],
 )
-def test_a_name_without_a_registry_is_left_to_the_engine(tmp_path, reference, layout):
-    """Engines complete such names in Docker's manifest, and take a layout's as they are."""
+def test_an_image_without_a_registry_has_no_layout(tmp_path, reference, layout):
+    """Engines complete such names in Docker's manifest, but not in a layout."""
     out = tmp_path / "x.tar"
     Image(reference=reference, layers=[Layer()]).write(out)
     with tarfile.open(out) as tar:
@@ -106,8 +106,8 @@ def test_a_name_without_a_registry_is_left_to_the_engine(tmp_path, reference, la
     assert ({"oci-layout", "index.json"} <= names) is layout
 
 
-def test_archive_is_a_layout_whose_digests_hold(tmp_path):
-    """From the index down, every blob is named by its digest and size, and layers by their tar's."""
+def test_archive_is_a_layout_with_valid_digests(tmp_path):
+    """Every blob has its digest and size, and every layer the digest of its tar file."""
     blobs, ids = {}, set()
     for compress in (False, True):
         image = Image(reference="localhost/x:1", layers=[layer_of(tmp_path)], compress=compress)
@@ -131,7 +131,7 @@ def test_archive_is_a_layout_whose_digests_hold(tmp_path):
         tar_bytes = gzip.decompress(data) if compress else data
         assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(tar_bytes).hexdigest()}"]
         assert len(blobs) == 3
-    assert len(ids) == 1, "compressing a layer makes no other image"
+    assert len(ids) == 1, "a compressed layer does not change the image's ID"
 
 
 def blob_of(blobs, descriptor):
@@ -140,8 +140,8 @@ def blob_of(blobs, descriptor):
     return data
 
 
-def test_tree_keeps_links_and_modes_and_leaves_out_what_it_is_asked(tmp_path):
-    """A link to a folder is a link, a program stays runnable, a refused folder is not entered."""
+def test_tree_keeps_links_and_modes_and_excludes_files(tmp_path):
+    """A link to a folder is a link, a program stays executable, an excluded folder is not read."""
     (tmp_path / "no").mkdir()
     (tmp_path / "no" / "file").touch()
     (tmp_path / "run").touch()
@@ -155,8 +155,8 @@ def test_tree_keeps_links_and_modes_and_leaves_out_what_it_is_asked(tmp_path):
 
 
 @pytest.mark.parametrize(("kinds", "expected"), [([1, 6], False), ([6, 3, 1], True)])
-def test_static_programs_are_distinguished_from_others(kinds, expected):
-    """A program with an interpreter among its headers needs shared libraries."""
+def test_programs_with_an_interpreter_need_a_loader(kinds, expected):
+    """A static program has no interpreter among its headers."""
     header = bytearray(64 + 56 * len(kinds))
     struct.pack_into("<Q", header, 0x20, 64)
     struct.pack_into("<HH", header, 0x36, 56, len(kinds))
@@ -193,8 +193,8 @@ USER 1
 """
 
 
-def test_containerfile_says_how_to_run_each_target(tmp_path):
-    """Entry point, environment, user, labels and the parts of the package come from one file."""
+def test_targets_are_read_from_the_containerfile(tmp_path):
+    """It has entry point, environment, user, labels and the parts of the package."""
     path = tmp_path / "Containerfile"
     path.write_text(CONTAINERFILE)
     agent = containerfile.read_target(path, "agent")
@@ -213,8 +213,8 @@ def test_containerfile_says_how_to_run_each_target(tmp_path):
             containerfile.read_target(path, name)
 
 
-def test_a_stage_has_what_the_stage_below_says(tmp_path):
-    """All but what it says itself; a new entry point does without the old one's arguments."""
+def test_a_stage_inherits_from_its_parent(tmp_path):
+    """Its own instructions take precedence; a new entry point drops the parent's arguments."""
     path = tmp_path / "Containerfile"
     path.write_text(CONTAINERFILE)
     agent = containerfile.read_target(path, "agent")
@@ -223,8 +223,8 @@ def test_a_stage_has_what_the_stage_below_says(tmp_path):
     assert (heir.entrypoint, heir.command) == (["perl"], ())
 
 
-def test_ldd_output_is_read():
-    """Libraries and the loader, but not what the kernel provides."""
+def test_ldd_output_is_parsed():
+    """The result has libraries and the loader, but not the kernel's library."""
     text = (
         "\tlinux-vdso.so.1 (0x00007ffd)\n"
         "\tlibz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x00007f1)\n"
@@ -238,7 +238,7 @@ def test_ldd_output_is_read():
 
 
 def test_images_of_two_architectures_are_one_archive(tmp_path):
-    """An index names both with their platforms; every blob is there under its digest."""
+    """An index has both with their platforms; every blob has its digest as name."""
     parts = []
     for name in ("amd64", "arm64"):
         layer = Layer()

@@ -1,6 +1,6 @@
-"""The images and the Containerfile say the same, and what is in an image is fit to be run.
+"""Images agree with the Containerfile, and their content can be run.
 
-Where there is an engine, ``hack/images/compare.py`` compares with what that builds.
+Where there is an engine, ``hack/images/compare.py`` compares them with the engine's images.
 """
 
 import json
@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tarfile
 from fnmatch import fnmatch
@@ -20,7 +19,7 @@ import jobsetpy
 from hack.images import compare, project, trim
 from hack.images.archive import Image, Layer
 from hack.images.containerfile import read_target, stages
-from support import patience
+from support.commands import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[4]
@@ -35,23 +34,17 @@ print(project.build("agent", pathlib.Path(sys.argv[2]), source, release).digest)
 
 
 def built(project_folder, out, umask, seed):
-    """The agent's image of a checkout, in a process of its own; the path and the digest."""
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, str(project_folder), str(out)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience.scaled(240),
-        umask=umask,
-        env={**os.environ, "PYTHONHASHSEED": seed},
-    )
+    """Build the agent's image of a checkout in another process; return path and digest."""
+    command = (sys.executable, "-c", BUILD, project_folder, out)
+    env = {**os.environ, "PYTHONHASHSEED": seed}
+    done = run(*command, timeout_s=240, umask=umask, env=env)
     assert done.returncode == 0, done.stderr
     return out / "jobsetpy-agent.tar", done.stdout
 
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory):
-    """What images are made of, in a folder that nobody changes meanwhile."""
+    """Sources of images, in a folder that does not change."""
     folder = tmp_path_factory.mktemp("export")
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "Containerfile"):
@@ -62,13 +55,13 @@ def export(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def agent(export, tmp_path_factory):
-    """The agent's image as a release has it; the path and the digest."""
+    """Path and digest of the agent's image."""
     return built(export, tmp_path_factory.mktemp("agent"), 0o022, "1")
 
 
 @pytest.fixture(scope="module")
 def files(agent, tmp_path_factory):
-    """The image's files, unpacked, and the entries of its layers."""
+    """Folder with the image's files, and the entries of its layers."""
     folder = tmp_path_factory.mktemp("files")
     entries = []
     with tarfile.open(agent[0]) as archive:
@@ -84,14 +77,14 @@ def read(archive, name):
 
 
 def test_an_image_is_the_same_each_time(agent, export, tmp_path):
-    """Bytecode, compiled program and archive: nothing tells when, where or by whom it was made."""
+    """Bytecode, compiled program and archive do not depend on time, folder, umask and hash seed."""
     path, digest = built(export, tmp_path / "other", 0o077, "2")
     assert digest == agent[1]
     assert path.read_bytes() == agent[0].read_bytes()
 
 
 def test_images_are_for_the_restricted_profile(files):
-    """A user by number, no privileged bits, nothing but /tmp that others may write."""
+    """The user is a number, there are no privileged bits, and only /tmp is world-writable."""
     for name in ("manager", "coscheduler", "agent"):
         target = read_target(ROOT / "Containerfile", name)
         assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", target.user), "a name cannot be checked"
@@ -103,8 +96,8 @@ def test_images_are_for_the_restricted_profile(files):
         assert entry.isreg() or entry.isdir() or entry.issym(), entry.name
 
 
-def test_images_say_what_they_are(agent):
-    """Labels with version, revision and licence, and the time of the commit."""
+def test_images_have_labels(agent):
+    """They have version, revision and licence, and the time of the commit."""
     with tarfile.open(agent[0]) as archive:
         config = read(archive, read(archive, "manifest.json")[0]["Config"])
     assert config["created"] == "2023-11-14T22:13:20Z"
@@ -118,8 +111,8 @@ def test_images_say_what_they_are(agent):
     }
 
 
-def test_an_upgrade_fetches_the_last_layer_only(files):
-    """The system, the libraries, and what is our own, each in a layer."""
+def test_an_upgrade_fetches_only_the_last_layer(files):
+    """The system, the libraries and the project's files have one layer each."""
     system, libraries, own = ({entry.name for entry in layer} for layer in files[1])
     assert not any(name.startswith("app") for name in system)
     assert {"app/h11/__init__.py", "app/msgspec/__init__.py"} <= libraries
@@ -127,8 +120,8 @@ def test_an_upgrade_fetches_the_last_layer_only(files):
     assert not (libraries - {"app"}) & own
 
 
-def test_the_agents_image_has_what_the_agent_imports_and_no_more(files):
-    """Its start, with nothing but what is in the image, from bytecode that is there already."""
+def test_the_agents_image_has_exactly_the_agents_imports(files):
+    """The agent can be imported with only the image's files, which include bytecode."""
     app = files[0] / "app"
     assert {path.name.partition("-")[0] for path in app.iterdir()} == {
         *("h11", "msgspec", "jobsetpy", "supervise"),
@@ -142,16 +135,13 @@ def test_the_agents_image_has_what_the_agent_imports_and_no_more(files):
         assert (path.parent / "__pycache__" / cached).exists(), path
     code = "import jobsetpy.agent.main, jobsetpy.agent.supervisor.supervisor, jobsetpy.agent.startup_group.wait"
     code += ", jobsetpy.agent.supervisor.standby.process, jobsetpy.agent.supervisor.health"
-    subprocess.run(
-        [sys.executable, "-s", "-S", "-OO", "-W", "error", "-c", code],
-        env={"PYTHONPATH": str(app), "PYTHONDONTWRITEBYTECODE": "1"},
-        check=True,
-        timeout=patience.scaled(240),
-    )
+    env = {"PYTHONPATH": str(app), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = run(sys.executable, "-s", "-S", "-OO", "-W", "error", "-c", code, env=env)
+    assert done.returncode == 0, done.stderr
 
 
-def test_stages_install_the_same_pins_and_trim_alike():
-    """What ``hack/images`` copies is what the Containerfile installs."""
+def test_stages_install_and_trim_the_same_libraries():
+    """``hack/images`` copies the libraries that the Containerfile installs."""
     for name, pins in project.PINS.items():
         words = STAGES[f"{name}-files"].instructions
         assert ("COPY", f"requirements/{pins} hack/images/trim.py /") in words
@@ -166,8 +156,8 @@ def test_stages_install_the_same_pins_and_trim_alike():
         assert copies[:2] == [f"--from={name}-files /{each} /app" for each in ("libraries", "app")]
 
 
-def test_the_launcher_is_compiled_alike():
-    """By the same switches, from the same source, to the same place."""
+def test_the_launcher_is_compiled_in_the_same_way():
+    """Flags, source and target are the same."""
     words = dict(STAGES["launcher"].instructions)
     assert words["COPY"].split()[0] == f"hack/images/{project.SUPERVISE_SOURCE.name}"
     command = shlex.split(words["RUN"])
@@ -176,14 +166,14 @@ def test_the_launcher_is_compiled_alike():
     assert copied in STAGES["agent"].instructions
 
 
-def test_nothing_runs_as_root_and_all_that_is_copied_is_there():
-    """The user is set last; the ignore file lets the sources of every COPY through, and no more."""
+def test_nothing_runs_as_root_and_all_copied_files_exist():
+    """The user is set last; the ignore file admits exactly the sources of every COPY."""
     for name in ("manager", "agent"):
         words = [word for word, _ in STAGES[name].instructions]
         assert not {"RUN", "COPY", "ADD"} & set(words[words.index("USER") :])
         assert "ADD" not in words
     lines = (ROOT / ".dockerignore").read_text().splitlines()
-    let_through = [line.removeprefix("!") for line in lines if line.startswith("!")]
+    admitted = [line.removeprefix("!") for line in lines if line.startswith("!")]
     copied = set()
     for stage in STAGES.values():
         for word, rest in stage.instructions:
@@ -191,20 +181,20 @@ def test_nothing_runs_as_root_and_all_that_is_copied_is_there():
                 copied |= set(rest.split()[:-1])
     for path in copied:
         assert (ROOT / path).exists(), path
-        assert any(fnmatch(path, pattern) for pattern in let_through), path
-    for pattern in let_through:
+        assert any(fnmatch(path, pattern) for pattern in admitted), path
+    for pattern in admitted:
         assert any(fnmatch(path, pattern) for path in copied), pattern
 
 
-def test_the_coscheduler_is_the_managers_image_under_another_command():
-    """No layer of its own."""
+def test_the_coscheduler_is_the_managers_image_with_another_command():
+    """It has no layer of its own."""
     assert STAGES["coscheduler"].parent == "manager"
     assert STAGES["coscheduler"].instructions == [("CMD", '["coscheduler"]')]
     assert read_target(ROOT / "Containerfile", "coscheduler").command == ["coscheduler"]
 
 
-def test_libraries_are_trimmed_but_for_their_licences(tmp_path):
-    """Tests, stubs, sources in C and what an installer notes go; licences and modules stay."""
+def test_libraries_are_trimmed(tmp_path):
+    """Tests, stubs, C sources and an installer's records are removed; licences and modules stay."""
     kept = ["a/__init__.py", "a/data.json", "a-1.dist-info/METADATA", "a-1.dist-info/licenses/L.md"]
     gone = [
         *("bin/a", "a/x.pyi", "a/x.pyx", "a/tests/test_x.py", "a/__pycache__/x.pyc", "a/R.rst"),
@@ -219,15 +209,15 @@ def test_libraries_are_trimmed_but_for_their_licences(tmp_path):
 
 
 def test_installed_versions_have_to_be_the_pinned_ones(tmp_path):
-    """Else the image would not be what the Containerfile gives; the message says what to do."""
+    """Otherwise the image would differ from the Containerfile's; the error has the remedy."""
     pins = tmp_path / "x.txt"
     pins.write_text("h11==0.0.1 \\\n    --hash=sha256:00\nnot-there==1 ; sys_platform == 'mars'\n")
     with pytest.raises(FileNotFoundError, match=r"pins h11 0\.0\.1, installed is .*make setup"):
         project.pinned(pins)
 
 
-def test_archives_are_compared_by_what_they_carry(tmp_path):
-    """Layers may be cut differently; other files, contents, users or commands are told."""
+def test_archives_are_compared_by_their_content(tmp_path):
+    """Layers may be divided differently; other files, contents, users and commands are reported."""
 
     def image(files, **more):
         layers = []

@@ -1,4 +1,4 @@
-"""Releases: the same commit gives the same bytes, and what is not fit for one is refused."""
+"""Releases: the same commit gives the same bytes, and an invalid state is refused."""
 
 import base64
 import gzip
@@ -6,26 +6,27 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 import yaml
+from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import ComponentType
 
 import jobsetpy
+from hack.images import project
 from hack.images.archive import Image, Layer
 from hack.release import release, sbom, sign
-from support import patience
+from support.commands import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[4]
 COPIED = ("src", "config", "charts", "hack", "requirements")
 FILES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Containerfile", ".gitignore")
 VERSION = jobsetpy.__version__
-WHO = {
+GIT = {
     "GIT_AUTHOR_NAME": "A",
     "GIT_AUTHOR_EMAIL": "a@example.com",
     "GIT_COMMITTER_NAME": "A",
@@ -35,22 +36,16 @@ WHO = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_SYSTEM": os.devnull,
 }
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 QUICK = [word for part in release.PARTS if part != "images" for word in ("--part", part)]
 
 
 def git(folder, *words):
-    command = ["git", "-C", str(folder), *words]
-    subprocess.run(
-        command,
-        check=True,
-        capture_output=True,
-        timeout=patience.scaled(240),
-        env={**os.environ, **WHO},
-    )
+    run("git", "-C", folder, *words, check=True, timeout_s=240, env={**os.environ, **GIT})
 
 
 def checkout(folder):
-    """This project as a repository of its own, with one commit."""
+    """Copy this project to a new repository with one commit."""
     folder.mkdir(parents=True)
     ignore = shutil.ignore_patterns("__pycache__", ".mypy_cache")
     for name in COPIED:
@@ -67,27 +62,20 @@ def checkout(folder):
 def make(folder, out, *words, umask=0o022, **env):
     """Run the release script of a checkout."""
     clean = {k: v for k, v in os.environ.items() if k not in {"ALLOW_DIRTY", "IMAGE_PREFIX"}}
-    return subprocess.run(
-        [sys.executable, "-m", "hack.release.release", "--out", str(out), *words],
-        cwd=folder,  # so that it is the checkout's own
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience.scaled(240),
-        umask=umask,
-        env={**clean, **WHO, **env},
-    )
+    command = (sys.executable, "-m", "hack.release.release", "--out", out, *words)
+    # The working directory makes Python use the checkout's script.
+    return run(*command, cwd=folder, timeout_s=240, umask=umask, env={**clean, **GIT, **env})
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """A repository that tests leave as they found it."""
+    """A repository that tests do not change."""
     return checkout(tmp_path_factory.mktemp("release") / "repository")
 
 
 @pytest.fixture(scope="module")
 def made(repository, tmp_path_factory):
-    """A release but for the images, which take a while."""
+    """A release without the images, which take long."""
     out = tmp_path_factory.mktemp("made")
     done = make(repository, out, *QUICK, "--image-prefix=registry.example/team")
     assert done.returncode == 0, done.stderr
@@ -100,19 +88,19 @@ def sums(folder):
 
 
 def test_the_same_commit_gives_the_same_bytes(made, tmp_path):
-    """In another folder, with another mask, time zone, language and hash seed."""
+    """Folder, umask, time zone, language and hash seed do not matter."""
     other = checkout(tmp_path / "some where else")
     for path in other.rglob("*.py"):
         os.utime(path, (1, 1))
-    strange = {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
+    other_env = {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
     words = [*QUICK, "--image-prefix=registry.example/team/"]
-    done = make(other, tmp_path / "out", *words, umask=0o077, **strange)
+    done = make(other, tmp_path / "out", *words, umask=0o077, **other_env)
     assert done.returncode == 0, done.stderr
     assert sums(tmp_path / "out") == sums(made)
 
 
-def test_a_release_has_all_that_is_needed(made):
-    """Packages, a manifest for each way to install, the chart and the notes."""
+def test_a_release_is_complete(made):
+    """It has packages, a manifest for each kind of installation, the chart and the notes."""
     names = set(sums(made))
     assert {
         f"jobsetpy-{VERSION}-py3-none-any.whl",
@@ -126,10 +114,8 @@ def test_a_release_has_all_that_is_needed(made):
     assert "\n## " not in notes
 
 
-def test_the_wheels_sbom_has_what_is_pinned(made):
-    """CycloneDX that a reader of it takes, dated by the commit: needed by all, or by an extra."""
-    from cyclonedx.model.bom import Bom
-
+def test_the_sbom_of_the_wheel_has_all_pinned_libraries(made):
+    """It is valid CycloneDX with the time of the commit, and marks libraries that all users need."""
     wheel = made / f"jobsetpy-{VERSION}-py3-none-any.whl"
     text = json.loads((made / f"{wheel.name}.cdx.json").read_text())
     assert text["specVersion"] == "1.6"
@@ -147,13 +133,13 @@ def test_the_wheels_sbom_has_what_is_pinned(made):
     assert hashes == set(pinned["h2"][1]) != set()
 
 
-def test_the_provenance_names_the_commit_and_what_went_in(made, repository):
-    """An in-toto statement over all other files, with the hashes of what is pinned."""
-    said = json.loads((made / "provenance.json").read_text())
-    assert (said["_type"], said["predicateType"]) == (sbom.STATEMENT, sbom.PREDICATE)
-    subjects = {each["name"]: each["digest"]["sha256"] for each in said["subject"]}
+def test_the_provenance_names_the_commit_and_all_inputs(made, repository):
+    """It is an in-toto statement about all other files, with the hashes of pinned libraries."""
+    statement = json.loads((made / "provenance.json").read_text())
+    assert (statement["_type"], statement["predicateType"]) == (sbom.STATEMENT, sbom.PREDICATE)
+    subjects = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
     assert subjects == {n: s for n, s in sums(made).items() if n != "provenance.json"}
-    definition = said["predicate"]["buildDefinition"]
+    definition = statement["predicate"]["buildDefinition"]
     assert definition["externalParameters"]["imagePrefix"] == "registry.example/team/"
     inputs = {each["uri"]: each for each in definition["resolvedDependencies"]}
     revision = definition["externalParameters"]["revision"]
@@ -166,7 +152,7 @@ def test_the_provenance_names_the_commit_and_what_went_in(made, repository):
 
 
 def image(path, *distributions):
-    """An archive as ours are: those distributions, an interpreter, a library of the system."""
+    """Write an image with distributions, an interpreter and a library of the system."""
     layer = Layer()
     layer.file("usr/local/lib/python3.11/os.py", "x")
     layer.file("etc/passwd", "x")
@@ -178,8 +164,8 @@ def image(path, *distributions):
     return path
 
 
-def test_an_images_sbom_is_read_from_the_image(tmp_path):
-    """Its distributions with licences, its libraries with sums; the same text each time."""
+def test_the_sbom_of_an_image_is_derived_from_the_image(tmp_path):
+    """It has distributions with licences and libraries with sums; its text is reproducible."""
     pins = ROOT / "requirements/agent.txt"
     h11 = sbom.pinned_hashes(pins)["h11"][0]
     archive = image(tmp_path / "a.tar", ("h11", h11), ("jobsetpy", VERSION))
@@ -213,35 +199,29 @@ def test_an_images_sbom_is_read_from_the_image(tmp_path):
     ],
     ids=["EC", "RSA"],
 )
-def test_openssl_takes_a_signature(tmp_path, words):
-    """Of a key that openssl made; and refuses it once the sums are others."""
+def test_openssl_verifies_signatures(tmp_path, words):
+    """The key was created by openssl; a signature is refused once the sums have changed."""
     key, public, text, sig = (tmp_path / name for name in ("key", "pub", "SHA256SUMS", "sig"))
-
-    def openssl(*words):
-        words = ["openssl", *map(str, words)]
-        done = subprocess.run(words, capture_output=True, check=False, timeout=patience.scaled(60))
-        return done.returncode, done.stdout
-
-    key.write_bytes(openssl(*words)[1])
-    public.write_bytes(openssl("pkey", "-in", key, "-pubout")[1])
+    key.write_text(run("openssl", *words).stdout)
+    public.write_text(run("openssl", "pkey", "-in", key, "-pubout").stdout)
     text.write_text("sums\n")
     sig.write_bytes(base64.b64decode(sign.Signer.of(key).signature(text.read_bytes())))
-    check = ("dgst", "-sha256", "-verify", public, "-signature", sig, text)
-    assert openssl(*check)[0] == 0
+    check = ("openssl", "dgst", "-sha256", "-verify", public, "-signature", sig, text)
+    assert run(*check).returncode == 0
     text.write_text("others\n")
-    assert openssl(*check)[0] == 1
+    assert run(*check).returncode == 1
 
 
-def test_a_file_that_is_no_key_is_refused_before_anything_is_made(tmp_path, capsys):
-    """The message names the file and how to give a passphrase."""
+def test_an_invalid_key_is_refused_before_anything_is_written(tmp_path, capsys):
+    """The error names the file."""
     (tmp_path / "key").write_text("no key")
     assert release.main(["--out", str(tmp_path / "out"), "--key", str(tmp_path / "key")]) == 1
     assert f"{tmp_path / 'key'}: no private key in PEM" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_every_kustomization_that_stands_alone_is_released(made):
-    """All that no other one is built on, but for the samples."""
+def test_every_standalone_kustomization_is_released(made):
+    """These are all that no other one uses, except the samples."""
     headers = [path.read_text().partition("\n")[0] for path in made.glob("*.yaml")]
     folders = [header.rpartition(" config/")[2] for header in headers]
     assert len(set(folders)) == len(folders)
@@ -250,8 +230,8 @@ def test_every_kustomization_that_stands_alone_is_released(made):
     assert all((ROOT / "config" / folder).is_dir() for folder in folders)
 
 
-def test_what_stands_alone(tmp_path):
-    """Neither a component nor what another one is built on, nor what has a name of its own."""
+def test_standalone_kustomizations(tmp_path):
+    """Components, bases of others, and kustomizations with their own file name are excluded."""
 
     def folder(path, kind, *resources):
         (tmp_path / path).mkdir(parents=True)
@@ -265,37 +245,28 @@ def test_what_stands_alone(tmp_path):
     assert release.standing_alone(tmp_path) == {"a-b.yaml": tmp_path / "a/b"}
 
 
-def test_manifests_name_the_releases_images(made):
-    """Manager and agent, with the version and the prefix, and nothing that moves."""
+def test_manifests_name_the_images_of_the_release(made):
+    """Manager and agent have the version and the prefix, and no tag that changes."""
     for path in made.glob("*.yaml"):
         text = path.read_text()
         assert "jobsetpy-manager:latest" not in text
         assert "jobsetpy-agent:latest" not in text
-        assert all(item["kind"] for item in yaml.load_all(text, release_loader()))
+        assert all(item["kind"] for item in yaml.load_all(text, LOADER))
     text = (made / "install.yaml").read_text()
     for name in ("manager", "agent"):
         assert f"registry.example/team/jobsetpy-{name}:{VERSION}" in text
 
 
-def release_loader():
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
 def test_manifests_can_be_applied_in_their_order(made):
-    """Namespace and definition first, and webhooks after those who answer them."""
-    kinds = [
-        item["kind"]
-        for item in yaml.load_all((made / "install.yaml").read_text(), release_loader())
-    ]
+    """Namespace and CRD come first, and webhooks after the Deployment that serves them."""
+    kinds = [item["kind"] for item in yaml.load_all((made / "install.yaml").read_text(), LOADER)]
     assert kinds[:2] == ["Namespace", "CustomResourceDefinition"]
     assert kinds[-2:] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
     assert kinds.index("Deployment") < len(kinds) - 2
 
 
 def test_the_source_archive_builds_the_same_wheel(made, tmp_path):
-    """What is in it is enough, and its entries are dated by the commit."""
-    from hack.images import project
-
+    """It is complete, and its entries have the time of the commit."""
     with tarfile.open(made / f"jobsetpy-{VERSION}.tar.gz") as tar:
         assert {member.mtime for member in tar} == {1700000000}
         assert {(member.uid, member.gid) for member in tar} == {(0, 0)}
@@ -307,7 +278,7 @@ def test_the_source_archive_builds_the_same_wheel(made, tmp_path):
 
 @pytest.fixture
 def clone(tmp_path, repository, monkeypatch):
-    """A repository to change, and the script working on it, in this process."""
+    """A repository that may be changed; the script in this process uses it."""
     folder = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", str(repository), str(folder))
     monkeypatch.setattr(release, "ROOT", folder)
@@ -316,15 +287,15 @@ def clone(tmp_path, repository, monkeypatch):
     return folder
 
 
-def test_what_is_not_committed_is_refused_or_marked(clone, tmp_path, monkeypatch, capsys):
-    """The message names the files and the way on; ALLOW_DIRTY=1 takes them."""
+def test_uncommitted_files_are_refused_or_marked(clone, tmp_path, monkeypatch, capsys):
+    """The error names the files and the remedy; ALLOW_DIRTY=1 includes them."""
     (clone / "config" / "new.yaml").write_text("a: b\n")
     (clone / "README.md").write_text("# changed\n")
     out = tmp_path / "out"
     assert release.main(["--out", str(out), "--part", "notes"]) == 1
-    said = capsys.readouterr().err
-    assert "?? config/new.yaml" in said
-    assert "make release ALLOW_DIRTY=1" in said
+    error = capsys.readouterr().err
+    assert "?? config/new.yaml" in error
+    assert "make release ALLOW_DIRTY=1" in error
     assert not out.exists()
     monkeypatch.setenv("ALLOW_DIRTY", "1")
     assert release.main(["--out", str(out), "--part", "wheel"]) == 0
@@ -344,10 +315,8 @@ def test_what_is_not_committed_is_refused_or_marked(clone, tmp_path, monkeypatch
          "manifests", "install.yaml still names jobsetpy-agent:dev"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_together_is_refused(
-    clone, tmp_path, capsys, path, old, new, part, message
-):
-    """Version, tag, chart, notes and images have to agree; the message says which do not."""
+def test_inconsistent_versions_are_refused(clone, tmp_path, capsys, path, old, new, part, message):
+    """Version, tag, chart, notes and images have to agree; the error says which do not."""
     text = (clone / path).read_text()
     assert old in text
     (clone / path).write_text(text.replace(old, new))
@@ -358,22 +327,19 @@ def test_what_does_not_fit_together_is_refused(
     assert message in capsys.readouterr().err
 
 
-def test_sums_are_what_sha256sum_reads_and_what_goes_with_the_next_release(tmp_path):
-    """Files of the last release go, whatever else lies there stays."""
+def test_sums_are_valid_and_list_the_files_of_a_release(tmp_path):
+    """``sha256sum`` accepts them; the next release removes only the files that they list."""
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
     release.write_sums(tmp_path)
-    command = ["sha256sum", "--check", "--strict", release.SUMS]
-    subprocess.run(
-        command, cwd=tmp_path, check=True, capture_output=True, timeout=patience.scaled(60)
-    )
+    run("sha256sum", "--check", "--strict", release.SUMS, cwd=tmp_path, check=True)
     (tmp_path / "mine").touch()
     release.forget(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_packed_files_are_sorted_by_the_caller_and_dated(tmp_path):
-    """A tar file with the same header for every file, whoever makes it."""
+def test_packed_files_have_equal_headers(tmp_path):
+    """Order and time come from the caller; user and umask do not matter."""
     data = release.packed({"x/b": b"2", "x/a": b"1"}, 5)
     assert data == release.packed({"x/b": b"2", "x/a": b"1"}, 5)
     (tmp_path / "x.tar").write_bytes(gzip.decompress(data))
@@ -387,7 +353,7 @@ def test_packed_files_are_sorted_by_the_caller_and_dated(tmp_path):
 @pytest.mark.foreign
 @pytest.mark.timeout(1200)
 def test_a_release_for_two_architectures(repository, tmp_path):
-    """An archive and an SBOM for each image and architecture, and an index of both."""
+    """Each image has an archive and an SBOM per architecture, and an index of both."""
     words = ["--arch", "arm64", "--arch", "amd64", "--part", "images", "--part", "sbom"]
     done = make(repository, tmp_path, *words)
     assert done.returncode == 0, done.stderr

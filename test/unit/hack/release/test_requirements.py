@@ -1,4 +1,4 @@
-"""What the pinned requirements promise, as far as it can be seen without asking an index."""
+"""Checks of the pinned requirements that need no package index."""
 
 import re
 import tomllib
@@ -36,11 +36,11 @@ WANTED = {
     **{name: [*RUNTIME, *group] for name, group in GROUPS.items()},
 }
 NOT_INSTALLED = {"docs"}
-"""Groups whose target installs them: tests run without."""
+"""Groups that only their own make target installs."""
 
 
 def versions(name):
-    """What a file pins on this machine: versions by canonical name."""
+    """Versions by canonical name that a file pins on this machine."""
     return {
         canonicalize_name(need.name): str(need.specifier).removeprefix("==")
         for need in pins(FOLDER / f"{name}.txt")
@@ -48,7 +48,7 @@ def versions(name):
 
 
 def closure(needs):
-    """Canonical names of what is needed, directly or not, by what is installed here."""
+    """Canonical names of all direct and indirect requirements, by the installed metadata."""
     found = set()
     ahead = list(needs)
     while ahead:
@@ -63,14 +63,14 @@ def closure(needs):
     return found
 
 
-def test_there_is_a_file_for_each_group():
-    """No group without its pins, no pins without a group."""
+def test_each_group_has_a_file():
+    """There are no groups without pins, and no pins without a group."""
     assert {path.stem for path in FOLDER.glob("*.txt")} == set(WANTED)
 
 
 @pytest.mark.parametrize("name", sorted(WANTED))
 def test_every_requirement_is_pinned_by_hashes_and_names_no_host(name):
-    """``--require-hashes`` takes the file, and it comes from whatever index the user has."""
+    """``--require-hashes`` accepts the file, with any index that the user has configured."""
     text = (FOLDER / f"{name}.txt").read_text()
     assert not re.search(r"https?:|--(index|extra-index|find-links|trusted)|@", text)
     entries = re.split(r"\n(?=\S)", text.strip())
@@ -81,20 +81,20 @@ def test_every_requirement_is_pinned_by_hashes_and_names_no_host(name):
 
 @pytest.mark.parametrize("name", sorted(WANTED))
 def test_pins_are_those_of_the_project_file(name):
-    """Every dependency is pinned within its bounds, and so is what it needs; nothing else is."""
+    """Exactly the direct and indirect dependencies are pinned, within their bounds."""
     pinned = versions(name)
     for need in WANTED[name]:
         version = pinned.get(canonicalize_name(need.name))
         assert version is not None, f"{need.name} is not pinned: make requirements"
         assert need.specifier.contains(version), f"{need}: {version} is pinned: make requirements"
     if name in NOT_INSTALLED:
-        assert set(pinned) > closure(RUNTIME)  # what they need themselves cannot be seen here
+        assert set(pinned) > closure(RUNTIME)  # their own requirements are not installed here
     else:
         assert set(pinned) == closure(WANTED[name])
 
 
 def test_all_files_pin_the_same_versions():
-    """Tests, images and the agent run with the same libraries."""
+    """Tests, images and the agent use the same libraries."""
     every = {}
     for name in WANTED:
         for package, version in versions(name).items():
@@ -102,8 +102,8 @@ def test_all_files_pin_the_same_versions():
     assert {package: found for package, found in every.items() if len(found) > 1} == {}
 
 
-def test_a_library_that_two_extras_bring_has_one_bound():
-    """So that they can be installed together, and in any order."""
+def test_a_library_of_two_extras_has_one_bound():
+    """Extras can be installed together, and in any order."""
     bounds = {}
     for need in RUNTIME:
         bounds.setdefault(need.name, set()).add(str(need.specifier))
@@ -111,14 +111,14 @@ def test_a_library_that_two_extras_bring_has_one_bound():
 
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS))
-def test_errors_advise_the_extra_that_brings_the_library(extra):
-    """What ``jobsetpy.extras`` says an extra brings is what the project file says."""
+def test_errors_name_the_extra_with_the_library(extra):
+    """``jobsetpy.extras`` lists the same libraries of an extra as the project file."""
     names, ahead = set(), list(EXTRAS[extra])
     while ahead:
         need = ahead.pop()
         ahead += [each for name in need.extras for each in EXTRAS[name]]
         if need.name != PROJECT["project"]["name"]:
             names.add(canonicalize_name(need.name))
-    brought = set().union(*(packages_distributions()[name] for name in extras.PROVIDES[extra]))
-    assert {canonicalize_name(name) for name in brought} == names
+    provided = set().union(*(packages_distributions()[name] for name in extras.PROVIDES[extra]))
+    assert {canonicalize_name(name) for name in provided} == names
     assert extras.PROVIDES.keys() == EXTRAS.keys()

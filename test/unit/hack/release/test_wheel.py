@@ -1,9 +1,8 @@
-"""The wheel as its users meet it: what is in it, what it says of itself, and its types."""
+"""The wheel from a user's view: its content, its metadata, and its types."""
 
 import email
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import zipfile
@@ -15,7 +14,7 @@ from packaging.requirements import Requirement
 
 import jobsetpy
 from hack.images import project
-from support import patience
+from support.commands import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[4]
@@ -36,50 +35,41 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
-    """An environment with the wheel and what it depends on, and without this checkout."""
-    folder = tmp_path_factory.mktemp("environment") / "venv"
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", str(folder)],
-        check=True,
-        timeout=patience.scaled(240),
-    )
-    program = folder / "bin" / "python"
-    words = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", str(wheel)]
-    pip(program, *words)
+    """An environment with the wheel and its dependencies, without this checkout."""
+    folder, site = environment(tmp_path_factory.mktemp("environment") / "venv", wheel)
     # The dependencies are those of this environment, without its .pth files: one is this checkout.
-    site = next(folder.glob("lib/python3*/site-packages"))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return program
+    return folder / "bin/python"
+
+
+def environment(folder, wheel):
+    """Create an environment with the wheel alone; return its folder and site-packages."""
+    output_of(sys.executable, "-m", "venv", "--without-pip", folder)
+    pip(folder / "bin/python", "install", "-q", "--no-deps", "--no-index", "--no-compile", wheel)
+    return folder, next(folder.glob("lib/python3*/site-packages"))
 
 
 def pip(program, *words):
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", program]
-    return run([*command, *words])
+    command = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", program)
+    return output_of(*command, *words)
 
 
-def run(command, cwd=None):
-    done = subprocess.run(
-        [str(word) for word in command],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience.scaled(240),
-        cwd=cwd,
-    )
+def output_of(*command, **options):
+    done = run(*command, timeout_s=240, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def said(wheel):
-    """The wheel's METADATA."""
+def headers(wheel):
+    """METADATA of the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
         return email.message_from_string(archive.read(name).decode())
 
 
-def test_the_wheel_has_the_package_and_nothing_else(wheel):
-    """Every source file and the mark of types; no test, tool, benchmark or leftover."""
+def test_the_wheel_has_only_the_package(wheel):
+    """It has every source file and the marker of types, but no test, tool or benchmark."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         modes = {info.external_attr >> 16 & 0o777 for info in archive.infolist()}
@@ -95,27 +85,27 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel):
     assert modes == {0o644}
 
 
-def test_the_wheel_says_what_it_is(said):
-    """Name, version, licence, README, the Pythons it is for, and the dependencies' bounds."""
-    assert said["Name"] == "jobsetpy"
-    assert said["Version"] == jobsetpy.__version__
-    assert said["License-Expression"] == "Apache-2.0"
-    assert said["License-File"] == "LICENSE"
-    assert said["Requires-Python"] == ">=3.11"
-    assert said["Description-Content-Type"] == "text/markdown"
-    assert said.get_payload().strip() == (ROOT / "README.md").read_text().strip()
-    classifiers = said.get_all("Classifier")
+def test_the_wheel_has_metadata(headers):
+    """It has name, version, licence, README, versions of Python, and bounds of dependencies."""
+    assert headers["Name"] == "jobsetpy"
+    assert headers["Version"] == jobsetpy.__version__
+    assert headers["License-Expression"] == "Apache-2.0"
+    assert headers["License-File"] == "LICENSE"
+    assert headers["Requires-Python"] == ">=3.11"
+    assert headers["Description-Content-Type"] == "text/markdown"
+    assert headers.get_payload().strip() == (ROOT / "README.md").read_text().strip()
+    classifiers = headers.get_all("Classifier")
     assert "Typing :: Typed" in classifiers
     here = f"Programming Language :: Python :: {sys.version_info.major}.{sys.version_info.minor}"
     assert here in classifiers
-    for need in said.get_all("Requires-Dist"):
+    for need in headers.get_all("Requires-Dist"):
         assert re.search(r">=\d|^jobsetpy\[", need), f"{need} has no lower bound"
-    assert said.get_all("Provides-Extra") == ["kubectl", "manager", "runtime", "webhooks"]
-    assert not re.search(r"https?://|@ ", " ".join(said.get_all("Requires-Dist")))
+    assert headers.get_all("Provides-Extra") == ["kubectl", "manager", "runtime", "webhooks"]
+    assert not re.search(r"https?://|@ ", " ".join(headers.get_all("Requires-Dist")))
 
 
-def test_the_wheel_is_the_same_each_time(wheel, tmp_path):
-    """From a folder of another name, with other times."""
+def test_the_wheel_is_reproducible(wheel, tmp_path):
+    """Names of folders and times of files do not matter."""
     copy = tmp_path / "elsewhere"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src", copy / "src", ignore=ignore, copy_function=shutil.copyfile)
@@ -126,22 +116,22 @@ def test_the_wheel_is_the_same_each_time(wheel, tmp_path):
 
 
 def test_the_installed_wheel_works(python, tmp_path):
-    """The command, every module on this Python without a warning, and no conflict of versions."""
+    """The command runs, modules are imported without a warning, and versions do not conflict."""
     command = python.parent / "jobsetpy"
-    assert run([command, "--version"]).strip() == f"jobsetpy {jobsetpy.__version__}"
-    assert "jobsets.jobset.x-k8s.io" in run([command, "crds"])
+    assert output_of(command, "--version").strip() == f"jobsetpy {jobsetpy.__version__}"
+    assert "jobsets.jobset.x-k8s.io" in output_of(command, "crds")
     code = (
         "import importlib, pkgutil, jobsetpy; print(jobsetpy.__file__);"
         "[importlib.import_module(m.name) for m in "
         "pkgutil.walk_packages(jobsetpy.__path__, 'jobsetpy.') if '__main__' not in m.name]"
     )
-    place = run([python, "-I", "-W", "error", "-c", code], cwd=tmp_path).strip()
+    place = output_of(python, "-I", "-W", "error", "-c", code, cwd=tmp_path).strip()
     assert Path(place).is_relative_to(python.parents[1])
     assert "No broken requirements" in pip(python, "check")
 
 
 def libraries(extra, folder):
-    """Links to what an extra brings, and what that needs, of the libraries of this environment."""
+    """Link the libraries of an extra and their requirements from this environment."""
     ahead = [f"jobsetpy[{extra}]" if extra else "jobsetpy"]
     seen = set()
     while ahead:
@@ -163,12 +153,8 @@ def libraries(extra, folder):
 
 @pytest.fixture
 def bare(wheel, tmp_path):
-    """An environment with the wheel, and with what extras bring once it is asked for them."""
-    folder = tmp_path / "venv"
-    words = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
-    subprocess.run(words, check=True, timeout=patience.scaled(240))
-    site = next(folder.glob("lib/python3*/site-packages"))
-    pip(folder / "bin/python", "install", "-q", "--no-deps", "--no-index", "--no-compile", wheel)
+    """Function that runs a program of an environment with the wheel and the libraries of an extra."""
+    folder, site = environment(tmp_path / "venv", wheel)
 
     def call(extra, *words):
         place = tmp_path / (extra or "none")
@@ -176,14 +162,7 @@ def bare(wheel, tmp_path):
             place.mkdir()
             libraries(extra, place)
         (site / "extra.pth").write_text(f"{place}\n")
-        done = subprocess.run(
-            [folder / "bin" / words[0], *words[1:]],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patience.scaled(240),
-            cwd=tmp_path,
-        )
+        done = run(folder / "bin" / words[0], *words[1:], timeout_s=240, cwd=tmp_path)
         return done.returncode, done.stdout + done.stderr
 
     return call
@@ -195,16 +174,16 @@ from jobsetpy import runtime, testing
 for part in ("aio", "api", "client", "controller", "informers", "manager", "testing", "workqueue"):
     folder = [f"{jobsetpy.__path__[0]}/{part}"]
     for module in pkgutil.walk_packages(folder, f"jobsetpy.{part}."):
-        if module.name != "jobsetpy.testing.jobsets":  # plays JobSets by their rules
+        if module.name != "jobsetpy.testing.jobsets":  # needs JobSet's rules
             importlib.import_module(module.name)
 """
 
 
-def test_an_extra_brings_all_that_its_part_needs_and_no_other_part_starts(bare):
-    """Agent, library, plugin and manager run with their own; others are told what to install."""
+def test_an_extra_has_all_libraries_of_its_part(bare):
+    """Agent, library, plugin and manager start with their extra; errors name a missing one."""
     none = ""
     assert bare(none, "python", "-m", "jobsetpy.agent", "--help")[0] == 0
-    said = [
+    errors = [
         ("jobsetpy manager", "manager", bare(none, "jobsetpy", "manager")),
         ("jobsetpy manager", "manager", bare("runtime", "jobsetpy", "manager")),
         ("jobsetpy coscheduler", "manager", bare("runtime", "jobsetpy", "coscheduler")),
@@ -219,13 +198,13 @@ def test_an_extra_brings_all_that_its_part_needs_and_no_other_part_starts(bare):
         ),
         ("jobsetpy.api", "runtime", bare(none, "python", "-c", "import jobsetpy.api.jobset")),
     ]
-    for part, extra, (code, text) in said:
+    for part, extra, (code, text) in errors:
         last = text.splitlines()[-1]
         assert code, part
         assert f"{part} needs " in last, text
         assert f"pip install 'jobsetpy[{extra}]'" in last
-    assert "re2" in said[1][2][1]
-    assert "attrs" not in said[1][2][1], "attrs is there"
+    assert "re2" in errors[1][2][1]
+    assert "attrs" not in errors[1][2][1], "attrs is installed"
 
     assert bare("runtime", "python", "-W", "error", "-c", LIBRARY) == (0, "")
     assert bare("runtime", "jobsetpy", "run", "--help")[0] == 0
@@ -238,20 +217,13 @@ def test_an_extra_brings_all_that_its_part_needs_and_no_other_part_starts(bare):
     assert bare("manager", "jobsetpy", "manager", "--help")[0] == 0
 
 
-def test_its_users_get_types(python, tmp_path):
-    """A controller is checked strictly against the wheel alone, and a mistake in one is found."""
+def test_the_wheel_has_types(python, tmp_path):
+    """A controller passes a strict check against the wheel alone, and a mistake is found."""
     shutil.copy(ROOT / "examples" / "failed_pod_counter.py", tmp_path / "good.py")
     (tmp_path / "bad.py").write_text(MISUSE)
-    mypy = [sys.executable, "-m", "mypy", "--config-file=", "--strict", "--no-pretty"]
-    words = ["--no-error-summary", "--python-executable", python, "--cache-dir", tmp_path / "cache"]
-    done = subprocess.run(
-        [str(word) for word in (*mypy, *words, "good.py", "bad.py")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience.scaled(240),
-        cwd=tmp_path,
-    )
+    mypy = (sys.executable, "-m", "mypy", "--config-file=", "--strict", "--no-pretty")
+    words = ("--no-error-summary", "--python-executable", python, "--cache-dir", tmp_path / "cache")
+    done = run(*mypy, *words, "good.py", "bad.py", timeout_s=240, cwd=tmp_path)
     lines = (done.stdout + done.stderr).splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["bad.py:4", "bad.py:5"]
     assert '"no_such_method"' in lines[0]

@@ -1,0 +1,69 @@
+"""Pods, capacity and actions for tests of the gang scheduler, and members of gangs in a world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jobsetpy.api import keys
+from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
+from jobsetpy.testing import make_pod
+
+
+def seen(
+    uid: str, group: str = "", *, minimum: int = 2, gated: bool = True, created: float | None = None,
+    bound: bool = False, ended: bool = False, prio: int = 0, **more: Any,
+) -> SeenPod:  # fmt: skip
+    """A pod of a gang, by default of the one that its UID begins with; gangs are created in order
+    of their names.
+    """
+    group = group or uid[0]
+    created = float(ord(group[0])) if created is None else created
+    member = Member(
+        uid=uid, created=created, min_available=minimum, bound=bound, priority=prio, **more
+    )
+    return SeenPod(group=PodGroupKey("ns", group), name=uid, member=member, gated=gated, ended=ended)
+
+
+def short(actions: Iterable[Any]) -> list[tuple[str, str]]:
+    """Kind and UID of each action."""
+    return [(type(action).__name__, action.uid) for action in actions]
+
+
+class FixedCapacity:
+    """Capacity that the test sets, as a number of pods per gang; all gangs compete for it.
+
+    Args:
+        empty: whether gangs would not fit an empty cluster either.
+        pods: number of pods by name of the gang; ``None`` means unknown.
+    """
+
+    def __init__(self, *, empty: bool = False, **pods: int | None) -> None:
+        self.empty = empty
+        self.pods = pods
+
+    def fits(self, group: PodGroupKey, wanted: int) -> bool | None:
+        there = self.pods.get(group.name, 0)
+        return None if there is None else wanted <= there
+
+    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool | None:
+        return self.fits(group, wanted) if self.empty else True
+
+    def fits_without(self, group: PodGroupKey, wanted: int, others: Any) -> bool:
+        return False
+
+    def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
+        return True
+
+
+def member_pod(
+    name: str, minimum: int, *gates: str, group: str = "", namespace: str = "default", **spec: Any
+) -> dict[str, Any]:
+    """Body of a pending pod of a gang, by default of the one before the last dash of its name."""
+    group = group or name.rpartition("-")[0]
+    pod = make_pod(name, namespace).labels(
+        {keys.POD_GROUP_NAME: group, keys.POD_GROUP_MIN_AVAILABLE: str(minimum)}
+    )
+    named = [{"name": gate} for gate in gates]
+    return pod.spec(schedulingGates=named, **spec).phase("Pending").build()
