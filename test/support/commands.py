@@ -8,14 +8,22 @@ from typing import Any
 from support import patience
 
 
-def run(*words: Any, timeout_s: float = 60.0, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(
+    *words: Any, timeout_s: float = 60.0, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, and return its exit code and its output as text.
 
     Args:
         *words: program and arguments.
         timeout_s: time limit on an idle machine, in seconds.
-        **options: options of ``subprocess.run``; ``check=True`` raises if the program fails.
+        check: raise an error if the program fails.
+        **options: further options of ``subprocess.run``.
     """
-    options = {"capture_output": True, "text": True, "check": False} | options
-    command = [str(word) for word in words]
-    return subprocess.run(command, timeout=patience.scaled(timeout_s), **options)
+    return subprocess.run(
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        check=check,
+        timeout=patience.scaled(timeout_s),
+        **options,
+    )

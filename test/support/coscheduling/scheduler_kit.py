@@ -23,7 +23,9 @@ def seen(
     member = Member(
         uid=uid, created=created, min_available=minimum, bound=bound, priority=prio, **more
     )
-    return SeenPod(group=PodGroupKey("ns", group), name=uid, member=member, gated=gated, ended=ended)
+    return SeenPod(
+        group=PodGroupKey("ns", group), name=uid, member=member, gated=gated, ended=ended
+    )
 
 
 def short(actions: Iterable[Any]) -> list[tuple[str, str]]:

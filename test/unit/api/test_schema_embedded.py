@@ -162,7 +162,7 @@ def test_trim_drops_replaced_definitions():
 
 @pytest.mark.parametrize(
     ("text", "valid"),
-    [(text, True) for text in "1 1.5 .5 5. -1 100m 1Gi 1e3 1E 2E-3".split()]
+    [(text, True) for text in ["1", "1.5", ".5", "5.", "-1", "100m", "1Gi", "1e3", "1E", "2E-3"]]
     + [(text, False) for text in ("", "1 Gi", "1gi", "1KiB", "lots", ".", "1e")],
 )
 def test_the_quantity_pattern(text, valid):

@@ -13,6 +13,7 @@ from jobsetpy.coscheduler import CoschedulerSettings
 from jobsetpy.coscheduler.gang_scheduler.state import Limits
 from support.commands import run
 
+
 @pytest.fixture
 def made(read):
     """Return a function that makes settings of flags and the text of a file."""

@@ -366,7 +366,10 @@ class TestFailures:
 
     async def test_temporary_failures_are_retried(self):
         """A request that may succeed later is sent three times, with pauses."""
-        async with recording(Client(RetryableApiError(503), ApiTimeoutError("late"))) as (recorder, client):
+        async with recording(Client(RetryableApiError(503), ApiTimeoutError("late"))) as (
+            recorder,
+            client,
+        ):
             recorder.event(pod(), "Normal", "R", "m")
             await asyncio.sleep(60)
 
@@ -417,7 +420,10 @@ class TestFailures:
 
     async def test_a_failed_event_does_not_remove_its_successor(self):
         """A series that was displaced while it was sent leaves the next series in place."""
-        async with recording(Client(ForbiddenError(403), slow_s=1), max_series=1) as (recorder, client):
+        async with recording(Client(ForbiddenError(403), slow_s=1), max_series=1) as (
+            recorder,
+            client,
+        ):
             recorder.event(pod("a", uid="a"), "Normal", "R", "m")
             await asyncio.sleep(0.5)
             recorder.event(pod("b", uid="b"), "Normal", "R", "m")
@@ -439,7 +445,9 @@ class TestFailures:
 
     async def test_already_exists_counts_as_created(self):
         """If the name is taken, an earlier attempt has succeeded."""
-        async with recording(Client(ApiTimeoutError("late"), AlreadyExistsError(409)), "after-all") as (recorder, client):
+        async with recording(
+            Client(ApiTimeoutError("late"), AlreadyExistsError(409)), "after-all"
+        ) as (recorder, _):
             recorder.event(pod(), "Normal", "R", "m")
             await asyncio.sleep(60)
 
@@ -465,7 +473,7 @@ class TestFailures:
 
     async def test_the_end_waits_two_seconds_for_a_server_that_does_not_answer(self):
         """Pending Events must not delay the process's end further."""
-        async with recording(Client(slow_s=1000)) as (recorder, client):
+        async with recording(Client(slow_s=1000)) as (recorder, _):
             recorder.event(pod(), "Normal", "R", "m")
             await asyncio.sleep(1)
 

@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client
-from jobsetpy.informers import Index, SharedInformer, StoreWriter, Tally, WatchOptions
+from jobsetpy.informers import BY_NAMESPACE, Index, SharedInformer, StoreWriter, Tally, WatchOptions
 from jobsetpy.observability.hooks import InformerMetrics
 from jobsetpy.observability.metrics import REGISTRY
 from jobsetpy.testing import World, decoded
@@ -17,6 +17,7 @@ from support.informers_kit import InformerLog, synced
 
 TEAM = Index("team", lambda obj: [obj.metadata.labels["team"]])
 TEAMS = Tally("teams", lambda obj: ("all", obj.metadata.labels["team"]))
+KINDS = Tally("kinds", lambda obj: ("all", type(obj).__name__))
 BY_TEXT: Index = Index("text", lambda obj: obj.metadata.labels.get("team"))
 
 
@@ -37,13 +38,15 @@ def writer(errors):
     def on_error(function, error, namespace, name):
         errors.append((function, f"{namespace}/{name}"))
 
-    made = StoreWriter(ConfigMap, indexes=[TEAM, BY_TEXT], tallies=[TEAMS], on_error=on_error)
+    made = StoreWriter(
+        ConfigMap, indexes=[TEAM, BY_TEXT, BY_NAMESPACE], tallies=[TEAMS, KINDS], on_error=on_error
+    )
     made.mark_synced("1")
     return made
 
 
-def test_an_object_that_fails_is_in_the_store_and_in_no_index(writer, errors):
-    """Other objects are indexed and counted as usual; each failure is reported once."""
+def test_an_object_is_only_missing_where_a_function_fails(writer, errors):
+    """Other objects, indexes and tallies are not affected; each failure is reported once."""
     writer.apply(config_map("good", team="x"))
     writer.apply(config_map("bad"))
     writer.apply(config_map("bad", "2"))
@@ -52,6 +55,8 @@ def test_an_object_that_fails_is_in_the_store_and_in_no_index(writer, errors):
     assert {obj.metadata.name for obj in store.list()} == {"good", "bad"}
     assert [obj.metadata.name for obj in store.by_index(TEAM, "x")] == ["good"]
     assert dict(store.tally(TEAMS, "all")) == {"x": 1}
+    assert store.index_count(BY_NAMESPACE, "ns") == 2
+    assert dict(store.tally(KINDS, "all")) == {"ConfigMap": 2}
     assert errors == [("index 'team'", "ns/bad"), ("tally 'teams'", "ns/bad")]
 
 
@@ -112,9 +117,7 @@ def odd(result, kind):
 @pytest.mark.parametrize(
     ("functions", "failed"),
     [(odd(values, "indexes"), "index 'odd'") for values in ([1], [None], [["x"]], 7)]
-    + [
-        (odd(part, "tallies"), "tally 'odd'") for part in ("abc", ("k",), ("k", []), (1, 2, 3), 5)
-    ],
+    + [(odd(part, "tallies"), "tally 'odd'") for part in ("abc", ("k",), ("k", []), (1, 2, 3), 5)],
 )
 def test_a_function_fails_when_its_result_is_unusable(functions, failed):
     """Values that no look-up could use, and parts that are no pair of keys, are reported."""

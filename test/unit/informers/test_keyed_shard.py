@@ -147,7 +147,6 @@ def raw_of(body):
     return msgspec.Raw(msgspec.json.encode(body))
 
 
-
 @pytest.mark.looptime
 async def test_an_object_moves_to_another_shard_when_its_label_changes():
     """It is deleted from one shard and added to the other; changes of other shards are not reported."""

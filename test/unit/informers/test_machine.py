@@ -246,9 +246,10 @@ class TestEvents:
         """resourceVersions that are not numbers are never compared."""
         made, log = reading("zz")
 
-        assert made.on_frames(
-            [added("a", "b"), added("a", "a")], 1.0
-        ) == [Applied(thing("a", "b")), Applied(thing("a", "a"))]
+        assert made.on_frames([added("a", "b"), added("a", "a")], 1.0) == [
+            Applied(thing("a", "b")),
+            Applied(thing("a", "a")),
+        ]
         assert made.resource_version == "a"
         assert not log.stale
 

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.looptime
 UNFIT = {"spec": {"priority": "very high"}}
 
 
-
 @pytest.fixture(params=[False, True], ids=["pages", "streaming"])
 def informer(request):
     """An informer of five pods, in pages or streaming; with its world, log and handler."""

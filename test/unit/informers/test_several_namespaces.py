@@ -15,7 +15,6 @@ from support.informers_kit import Replica, running, synced
 pytestmark = pytest.mark.looptime
 
 
-
 @pytest.fixture
 def world():
     """A world with a pod in each of three namespaces."""

@@ -134,25 +134,6 @@ def test_declaring_late_is_refused():
         writer.add_tally(PHASES)
 
 
-def test_functions_that_raise_leave_other_indexes_alone():
-    """If an index function raises, the object is in the store and in all other indexes."""
-
-    def fails(one):
-        if one.metadata.name == "bad":
-            raise RuntimeError("broken function")
-        return ("x",)
-
-    writer = StoreWriter(Pod, indexes=[BY_NAMESPACE, Index("bad", fails)], tallies=[PHASES])
-    writer.replace([pod()], "1")
-    for version in ("bad", "a"):
-        writer.apply(pod("bad", version=version))
-
-    assert len(writer.store.list()) == 2
-    assert writer.store.index_count(BY_NAMESPACE, "ns") == 2
-    assert writer.store.index_count("bad", "x") == 1
-    assert dict(writer.store.tally(PHASES, "ns")) == {"": 2}
-
-
 def test_unhashable_tally_keys_are_not_counted():
     """An object whose tally function returns an unhashable key is stored, and not counted."""
     writer = StoreWriter(Pod, tallies=[Tally("bad", lambda pod: ([], 1))])

@@ -94,56 +94,53 @@ async def test_a_leader_keeps_its_lease(world):
 
 async def test_a_standby_leads_when_the_leader_disappears(world):
     """It leads from 15 s to 18 s after the leader's last renewal."""
-    async with leading(world) as a:
-        async with contenders(world, "b") as (b,):
-            renew, renewals = a.elector.attempt, []
+    async with leading(world) as a, contenders(world, "b") as (b,):
+        renew, renewals = a.elector.attempt, []
 
-            async def recorded():
-                if renewed := await renew():
-                    renewals.append(loop_time())
-                return renewed
+        async def recorded():
+            if renewed := await renew():
+                renewals.append(loop_time())
+            return renewed
 
-            a.elector.attempt = recorded
-            await asyncio.sleep(10)
-            world.faults.status(503, verb="patch")
-            a.elector.attempt = asyncio.Event().wait  # hangs, which equals a crash
-            await asyncio.sleep(2.1)
-            world.faults.clear()
-            seconds = await within(20, lambda: b.leads)
+        a.elector.attempt = recorded
+        await asyncio.sleep(10)
+        world.faults.status(503, verb="patch")
+        a.elector.attempt = asyncio.Event().wait  # hangs, which equals a crash
+        await asyncio.sleep(2.1)
+        world.faults.clear()
+        seconds = await within(20, lambda: b.leads)
 
-            assert loop_time() - renewals[-1] >= 15
-            assert seconds <= 18
-            assert a.elector.fence.remaining_s() <= 0
-            assert record(world)["leaseTransitions"] == 1
+        assert loop_time() - renewals[-1] >= 15
+        assert seconds <= 18
+        assert a.elector.fence.remaining_s() <= 0
+        assert record(world)["leaseTransitions"] == 1
 
 
 async def test_a_leader_releases_its_lease_when_it_stops(world):
     """It does so in client-go's way, and a standby leads immediately."""
-    async with leading(world) as a:
-        async with contenders(world, "b") as (b,):
-            await asyncio.sleep(5)
-            a.stop.set()
-            await asyncio.sleep(0.1)
-            spec = record(world)
-            seconds = await within(3, lambda: b.leads)
+    async with leading(world) as a, contenders(world, "b") as (b,):
+        await asyncio.sleep(5)
+        a.stop.set()
+        await asyncio.sleep(0.1)
+        spec = record(world)
+        seconds = await within(3, lambda: b.leads)
 
-            assert spec["holderIdentity"] == ""
-            assert spec["leaseDurationSeconds"] == 1
-            assert seconds <= 2.4  # without the informer, which reports the release immediately
-            assert record(world)["leaseDurationSeconds"] == 15
+        assert spec["holderIdentity"] == ""
+        assert spec["leaseDurationSeconds"] == 1
+        assert seconds <= 2.4  # without the informer, which reports the release immediately
+        assert record(world)["leaseDurationSeconds"] == 15
 
 
 async def test_a_standby_reacts_immediately_to_the_event_of_a_released_lease(world):
     """The informer's event ends the pause."""
-    async with leading(world) as a:
-        async with contenders(world, "b") as (b,):
-            await asyncio.sleep(5)
-            a.stop.set()
-            await asyncio.sleep(0.01)
-            b.elector.on_update(Lease(), await b.client.get(Lease, "default", NAME))
-            seconds = await within(1, lambda: b.leads)
+    async with leading(world) as a, contenders(world, "b") as (b,):
+        await asyncio.sleep(5)
+        a.stop.set()
+        await asyncio.sleep(0.01)
+        b.elector.on_update(Lease(), await b.client.get(Lease, "default", NAME))
+        seconds = await within(1, lambda: b.leads)
 
-            assert seconds <= 0.02
+        assert seconds <= 0.02
 
 
 async def test_failed_renewals_end_leadership_before_another_can_begin(world):
@@ -279,31 +276,29 @@ async def test_a_leader_creates_its_deleted_lease_again(world):
 @pytest.mark.parametrize("after", [0.1, 0.7, 1.3, 1.9])
 async def test_a_deleted_lease_has_no_second_leader(world, after):
     """A standby waits until the last renewal that it saw has expired; the leader continues."""
-    async with leading(world) as a:
-        async with contenders(world, "b") as (b,):
-            await asyncio.sleep(7 + after)
-            world.delete(LEASES, NAME)
-            b.elector.on_delete(None, final_state_known=True)
-            for _ in range(4000):
-                await asyncio.sleep(0.01)
-                assert not (a.elector.fence.remaining_s() > 0 and b.elector.fence.remaining_s() > 0)
+    async with leading(world) as a, contenders(world, "b") as (b,):
+        await asyncio.sleep(7 + after)
+        world.delete(LEASES, NAME)
+        b.elector.on_delete(None, final_state_known=True)
+        for _ in range(4000):
+            await asyncio.sleep(0.01)
+            assert not (a.elector.fence.remaining_s() > 0 and b.elector.fence.remaining_s() > 0)
 
-            assert a.leads
-            assert record(world)["holderIdentity"] == a.elector.identity
+        assert a.leads
+        assert record(world)["holderIdentity"] == a.elector.identity
 
 
 async def test_a_standby_creates_the_deleted_lease_of_a_leader_that_is_gone(world):
     """It does so soon after the last leader can no longer lead."""
-    async with leading(world) as a:
-        async with contenders(world, "b") as (b,):
-            await asyncio.sleep(5)
-            a.elector.attempt = asyncio.Event().wait  # hangs, which equals a crash
-            await asyncio.sleep(0.1)
-            world.delete(LEASES, NAME)
-            seconds = await within(20, lambda: b.leads)
+    async with leading(world) as a, contenders(world, "b") as (b,):
+        await asyncio.sleep(5)
+        a.elector.attempt = asyncio.Event().wait  # hangs, which equals a crash
+        await asyncio.sleep(0.1)
+        world.delete(LEASES, NAME)
+        seconds = await within(20, lambda: b.leads)
 
-            assert 15 <= seconds <= 18
-            assert a.elector.fence.remaining_s() <= 0
+        assert 15 <= seconds <= 18
+        assert a.elector.fence.remaining_s() <= 0
 
 
 async def test_a_process_that_starts_after_the_deletion_waits_as_well(world):

@@ -83,32 +83,28 @@ async def test_each_shard_has_one_process_and_the_rest_stand_by(world):
 
 async def test_a_standby_takes_the_shard_of_a_killed_process(world):
     """It has the shard within the time of an election; the other process continues."""
-    async with leading_pair(world) as pair:
-        async with contenders(world, 2) as (standby,):
-            await asyncio.sleep(5)
-            pair[0].hang()
-            seconds = await within(20, lambda: standby.leads)
+    async with leading_pair(world) as pair, contenders(world, 2) as (standby,):
+        await asyncio.sleep(5)
+        pair[0].hang()
+        seconds = await within(20, lambda: standby.leads)
 
-            assert 12 <= seconds <= 20
-            assert standby.index == pair[0].index
-            assert pair[0].elector.fence.remaining_s() <= 0
-            assert pair[1].leads
-            assert (
-                world.get(LEASES, lease_of(NAME, pair[1].index, 2))["spec"]["leaseTransitions"] == 0
-            )
-            assert world.get(LEASES, NAME)["spec"]["leaseTransitions"] == 0
+        assert 12 <= seconds <= 20
+        assert standby.index == pair[0].index
+        assert pair[0].elector.fence.remaining_s() <= 0
+        assert pair[1].leads
+        assert world.get(LEASES, lease_of(NAME, pair[1].index, 2))["spec"]["leaseTransitions"] == 0
+        assert world.get(LEASES, NAME)["spec"]["leaseTransitions"] == 0
 
 
 async def test_a_released_shard_is_taken_immediately(world):
     """A standby takes it at its next attempt; the shard count stays."""
-    async with leading_pair(world) as pair:
-        async with contenders(world, 2) as (standby,):
-            await asyncio.sleep(5)
-            pair[0].stop.set()
-            seconds = await within(5, lambda: standby.leads)
+    async with leading_pair(world) as pair, contenders(world, 2) as (standby,):
+        await asyncio.sleep(5)
+        pair[0].stop.set()
+        seconds = await within(5, lambda: standby.leads)
 
-            assert seconds <= 2.5  # without the informers, which report the release immediately
-            assert holder(world) == "2 shards"
+        assert seconds <= 2.5  # without the informers, which report the release immediately
+        assert holder(world) == "2 shards"
 
 
 async def test_a_shard_never_has_two_processes(world):

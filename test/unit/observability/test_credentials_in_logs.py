@@ -16,7 +16,6 @@ OPAQUE = "s3cr3t-T0ken_with.dots~and+more/=="
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIBOgIBAAJBAK\nAAAA\n-----END RSA PRIVATE KEY-----"
 
 
-
 def raised(message):
     """An error with a stack."""
     try:

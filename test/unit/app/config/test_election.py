@@ -10,6 +10,7 @@ from jobsetpy.app.config.settings import MANAGER, METRICS_CERT_DIR
 from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.app.wiring import metrics_tls
 
+
 @pytest.fixture
 def pod(tmp_path):
     """A file with the namespace of a pod."""

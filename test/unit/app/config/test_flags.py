@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from jobsetpy.admission import WebhookSettings
-from jobsetpy.app import main, wiring
+from jobsetpy.app import wiring
 from jobsetpy.app.config import configuration as file
 from jobsetpy.app.config import flags as f
 from jobsetpy.app.config.settings import MANAGER, RUN, Configuration
@@ -20,7 +20,6 @@ from jobsetpy.testing import RecordingClient, World
 from support.commands import run
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
-
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,11 @@ def test_capacity_of_lower_priorities_counts_as_free(priority, preempts, fits):
         (node_of(1, labels={"pool": "a"}), NodeConstraints((("pool", "a"),)), True),
         (node_of(1, taints=(Taint("t", "v", "NoSchedule"),)), NodeConstraints(), False),
         (node_of(1, taints=(Taint("t", "v", "PreferNoSchedule"),)), NodeConstraints(), True),
-        (node_of(1, taints=(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"),)), NodeConstraints(), False),
+        (
+            node_of(1, taints=(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"),)),
+            NodeConstraints(),
+            False,
+        ),
     ],
 )
 def test_labels_and_taints_exclude_nodes(node, placement, fits):
@@ -253,7 +257,9 @@ def test_requests_of_the_pod_itself():
 def test_gangs_compete_when_they_may_be_on_the_same_node():
     """Pods with and without a node count; those that are being deleted do not."""
     other = PodGroupKey("ns", "other")
-    made = capacity(node_of(4, labels={"pool": "a"}), node_of(4, labels={"pool": "b"}), waiting=[CPU])
+    made = capacity(
+        node_of(4, labels={"pool": "a"}), node_of(4, labels={"pool": "b"}), waiting=[CPU]
+    )
     assert not made.compete(KEY, other)
     in_a, in_b = (Shape(CPU.requests, NodeConstraints((("pool", pool),))) for pool in "ab")
     made.pod("x", in_a, node="", group=other)

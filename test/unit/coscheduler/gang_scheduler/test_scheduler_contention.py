@@ -289,7 +289,9 @@ def test_capacity_is_not_checked_while_a_large_gang_is_released(monkeypatch):
     rig.group("b", 2, created=1.0)
     checked, fits = [], rig.capacity.fits
     monkeypatch.setattr(
-        rig.capacity, "fits", lambda group, wanted: checked.append(group.name) or fits(group, wanted)
+        rig.capacity,
+        "fits",
+        lambda group, wanted: checked.append(group.name) or fits(group, wanted),
     )
     assert len(rig.ask("a2199", "a", 0.5)) == 500
     assert not checked
@@ -375,7 +377,9 @@ def test_gang_keeps_its_place_when_its_oldest_pod_is_replaced():
     rig.capacity.gone("a0")
     rig.scheduler.gone("a0", 3.0)
     rig.scheduler.capacity_grew(3.0)
-    assert [uid for uid, state in rig.scheduler.states().items() if state.value == "lifted"] == ["b1"]
+    assert [uid for uid, state in rig.scheduler.states().items() if state.value == "lifted"] == [
+        "b1"
+    ]
 
 
 def test_gang_keeps_its_place_in_another_process_when_its_oldest_pod_was_replaced():

@@ -456,7 +456,9 @@ def test_a_gang_uses_its_reservation_when_there_is_capacity():
     capacity.pods["a"] = 2
     assert short(scheduler.capacity_grew(61.0)) == [("Ungate", "a0"), ("Ungate", "a1")]
     scheduler.bind_asked(1, "a0", 61.0)
-    assert [uid for kind, uid in short(scheduler.bind_asked(2, "a1", 61.0)) if kind == "Ungate"] == [
+    assert [
+        uid for kind, uid in short(scheduler.bind_asked(2, "a1", 61.0)) if kind == "Ungate"
+    ] == [
         "b0",
         "b1",
     ]

@@ -149,8 +149,8 @@ def test_stages_install_and_trim_the_same_libraries():
         assert f"--require-hashes --target /libraries -r /{pins}" in runs[0]
         optimize = read_target(ROOT / "Containerfile", name).optimize
         python = "python" + (f" -{'O' * optimize}" if optimize else "")
-        for run, folder in zip(runs, ("/libraries", "/app"), strict=True):
-            assert run.endswith(f"&& {python} /trim.py {folder} --at /app")
+        for command, folder in zip(runs, ("/libraries", "/app"), strict=True):
+            assert command.endswith(f"&& {python} /trim.py {folder} --at /app")
         assert "--no-index --no-deps" in runs[1]
         copies = [rest for word, rest in STAGES[name].instructions if word == "COPY"]
         assert copies[:2] == [f"--from={name}-files /{each} /app" for each in ("libraries", "app")]
