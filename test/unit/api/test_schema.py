@@ -62,10 +62,7 @@ RESTARTS = {**ATOMIC, "items": INT32, "maxItems": 1024}
         ),
         ("spec.failurePolicy.rules[].name", {"type": "string"}),
         ("spec.failurePolicy.rules[].onJobFailureReasons", {**STRINGS, "maxItems": 128}),
-        (
-            "spec.failurePolicy.rules[].onJobFailureMessagePatterns",
-            {**STRINGS, "maxItems": 128},
-        ),
+        ("spec.failurePolicy.rules[].onJobFailureMessagePatterns", {**STRINGS, "maxItems": 128}),
         ("spec.failurePolicy.rules[].targetReplicatedJobs", ATOMIC),
         (
             "spec.startupPolicy.startupPolicyOrder",

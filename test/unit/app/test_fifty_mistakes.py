@@ -66,11 +66,7 @@ BEFORE_THE_START = {
     "no module named": (":setup", "", "':setup' is not MODULE:FUNCTION, such as"),
     "a file": ("program.py:setup", "", "is a file, not a module: write program:setup"),
     "a path": ("./app/program:setup", "", "is a file, not a module: write app.program:setup"),
-    "a missing module": (
-        "nothing_here:setup",
-        "",
-        "there is no module 'nothing_here' in",
-    ),
+    "a missing module": ("nothing_here:setup", "", "there is no module 'nothing_here' in"),
     "a library that is not installed": (
         "program:setup",
         "import not_installed_library",
@@ -113,9 +109,7 @@ IN_SETUP = {
         "program:setup failed: ValueError: broken",
     ),
     "a returned controller": (
-        in_setup(
-            "return rt.controller_for(manager.informer(rt.Pod), idle, name='pods')",
-        ),
+        in_setup("return rt.controller_for(manager.informer(rt.Pod), idle, name='pods')"),
         "program:setup returned <Controller 'pods' with 1 watches>, which nothing runs: call",
     ),
     "two controllers of one name": (
@@ -257,10 +251,7 @@ AT_WORK = {
         body("manager.informer(rt.ConfigMap).store.by_index('mine', 'x')"),
         "mine",
     ),
-    "an informer after the start": (
-        body("manager.informer(rt.Pod)"),
-        "started",
-    ),
+    "an informer after the start": (body("manager.informer(rt.Pod)"), "started"),
     "requeue without delay": (
         "TIMES = []\n"
         + body("TIMES.append(1)", "if len(TIMES) < 150: return rt.Result.requeue_after(0)"),
@@ -278,15 +269,14 @@ AT_WORK = {
     "a finalizer that is never removed": (
         "HELD = rt.finalizer('example.com/held')\n"
         + body(
-            "await HELD.ensure(client, obj)",
-            "await client.delete(rt.ConfigMap, 'default', 'a')",
+            "await HELD.ensure(client, obj)", "await client.delete(rt.ConfigMap, 'default', 'a')"
         ),
         "has a finalizer of this program, and is not given to reconcile",
     ),
     "a missing CRD": (
         WIDGET
         + in_setup(
-            "manager.add(rt.controller_for(manager.informer(Widget), idle, name='widgets'))",
+            "manager.add(rt.controller_for(manager.informer(Widget), idle, name='widgets'))"
         ),
         "is the CustomResourceDefinition widgets.example.com installed, with version v1 served?",
     ),

@@ -49,10 +49,7 @@ async def test_a_manager_for_arm64_creates_jobs(arm64: Path, tmp_path: Path) -> 
         server.register(JOBSETS)
         write_kubeconfig(server, tmp_path / "kubeconfig")
         manager = ManagerProcess(
-            tmp_path / "kubeconfig",
-            tmp_path / "log",
-            environ=app(arm64),
-            python=emulated(arm64),
+            tmp_path / "kubeconfig", tmp_path / "log", environ=app(arm64), python=emulated(arm64)
         )
         try:
             await manager.start()

@@ -201,10 +201,7 @@ async def test_one_connection_holds_many_binds(site):
 
 async def test_held_binds_continue_while_certificates_change(site):
     """The connection gets no new requests, and ends with the last answer."""
-    async with (
-        holding(site) as (extender, server),
-        connected(server.port, site.client()) as client,
-    ):
+    async with holding(site) as (extender, server), connected(server.port, site.client()) as client:
         replies = await ask_many(client, 2)
         await eventually(lambda: extender.held == 2, 30.0)
         site.trust(x509.new_authority(site.now))

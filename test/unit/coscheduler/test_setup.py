@@ -285,11 +285,7 @@ def test_capacity_of_waiting_gangs_is_checked_in_portions(lacking):
     clock = aio.ManualClock()
     gangs = [PodGroupKey("ns", f"g{number}") for number in range(1000)]
     reporter = Reporter(
-        clock,
-        lambda *_: None,
-        lambda _: [],
-        lacks_capacity=lacks_capacity,
-        gang_status=gang_status,
+        clock, lambda *_: None, lambda _: [], lacks_capacity=lacks_capacity, gang_status=gang_status
     )
     for key in gangs:
         reporter.staged(key, "queued")

@@ -47,11 +47,7 @@ def frame(type_, obj):
 class TestShard:
     @pytest.mark.parametrize(
         ("text", "value"),
-        [
-            ("", 0xCBF29CE484222325),
-            ("a", 0xAF63DC4C8601EC8C),
-            ("foobar", 0x85944171F73967E8),
-        ],
+        [("", 0xCBF29CE484222325), ("a", 0xAF63DC4C8601EC8C), ("foobar", 0x85944171F73967E8)],
     )
     def test_hash_is_the_published_one(self, text, value):
         """The hash has the values of the FNV authors' table of FNV-1a with 64 bits."""

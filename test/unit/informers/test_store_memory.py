@@ -13,8 +13,7 @@ from jobsetpy.informers import OWNER_UID, StoreWriter, Tally
 
 PODS = 5000
 EPOCHS: Tally[ChildPod, str, str | None] = Tally(
-    "epochs",
-    lambda pod: (pod.metadata.annotations.jobset_uid, pod.metadata.annotations.epoch),
+    "epochs", lambda pod: (pod.metadata.annotations.jobset_uid, pod.metadata.annotations.epoch)
 )
 
 

@@ -174,10 +174,7 @@ async def test_metrics_over_tls(reviewer):
     source, policy = SelfSignedSource(("metrics",)), TlsPolicy(tls13_only=True)
     certificates = CertificateManager(source, server="metrics", period_s=60, policy=policy)
     routes = [metrics_route([registry], reviewer)]
-    async with (
-        listening(routes, ("127.0.0.1", 0)) as server,
-        serving(server, certificates),
-    ):
+    async with listening(routes, ("127.0.0.1", 0)) as server, serving(server, certificates):
         port = server.port
         good = await fetch(port, trusting(), "good")
         poor = await fetch(port, trusting(), "poor")

@@ -55,11 +55,7 @@ async def scraped(setup) -> list[str]:
 
 @pytest.mark.parametrize(
     ("setup", "expected"),
-    [
-        (custom, set()),
-        (add_jobset_controllers, {"jobset"}),
-        (coscheduler, {"jobset_coscheduler"}),
-    ],
+    [(custom, set()), (add_jobset_controllers, {"jobset"}), (coscheduler, {"jobset_coscheduler"})],
     ids=["custom", "jobsets", "coscheduler"],
 )
 async def test_jobset_metrics_are_served_only_by_their_programs(setup, expected):

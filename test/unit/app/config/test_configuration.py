@@ -104,10 +104,7 @@ def test_given_values_override_the_defaults(text, section, wanted):
     head = f'{{"apiVersion": "{c.API_VERSION}", "kind": "Configuration", '
     configuration = c.parse(head + text[1:] if text.startswith("{") else HEAD + text)
 
-    assert configuration.section(section) == {
-        **settings.Configuration().section(section),
-        **wanted,
-    }
+    assert configuration.section(section) == {**settings.Configuration().section(section), **wanted}
     assert c.validate(configuration) == []
 
 

@@ -458,10 +458,7 @@ def test_a_gang_uses_its_reservation_when_there_is_capacity():
     scheduler.bind_asked(1, "a0", 61.0)
     assert [
         uid for kind, uid in short(scheduler.bind_asked(2, "a1", 61.0)) if kind == "Ungate"
-    ] == [
-        "b0",
-        "b1",
-    ]
+    ] == ["b0", "b1"]
 
 
 def test_binds_of_an_ungated_gang_are_refused_for_a_reservation():

@@ -124,7 +124,7 @@ def test_the_agents_image_has_exactly_the_agents_imports(files):
     """The agent can be imported with only the image's files, which include bytecode."""
     app = files[0] / "app"
     assert {path.name.partition("-")[0] for path in app.iterdir()} == {
-        *("h11", "msgspec", "jobsetpy", "supervise"),
+        *("h11", "msgspec", "jobsetpy", "supervise")
     }
     parts = read_target(ROOT / "Containerfile", "agent").packages
     found = {path.name for path in (app / "jobsetpy").iterdir()} - {"__pycache__"}
