@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jobsetpy.api import keys
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 from jobsetpy.testing import make_pod
@@ -26,6 +27,11 @@ def seen(
     return SeenPod(
         group=PodGroupKey("ns", group), name=uid, member=member, gated=gated, ended=ended
     )
+
+
+def shown(scheduler: GangScheduler, *uids: str, **marks: Any) -> list[Any]:
+    """Show new or changed pods to a gang scheduler; return its actions."""
+    return [action for uid in uids for action in scheduler.seen(seen(uid, **marks), 0.0)]
 
 
 def short(actions: Iterable[Any]) -> list[tuple[str, str]]:

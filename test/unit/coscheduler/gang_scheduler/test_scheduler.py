@@ -7,14 +7,13 @@ import pytest
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import Bind, Limits, LookUp, Refuse, Ungate
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
-from support.coscheduling.scheduler_kit import FixedCapacity, seen, short
+from support.coscheduling.scheduler_kit import FixedCapacity, seen, short, shown
 
 
 def ungated(*pods, limits=None):
     """A gang scheduler that has seen pods without a gate."""
     scheduler = GangScheduler(limits)
-    for uid in pods:
-        scheduler.seen(seen(uid, gated=False), 0.0)
+    shown(scheduler, *pods, gated=False)
     return scheduler
 
 
@@ -32,10 +31,8 @@ def test_a_gang_is_ungated_when_its_last_member_is_created(scheduler):
 
 def test_the_next_gang_waits_until_the_one_before_has_settled(scheduler):
     """A gang has settled when each pod has a node, was reported unschedulable, or is gone."""
-    for uid in ("a1", "a2", "a3"):
-        scheduler.seen(seen(uid, minimum=3), 0.0)
-    for uid in ("b1", "b2"):
-        assert scheduler.seen(seen(uid), 0.0) == []
+    shown(scheduler, "a1", "a2", "a3", minimum=3)
+    assert shown(scheduler, "b1", "b2") == []
     assert scheduler.bind_asked(1, "a1", 0.1) == []
     assert scheduler.gone("a3", 0.2) == [Refuse(1, "a1", "ns/a has 2 of 3 pods")]
     actions = scheduler.unschedulable("a2", 0.3)
@@ -45,8 +42,7 @@ def test_the_next_gang_waits_until_the_one_before_has_settled(scheduler):
 def test_the_next_gang_is_ungated_when_the_one_before_does_not_settle():
     """kube-scheduler may never report anything about a pod, so the wait is bounded."""
     scheduler = GangScheduler(Limits(settle_s=5, settle_per_pod_s=0))
-    for uid in ("a1", "a2", "b1", "b2"):
-        scheduler.seen(seen(uid), 0.0)
+    shown(scheduler, "a1", "a2", "b1", "b2")
     wake = scheduler.next_wake(0.0)
     assert wake == 5.0
     assert scheduler.tick(4.9) == []
@@ -153,8 +149,7 @@ def test_held_binds_are_released_when_the_minimum_decreases():
 
 def test_a_replacement_in_a_complete_gang_is_bound_immediately(scheduler):
     """Running pods count for the minimum."""
-    for uid in ("a1", "a2"):
-        scheduler.seen(seen(uid, gated=False, bound=True, minimum=3), 0.0)
+    shown(scheduler, "a1", "a2", gated=False, bound=True, minimum=3)
     actions = scheduler.seen(seen("a3", minimum=3), 1.0)
     assert short(actions) == [("Ungate", "a3")]
     assert scheduler.bind_asked(1, "a3", 2.0) == [Bind(1, "a3")]
@@ -192,8 +187,7 @@ def test_a_gate_is_removed_again_when_the_patch_failed(scheduler):
 def test_the_number_of_ungated_gangs_without_nodes_is_bounded():
     """Removing a gate cannot be undone."""
     scheduler = GangScheduler(Limits(in_flight=1))
-    for uid in ("a1", "a2", "b1", "b2"):
-        scheduler.seen(seen(uid), 0.0)
+    shown(scheduler, "a1", "a2", "b1", "b2")
     scheduler.bind_asked(1, "a1", 0.0)
     scheduler.unschedulable("a2", 0.0)
     assert scheduler.tick(5.0) == [Refuse(1, "a1", "ns/a found no node for one of its pods")]
@@ -264,8 +258,7 @@ def test_a_growing_gang_is_refused_at_its_timeout():
 
 def test_a_growing_gang_is_refused_when_it_loses_a_pod(scheduler):
     """The controller of its pods no longer wants the gang to be complete."""
-    for uid in ("a1", "a2"):
-        scheduler.seen(seen(uid, minimum=3, gated=False), 0.0)
+    shown(scheduler, "a1", "a2", minimum=3, gated=False)
     scheduler.bind_asked(1, "a1", 0.1)
     assert short(scheduler.gone("a2", 0.2)) == [("Refuse", "a1")]
 
@@ -273,8 +266,7 @@ def test_a_growing_gang_is_refused_when_it_loses_a_pod(scheduler):
 def test_queue_is_empty_while_gangs_are_placed(scheduler):
     """Gangs without gates that find nodes are not queued; gated and refused ones are."""
     assert scheduler.queue_is_empty()
-    for uid in ("a1", "a2"):
-        scheduler.seen(seen(uid, gated=False), 0.0)
+    shown(scheduler, "a1", "a2", gated=False)
     scheduler.bind_asked(1, "a1", 0.1)
     assert scheduler.queue_is_empty()
     scheduler.unschedulable("a2", 0.2)
@@ -290,8 +282,7 @@ def test_queue_is_empty_while_gangs_are_placed(scheduler):
 def test_a_gang_does_not_overtake_others_when_one_of_its_pods_has_no_gate():
     """Otherwise a tenant could jump the queue by leaving out one gate."""
     scheduler = GangScheduler(Limits(in_flight=1))
-    for uid in ("a1", "a2", "b1", "b2"):
-        scheduler.seen(seen(uid), 0.0)
+    shown(scheduler, "a1", "a2", "b1", "b2")
     scheduler.seen(seen("c1", gated=False), 0.0)
     scheduler.seen(seen("c2"), 0.0)
     actions = [*scheduler.bind_asked(1, "a1", 1.0), *scheduler.bind_asked(2, "a2", 1.0)]
@@ -302,8 +293,7 @@ def test_a_gang_does_not_overtake_others_when_one_of_its_pods_has_no_gate():
 def test_a_gang_that_needs_no_capacity_is_ungated_without_capacity():
     """Other gangs stay gated, and are reported as lacking capacity."""
     scheduler = GangScheduler(Limits(), capacity=FixedCapacity(empty=True))
-    for uid in ("a1", "a2"):
-        assert scheduler.seen(seen(uid), 0.0) == []
+    assert shown(scheduler, "a1", "a2") == []
     assert scheduler.lacks_capacity(PodGroupKey("ns", "a"))
     assert scheduler.counts().groups == {"queued": 1}
     b = [seen(uid, needs_capacity=False) for uid in ("b1", "b2")]
@@ -318,8 +308,7 @@ def test_gangs_ungated_for_an_autoscaler_take_no_places_of_others():
     actions = []
     for uid in ("a1", "a2", "b1", "b2", "c1", "c2"):
         actions += short(scheduler.seen(seen(uid, needs_capacity=False), 0.0))
-    for uid in ("d1", "d2"):
-        scheduler.seen(seen(uid), 0.0)
+    shown(scheduler, "d1", "d2")
     for now in range(2, 12, 2):
         actions += short(scheduler.tick(float(now)))
     assert [uid for _, uid in actions] == ["a1", "a2", "b1", "b2", "d1", "d2"]

@@ -15,7 +15,7 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Refuse,
 )
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey, _Descending
-from support.coscheduling.scheduler_kit import FixedCapacity, seen, short
+from support.coscheduling.scheduler_kit import FixedCapacity, seen, short, shown
 
 A, B = (PodGroupKey("ns", name) for name in "ab")
 
@@ -28,11 +28,6 @@ class CallLog:
 
     def __getattr__(self, name):
         return lambda *arguments: self.calls.append((name, *arguments))
-
-
-def shown(scheduler, *uids, **marks):
-    """Actions of the gang scheduler for new or changed pods."""
-    return [action for uid in uids for action in scheduler.seen(seen(uid, **marks), 0.0)]
 
 
 @pytest.fixture
@@ -423,8 +418,7 @@ def old_and_young():
     """Two gangs of which only the younger one has capacity, after the older has waited a minute."""
     capacity = FixedCapacity()
     scheduler = GangScheduler(Limits(in_flight=1), capacity=capacity)
-    for uid in ("a0", "a1", "b0", "b1"):
-        scheduler.seen(seen(uid), 0.0)
+    shown(scheduler, "a0", "a1", "b0", "b1")
     assert scheduler.next_wake(0.0) == 60.0
     scheduler.tick(60.0)
     capacity.pods["b"] = 2
@@ -465,12 +459,10 @@ def test_binds_of_an_ungated_gang_are_refused_for_a_reservation():
     """Its pods cannot be gated again."""
     capacity = FixedCapacity(b=2)
     scheduler = GangScheduler(Limits(), capacity=capacity)
-    for uid in ("b0", "b1"):
-        scheduler.seen(seen(uid), 0.0)
+    shown(scheduler, "b0", "b1")
     scheduler.bind_asked(1, "b0", 0.0)
     scheduler.unschedulable("b1", 0.0)
-    for uid in ("a0", "a1"):
-        scheduler.seen(seen(uid), 0.0)
+    shown(scheduler, "a0", "a1")
     scheduler.tick(60.0)
     (refused,) = scheduler.bind_asked(2, "b0", 61.0)
     assert refused.reason == "ns/b leaves capacity to another group"
