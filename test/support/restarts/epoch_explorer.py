@@ -1,33 +1,32 @@
 """Every order of events of a small group that restarts in place, with a bounded number of faults.
 
 A state holds the API server's JobSet and pods, each agent with its worker, and the managers with
-what their watches have not told them yet. From each state every possible next event is tried. The
-decisions are the project's own (see ``epoch_steps``); kubelet, Job controller and network are
-modelled here:
+the changes that their watches have not sent yet. From each state every possible next event is tried.
+The decisions are the project's own (see ``epoch_steps``); kubelet, Job controller and network are
+models:
 
-* A watch tells of changes in order, any time later. A manager's pod watch holds at most ``lag``
+* A watch sends changes in order, any time later. A manager's pod watch holds at most ``lag``
   changes back.
-* ``sidecar``: whatever ends in the pod, the kubelet ends the rest of it, then starts the agent
-  anew. The worker starts some time after the probe has succeeded, even if the agent has ended since.
-  An agent that ends with 0 is started again alone, and finds the note that it has left.
-  The kubelet reports a worker's state any time later, or not at all.
+* ``sidecar``: if any container ends, the kubelet ends the others, then starts the agent again. The
+  worker starts some time after the probe has succeeded, even if the agent has ended since. An agent
+  that ends with 0 is restarted alone, and finds the epoch that it has stored. The kubelet reports a
+  worker's state any time later, or not at all.
 * ``supervisor``: the agent starts and stops the worker; its container ends only if it crashes.
-  ``standby``: as this, and each agent may have a standby, which becomes ready or ends at any time,
-  also unnoticed as it is told to run. One that is told goes on only later, and counts as running
-  from then on: whatever happens meanwhile must end it as any other worker. With several ``processes``
-  in a pod, each has its standby, and some go on while others are started.
-* A worker that hangs may say where it is, and is killed sooner or later.
-* A pod that is deleted goes on until it is gone; only then is there another one in its place.
-* An agent that ends with its patch under way leaves it to be stored later, or never.
+  ``standby``: the same, and each agent may have a standby process, which becomes ready or ends at
+  any time, also unnoticed while it is being started. A started one continues only later, and counts
+  as running from the start: whatever happens meanwhile must end it as any other worker. With several
+  ``processes`` in a pod, each has its standby process, and some continue while others are started.
+* A worker that hangs may report where it is, and is killed sooner or later.
+* A pod that is deleted continues until it is gone; only then it is replaced.
+* The patch of an agent that ends may be stored later, or never.
 
-Faults: a worker fails, an agent crashes, a pod is deleted or its node lost, somebody else writes the
-JobSet, and a second manager takes over while the first one does not know yet and makes one more pass.
+Faults: a worker fails, an agent crashes, a pod is deleted or its node lost, another client writes
+the JobSet, and a second manager takes over while the first one does not know yet and makes one more
+pass.
 """
 
 from __future__ import annotations
 
-import gc
-from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -41,6 +40,7 @@ from support.restarts.epoch_steps import (
     standby_step,
     worker_step,
 )
+from support.restarts.state_graph import StateGraph, Violation
 
 DRAINED = 3
 ENDED = ("done", "saved")
@@ -50,9 +50,9 @@ BUDGET = 100
 class Process(NamedTuple):
     """One process of a supervisor's worker; for a sidecar, the worker.
 
-    ``runs`` is the epoch that it runs at, 0 if there is none. ``standby`` is a ``StandbyPhase``, and
-    "broken" where it has ended and nobody knows. ``line`` is the epoch that a process was told to run
-    at and has not read yet.
+    ``runs`` is the epoch that it runs at, 0 if there is none. ``standby`` is a ``StandbyPhase``, or
+    "broken" if it has ended unnoticed. ``line`` is the epoch at which a standby process was ordered
+    to run, as long as it has not read it.
     """
 
     runs: int = 0
@@ -63,15 +63,25 @@ class Process(NamedTuple):
 class Pod(NamedTuple):
     """One pod.
 
-    ``agent`` is its barrier's state, ``()`` without a process. ``seen`` is how many of the state's
-    versions of the JobSet the agent has seen. ``worker``: for a sidecar "none", "probed" (about to
-    start), "running" or "failed"; for a supervisor a ``Phase``. ``processes`` are alike, and sorted.
-    ``deleting``: 1 while the pod is being deleted, 2 if it was asked to leave, 3 (``DRAINED``) if
-    its program saves its work and ends with 0, and a manager has its Job not count it. ``late`` is
-    the patch of an agent that has ended, ``note`` the epoch that a sidecar leaves to its next run
-    until a worker may start. ``starts`` is how often the agent has started, ``code`` how it has ended, ``cause`` how it had when it started
-    latest, ``strange`` how often a container that
-    the JobSet does not name has crashed, and ``told`` what the kubelet has reported of these.
+    Attributes:
+        epoch: epoch that is stored.
+        agent: state of its barrier, ``()`` without a process.
+        seen: number of the state's versions of the JobSet that the agent has observed.
+        patch: epoch that the agent is about to store.
+        late: patch of an agent that has ended.
+        note: epoch that a sidecar stores for its next run until a worker may start.
+        worker: for a sidecar "none", "probed" (about to start), "running" or "failed"; for a
+            supervisor a ``Phase``.
+        processes: processes of the worker, which are alike, and sorted.
+        reported: state of the worker that the kubelet has reported.
+        deleting: 1 while the pod is being deleted, 2 if it was asked to leave, 3 (``DRAINED``) if
+            its program saves its work and ends with 0, and a manager removes the finalizer.
+        starts: number of starts of the agent.
+        code: exit code of its latest run.
+        cause: exit code of the run before its latest start.
+        strange: number of crashes of a container that the JobSet does not name.
+        restarts: restarts that the kubelet has reported: of the agent, whether the latest one was
+            for a failure, and of that container.
     """
 
     epoch: int = 0
@@ -88,20 +98,20 @@ class Pod(NamedTuple):
     code: int = 0
     cause: int = 0
     strange: int = 0
-    told: tuple[int, bool, int] = (0, False, 0)
+    restarts: tuple[int, bool, int] = (0, False, 0)
 
     @property
     def runs(self) -> int:
-        """The epoch of its oldest process, 0 if none runs."""
+        """Epoch of its oldest process, 0 if none runs."""
         return min((each.runs for each in self.processes if each.runs), default=0)
 
     def each_runs(self, epoch: int) -> bool:
-        """Whether all processes run at an epoch."""
+        """Return True if all processes run at an epoch."""
         return all(each.runs == epoch for each in self.processes)
 
 
 class Manager(NamedTuple):
-    """One manager: what it knows, how many versions and pod changes it has seen, own writes."""
+    """One manager: its knowledge, numbers of observed and own versions, and changes of pods to come."""
 
     view: View
     seen: int
@@ -111,10 +121,10 @@ class Manager(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. ``versions`` begins with the oldest that somebody has not seen yet.
+    """Whole state. ``versions`` begins with the oldest that not all have observed yet.
 
-    ``idle`` says that the JobSet's Job is suspended, ``skew_h`` by how many hours the wall clock of
-    the manager is ahead.
+    ``idle`` is True if the JobSet's Job is suspended; ``skew_h`` are the hours by which the wall
+    clock of the manager is ahead.
     """
 
     versions: tuple[Version, ...]
@@ -128,34 +138,31 @@ class State(NamedTuple):
     skew_h: int = 0
 
 
-class Violation(AssertionError):  # noqa: N818 - what it is, not that it is an error
-    """A state that must not be reached."""
-
-
-class Explorer:
-    """Explores all states.
+class Explorer(StateGraph):
+    """Graph of all states.
 
     Args:
-        mode: "sidecar", "supervisor", or "standby" for a supervisor with a standby.
-        pods: how many.
-        faults: how many may happen on one way.
-        kinds: which: "fail", "hang", "crash", "delete", "write", "takeover", and, which are nobody's
-            fault, "quit" (a probe ends a sidecar), "stranger" (one crashes), "succeed" (a worker does).
+        mode: "sidecar", "supervisor", or "standby" for a supervisor with standby processes.
+        pods: number of pods.
+        faults: maximum number of faults on one way.
+        kinds: kinds of faults: "fail", "hang", "crash", "delete", "write", "takeover", and some that
+            must cost nothing: "quit" (a probe ends a sidecar), "stranger" (a container that the
+            JobSet does not name crashes), "succeed" (a worker does).
             With "suspend", the JobSet is suspended, and resumed any time later: its Job follows,
             and the programs of its pods save their work and end with 0. It costs nothing.
             With "clock", the manager's wall clock is set, hours back or ahead, and back-offs are
             stored.
-            With "ask", a user asks for a restart, with "leave" a pod is asked to leave its node; both
-            cost nothing. With
-            "late", a manager may look for missing members, once its caches are up to date.
+            With "ask", a user requests a restart, with "leave" a pod is asked to leave its node;
+            both cost nothing.
+            With "late", a manager may check for missing pods, once its caches are up to date.
         budget: ``maxRestarts``. If it is small, restarts of containers are counted, and pods are
-            not alike any more, since a crash is noted with its pod's name.
-        first: which the first one on a way is; any if empty. The slices of all kinds together are
+            no longer alike, since a crash is stored with its pod's name.
+        first: kind of the first fault on a way; any if empty. The slices of all kinds together are
             the whole.
-        lag: how many pod changes a manager's watch may hold back.
-        early: whether the kubelet reports workers, so that failures may be seen early.
+        lag: maximum number of pod changes that a manager's watch holds back.
+        early: whether the kubelet reports workers, so that failures may be detected early.
         late: whether patches of agents that have ended may be stored later.
-        processes: of each worker.
+        processes: number of processes of each worker.
     """
 
     def __init__(  # noqa: PLR0913 - bounds, each of its own
@@ -172,6 +179,7 @@ class Explorer:
         budget: int = BUDGET,
         processes: int = 1,
     ) -> None:
+        super().__init__()
         self.mode = "supervisor" if mode == "standby" else mode
         self.standby = mode == "standby"
         self.size = pods
@@ -184,90 +192,22 @@ class Explorer:
         self.late = late
         self.budget = budget
         self.counts = budget < BUDGET
-        self.ids: dict[State, int] = {}
-        self.came: list[tuple[int, str]] = []
-        self.back: list[list[int]] = []
-        self.states: list[State] = []
-        self.goals: list[int] = []
-        self.events = 0
-
-    # ---- search ----------------------------------------------------------------------------------
 
     def start(self) -> State:
-        """A JobSet whose pods have just been created."""
+        """Return the state of a JobSet whose pods have just been created."""
         pods = tuple(self._new_pod() for _ in range(self.size))
         cached = tuple(_cached(pod) for pod in pods)
         view = View(cached, (True,) * self.size)
         return State((Version(),), pods, Manager(view, 1))
 
-    def run(self, *, limit: int = 10_000_000) -> bool:
-        """Explore; whether all of it was seen. Raises :class:`Violation` with the way to it."""
-        gc.disable()  # hundreds of thousands of tuples, and no cycles among them
-        try:
-            return self._search(limit)
-        finally:
-            gc.enable()
+    def described(self, state: State) -> list[str]:
+        """Return the versions, the pods and the managers."""
+        pods = [f"  pod {pod}" for pod in state.pods]
+        versions = f"  versions {[v[:2] for v in state.versions]}"
+        return [versions, *pods, f"  {state.manager}", f"  {state.old}"]
 
-    def _search(self, limit: int) -> bool:
-        first = self._canonical(self.start())
-        self._add(first, -1, "start")
-        todo = deque([0])
-        while todo:
-            number = todo.popleft()
-            if len(self.states) > limit:
-                return False
-            state = self.states[number]
-            try:
-                for label, fault, after in self._next(state):
-                    self.events += 1
-                    known = len(self.states)
-                    after_id = self._add(self._canonical(after), number, label)
-                    if not fault:
-                        self.back[after_id].append(number)
-                    if after_id == known:
-                        todo.append(after_id)
-            except Violation as found:
-                raise Violation(f"{found}\n{self.way(number)}") from None
-        return True
-
-    def check_liveness(self) -> None:
-        """From every state, without further faults, all workers can come to run at one epoch."""
-        good = bytearray(len(self.states))
-        todo = [i for i, state in enumerate(self.states) if self._is_goal(state)]
-        self.goals = list(todo)
-        for number in todo:
-            good[number] = 1
-        while todo:
-            for before in self.back[todo.pop()]:
-                if not good[before]:
-                    good[before] = 1
-                    todo.append(before)
-        stuck = good.find(0)
-        if stuck >= 0:
-            raise Violation(f"no way on from\n{self.way(stuck)}")
-
-    def way(self, number: int) -> str:
-        """The events that lead to a state, and that state."""
-        labels = []
-        state = self.states[number]
-        while number >= 0:
-            number, label = self.came[number]
-            labels.append(label)
-        lines = [" -> ".join(reversed(labels)), f"  versions {[v[:2] for v in state.versions]}"]
-        lines += [f"  pod {pod}" for pod in state.pods]
-        return "\n".join([*lines, f"  {state.manager}", f"  {state.old}"])
-
-    def _add(self, state: State, parent: int, label: str) -> int:
-        number = self.ids.get(state)
-        if number is None:
-            number = self.ids[state] = len(self.states)
-            self.states.append(state)
-            self.came.append((parent, label))
-            self.back.append([])
-        return number
-
-    def _canonical(self, state: State) -> State:
-        """The same state without what nobody can tell: versions that all have seen, pod order."""
+    def canonical(self, state: State) -> State:
+        """Return the state without versions that all have observed, and without an order of pods."""
         versions, pods, manager, old, *counts = state
         # Sort the pods: they are alike.
         queued: list[list[tuple[int, Any]]] = [[] for _ in pods]
@@ -290,7 +230,7 @@ class Explorer:
         seen = [manager.seen, *(pod.seen for pod in pods if pod and pod.agent)]
         if old:
             seen.append(old.seen)
-        # What all have seen is over, but for the latest.
+        # Versions that all have observed are dropped, except the latest.
         gone = min(*seen, len(versions)) - 1
         if gone > 0:
             versions = versions[gone:]
@@ -302,12 +242,13 @@ class Explorer:
             )
         return State(versions, pods, manager, old, *counts)
 
-    def _is_goal(self, state: State) -> bool:
+    def is_goal(self, state: State) -> bool:
+        """Return True if all workers run at one epoch, or the JobSet has failed."""
         newest = state.versions[-1]
         if newest.suspended or state.idle or newest.turns % 2:
             return False
         if newest.failed:
-            return True  # rightly: that was looked at when it was written
+            return True  # rightly: that was checked when it was written
         if newest.asked and dict(newest.record).get("servedRequest") != str(newest.asked):
             return False
         return newest.deprecated < newest.synced and all(
@@ -325,18 +266,14 @@ class Explorer:
     def _new_pod(self) -> Pod:
         return Pod(worker=self._no_worker, processes=self.idle)
 
-    def _next(self, state: State) -> Iterator[tuple[str, bool, State]]:
-        """Every event that can come next: its name, whether it is a fault, the state after."""
+    def next_states(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        """Yield each possible next event: its name, if it is a fault, and the state after it."""
         full = len(state.manager.queue) >= self.lag
         for slot, pod in enumerate(state.pods):
             name = f"p{slot}"
             if not pod:
                 if not full and not state.idle:
-                    yield (
-                        f"{name} created",
-                        False,
-                        self._put(state, slot, self._new_pod()),
-                    )
+                    yield f"{name} created", False, self._put(state, slot, self._new_pod())
                 continue
             if pod.worker in ENDED:
                 pass
@@ -356,8 +293,8 @@ class Explorer:
         newest = state.versions[-1]
         if newest.suspended:
             resumed = newest._replace(suspended=False)
-            # Who resumes before the suspension is carried out, and the manager has seen that all
-            # pods leave, may pay for it.
+            # A resumption may be charged if it comes before the suspension is executed and the
+            # manager has observed that all pods leave.
             known, queue = state.manager.view, state.manager.queue
             done = state.idle and known.left and newest.turns % 2 and not queue
             hasty = not done or any(pod and not pod.deleting for pod in state.pods)
@@ -367,16 +304,15 @@ class Explorer:
         known = state.versions[state.manager.seen - 1]
         if known is newest and not known.suspended == state.idle == newest.turns % 2:
             # One pass of the controller of Jobs, which has seen the newest JobSet.
-            told = newest._replace(turns=newest.turns + (newest.turns % 2 != known.suspended))
-            versions = state.versions if told == newest else (*state.versions, told)
-            what = "suspended" if known.suspended else "resumed"
-            after = state._replace(idle=known.suspended, versions=versions)
-            yield f"the Job is {what}", False, after
+            after = newest._replace(turns=newest.turns + (newest.turns % 2 != known.suspended))
+            versions = state.versions if after == newest else (*state.versions, after)
+            label = f"the Job is {'suspended' if known.suspended else 'resumed'}"
+            yield label, False, state._replace(idle=known.suspended, versions=versions)
         if state.idle and len(state.manager.queue) < self.lag:
             for slot, pod in enumerate(state.pods):
                 if pod and not pod.deleting and pod.worker not in ENDED:
                     after = pod._replace(deleting=DRAINED)
-                    yield f"p{slot} is told to leave", False, self._put(state, slot, after)
+                    yield f"p{slot} is asked to leave", False, self._put(state, slot, after)
 
     def _server_side(
         self, state: State, slot: int, pod: Pod, name: str
@@ -393,10 +329,10 @@ class Explorer:
         if not self.early or pod.worker in ENDED:
             actual = pod.reported
         restarts = max(0, pod.starts - 1)
-        told = (restarts, restarts > 0 and pod.cause != 0, pod.strange)
-        if (actual, told) != (pod.reported, pod.told):
-            after = pod._replace(reported=actual, told=told)
-            yield f"{name} reported {actual} {told}", False, self._put(state, slot, after)
+        counts = (restarts, restarts > 0 and pod.cause != 0, pod.strange)
+        if (actual, counts) != (pod.reported, pod.restarts):
+            after = pod._replace(reported=actual, restarts=counts)
+            yield f"{name} reported {actual} {counts}", False, self._put(state, slot, after)
         if pod.deleting:
             yield f"{name} gone", False, self._put(state, slot, ())
         if pod.deleting == DRAINED and pod.worker != "saved":
@@ -408,7 +344,7 @@ class Explorer:
         newest = state.versions[-1]
         seen = observe((), newest.synced, newest.deprecated, pod.note)
         after = pod._replace(agent=seen.barrier, seen=len(state.versions), patch=seen.patch)
-        # Nobody has probed this run yet: where the barrier is open already, the note is taken back.
+        # This run was not probed yet: if the barrier is open already, the note is removed.
         note = 0 if self.mode == "supervisor" else seen.patch
         after = after._replace(note=note)
         if self.counts:
@@ -422,7 +358,7 @@ class Explorer:
         return pod._replace(agent=(), seen=0, patch=0, late=late, code=code)
 
     def _runs(self, state: State, slot: int, epoch: int) -> None:
-        """A worker starts; the protocol's safety."""
+        """Check the protocol's safety when a worker starts."""
         for other, pod in enumerate(state.pods):
             if not pod or pod.worker == "done":
                 continue
@@ -440,35 +376,23 @@ class Explorer:
         self, state: State, slot: int, pod: Pod, name: str
     ) -> Iterator[tuple[str, bool, State]]:
         if not pod.agent and pod.worker == "none" and not pod.deleting:
-            yield (
-                f"{name} agent starts",
-                False,
-                self._agent_starts(state, slot, pod),
-            )
+            yield f"{name} agent starts", False, self._agent_starts(state, slot, pod)
         if pod.agent and pod.seen < len(state.versions):
             version = state.versions[pod.seen]
             seen = observe(pod.agent, version.synced, version.deprecated)
             after = pod._replace(agent=seen.barrier, seen=pod.seen + 1)
             if seen.restart:
                 after = self._agent_ends(after)
-            yield (
-                f"{name} sees {version.synced}/{version.deprecated}",
-                False,
-                self._local(state, slot, after),
-            )
+            label = f"{name} sees {version.synced}/{version.deprecated}"
+            yield label, False, self._local(state, slot, after)
         if pod.agent and pod.agent[3] and pod.worker == "none" and not pod.deleting:
             probed = pod._replace(worker="probed", note=0)
             yield f"{name} probed", False, self._local(state, slot, probed)
         if pod.worker == "probed" and not pod.deleting:
             epoch = pod.agent[2] if pod.agent else pod.epoch
             self._runs(state, slot, epoch)
-            yield (
-                f"{name} worker starts",
-                False,
-                self._local(
-                    state, slot, pod._replace(worker="running", processes=(Process(epoch),))
-                ),
-            )
+            after = pod._replace(worker="running", processes=(Process(epoch),))
+            yield f"{name} worker starts", False, self._local(state, slot, after)
         if pod.worker != "none" and (not pod.agent or pod.worker == "failed"):
             after = _without(self._agent_ends(pod))._replace(worker="none")
             if self.counts:
@@ -480,11 +404,7 @@ class Explorer:
     ) -> Iterator[tuple[str, bool, State]]:
         if not pod.agent:
             if not pod.deleting:
-                yield (
-                    f"{name} agent starts",
-                    False,
-                    self._agent_starts(state, slot, pod),
-                )
+                yield f"{name} agent starts", False, self._agent_starts(state, slot, pod)
             return
         if pod.seen < len(state.versions):
             version = state.versions[pod.seen]
@@ -496,11 +416,8 @@ class Explorer:
                     after = self._let_run(state, slot, after)
             if seen.restart:
                 after = self._worker(after, "deprecated")
-            yield (
-                f"{name} sees {version.synced}/{version.deprecated}",
-                False,
-                self._local(state, slot, after),
-            )
+            label = f"{name} sees {version.synced}/{version.deprecated}"
+            yield label, False, self._local(state, slot, after)
         if self.standby:
             yield from self._standbys(state, slot, pod, name)
         if pod.worker in {"stopping", "hung"}:
@@ -513,7 +430,7 @@ class Explorer:
             yield f"{name} worker gone", False, self._local(state, slot, after)
 
     def _let_run(self, state: State, slot: int, pod: Pod) -> Pod:
-        """The barrier is open: standbys that are ready are told, or the command is started."""
+        """Start processes after the barrier's lift: standby processes that are ready, or new ones."""
         epoch = pod.agent[2]
         processes = []
         for each in pod.processes:
@@ -522,7 +439,7 @@ class Explorer:
             if taken and each.standby != "broken":
                 processes.append(Process(0, after, epoch))
             else:
-                # One that has just ended cannot be told: its end is noticed later.
+                # One that has just ended cannot be started: its end is noticed later.
                 self._runs(state, slot, epoch)
                 processes.append(each._replace(runs=epoch))
         return pod._replace(processes=tuple(sorted(processes)))
@@ -645,7 +562,7 @@ class Explorer:
                     yield f"{name} IS DELETED", True, self._put(bad, slot, after)
                 yield f"{name} NODE LOST", True, self._put(bad, slot, ())
             if "quit" in kinds and pod.agent and pod.note and not pod.deleting:
-                # Several times by now: that many restarts would spend any budget.
+                # Several times so far: that number of restarts would exceed any budget.
                 after = self._agent_ends(pod, code=0)._replace(starts=pod.starts + 2)
                 yield f"{name} AGENT ENDS WITH 0", True, self._local(one, slot, after)
             if "stranger" in kinds:
@@ -674,11 +591,8 @@ class Explorer:
             pods = tuple(_cached(pod) for pod in state.pods)
             fresh = tuple(bool(pod) for pod in pods)
             new = Manager(View(pods, fresh), len(state.versions))
-            yield (
-                "TAKEOVER",
-                True,
-                one._replace(manager=new, old=state.manager._replace(queue=(), asked=True)),
-            )
+            old = state.manager._replace(queue=(), asked=True)
+            yield "TAKEOVER", True, one._replace(manager=new, old=old)
 
     @staticmethod
     def _local(state: State, slot: int, pod: Pod) -> State:
@@ -686,20 +600,20 @@ class Explorer:
         return state._replace(pods=pods)
 
     def _put(self, state: State, slot: int, pod: Pod | tuple[()]) -> State:
-        """A change that the API server tells its watches of."""
+        """Return the state after a change that the API server sends to its watches."""
         state = self._local(state, slot, pod)  # type: ignore[arg-type]
         queue = (*state.manager.queue, (slot, _cached(pod)))
         return state._replace(manager=state.manager._replace(queue=queue))
 
 
 def _without(pod: Pod) -> Pod:
-    """Without the worker's processes, and what they were told."""
+    """Return the pod without the worker's processes."""
     rest = (each._replace(runs=0, line=0) for each in pod.processes)
     return pod._replace(processes=tuple(sorted(rest)))
 
 
 def _cached(pod: Pod | tuple[()]) -> tuple[Any, ...]:
-    return (pod.epoch, pod.reported, pod.deleting, pod.told) if pod else ()
+    return (pod.epoch, pod.reported, pod.deleting, pod.restarts) if pod else ()
 
 
 def _reordered(manager: Manager, order: list[int], place_of: dict[int, int]) -> Manager:

@@ -1,13 +1,14 @@
 """The protocol of restarts in place as pure steps, each of them the project's own code.
 
-For tests that try many orders of events. What the manager and an agent do at one event is computed
-by the real handlers, reconciler, barrier and worker rules, built from a small value and taken apart
-into one again. Equal values give equal results, so each is computed once.
+For tests that try many orders of events. The reaction of the manager or of an agent to one event is
+computed by the real handlers, reconciler, barrier and worker rules, which are built from a small
+value, and whose state becomes such a value again. Equal values have equal results, so that each is
+computed once.
 
 A pod, as a cache holds it, is ``()`` if there is none, or ``(epoch, worker, deleting, restarts)``
 with the worker as its kubelet reports it: "n" (none), "r" (runs), "f" (has failed) or "s" (has
 succeeded, as has the pod), and with the restarts of its agent, whether the latest was for a failure,
-and those of a container that the JobSet does not name, which always are.
+and those of a container that the JobSet does not name, which always follow failures.
 """
 
 from __future__ import annotations
@@ -42,27 +43,28 @@ from jobsetpy.reconcilers.restart_in_place.reconciler import (
     RestartInPlaceSettings,
 )
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
-from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
 from jobsetpy.testing import store_of, store_writer_of
-from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
+from jobsetpy.testing.jobsets import merge, replicated_job
+from support.restarts import epoch_plans
+from support.restarts.epoch_plans import GROUP, RULE
 
 KEY = ObjectKey("default", "test-js")
-RULES = [
-    {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}},
-]
 UNCOUNTED = {FailureSignal.REQUESTED, FailureSignal.POD_LEAVING}
 HOLDS = "waits for the back-off"
 LONGEST_PAUSE_S = 600.0
 OLD, MARK, NEW = 10, 15, 20
-"""ResourceVersions of pods: before and after the synced epoch was seen, and in between."""
+"""ResourceVersions of pods: before and after the synced epoch was observed, and in between."""
+CONTAINER = {"name": "worker", "image": "w", "restartPolicyRules": [RULE]}
+AGENT = {"name": "agent", "restartPolicy": "Always", "restartPolicyRules": [RULE]}
+POD_SPEC = {"containers": [CONTAINER], "initContainers": [AGENT]}
 
 
 class Version(NamedTuple):
     """A JobSet as the API server has it, apart from conditions that nothing depends on.
 
-    ``asked`` is how often a restart in place has been asked for by its annotation. ``turns`` is how
-    often the condition Suspended was written: it is true where that is odd. ``pacing`` is the stored
+    ``asked`` is the number of restarts in place requested by its annotation. ``turns`` is the number
+    of writes of the condition Suspended, which is true if it is odd. ``pacing`` is the stored
     back-off as JSON, by the wall clock of the manager that wrote it.
     """
 
@@ -77,15 +79,15 @@ class Version(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a manager knows, apart from which version of the JobSet it has cached.
+    """Knowledge of a manager, apart from the version of the JobSet that it has cached.
 
-    ``fresh`` says of each cached pod whether it changed since the synced epoch was seen. ``cause``
-    is an early failure: epoch and sign. ``synced`` and ``deprecated`` are the epochs that the ledger
-    knows. ``failures`` are those that are not judged yet: the pod's slot, before and after.
-    ``crashes`` is what the ledger holds of containers that fail before the barrier lifts: whether
-    it has noted a status, up to which count a restart is the group's, how often each container of a
-    pod has failed, and the worst of them. ``left`` says that the JobSet was suspended at its last
-    pass.
+    ``fresh`` is True for each cached pod that has changed since the synced epoch was observed.
+    ``cause`` is an early failure: epoch and sign. ``synced`` and ``deprecated`` are the epochs that
+    the ledger knows. ``failures`` are those that are not judged yet: the pod's slot, before and
+    after. ``crashes`` is the ledger's state of containers that fail before the barrier lifts:
+    whether it has stored a status, the count up to which restarts are the group's, the number of
+    failures of each container of a pod, and the worst of them. ``left`` is True if the JobSet was
+    suspended at the last pass.
     """
 
     pods: tuple[tuple[Any, ...], ...]
@@ -99,7 +101,7 @@ class View(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """What a pass of the reconciler did: the version it wrote, if any, and what it knows then."""
+    """Result of a pass of the reconciler: the version it wrote, if any, and its view then."""
 
     view: View
     written: Version | None
@@ -108,11 +110,8 @@ class Pass(NamedTuple):
 
 @cache
 def jobset_of(version: Version, size: int, number: int, max_restarts: int) -> JobSet:
-    """A JobSet of one Job with ``size`` pods, with a resourceVersion."""
-    status: dict[str, Any] = {
-        "syncedEpoch": version.synced,
-        "deprecatedEpoch": version.deprecated,
-    }
+    """Return a JobSet of one Job with ``size`` pods, with a resourceVersion."""
+    status: dict[str, Any] = {}
     if version.record:
         status["inPlaceRestart"] = dict(version.record)
     if version.pacing:
@@ -124,103 +123,81 @@ def jobset_of(version: Version, size: int, number: int, max_restarts: int) -> Jo
         conditions.append({"type": "Suspended", "status": value, "lastTransitionTime": at})
     if conditions:
         status["conditions"] = conditions
-    container = {"name": "worker", "image": "w", "restartPolicyRules": RULES}
-    agent = {"name": "agent", "restartPolicy": "Always", "restartPolicyRules": RULES}
-    data = jobset_json(
-        replicated_job(
-            "w",
-            parallelism=size,
-            pod_spec={"containers": [container], "initContainers": [agent]},
-            job_spec={"backoffLimit": keys.INT32_MAX},
-        ),
-        failurePolicy={"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
-        status=status,
-        suspend=version.suspended,
-    )
-    data["metadata"]["resourceVersion"] = str(number)
-    if version.asked:
-        notes = data["metadata"].setdefault("annotations", {})
-        notes[keys.RESTART_IN_PLACE_ANNOTATION] = str(version.asked)
-    return decoded(JobSet, data)
+    job_spec = {"backoffLimit": keys.INT32_MAX}
+    item = replicated_job("w", parallelism=size, pod_spec=POD_SPEC, job_spec=job_spec)
+    notes = {keys.RESTART_IN_PLACE_ANNOTATION: str(version.asked)} if version.asked else None
+    of = epoch_plans.jobset(
+        version.synced, version.deprecated, items=[item], max_restarts=max_restarts, notes=notes,
+        status=status, suspend=version.suspended,
+    )  # fmt: skip
+    return evolve(of, metadata=evolve(of.metadata, resource_version=str(number)))
 
 
 @cache
 def job_of(size: int) -> Job:
-    """Its Job."""
-    owner = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": KEY.name,
-        "uid": "js-uid", "controller": True,
-    }  # fmt: skip
-    labels = {
-        keys.RESTART_ATTEMPT: "0", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0",
-        keys.JOBSET_NAME: KEY.name,
-    }  # fmt: skip
-    meta = {
-        "name": "test-js-w-0", "namespace": KEY.namespace, "uid": "job-uid", "labels": labels,
-        "ownerReferences": [owner],
-    }  # fmt: skip
-    return decoded(Job, {"metadata": meta, "spec": {"parallelism": size}})
+    """Return its Job."""
+    return epoch_plans.job("test-js-w-0", spec={"parallelism": size})
 
 
-@cache
-def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
-    """A pod with a resourceVersion; ``None`` for ``()``."""
-    if not pod:
-        return None
-    epoch, worker, deleting, (restarts, failed, strange) = pod
-    state: dict[str, Any] = {}
-    if worker == "r":
-        state = {"running": {}}
-    elif worker == "f":
-        state = {"terminated": {"exitCode": 1}}
-    annotations = {keys.COMPLETION_INDEX_ANNOTATION: str(slot)}
-    if epoch:
-        annotations[keys.EPOCH_ANNOTATION] = str(epoch)
-    meta: dict[str, Any] = {
-        "name": f"p{slot}",
-        "namespace": KEY.namespace,
-        "uid": f"uid-{slot}",
-        "resourceVersion": str(number),
-        "annotations": annotations,
-        "finalizers": [] if deleting == 3 else [keys.JOB_TRACKING_FINALIZER],
-        "ownerReferences": [
-            {"apiVersion": "batch/v1", "kind": "Job", "name": "test-js-w-0", "uid": "job-uid",
-             "controller": True}
-        ],
-    }  # fmt: skip
-    if deleting:
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    leaves = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+STATES = {"r": {"running": {}}, "f": {"terminated": {"exitCode": 1}}}
+LEAVES = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+
+
+def containers(worker: str, restarts: int, failed: bool, strange: int) -> dict[str, Any]:
+    """Return the statuses of a pod's containers: the worker, its agent, and another sidecar.
+
+    Args:
+        worker: state of the worker, as the pods of this module have it.
+        restarts: restarts of the agent.
+        failed: whether the latest of them was for a failure.
+        strange: restarts of the other sidecar.
+    """
     ends = {"agent": (restarts, 137 if failed else 0), "mesh": (strange, 1)}
-    status = {
-        "phase": "Succeeded" if worker == "s" else "Running",
-        "conditions": [leaves] if deleting == 2 else [],
-        "containerStatuses": [{"name": "worker", "state": state}],
+    return {
+        "containerStatuses": [{"name": "worker", "state": STATES.get(worker, {})}],
         "initContainerStatuses": [
             {"name": name, "restartCount": count, "lastState": {"terminated": {"exitCode": code}}}
             for name, (count, code) in ends.items()
         ],
     }
-    return decoded(ChildPod, {"metadata": meta, "status": status})
 
 
-class _NoEvents:
-    """Events that nobody reads."""
+@cache
+def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
+    """Return a pod with a resourceVersion; ``None`` for ``()``."""
+    if not pod:
+        return None
+    epoch, worker, deleting, (restarts, failed, strange) = pod
+    return epoch_plans.pod(
+        f"p{slot}", epoch or None, uid=f"uid-{slot}", job="test-js-w-0", index=slot,
+        tracked=deleting != 3, deleted=bool(deleting), meta={"resourceVersion": str(number)},
+        phase="Succeeded" if worker == "s" else "Running",
+        conditions=[LEAVES] if deleting == 2 else [],
+        **containers(worker, restarts, failed, strange),
+    )  # fmt: skip
 
-    def event(self, *_args: object, **_more: object) -> None:
-        """Take one."""
+
+class RecordedEvents:
+    """Emitted events: kind of the object, type, reason and message, oldest first."""
+
+    def __init__(self) -> None:
+        self.emitted: list[tuple[str, str, str, str]] = []
+
+    def event(self, obj: object, type_: str, reason: str, message: str, **_more: object) -> None:
+        """Record an event."""
+        self.emitted.append((type(obj).__name__, type_, reason, message))
 
 
 def caches_of(client: Any, clock: Clock, **stores: Any) -> Any:
-    """What a reconciler is made of, without a manager; events are not kept."""
+    """Return the caches of a reconciler that has no manager; its events are recorded."""
     stores.setdefault("nodes", store_writer_of(LabelledNode).store)
     informers = {name: SimpleNamespace(store=store) for name, store in stores.items()}
     manager = SimpleNamespace(client=client, clock=clock)
-    return SimpleNamespace(manager=manager, events=_NoEvents(), **informers)
+    return SimpleNamespace(manager=manager, events=RecordedEvents(), **informers)
 
 
 class _Server:
-    """The API server's part in one pass: the JobSet, and optimistic concurrency."""
+    """API server of one pass: the JobSet, and optimistic concurrency."""
 
     def __init__(self, version: Version, size: int, number: int, max_restarts: int) -> None:
         self.version = version
@@ -272,7 +249,7 @@ def _merged(old: str, change: Any) -> str:
 
 
 class _Manager:
-    """The real parts of a manager, in the state that a :class:`View` describes."""
+    """Real parts of a manager, in the state that a :class:`View` describes."""
 
     def __init__(
         self,
@@ -305,8 +282,7 @@ class _Manager:
         for pod in self.pods:
             self.ledger.pod_changed(None, pod)
         self.ledger.newest_version = NEW if any(view.fresh) else MARK
-        self.key = AttemptKey.of(self.jobset)
-        group = self.group = self.ledger._attempts[self.key]
+        group = self.group = self.ledger._attempts[GROUP]
         if view.synced:
             group.mark = SyncedMark(view.synced, MARK, self.clock.monotonic())
         group.deprecated = view.deprecated
@@ -326,7 +302,7 @@ class _Manager:
         versions: list[int],
         change: tuple[int, tuple[Any, ...], tuple[Any, ...]] | None = None,
     ) -> View:
-        """What it knows now, after the change of a pod that it was told of."""
+        """Return its knowledge after a change of a pod."""
         known = self.reconciler._memories.of(KEY).cause
         cause: tuple[int, str] | tuple[()] = ()
         if known is not None and known.sign is not None:
@@ -357,7 +333,7 @@ def _failure(slot: int, old: tuple[Any, ...], new: tuple[Any, ...]) -> Failure:
 def see_pod(
     view: View, cached: Version, slot: int, pod: tuple[Any, ...], max_restarts: int
 ) -> tuple[View, bool]:
-    """A manager's watch tells of a pod; what it knows then, and whether a pass is needed."""
+    """Return a manager's view after a change of a pod in its watch, and if a pass is needed."""
     manager = _Manager(view, cached, 1, server=None, max_restarts=max_restarts)
     old, new = manager.pods[slot], pod_of(slot, pod, NEW + 1)
     asked = False
@@ -381,17 +357,17 @@ def reconcile(
     late: bool = False,
     skew_h: int | None = None,
 ) -> Pass:
-    """One pass of the reconciler.
+    """Return the result of one pass of the reconciler.
 
     Args:
-        view: what the manager knows.
+        view: knowledge of the manager.
         cached: the JobSet in its cache.
         stored: the JobSet in the API server.
-        max_restarts: of the JobSet.
+        max_restarts: limit of the JobSet.
         behind: whether the two are different versions, equal or not.
         waiting: whether the cache does not show the manager's own last write yet.
-        late: whether the group has lacked a pod for a while, if it lacks one.
-        skew_h: by how many hours the manager's wall clock is ahead, where back-offs are stored; a
+        late: whether a missing pod, if there is one, has been missing for a while.
+        skew_h: hours by which the manager's wall clock is ahead, where back-offs are stored; a
             pass then lasts until the back-off is over, which has to be soon.
     """
     size = len(view.pods)
@@ -416,7 +392,7 @@ def reconcile(
 
 
 def run(coro: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that never has to wait."""
+    """Return the result of a coroutine that never has to wait."""
     try:
         coro.send(None)
     except StopIteration as end:
@@ -426,7 +402,7 @@ def run(coro: Coroutine[Any, Any, Any]) -> Any:
 
 
 def by_the_wall_clock(pace, pacing):
-    """A pause that lasts as long as the stored time lies ahead of the manager's wall clock."""
+    """Return the time from the manager's wall clock until the stored end of a pause, in seconds."""
     if pacing is None or pacing.not_before is None:
         return 0.0
     left_s = (pacing.not_before - pace.now).total_seconds()
@@ -437,7 +413,7 @@ def by_the_wall_clock(pace, pacing):
 
 
 class Seen(NamedTuple):
-    """What an agent's barrier said: its state, and what is to be done."""
+    """Reaction of an agent's barrier: its state, and the actions."""
 
     barrier: tuple[Any, ...]
     patch: int = 0
@@ -446,7 +422,7 @@ class Seen(NamedTuple):
 
 
 def state_of(barrier: Barrier) -> tuple[Any, ...]:
-    """State of a barrier, as of :func:`barrier_of`."""
+    """Return the state of a barrier, for :func:`barrier_of`."""
     return (
         barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over,
         barrier._replaced,
@@ -454,7 +430,7 @@ def state_of(barrier: Barrier) -> tuple[Any, ...]:
 
 
 def barrier_of(state: tuple[Any, ...], note: int = 0) -> Barrier:
-    """A barrier in a state; a new one if that is ``()``."""
+    """Return a barrier in a state; a new one if that is ``()``."""
     barrier = Barrier(uid="js-uid", arrived=("js-uid" if note else "", note))
     if state:
         (
@@ -479,9 +455,9 @@ def _seen(barrier: Barrier, actions: list[Any]) -> Seen:
 
 @cache
 def observe(state: tuple[Any, ...], synced: int, deprecated: int, note: int = 0) -> Seen:
-    """An agent sees a state of the JobSet; the first one if its own state is ``()``.
+    """Return the reaction of an agent to a state of the JobSet; its first one if ``state`` is ``()``.
 
-    ``note`` is the epoch that the run before has left to it.
+    ``note`` is the epoch that the agent's run before has stored for it.
     """
     barrier = barrier_of(state, note)
     return _seen(barrier, barrier.observe("js-uid", synced, deprecated))
@@ -489,20 +465,20 @@ def observe(state: tuple[Any, ...], synced: int, deprecated: int, note: int = 0)
 
 @cache
 def next_round(state: tuple[Any, ...]) -> Seen:
-    """A supervisor's worker is gone."""
+    """Return the reaction of an agent's barrier when its worker is gone."""
     barrier = barrier_of(state)
     return _seen(barrier, barrier.next_round())
 
 
 @cache
 def worker_step(phase: str, event: str, processes: int = 1) -> tuple[str, tuple[str, ...]]:
-    """A supervisor's worker: its new phase, and the names of what is to be done.
+    """Return the new phase of a supervisor's worker, and the names of the actions.
 
     Args:
         phase: of ``Phase``; its processes have ended in phase "clearing" only.
         event: "lifted", "deprecated", "failed" (one process, by itself), "hung", "stopped" (all
-            processes, within their time), "late" (it is over) or "emptied".
-        processes: how many it has.
+            processes, within their time), "late" (that time is over) or "emptied".
+        processes: number of its processes.
     """
     worker = Worker(Rules(processes=processes))
     worker.phase = Phase(phase)
@@ -531,7 +507,7 @@ def worker_step(phase: str, event: str, processes: int = 1) -> tuple[str, tuple[
 
 @cache
 def standby_step(phase: str, event: str) -> tuple[str, bool]:
-    """A supervisor's standby: its new phase, and whether it is the worker now.
+    """Return the new phase of a supervisor's standby process, and whether it is the worker now.
 
     Args:
         phase: of ``StandbyPhase``.

@@ -1,13 +1,13 @@
 """A cluster with one JobSet that restarts in place, in which anything may happen next.
 
-The API server keeps JobSet, Jobs and pods and tells each manager of changes, in order for each
-kind, any time later. Managers are the real handlers, ledger, epochs reconciler and Jobs planner on
-real stores; agents are the real barrier and worker rules. The Job controller and the kubelets are
-modelled. ``World.moves`` lists what can happen next, ``World.faults`` what can go wrong, and
-``World.settle`` lets everything come to rest without further faults.
+The API server stores JobSet, Jobs and pods and sends changes to each manager, in order for each
+kind, any time later. Managers are the real handlers, ledger, reconciler of restarts in place and
+Jobs planner on real stores; agents are the real barrier and worker rules. The Job controller and the
+kubelets are models. ``World.moves`` lists possible next events, ``World.faults`` possible faults,
+and ``World.settle`` lets everything come to rest without further faults.
 
 Checked at every event: no worker starts at an epoch before all of its group have come to it, none of
-an older epoch is left then, and the status never goes back.
+an older epoch is left then, and the status never decreases.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ from jobsetpy.reconcilers.rules.times import Now, PinnedTime
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request, enqueue_self
 from jobsetpy.testing import store_writer_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
-from support.restarts.epoch_steps import KEY, RULES, caches_of, run
+from support.restarts import epoch_plans
+from support.restarts.epoch_plans import AT, policy
+from support.restarts.epoch_steps import KEY, POD_SPEC, caches_of, containers, run
 
 Move = tuple[str, Callable[[], None]]
 FEATURES = Features(elastic_jobset=True)
@@ -57,7 +59,7 @@ _PODS: dict[tuple[Any, ...], ChildPod] = {}
 
 
 class Pod:
-    """One pod: what the API server has of it, and what runs in it."""
+    """One pod: its object in the API server, and the processes in it."""
 
     def __init__(self, name: str, job: Mapping[str, Any], index: int) -> None:
         self.name = name
@@ -92,7 +94,7 @@ class Pod:
         return self.phase == "Running"
 
     def status(self, worker: str) -> tuple[Any, ...]:
-        """What the kubelet will report: the worker, restarts of the agent and of a stranger."""
+        """Return the status that the kubelet will report, with restarts of agent and stranger."""
         return worker, self.restarts, self.restarts > 0 and self.cause != 0, self.strange
 
     @property
@@ -101,7 +103,7 @@ class Pod:
         return self.job, self.index
 
     def wire(self, number: int) -> ChildPod:
-        """As a manager decodes it."""
+        """Return the pod as a manager decodes it."""
         key = (
             *(self.name, self.job, self.job_uid, self.index),
             *(self.epoch, self.phase, self.reported, self.deleting, self.reports_attempts),
@@ -109,74 +111,46 @@ class Pod:
         )
         pod = _PODS.get(key)
         if pod is None:
-            pod = _PODS[key] = decoded(ChildPod, self._json())
+            pod = _PODS[key] = self._decoded()
         return evolve(pod, metadata=evolve(pod.metadata, resource_version=str(number)))
 
-    def _json(self) -> dict[str, Any]:
-        states = {"r": {"running": {}}, "f": {"terminated": {"exitCode": 1}}, "n": {}}
-        worker, restarts, failed, strange = self.reported
-        annotations = {keys.COMPLETION_INDEX_ANNOTATION: str(self.index)}
+    def _decoded(self) -> ChildPod:
+        epoch, attempt = self.epoch or None, None
         if self.epoch and self.reports_attempts:
-            annotations[keys.ATTEMPT_ANNOTATION] = str(self.epoch - 1)
-        elif self.epoch:
-            annotations[keys.EPOCH_ANNOTATION] = str(self.epoch)
-        owner = {
-            "apiVersion": "batch/v1", "kind": "Job", "name": self.job, "uid": self.job_uid,
-            "controller": True,
-        }  # fmt: skip
-        meta: dict[str, Any] = {
-            "name": self.name, "namespace": KEY.namespace, "uid": self.name,
-            "annotations": annotations, "ownerReferences": [owner],
-        }  # fmt: skip
-        if not self.uncounted:
-            meta["finalizers"] = [keys.JOB_TRACKING_FINALIZER]
-        if self.deleting:
-            meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        container = {"name": "worker", "state": states[worker]}
-        agent = {
-            "name": "agent", "restartCount": restarts,
-            "lastState": {"terminated": {"exitCode": 137 if failed else 0}},
-        }  # fmt: skip
-        mesh = {
-            "name": "mesh",
-            "restartCount": strange,
-            "lastState": {"terminated": {"exitCode": 1}},
-        }
-        return {
-            "metadata": meta,
-            "status": {
-                "phase": self.phase,
-                "containerStatuses": [container],
-                "initContainerStatuses": [agent, mesh],
-            },
-        }
+            epoch, attempt = None, self.epoch - 1
+        return epoch_plans.pod(
+            self.name, epoch, job=self.job_uid, job_name=self.job, index=self.index,
+            tracked=not self.uncounted, deleted=self.deleting, phase=self.phase,
+            notes={keys.ATTEMPT_ANNOTATION: attempt},
+            **containers(*self.reported),
+        )  # fmt: skip
 
 
 class ManagersClock:
-    """A manager's clocks: wall clocks differ and are set, the monotonic one does neither."""
+    """Clocks of a manager: wall clocks differ and are set, the monotonic one does neither."""
 
     def __init__(self, clock: ManualClock, skew_s: float) -> None:
         self._clock = clock
         self.skew = timedelta(seconds=skew_s)
 
     def monotonic(self) -> float:
-        """As in every manager."""
+        """Return the time that is the same in all managers."""
         return self._clock.monotonic()
 
     def now(self) -> datetime:
-        """Its own wall clock."""
+        """Return the time of its own wall clock."""
         return self._clock.now() + self.skew
 
 
 class World:
-    """See the module.
+    """Cluster of this module.
 
     Args:
         mode: "sidecar", "supervisor", or "attempts": sidecars of the Go project, which report
-            attempts, go by the status's attempts, and remember nothing of a run before.
-        jobs: how many Jobs.
-        pods: how many pods in each.
-        max_restarts: of the JobSet.
+            attempts, read the status's attempts, and store nothing for their next run.
+        jobs: number of Jobs.
+        pods: number of pods of each.
+        max_restarts: limit of the JobSet.
     """
 
     def __init__(
@@ -185,18 +159,10 @@ class World:
         self.sidecar = mode != "supervisor"
         self.attempts = mode == "attempts"
         self.number = 1
-        container = {"name": "worker", "image": "w", "restartPolicyRules": RULES}
-        agent = {"name": "agent", "restartPolicy": "Always", "restartPolicyRules": RULES}
         self.max_restarts = max_restarts
-        self.object = jobset_json(
-            replicated_job(
-                "w", jobs, parallelism=pods,
-                pod_spec={"containers": [container], "initContainers": [agent]},
-                job_spec={"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"},
-            ),
-            failurePolicy={"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
-            suspend=False,
-        )  # fmt: skip
+        job_spec = {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}
+        item = replicated_job("w", jobs, parallelism=pods, pod_spec=POD_SPEC, job_spec=job_spec)
+        self.object = jobset_json(item, failurePolicy=policy(max_restarts), suspend=False)
         self.jobs: dict[str, dict[str, Any]] = {}
         self.pods: dict[str, Pod] = {}
         self.history: list[tuple[int, int]] = []
@@ -222,7 +188,7 @@ class World:
     # ---- the API server --------------------------------------------------------------------------
 
     def store_jobset(self) -> None:
-        """The JobSet has a new version."""
+        """Store a new version of the JobSet, and check it."""
         self.number += 1
         self.object["metadata"]["resourceVersion"] = str(self.number)
         before = self.jobset.status if self.history else None
@@ -230,11 +196,12 @@ class World:
         status = self.jobset.status
         now = (status.synced_epoch, status.deprecated_epoch)
         if self.attempts:
-            told = (
+            attempts = (
                 status.current_in_place_restart_attempt,
                 status.previous_in_place_restart_attempt,
             )
-            assert told == tuple(epoch - 1 if epoch else None for epoch in now), f"{told}, {now}"
+            expected = tuple(epoch - 1 if epoch else None for epoch in now)
+            assert attempts == expected, f"{attempts}, {now}"
         if self.history:
             last = self.history[-1]
             assert now[0] >= last[0], f"status goes back from {last} to {now}"
@@ -253,7 +220,7 @@ class World:
             manager.jobset_events.append((self.number, self.jobset))
 
     def _check_pause(self, synced: int) -> None:
-        """No barrier lifts before its time, unless somebody asked for another group meanwhile."""
+        """Check that no barrier lifts before its time, unless a user changed the group meanwhile."""
         not_before, self.not_before = self.not_before, None
         pacing, now = self.jobset.status.restart_pacing, self.clock.monotonic()
         if pacing is not None:
@@ -268,7 +235,7 @@ class World:
             assert left_s < 0.01 or self.skewed, f"epoch {synced} lifts {left_s} s before its time"
 
     def _check_charges(self, before: JobSetStatus | None) -> None:
-        """What was charged stays charged; only a recreation takes a restart's place."""
+        """Check that charges are kept; only a recreation replaces a restart."""
         record = None if before is None else before.in_place_restart
         if before is None or record is None or before.restarts != record.all_jobs_restarts_at_sync:
             return
@@ -276,13 +243,13 @@ class World:
         assert now >= was, f"{was - now} of {was} restarts are given back"
 
     async def get(self, _cls: type, _namespace: str, _name: str) -> JobSet:
-        """The client's."""
+        """Read the JobSet, as a client."""
         return self.jobset
 
     async def merge_patch(
         self, cls: type, _namespace: str, name: str, body: Any, *, subresource: str = ""
     ) -> Any:
-        """The client's, with optimistic concurrency."""
+        """Patch the status, as a client, with optimistic concurrency."""
         assert (cls, subresource) == (JobSet, "status")
         if body["metadata"]["resourceVersion"] != self.object["metadata"]["resourceVersion"]:
             raise ConflictError(409, "Conflict", "old", verb="patch", target=name)
@@ -291,7 +258,7 @@ class World:
         return self.jobset
 
     def store_job(self, name: str) -> None:
-        """A Job has a new version, or is gone."""
+        """Store a new version of a Job, or its deletion."""
         self.number += 1
         data = self.jobs.get(name)
         job = None
@@ -302,7 +269,7 @@ class World:
             manager.job_events.append((self.number, name, job))
 
     def store_pod(self, pod: Pod, *, gone: bool = False) -> None:
-        """A pod has a new version, or is gone."""
+        """Store a new version of a pod, or its deletion."""
         self.number += 1
         if gone:
             del self.pods[pod.name]
@@ -313,7 +280,7 @@ class World:
     # ---- everything that can happen ----------------------------------------------------------------
 
     def moves(self) -> list[Move]:
-        """What can happen next; never empty unless everything is at rest."""
+        """Return the possible next events; none if everything is at rest."""
         out: list[Move] = []
         for pod in self.pods.values():
             if pod.alive and pod.cut:
@@ -335,7 +302,7 @@ class World:
 
     def _pod_moves(self, pod: Pod) -> Iterator[Move]:
         name = pod.name
-        # Containers of a double take longer to start than the managers to hear of it.
+        # Containers of a double start later than the managers observe it.
         known = not pod.double or all(manager.knows(pod) for manager in self.managers)
         free = pod.barrier is None and pod.runs == 0 and not pod.deleting and not pod.probed
         if free and known:
@@ -368,7 +335,7 @@ class World:
                 yield f"{name} uncounted", lambda: self._uncount(pod)
 
     def _job_step(self, name: str) -> Move | None:
-        """The Job controller's next step for a Job, if there is one."""
+        """Return the Job controller's next step for a Job, if there is one."""
         job = self.jobs[name]
         pods = [pod for pod in self.pods.values() if pod.job_uid == job["metadata"]["uid"]]
         spec, status = job["spec"], job.setdefault("status", {})
@@ -392,7 +359,7 @@ class World:
                 f"{name} ends {double.name}, one too many",
                 lambda double=double: self._uncounted(double),
             )
-        # Of those that have ended, the ones that it counts keep their index.
+        # Ended pods that the Job counts keep their index.
         gone = {pod for pod in pods if pod.phase == "Failed" or (not pod.alive and pod.uncounted)}
         taken = {pod.index for pod in pods if pod not in gone} | finished
         missing = [index for index in range(size) if index not in taken]
@@ -404,7 +371,7 @@ class World:
         return None
 
     def faults(self) -> list[Move]:
-        """What can go wrong, or be asked for by a user."""
+        """Return possible faults, and changes by a user."""
         out: list[Move] = [
             ("OTHER WRITE", self.store_jobset),
             ("TAKEOVER", self._take_over),
@@ -414,7 +381,7 @@ class World:
             ("SUSPEND/RESUME", self._suspend),
             ("SUSPEND/RESUME AT REST", lambda: self._at_rest(self._suspend)),
         ]
-        if not self.done:  # a finished Job has its size for ever
+        if not self.done:  # a finished Job keeps its size
             out += [
                 ("RESIZE", self._resize),
                 ("RESIZE AT REST", lambda: self._at_rest(self._resize)),
@@ -444,7 +411,7 @@ class World:
         return out
 
     def harmless(self) -> list[Move]:
-        """What happens without anybody's fault: strangers crash, workers succeed."""
+        """Return events that are no faults of the group: strangers crash, workers succeed."""
         out: list[Move] = [("OTHER WRITE", self.store_jobset), ("TAKEOVER", self._take_over)]
         out.append(("TIME PASSES", self._time_passes))
         out.append(("A SECOND PASSES", self._second_passes))
@@ -459,10 +426,10 @@ class World:
         return out
 
     def probes(self) -> list[Move]:
-        """The same, and agents that their startup probes end."""
+        """Return those events, and ends of agents by their startup probes."""
         out = self.harmless()
         for pod in self.pods.values():
-            # The Go project's agents end with 143 when they are told to stop.
+            # The Go project's agents end with 143 when they are stopped.
             free = pod.alive and not pod.deleting and not pod.cut and not self.attempts
             if free and pod.barrier is not None and pod.note:
                 out.append((f"{pod.name} AGENT ENDS WITH 0", lambda pod=pod: self._quit(pod)))
@@ -471,7 +438,7 @@ class World:
     # ---- pods ------------------------------------------------------------------------------------
 
     def _time_passes(self) -> None:
-        """So much that no cache and no kubelet lags behind by then."""
+        """Let time pass until no cache and no kubelet lags behind."""
         for pod in list(self.pods.values()):
             if pod.alive and not pod.cut and pod.status(self._worker_of(pod)) != pod.reported:
                 self._report(pod, pod.status(self._worker_of(pod)))
@@ -482,7 +449,7 @@ class World:
             manager.asked_epochs = True
 
     def _second_passes(self) -> None:
-        """Enough for a short pause, not for caches and kubelets."""
+        """Let a second pass, enough for a short pause, not for caches and kubelets."""
         self.clock.advance(1)
         for manager in self.managers:
             manager.asked_epochs = manager.asked_jobs = True
@@ -496,7 +463,7 @@ class World:
         pod.strange += 1
 
     def _quit(self, pod: Pod) -> None:
-        """A sidecar is ended by its probe before a worker may start, and starts again alone."""
+        """End a sidecar by its probe before a worker may start; it starts again alone."""
         self._agent_ends(pod)
         pod.code = 0
 
@@ -515,10 +482,10 @@ class World:
         return pod
 
     def _double(self, pod: Pod) -> None:
-        """The manager and the Job controller create a pod of one index at the same time.
+        """Create a second pod of an index, as the manager and the Job controller do together.
 
         It may join the next epoch before it is deleted, and a manager that has been replaced may
-        take its deletion for a failure of that one.
+        mistake its deletion for a failure of that epoch.
         """
         self.failures += 2
         self._make(self.jobs[pod.job], pod.index).double = True
@@ -533,7 +500,7 @@ class World:
         pod.barrier = Barrier(uid="js-uid", arrived=("js-uid" if note else "", note))
         pod.seen = len(self.history)
         self._obey(pod, pod.barrier.observe("js-uid", *self.history[-1]))
-        # Nobody has probed this run yet: where the barrier is open already, the note is taken back.
+        # This run was not probed yet: if the barrier is open already, the note is removed.
         pod.note = pod.patch if self.sidecar else 0
 
     def _agent_sees(self, pod: Pod) -> None:
@@ -598,26 +565,26 @@ class World:
         return pod.barrier.epoch if pod.barrier is not None else pod.epoch
 
     def _runs(self, pod: Pod, epoch: int) -> None:
-        """A worker starts: the protocol's safety."""
+        """Check the protocol's safety when a worker starts."""
         pod.probed, pod.runs = False, epoch
         (item,) = self.object["spec"]["replicatedJobs"]
         for other in self.pods.values():
             job = self.jobs.get(other.job)
             current = job is not None and job["metadata"]["uid"] == other.job_uid
             if not other.alive or not current or other.index >= job["spec"]["parallelism"]:  # type: ignore[index]
-                continue  # not of the group (any more)
+                continue  # not, or no longer, of the group
             assert not 0 < other.runs < epoch, f"{other.name} still runs {other.runs}"
             double = other is not pod and other.runs and other.slot == pod.slot
             assert not double, f"{pod.name} and {other.name} both run"
             assert not 0 < other.epoch < epoch, f"{other.name} is only at {other.epoch}"
         if self.resizing:
-            return  # who belongs to the group is being changed
+            return  # the group is being changed
         attempts = {
             name: job["metadata"]["labels"][keys.RESTART_ATTEMPT] for name, job in self.jobs.items()
         }
         for name, current in self.jobs.items():
             if attempts[name] != attempts.get(pod.job):
-                continue  # the two Jobs are of different groups, one of which is going
+                continue  # the two Jobs are of different groups, one of which is being deleted
             done = self.done.get(current["metadata"]["uid"], set())
             for index in range(item["template"]["spec"]["parallelism"]):
                 slot = (name, index)
@@ -657,12 +624,12 @@ class World:
         self.store_pod(pod)
 
     def _uncount(self, pod: Pod) -> None:
-        """A manager takes the Job controller's finalizer off a pod that was told to leave."""
+        """Remove the Job controller's finalizer from a pod that was asked to leave, as a manager."""
         pod.uncounted = True
         self.store_pod(pod)
 
     def _saves(self, pod: Pod) -> None:
-        """The program of a pod that was told to leave saves its work and ends with 0."""
+        """Let the program of a pod that was asked to leave save its work and end with 0."""
         pod.phase, pod.runs, pod.barrier, pod.patch = "Succeeded", 0, None, 0
         self.store_pod(pod)
 
@@ -673,13 +640,13 @@ class World:
     def _pod_fails(self, pod: Pod) -> None:
         self.failures += 1
         pod.phase, pod.runs, pod.barrier, pod.patch = "Failed", 0, None, 0
-        pod.deleting = True  # its object goes some time later
+        pod.deleting = True  # its object is removed some time later
         self.store_pod(pod)
 
     def _node_cut_off(self) -> None:
-        """Half of the pods are deleted, and neither they nor their kubelet hear of anything.
+        """Delete half of the pods, of which neither they nor their kubelet are informed.
 
-        They are given up after a while, or the node comes back; until then their workers run on.
+        They are given up after a while, or the node returns; until then their workers keep running.
         """
         for pod in list(self.pods.values())[::2]:
             if pod.alive and not pod.cut:
@@ -688,12 +655,12 @@ class World:
                     self._lose(pod)
 
     def _give_up(self, pod: Pod) -> None:
-        """A manager marks the pod as failed; its object goes some time later."""
+        """Mark the pod as failed, as a manager; its object is removed some time later."""
         pod.phase, pod.runs, pod.barrier, pod.patch = "Failed", 0, None, 0
         self.store_pod(pod)
 
     def _node_lost(self) -> None:
-        """Half of the pods, at once."""
+        """Remove half of the pods immediately."""
         for pod in list(self.pods.values())[::2]:
             if pod.phase == "Succeeded" or (pod.alive and pod.cut):
                 continue  # its Job's finalizer keeps it until it is counted
@@ -719,15 +686,15 @@ class World:
         self.failures += 1
         job["status"]["conditions"] = [
             {"type": "Failed", "status": "True", "reason": "PodFailurePolicy",
-             "lastTransitionTime": "2026-01-01T00:00:00Z"}
+             "lastTransitionTime": AT}
         ]  # fmt: skip
         self.store_job(name)
 
     def _at_rest(self, change: Callable[[], None]) -> None:
-        """Change something when nothing else is going on: that never costs a restart.
+        """Change something when nothing else happens: that never costs a restart.
 
-        By then a manager of before knows that it does not lead any more. One that does not might
-        carry out the state before once more, and suspend Jobs that have just been resumed.
+        By then a former manager knows that it no longer leads. Otherwise it might execute its plan
+        for the former state, and suspend Jobs that have just been resumed.
         """
         self.managers = self.managers[-1:]
         self._come_to_rest()
@@ -753,7 +720,7 @@ class World:
         self.store_jobset()
 
     def act(self, action: p.Action) -> None:
-        """Carry out one of a plan's actions, decided on whatever a manager knew."""
+        """Execute an action of a plan, which is based on the knowledge of a manager."""
         match action:
             case p.CreateJob(name, body):
                 if name in self.jobs:
@@ -764,7 +731,7 @@ class World:
                 for slot in [slot for slot in self.reached if slot[0] == name]:
                     del self.reached[slot]
             case p.DeleteJob(name, uid) if self._is(name, uid):
-                self.jobs[name]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+                self.jobs[name]["metadata"]["deletionTimestamp"] = AT
             case p.SuspendJob(name, uid) if self._is(name, uid):
                 self.jobs[name]["spec"]["suspend"] = True
             case p.ResumeJob(name, uid) if self._is(name, uid):
@@ -780,25 +747,25 @@ class World:
         return name in self.jobs and self.jobs[name]["metadata"]["uid"] == uid
 
     def _take_over(self, skew_s: float = 0.0) -> None:
-        """Another manager starts; the one before does not know yet, unless it is the third."""
+        """Start another manager; the former one does not know yet, unless this is the third."""
         known_s = self.managers[-1].clock.skew.total_seconds()
         self.skewed = self.skewed or known_s + skew_s != 0
         self.managers = [*self.managers[-1:], Manager(self, known_s + skew_s)]
 
     def _set_clock(self, by_s: float) -> None:
-        """The wall clock of the manager that works is set."""
-        self.skewed = True  # a time that it has written and not seen yet is by the clock of before
+        """Set the wall clock of the current manager."""
+        self.skewed = True  # a time that it has written and not observed yet is by the former clock
         self.managers[-1].clock.skew += timedelta(seconds=by_s)
 
     # ---- the end -----------------------------------------------------------------------------------
 
     def do(self, move: Move) -> None:
-        """Let something happen."""
+        """Let an event happen."""
         self.trace.append(move[0])
         move[1]()
 
     def settle(self) -> None:
-        """No more faults: everything comes to rest."""
+        """Let everything come to rest without further faults."""
         self.managers = self.managers[-1:]
         if self.object["spec"]["suspend"]:
             self._at_rest(self._suspend)
@@ -818,11 +785,11 @@ class World:
         raise AssertionError(f"no rest: {[name for name, _ in self.moves()]}")
 
     def _wake(self) -> bool:
-        """Nothing happens until somebody has waited: let that time pass; whether there is one."""
+        """Let the time of the shortest wait pass; return False if there is none."""
         waits = [wait for manager in self.managers for wait in manager.waits.values()]
         pauses = self.jobset.status.restart_pacing
         if not waits or pauses is None or pauses.not_before is None:
-            return False  # others only look again at what does not change
+            return False  # other waits only lead to another check of the same state
         assert min(waits) <= 300.01, f"nothing happens for {min(waits)} s"
         self.waited_s += min(waits)
         assert self.waited_s <= 1000, f"nothing but waits happens for {self.waited_s} s"
@@ -838,7 +805,7 @@ class World:
                 return
 
     def check_rest(self) -> None:
-        """All workers run at the synced epoch, and nothing was paid for but failures."""
+        """Check that all workers run at the synced epoch, and that only failures were charged."""
         status = self.jobset.status
         if finished(status.conditions) is not None:
             return
@@ -850,13 +817,13 @@ class World:
         assert {pod.runs for pod in pods} <= {status.synced_epoch}
         assert status.deprecated_epoch < status.synced_epoch
         spent = account(self.jobset, status.synced_epoch, expected).spent
-        # Who suspends or resizes before the last change is carried out may pay for it.
+        # A suspension or resize may be charged if it comes before the last change is executed.
         allowed = self.failures + (self.changes if self.hasty else 0)
         assert spent <= allowed, f"{spent} restarts for {self.failures} failures"
 
 
 class Manager:
-    """One manager: caches that lag behind, and what is to be done."""
+    """One manager: caches that lag behind, and pending passes of its reconcilers."""
 
     def __init__(self, world: World, skew_s: float = 0.0) -> None:
         self.world = world
@@ -882,7 +849,7 @@ class Manager:
             self._take_pod(pod.name, pod.wire(world.number))
 
     def moves(self) -> Iterator[Move]:
-        """What it can do next."""
+        """Yield its possible next steps."""
         if self.jobset_events:
             yield "manager sees JobSet", self.see_jobset
         if self.job_events:
@@ -896,11 +863,11 @@ class Manager:
             yield "jobs pass", self.pass_jobs
 
     def knows(self, pod: Pod) -> bool:
-        """Return True if it has seen that a pod was created."""
+        """Return True if it has observed that a pod was created."""
         return self.pods.store.get(ObjectKey(KEY.namespace, pod.name)) is not None
 
     def catch_up(self) -> None:
-        """See everything that has happened."""
+        """Process all pending events."""
         while self.jobset_events:
             self.see_jobset()
         while self.job_events:
@@ -978,7 +945,7 @@ class Manager:
 
 
 def _doubles(pods: list[Pod], finished: set[int]) -> list[Pod]:
-    """Pods of indexes that have another pod, or need none; the Job does not count them."""
+    """Return pods whose index has another pod, or needs none; the Job does not count them."""
     first: dict[int, Pod] = {}
     return [
         pod
@@ -990,7 +957,7 @@ def _doubles(pods: list[Pod], finished: set[int]) -> list[Pod]:
 
 
 def _take(store: Any, handler: Any, name: str, new: Any) -> bool:
-    """What an informer does with an event; whether the handler asks for a reconcile."""
+    """Process an event as an informer does; return True if the handler requests a reconcile."""
     if new is None:
         old = store.delete(ObjectKey(KEY.namespace, name))
         return old is not None and bool(handler(Event(old, None)))

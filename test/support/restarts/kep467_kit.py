@@ -1,4 +1,4 @@
-"""What the tests of KEP-467 on real nodes share: processes of pods, and a manager with webhooks."""
+"""Processes of pods, and a manager with webhooks, for the tests of KEP-467 on real nodes."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ WEBHOOK_PORT = 9443
 
 @contextlib.asynccontextmanager
 async def manager_with_webhooks(cluster, client, folder: Path) -> AsyncIterator[None]:
-    """A manager in the cluster's network; the API server asks it about every JobSet."""
+    """Run a manager in the cluster's network, whose webhooks the API server calls."""
     authority = x509.new_authority(datetime.now(UTC))
     pair = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
     (folder / "tls.crt").write_bytes(pair.certificate)
@@ -60,17 +60,17 @@ async def manager_with_webhooks(cluster, client, folder: Path) -> AsyncIterator[
 async def _ready(cluster, log: Path) -> None:
     script = "import urllib.request as r; r.urlopen('http://127.0.0.1:8081/readyz', timeout=1)"
     for _ in range(round(patience.scaled(60))):
-        asked = await asyncio.create_subprocess_exec(
+        probe = await asyncio.create_subprocess_exec(
             *cluster.exec_prefix, sys.executable, "-S", "-c", script, stderr=-3
         )
-        if await asked.wait() == 0:
+        if await probe.wait() == 0:
             return
         await asyncio.sleep(0.25)
     raise TimeoutError(f"the manager is not ready:\n{log.read_text()[-3000:]}")
 
 
 def configurations(authority: bytes) -> list[dict]:
-    """The shipped ones, with an address and a certificate in place of the Service."""
+    """Return the shipped configurations, with an address and a certificate instead of the Service."""
     documents = list(yaml.safe_load_all((CONFIG / "webhook/configurations.yaml").read_text()))
     for document in documents:
         for webhook in document["webhooks"]:

@@ -1,8 +1,8 @@
-"""A restart group whose kubelets and agents are played, on a real API server and Job controller.
+"""A restart group whose kubelets and agents are simulated, on a real API server and Job controller.
 
 Pods are bound by their template to a node that exists as an object only. Each pod runs as soon as it
-is there, its agent reports the epoch that it has to join, and a pod that is told to leave ends with
-an exit code of the test's choice after a time of the test's choice.
+exists, its agent reports the epoch that it has to join, and a pod that is deleted ends with an exit
+code of the test's choice after a time of the test's choice.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class PlayedGroup:
     """Pods of one JobSet.
 
     Attributes:
-        code: exit code of a worker that is told to leave.
+        code: exit code of a worker whose pod is deleted.
         leave_s: time from the deletion of a pod to the end of its worker, in seconds.
-        draw: draws both for each pod that leaves, if set.
-        may_end: no worker that leaves ends before this event is set.
+        draw: returns both for each pod that leaves, if set.
+        may_end: event before which no worker of a deleted pod ends.
         pods: latest state of each pod that exists, by name.
-        most: highest number of pods of one index that ran at the same time.
+        most: highest number of pods of each index that ran at the same time.
         start_s: time from the creation of a pod to the start of its agent, in seconds.
         ready_at: monotonic time at which each pod began to run, by name.
         reused: names that a second pod has had.
@@ -79,7 +79,7 @@ class PlayedGroup:
 
     @contextlib.asynccontextmanager
     async def playing(self) -> AsyncIterator[PlayedGroup]:
-        """Play kubelets and agents within the block."""
+        """Simulate kubelets and agents within the block."""
         with contextlib.suppress(AlreadyExistsError):
             body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
             await self.client.create(Node, "", body)
@@ -93,9 +93,10 @@ class PlayedGroup:
                 yield self
 
     async def create(self, **settings: Any) -> None:
-        """Create the JobSet; ``job`` are further fields of its Jobs, the rest as elsewhere.
+        """Create the JobSet, by the settings of ``in_place_jobset``.
 
-        It has the ``annotations`` and the fields of ``spec``, too.
+        Further ones are ``job``, fields of its Jobs, ``annotations``, and ``spec``, fields of its
+        spec.
         """
         job, annotations = settings.pop("job", {}), settings.pop("annotations", {})
         spec_fields = settings.pop("spec", {})
@@ -117,7 +118,7 @@ class PlayedGroup:
         return (await self.client.list_page(Job, self.namespace)).items[0]
 
     async def at(self, epoch: int, count: int, timeout_s: float = 60.0) -> JobSetStatus:
-        """Wait until the barrier of ``epoch`` is open, and check that ``count`` pods came to it."""
+        """Wait until the barrier of ``epoch`` has lifted, and check that ``count`` pods reported it."""
         deadline = time.monotonic() + patience.scaled(timeout_s)
         while (status := (await self.jobset()).status).synced_epoch < epoch:
             assert time.monotonic() < deadline, f"not at epoch {epoch}: {status}, {self.states()}"
@@ -126,9 +127,9 @@ class PlayedGroup:
         return status
 
     async def complete(self, count: int, timeout_s: float = 60.0) -> int:
-        """Wait until ``count`` pods are at one epoch, no other one is left and workers may run.
+        """Wait until ``count`` pods are at one epoch, no other pod runs, and workers may run.
 
-        Pods that have ended may be there.
+        Pods that have ended may exist.
 
         Returns:
             The epoch.
@@ -148,7 +149,7 @@ class PlayedGroup:
         return self._status.synced_epoch
 
     def there(self, epoch: int) -> list[str]:
-        """Return pods that have reported an epoch and stay."""
+        """Return pods that have reported an epoch and are not being deleted."""
         return sorted(
             name
             for name, pod in self.pods.items()
@@ -162,7 +163,7 @@ class PlayedGroup:
 
     @property
     def doubled(self) -> list[int]:
-        """Epochs whose barrier lifted while an index had two pods, at whatever epoch."""
+        """Epochs whose barrier lifted while an index had two pods, at any epoch."""
         return self._lifted_over_two(joined=False)
 
     def _lifted_over_two(self, *, joined: bool) -> list[int]:
@@ -181,7 +182,7 @@ class PlayedGroup:
         return found
 
     def states(self) -> dict[str, tuple[Any, ...]]:
-        """Return what is known of each pod, for messages."""
+        """Return phase, epoch, finalizers and deletion of each pod, for messages."""
         return {
             name: (pod.status.phase, pod.metadata.annotations.epoch, pod.metadata.finalizers,
                    pod.metadata.deletion_timestamp is not None)
@@ -189,7 +190,7 @@ class PlayedGroup:
         }  # fmt: skip
 
     async def delete(self, name: str, grace_s: int | None = None) -> float:
-        """Delete a pod, as a drain does; the monotonic time."""
+        """Delete a pod, as a drain does, and return the monotonic time."""
         at = time.monotonic()
         if grace_s == 0:
             await kill(self.client, self.namespace, name)
@@ -198,14 +199,14 @@ class PlayedGroup:
         return at
 
     async def fail(self, name: str, code: int = 137) -> float:
-        """End a pod's container for good, as a full memory does, or with 0; the monotonic time."""
+        """Let a pod fail, as when memory runs out, or succeed, and return the monotonic time."""
         at = time.monotonic()
         end = {"terminated": {"exitCode": code, "finishedAt": _now()}}
         await self._put(name, "Failed" if code else "Succeeded", end, [])
         return at
 
     async def replacement(self, known: set[str], at: float, timeout_s: float = 60.0) -> float:
-        """Wait until a pod runs that is not in ``known``; seconds since ``at``."""
+        """Wait until a pod runs that is not in ``known``, and return the seconds since ``at``."""
         deadline = time.monotonic() + patience.scaled(timeout_s)
         while not (
             new := [
@@ -277,7 +278,7 @@ class PlayedGroup:
         self._tasks.start(self._report(meta.name, lowest, state), name=f"report of {meta.name}")
 
     def seat(self, pod: ChildPod) -> str:
-        """Return the seat of a pod, by Job and index, as its agent finds it; "" if it is parked."""
+        """Return the seat of a pod, by Job and index, as its agent computes it; "" if it is parked."""
         meta, record = pod.metadata, self._status.in_place_restart
         if not meta.annotations.spares:
             return "its own"
@@ -301,7 +302,7 @@ class PlayedGroup:
         return "" if found is None else str(found)
 
     def seated(self) -> dict[str, str]:
-        """Return the names of pods that are at the synced epoch and stay, by their seat."""
+        """Return the names of pods at the synced epoch that are not being deleted, by their seat."""
         found = {}
         for name in self.there(self.epoch):
             seat = self.seat(self.pods[name])

@@ -1,7 +1,7 @@
-"""The main scenario on real pods, in pieces: what the demo, the e2e tests and a benchmark share.
+"""Steps of the main scenario on real pods, for the demo, the e2e tests and benchmarks.
 
 A *gang* is a JobSet of workers that restart in place, with the agent as sidecar. Its manifest is
-the sample in ``config/samples``, so that what is documented is what runs.
+the sample in ``config/samples``, so that the documented one is used.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ SUPERVISED_SAMPLE = CONFIG / "samples" / "in_place_restart_supervised.yaml"
 SHELL_IMAGE = "localhost/shell:1"
 WORKER_TIMEOUT_S = 30.0
 WORKER_SCRIPT = "echo worker started; trap 'exit 143' TERM; sleep 1000000 & wait $!"
-"""A worker that ends at once when told to. A shell sees to signals only between commands, and a
-program that it is just starting loses them; so it starts one, once, and can be called away from it.
-Otherwise a worker would now and then take a second longer to stop."""
+"""Worker that ends immediately on SIGTERM. A shell handles signals only between commands, and a
+program that it is just starting loses them; so it starts one program in the background and waits.
+Otherwise a worker would sometimes take a second longer to stop."""
 
 
 @resource("events.k8s.io", "v1", "Event", "events")
 @wire
 class ToldEvent:
-    """What people are told."""
+    """Event, with its reason and text only."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
@@ -62,8 +62,8 @@ class ToldEvent:
 class Restart:
     """One restart of a gang.
 
-    ``seconds`` is from the failure to the last worker's start; ``recreated`` counts pods that are
-    not the ones from before.
+    ``seconds`` is the time from the failure to the last worker's start, ``recreated`` the number of
+    pods that were replaced.
     """
 
     pod: str
@@ -73,7 +73,7 @@ class Restart:
 
 
 def build_images() -> list[Path]:
-    """The project's own images as archives; made anew each time, which takes seconds."""
+    """Build the project's own images as archives; each time again, which takes seconds."""
     require_programs(BUILD_PACKAGES)
     folder = ROOT / "build" / "images"
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def build_images() -> list[Path]:
 
 
 def pod_log_folders(cluster: Cluster) -> list[Path]:
-    """Where the nodes of ``cluster`` keep their pods' logs."""
+    """Return the folders of the pods' logs on the nodes of ``cluster``."""
     return sorted(cluster.folder.glob("node-*/log/pods"))
 
 
@@ -92,15 +92,18 @@ async def kill_worker(
     supervised: bool = False,
     number: int = signal.SIGKILL,
 ) -> float:
-    """End a pod's worker with SIGKILL, as the kernel does when memory runs out; when (Unix time).
+    """End a pod's worker with SIGKILL, as the kernel does when memory runs out.
 
-    ``number`` is another signal. The process is found on this machine by what it runs and by its
+    ``number`` is another signal. The process is found on this machine by its command and by its
     pod's UID; a supervised one is not its container's first process (that one has the script as
     argument).
+
+    Returns:
+        Unix time of the signal.
     """
     deadline = time.monotonic() + patience.scaled(WORKER_TIMEOUT_S)
     while (process := worker_of(pod, script, supervised=supervised)) is None:
-        # Told of by its log or its agent, it may not have become the program yet.
+        # Its log or its agent may report the process before it has become the program.
         if time.monotonic() > deadline:
             raise LookupError(f"no worker of pod {pod.metadata.name} runs on this machine")
         await asyncio.sleep(0.05)
@@ -110,13 +113,13 @@ async def kill_worker(
 
 
 def process_in(host: str, inner: int, variable: str = "") -> int:
-    """Process id, on this machine, of a process that is known by its number in its container.
+    """Return the process id on this machine of a process with a known number in its container.
 
     Args:
         host: the pod's host name.
         inner: the number.
-        variable: ``NAME=VALUE`` that the process has in its environment, and those of the pod's
-            other containers, which have the same numbers, do not.
+        variable: ``NAME=VALUE`` in the environment of the process only: processes of the pod's
+            other containers have the same numbers.
 
     Raises:
         LookupError: it does not run.
@@ -133,7 +136,7 @@ def process_in(host: str, inner: int, variable: str = "") -> int:
 
 
 def worker_of(pod: Pod, script: str, *, supervised: bool) -> int | None:
-    """Process id of a pod's worker, if it runs just now."""
+    """Return the process id of a pod's worker; ``None`` if it does not run."""
     try:
         return process_of(pod, script, first=not supervised)
     except LookupError:
@@ -141,10 +144,12 @@ def worker_of(pod: Pod, script: str, *, supervised: bool) -> int | None:
 
 
 def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str, Any]:
-    """The in-place restart sample with ``pods`` workers and the local agent image.
+    """Return the sample of restart in place with ``pods`` workers and the local agent image.
 
     Args:
-        command: shell text the workers run; a line and an endless sleep when absent.
+        name: name of the JobSet.
+        pods: number of workers.
+        command: shell text that the workers run; a line and an endless sleep if absent.
     """
     documents = [d for d in yaml.safe_load_all(SAMPLE.read_text()) if d]
     jobset = copy.deepcopy(next(d for d in documents if d["kind"] == "JobSet"))
@@ -167,7 +172,7 @@ def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str
 
 
 def recreated_jobset(name: str, pods: int) -> dict[str, Any]:
-    """The same gang without agents: a failed worker fails its Job, and all Jobs are recreated."""
+    """Return the gang without agents: a failed worker fails its Job, and all Jobs are recreated."""
     jobset = gang_jobset(name, pods)
     del jobset["spec"]["failurePolicy"]["restartStrategy"]
     (replicated_job,) = jobset["spec"]["replicatedJobs"]
@@ -189,12 +194,14 @@ def supervised_jobset(
     image: str = SHELL_IMAGE,
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The supervised sample with ``pods`` workers, the local agent image and a command.
+    """Return the supervised sample with ``pods`` workers, the local agent image and a command.
 
     Args:
-        command: what the workers run.
-        image: of the workers.
-        environ: more variables, in place of the sample's of the same name.
+        name: name of the JobSet.
+        pods: number of workers.
+        command: command of the workers.
+        image: image of the workers.
+        environ: more variables, which replace those of the sample with the same name.
     """
     jobset: dict[str, Any] = yaml.safe_load(SUPERVISED_SAMPLE.read_text())
     jobset["metadata"]["name"] = name
@@ -214,7 +221,7 @@ def supervised_jobset(
 
 
 async def manager_ready(client: Client, timeout_s: float = 90) -> None:
-    """Wait until the manager's pod is ready, and is the one that was installed last."""
+    """Wait until the manager's pod is ready and all older ones are gone."""
     path = "/apis/apps/v1/namespaces/jobset-system/deployments/jobset-controller-manager"
     deadline = time.monotonic() + patience.scaled(timeout_s)
     while time.monotonic() < deadline:
@@ -225,14 +232,14 @@ async def manager_ready(client: Client, timeout_s: float = 90) -> None:
         seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
         if seen and status.get("updatedReplicas") and status.get("readyReplicas"):
             pods = (await client.list_page(Pod, "jobset-system")).items
-            if len(pods) == status["updatedReplicas"]:  # else an older one is still on its way out
+            if len(pods) == status["updatedReplicas"]:  # else an older one is still being deleted
                 return
         await asyncio.sleep(0.2)
     raise TimeoutError(f"no manager pod was ready within {patience.scaled(timeout_s):.0f} s")
 
 
 async def install_agents(client: Client) -> None:
-    """The account that agents run with, and what its rights are."""
+    """Install the account that agents run with, and its permissions."""
     for path in sorted((CONFIG / "agent").rglob("*.yaml")):
         if path.name != "kustomization.yaml":
             await apply_manifest(client, path)
@@ -242,7 +249,7 @@ async def install_agents(client: Client) -> None:
 async def run_gang(
     client: Client, jobset: dict[str, Any], pods: int, pod_logs: Sequence[Path] = ()
 ) -> AsyncIterator[Timeline]:
-    """Create a gang, wait until all workers run, follow it, delete it in the end.
+    """Create a gang, wait until all workers run, observe it, and delete it at the end.
 
     Workers that restart in place run at epoch 1 then; others have no epoch.
     """
@@ -273,8 +280,8 @@ async def restart_supervised_once(
 ) -> Restart:
     """Kill one supervised worker and wait until all of the gang have printed ``text`` again.
 
-    The kubelet knows nothing of such a restart, so the containers' logs tell of it; they must be at
-    hand (``pod_logs``).
+    The kubelet does not observe such a restart, so that the containers' logs are needed
+    (``pod_logs``).
     """
 
     async def running_again(failed_at: float, epoch: int) -> list[Phase]:
@@ -297,7 +304,9 @@ async def restart_once(
     """Fail one worker and wait until the whole gang runs again at the next epoch.
 
     Args:
-        fail: ends the worker of the pod it is given; returns when (Unix time).
+        timeline: the gang.
+        pods: number of its pods.
+        fail: ends the worker of a pod, and returns the Unix time.
     """
 
     async def running_again(failed_at: float, epoch: int) -> list[Phase]:
@@ -334,7 +343,7 @@ async def _restart(
     fail: Callable[[Pod], Awaitable[float]],
     running_again: Callable[[float, int], Awaitable[list[Phase]]],
 ) -> Restart:
-    """Fail the first pod's worker; ``running_again`` waits for the group's next epoch."""
+    """Let the first pod's worker fail; ``running_again`` waits for the group's next epoch."""
     before = {name: story.uid for name, story in timeline.pods.items()}
     victim = min(before)
     epoch = max(timeline.synced) + 1

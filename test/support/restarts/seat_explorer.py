@@ -1,16 +1,15 @@
 """Every order of events of Jobs with seats and spares, with a bounded number of faults.
 
 The decisions are the project's own: the agents' barrier and seat, the manager's ledger, decision and
-assignment. Kubelets, Job controller and watches are modelled. A pod is lost with all its processes
-(``lost``), is cut off and given up while its processes go on (``cut``), its worker fails (``fail``),
-it is being deleted (``delete``), or another manager takes over, who knows the pods and the status
-and nothing else (``takeover``). Agents and manager see changes in order, any time later. The last
-call for missing holders may be over or not at any time.
+assignment. Kubelets, Job controller and watches are models. A pod is lost with all its processes
+(``lost``), is cut off and given up while its processes continue (``cut``), its worker fails
+(``fail``), it is being deleted (``delete``), or another manager takes over, which knows only the
+pods and the status (``takeover``). Agents and manager observe changes in order, any time later. The
+last call for missing holders may be over or not at any time.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from random import Random
@@ -29,11 +28,11 @@ from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.missing import has_missing_pods
-from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import replicated_job
+from support.restarts import epoch_plans
+from support.restarts.epoch_plans import GROUP
 from support.restarts.epoch_steps import barrier_of, state_of
-
-Json = dict[str, Any]
+from support.restarts.state_graph import StateGraph, Violation
 
 
 class Shape(NamedTuple):
@@ -85,7 +84,7 @@ class Agent(NamedTuple):
         uid: UID of the pod.
         index: number of the pod.
         barrier: state of the barrier; ``()`` before the first state of the JobSet.
-        seen: number of the state's versions that it has seen.
+        seen: number of the state's versions that it has observed.
         patch: epoch that it is about to store, 0 for none.
         phase: "waiting", "running" or "stopping".
         seat: seat of its worker, by Job and index.
@@ -103,7 +102,7 @@ class Agent(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything; ``cached`` is what the manager knows of the pods, ``cause`` an epoch that ended."""
+    """Whole state; ``cached`` are the pods that the manager knows, ``cause`` an epoch that ended."""
 
     shape: Shape
     versions: tuple[Status, ...]
@@ -115,19 +114,15 @@ class State(NamedTuple):
     made: int = 0
 
 
-class Violation(AssertionError):  # noqa: N818 - what it is, not that it is an error
-    """State that must not be reached."""
-
-
-class Explorer:
-    """Explores all states.
+class Explorer(StateGraph):
+    """Graph of all states.
 
     Args:
         faults: maximum number of faults on one way.
         kinds: kinds of faults.
         shape: numbers of Jobs, seats and pods.
         spares_only: True if only pods without a seat have faults, once the barrier has lifted:
-            before that a manager may just be about to give them one.
+            before that a manager may be about to give them one.
     """
 
     def __init__(
@@ -138,69 +133,45 @@ class Explorer:
         *,
         spares_only: bool = False,
     ) -> None:
+        super().__init__()
         self.shape = shape
         self.faults = faults
         self.kinds = kinds
         self.spares_only = spares_only
-        self.ids: dict[State, int] = {}
-        self.states: list[State] = []
-        self.came: list[tuple[int, str]] = []
-        self.back: list[list[int]] = []
 
-    def run(self) -> None:
-        """Explore everything. Raises :class:`Violation` with the way to it."""
-        self._add(start(self.shape), -1, "start")
-        todo = deque([0])
-        while todo:
-            number = todo.popleft()
-            try:
-                for label, fault, after in self.events(self.states[number]):
-                    known = len(self.states)
-                    found = self._add(_canonical(after), number, label)
-                    if not fault:
-                        self.back[found].append(number)
-                    if found == known:
-                        todo.append(found)
-            except Violation as error:
-                raise Violation(f"{error}\n{self.way(number)}") from None
+    def start(self) -> State:
+        """Return the state of a JobSet whose pods have just been created."""
+        pods = tuple(Pod(str(index), index) for index in range(self.shape.all))
+        agents = tuple(Agent(pod.uid, pod.index) for pod in pods)
+        return State(self.shape, (Status(),), pods, agents, pods)
 
-    def check_liveness(self) -> None:
-        """Check that from each state, without more faults, all seats can come to work."""
-        good = bytearray(len(self.states))
-        todo = [i for i, state in enumerate(self.states) if _works(state)]
-        for number in todo:
-            good[number] = 1
-        while todo:
-            for before in self.back[todo.pop()]:
-                if not good[before]:
-                    good[before] = 1
-                    todo.append(before)
-        if 0 in good:
-            raise Violation(f"no way on from\n{self.way(good.find(0))}")
+    def is_goal(self, state: State) -> bool:
+        """Return True if all seats work."""
+        newest = state.versions[-1]
+        seats = {
+            each.seat
+            for each in state.agents
+            if each.phase == "running" and each.epoch == newest.synced and _lives(state, each)
+        }
+        return newest.synced > newest.deprecated and len(seats) == len(state.shape.places)
 
-    def way(self, number: int) -> str:
-        """Return the events that lead to a state, and the state."""
-        state, labels = self.states[number], []
-        while number >= 0:
-            number, label = self.came[number]
-            labels.append(label)
-        parts = [
-            f"  {each}" for part in state for each in (part if type(part) is tuple else [part])
+    def canonical(self, state: State) -> State:
+        """Return the state without versions that all have observed, and without an order of agents."""
+        drop = min([each.seen for each in state.agents if each.barrier], default=1) - 1
+        drop = max(0, min(drop, len(state.versions) - 1))
+        agents = [
+            each._replace(seen=each.seen - drop) if each.barrier else each for each in state.agents
         ]
-        return "\n".join([" -> ".join(reversed(labels)), *parts])
+        return state._replace(versions=state.versions[drop:], agents=tuple(sorted(agents)))
 
-    def _add(self, state: State, parent: int, label: str) -> int:
-        number = self.ids.setdefault(state, len(self.states))
-        if number == len(self.states):
-            self.states.append(state)
-            self.came.append((parent, label))
-            self.back.append([])
-        return number
+    def described(self, state: State) -> list[str]:
+        """Return the parts of a state, one on each line."""
+        return [f"  {each}" for part in state for each in (part if type(part) is tuple else [part])]
 
     # ---- events ----------------------------------------------------------------------------------
 
-    def events(self, state: State) -> Iterator[tuple[str, bool, State]]:
-        """Yield what may happen next: a label, if it is a fault, and the state after it."""
+    def next_states(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        """Yield each possible next event: a label, if it is a fault, and the state after it."""
         for at, agent in enumerate(state.agents):
             for label, after in _agent_events(state, agent):
                 agents = list(state.agents)
@@ -251,13 +222,6 @@ class Explorer:
             yield "takeover", True, state._replace(cached=state.pods, cause=0)
 
 
-def start(shape: Shape) -> State:
-    """A JobSet whose pods have just been created."""
-    pods = tuple(Pod(str(index), index) for index in range(shape.all))
-    agents = tuple(Agent(pod.uid, pod.index) for pod in pods)
-    return State(shape, (Status(),), pods, agents, pods)
-
-
 def holds(shape: Shape, status: Status, pod: Pod | Agent) -> tuple[int, int] | None:
     """Return the seat of a pod, by the agents' rule."""
     job, index = divmod(pod.index, shape.pods)
@@ -274,48 +238,28 @@ def holds(shape: Shape, status: Status, pod: Pod | Agent) -> tuple[int, int] | N
 
 
 def walk(shape: Shape, seed: int, steps: int, faults: float) -> State:
-    """Return a state after random events, and then after others without faults until all work.
+    """Return the state after random events, and then after others without faults until all work.
 
     Args:
         shape: numbers of Jobs, seats and pods.
         seed: seed of the schedule.
         steps: number of events with faults among them.
-        faults: their share.
+        faults: share of faults.
     """
     chance = Random(seed)
     explorer = Explorer(steps, ("lost", "cut", "delete", "fail", "takeover"), shape)
-    state, way = start(shape), []
+    state, way = explorer.start(), []
     for step in range(steps + 3000):
-        if step >= steps and _works(state):
+        if step >= steps and explorer.is_goal(state):
             return state
-        found = list(explorer.events(state))
+        found = list(explorer.next_states(state))
         bad = [each for each in found if each[1]] if step < steps else []
         good = [each for each in found if not each[1]]
         chosen = bad if bad and (not good or chance.random() < faults) else good
         label, _, after = chance.choice(chosen)
         way.append(label)
-        state = _canonical(after)
+        state = explorer.canonical(after)
     raise Violation(f"no way on after {way[-50:]}: {state}")
-
-
-def _canonical(state: State) -> State:
-    """Return the state without versions that all have seen, and without an order of agents."""
-    drop = min([each.seen for each in state.agents if each.barrier], default=1) - 1
-    drop = max(0, min(drop, len(state.versions) - 1))
-    agents = [
-        each._replace(seen=each.seen - drop) if each.barrier else each for each in state.agents
-    ]
-    return state._replace(versions=state.versions[drop:], agents=tuple(sorted(agents)))
-
-
-def _works(state: State) -> bool:
-    newest = state.versions[-1]
-    seats = {
-        each.seat
-        for each in state.agents
-        if each.phase == "running" and each.epoch == newest.synced and _lives(state, each)
-    }
-    return newest.synced > newest.deprecated and len(seats) == len(state.shape.places)
 
 
 def _lives(state: State, agent: Agent) -> bool:
@@ -350,7 +294,7 @@ def _next_round(agent: Agent) -> Agent:
 
 
 def _agent_events(state: State, agent: Agent) -> Iterator[tuple[str, Agent | None]]:
-    """Next step of an agent, or of its worker; ``None`` where both end."""
+    """Yield the next steps of an agent, or of its worker; ``None`` where both end."""
     if agent.phase == "stopping":
         yield f"{agent.uid} stopped", _next_round(agent)
     unseen = len(state.versions) if not agent.barrier else agent.seen + 1
@@ -380,7 +324,7 @@ def _agent_events(state: State, agent: Agent) -> Iterator[tuple[str, Agent | Non
 
 
 def _checked(state: State) -> State:
-    """Check who works."""
+    """Check that each seat has at most one worker, at the newest epoch."""
     workers = [each for each in state.agents if each.phase != "waiting"]
     seats = [(each.epoch, each.seat) for each in workers]
     if len(set(seats)) < len(seats):
@@ -397,7 +341,7 @@ def _checked(state: State) -> State:
 
 
 def _see(state: State, index: int) -> State:
-    """The manager's watch: a pod has changed."""
+    """Process a change of a pod in the manager's watch."""
     old, new, newest = state.cached[index], state.pods[index], state.versions[-1]
     cached = (*state.cached[:index], new, *state.cached[index + 1 :])
     cause = state.cause
@@ -409,7 +353,7 @@ def _see(state: State, index: int) -> State:
 
 
 def _passes(state: State) -> Iterator[tuple[str, bool, State]]:
-    """Passes of the manager's reconciler: before the last call is over, and after."""
+    """Yield passes of the manager's reconciler: before the last call is over, and after."""
     newest = state.versions[-1]
     for waited_s in (0.0, 1000.0):
         found = reconcile(state.shape, newest, state.cached, state.cause, waited_s)
@@ -441,12 +385,11 @@ def reconcile(
     ledger = EpochLedger()
     for job in range(shape.jobs):
         ledger.job_changed(None, job_of(shape, job))
-    key = AttemptKey.of(jobset)
-    ledger.note_status(key, jobset.status, 0, 0.0)
+    ledger.note_status(GROUP, jobset.status, 0, 0.0)
     for pod in cached:
         if pod is not None:
             ledger.pod_changed(None, pod_of(shape, pod))
-    pods = ledger.histogram(key)
+    pods = ledger.histogram(GROUP)
     why = Cause(cause, FailureSignal.POD_DELETED, "p") if cause else None
     if why is None and has_missing_pods(jobset, pods) and waited_s:
         why = Cause(status.synced, FailureSignal.PODS_MISSING, "")
@@ -468,7 +411,7 @@ def reconcile(
     )
 
 
-def _notes(shape: Shape) -> Json:
+def _notes(shape: Shape) -> dict[str, str]:
     notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(shape.pods - shape.seats)}
     if shape.working < shape.jobs:
         notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = str(shape.jobs - shape.working)
@@ -477,70 +420,37 @@ def _notes(shape: Shape) -> Json:
 
 @cache
 def jobset_of(shape: Shape, status: Status) -> JobSet:
-    """The JobSet with a status."""
-    template = replicated_job("w", shape.jobs, parallelism=shape.pods)
-    spec = template["template"]["spec"]
-    spec.update(completions=shape.pods, completionMode="Indexed")
-    spec["template"]["metadata"] = {"annotations": _notes(shape)}
+    """Return the JobSet with a status."""
+    notes = {"annotations": _notes(shape)}
+    item = replicated_job("w", shape.jobs, parallelism=shape.pods, pod_metadata=notes)
     taken = [
-        {
-            "job": job,
-            "seat": seat,
-            "pod": uid,
-            "podUID": uid,
-            "podIndex": int(uid.partition(".")[0]) % shape.pods,
-        }
+        {"job": job, "seat": seat, "pod": uid, "podUID": uid,
+         "podIndex": int(uid.partition(".")[0]) % shape.pods}
         for job, seat, uid in status.taken
-    ]
+    ]  # fmt: skip
     jobs = [{"job": job, "holder": holder} for job, holder in status.jobs]
-    return decoded(
-        JobSet,
-        jobset_json(
-            template,
-            failurePolicy={"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
-            status={
-                "syncedEpoch": status.synced,
-                "deprecatedEpoch": status.deprecated,
-                "inPlaceRestart": {
-                    "pods": status.pods,
-                    "takenSeats": taken,
-                    "takenJobs": jobs,
-                },
-            },
-        ),
-    )
+    record = {"pods": status.pods, "takenSeats": taken, "takenJobs": jobs}
+    return epoch_plans.jobset(
+        status.synced, status.deprecated, items=[item], max_restarts=1000,
+        status={"inPlaceRestart": record},
+    )  # fmt: skip
 
 
 @cache
 def job_of(shape: Shape, index: int) -> Job:
-    """One of its Jobs."""
-    owner = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "test-js",
-        "uid": "js-uid", "controller": True,
-    }  # fmt: skip
-    labels = {
-        keys.RESTART_ATTEMPT: "0", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: str(index),
-        keys.REPLICATED_JOB_REPLICAS: str(shape.jobs),
-    }  # fmt: skip
-    meta = {
-        "name": shape.name(index * shape.pods), "namespace": "default", "uid": f"job-{index}",
-        "labels": labels, "annotations": _notes(shape), "ownerReferences": [owner],
-    }  # fmt: skip
+    """Return one of its Jobs."""
     spec = {"parallelism": shape.pods, "completions": shape.pods}
-    return decoded(Job, {"metadata": meta, "spec": spec})
+    return epoch_plans.job(
+        shape.name(index * shape.pods), uid=f"job-{index}", index=index, replicas=shape.jobs,
+        notes=_notes(shape), spec=spec,
+    )  # fmt: skip
 
 
 @cache
 def pod_of(shape: Shape, pod: Pod) -> ChildPod:
-    """A pod as the manager caches it."""
+    """Return a pod as the manager caches it."""
     job, index = divmod(pod.index, shape.pods)
-    notes = {keys.COMPLETION_INDEX_ANNOTATION: str(index), **_notes(shape)}
-    if pod.epoch:
-        notes[keys.EPOCH_ANNOTATION] = str(pod.epoch)
-    meta: Json = {
-        "name": pod.uid, "namespace": "default", "uid": pod.uid, "annotations": notes,
-        "ownerReferences": [{"kind": "Job", "uid": f"job-{job}", "controller": True}],
-    }  # fmt: skip
-    if pod.leaving:
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return decoded(ChildPod, {"metadata": meta, "status": {"phase": "Running"}})
+    return epoch_plans.pod(
+        pod.uid, pod.epoch or None, job=f"job-{job}", index=index, notes=_notes(shape),
+        deleted=pod.leaving,
+    )  # fmt: skip

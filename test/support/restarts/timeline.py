@@ -1,9 +1,9 @@
-"""Follows one JobSet and its pods, and tells the story of a restart phase by phase.
+"""Observation of one JobSet and its pods, and the phases of its restarts.
 
-Used by the demo, the end-to-end tests and the real-pod benchmark, so that all of them mean the same
-thing by "running again": every worker of the group has been started anew since the failure.
-Moments are taken from this program's watch, except the workers' start, which comes from the
-kubelet's container logs where they can be read (they have nanoseconds; the API has whole seconds).
+Used by the demo, the end-to-end tests and the real-pod benchmark, so that "running again" has the
+same meaning in all of them: every worker of the group was started after the failure. Times are those
+of this program's watch, except the workers' start, which comes from the kubelet's container logs
+where they can be read (they have nanoseconds; the API has whole seconds).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.cluster.follow import following
 
 @attrs.define
 class PodStory:
-    """What was seen of one pod."""
+    """Observed states and times of one pod."""
 
     name: str
     uid: str
@@ -44,17 +44,17 @@ class PodStory:
 
 @attrs.frozen
 class Phase:
-    """A moment of a restart: seconds since the failure, and what happened."""
+    """Moment of a restart: seconds since the failure, and the event."""
 
     at: float
     what: str
 
 
 class Timeline:
-    """What is seen of a JobSet and its pods within ``watching()``.
+    """Observed states of a JobSet and its pods within ``watching()``.
 
     Args:
-        client: where to watch.
+        client: client of the API server.
         namespace, name: the JobSet.
         worker: name of the worker container.
         pod_logs: folder of the kubelets' pod logs (``/var/log/pods`` of each node).
@@ -139,7 +139,7 @@ class Timeline:
     async def wait(
         self, condition: Callable[[], bool], timeout_s: float, what: str | Callable[[], str]
     ) -> None:
-        """Wait for something to become true of what is seen; says what did not, in time."""
+        """Wait until a condition is true; ``what`` describes it if it does not become true in time."""
         try:
             async with patience.timeout(timeout_s):
                 while not condition():
@@ -157,7 +157,7 @@ class Timeline:
             ) from None
 
     def all_running(self, count: int, epoch: int, since: float = 0.0) -> bool:
-        """Whether ``count`` pods are at ``epoch`` with workers started after ``since``."""
+        """Return True if ``count`` pods are at ``epoch`` with workers started after ``since``."""
         return (
             len(self.pods) == count
             and epoch in self.synced
@@ -168,39 +168,34 @@ class Timeline:
         )
 
     def worker_start(self, story: PodStory, since: float) -> float:
-        """When the pod's worker started after ``since``: from its log, else from the watch."""
-        moments = [
-            first_line_time(path)
-            for folder in self.pod_logs
-            for path in folder.glob(
-                f"{self.namespace}_{story.name}_{story.uid}/{self.worker}/*.log"
-            )
-        ]
+        """Return the first start of a pod's worker after ``since``: by its log, else by the watch."""
+        moments = [first_line_time(path) for path in self._logs(story)]
         later = [moment for moment in moments if moment is not None and moment > since]
         return min(later) if later else story.worker_started
 
     def line_times(self, story: PodStory, text: str, since: float) -> list[float]:
-        """When the pod's worker printed lines that are ``text``, after ``since`` (Unix time)."""
+        """Return the times after ``since`` of lines ``text`` of a pod's worker (Unix time)."""
         found = []
-        for folder in self.pod_logs:
-            for path in folder.glob(
-                f"{self.namespace}_{story.name}_{story.uid}/{self.worker}/*.log"
-            ):
-                for line in path.read_text().splitlines():
-                    moment, _, rest = line.partition(" stdout F ")
-                    if rest == text:
-                        found.append(log_time(moment) or 0.0)
+        for path in self._logs(story):
+            for line in path.read_text().splitlines():
+                moment, _, rest = line.partition(" stdout F ")
+                if rest == text:
+                    found.append(log_time(moment) or 0.0)
         return sorted(each for each in found if each > since)
+
+    def _logs(self, story: PodStory) -> list[Path]:
+        pattern = f"{self.namespace}_{story.name}_{story.uid}/{self.worker}/*.log"
+        return [path for folder in self.pod_logs for path in folder.glob(pattern)]
 
     def restart_phases(
         self, failed_at: float, epoch: int, started: list[float] | None = None
     ) -> list[Phase]:
-        """The phases of the restart into ``epoch``, after all of it has happened.
+        """Return the phases of the restart into ``epoch``, after its end.
 
         Args:
-            failed_at: when the worker failed.
-            epoch: the new one.
-            started: when each pod's worker started again; by the containers' first lines if absent.
+            failed_at: time of the worker's failure.
+            epoch: the new epoch.
+            started: start of each pod's worker; by the containers' first lines if absent.
         """
         reported = [p.epoch_at[epoch] for p in self.pods.values()]
         if started is None:
@@ -217,7 +212,7 @@ class Timeline:
         return [Phase(at - failed_at, what) for at, what in moments]
 
     def recreation_phases(self, failed_at: float, restarts: int) -> list[Phase]:
-        """The phases of a restart that recreated all pods, after all of it has happened."""
+        """Return the phases of a restart that recreated all pods, after its end."""
         stories = self.pods.values()
         started = [self.worker_start(p, failed_at) for p in stories]
         moments = [
@@ -234,7 +229,7 @@ _LOG_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d+)(Z|[+-]\d\d:\d\d
 
 
 def first_line_time(path: Path) -> float | None:
-    """Unix time of a container log's first line (CRI format), or ``None`` while it is empty."""
+    """Return the Unix time of a container log's first line (CRI format); ``None`` if it is empty."""
     try:
         with path.open() as lines:
             return log_time(lines.readline())
@@ -243,7 +238,7 @@ def first_line_time(path: Path) -> float | None:
 
 
 def log_time(line: str) -> float | None:
-    """Unix time at the beginning of a line of a container log."""
+    """Return the Unix time at the beginning of a line of a container log."""
     match = _LOG_TIME.match(line)
     if match is None:
         return None

@@ -10,14 +10,14 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.testing.jobsets import replicated_job
 from support.agents.attempt_agent import AttemptAgent, Step
+from support.restarts.epoch_plans import policy
+from support.restarts.managed_group import epoch_writes
 
 pytestmark = pytest.mark.looptime
 
-POLICY = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}
-
 
 class Pods:
-    """The pods of a JobSet: their agents, and what became of them."""
+    """Pods of a JobSet: their agents, and which of them were restarted."""
 
     def __init__(self, rig, names):
         self.rig = rig
@@ -25,7 +25,7 @@ class Pods:
         self.restarted = []
 
     async def run(self):
-        """Let agents and manager go on until nothing happens any more."""
+        """Let agents and manager continue until nothing happens."""
         for _ in range(20):
             steps = {name: self._step(name) for name in self.agents}
             await self.rig.settle(1)
@@ -37,117 +37,114 @@ class Pods:
         agent = self.agents[name]
         step = agent.hear(self.rig.jobset())
         if step is Step.REPORT:
-            self.rig.world.patch("pods", name, {"metadata": {"annotations": agent.annotations}})
+            annotate(self.rig, name, agent)
         elif step is Step.EXIT:
             self.restart(name)
         return step
 
     def restart(self, name):
-        """All containers of the pod are restarted."""
+        """Restart all containers of the pod."""
         self.restarted.append(name)
         self.agents[name] = AttemptAgent()
 
     @property
     def attempts(self):
-        """What the agents are at, and whether their workers run."""
+        """Attempts of the agents, each with True if their workers run."""
         return {(agent.attempt, agent.lifted) for agent in self.agents.values()}
 
 
-def attempts(rig):
-    """The status's attempts."""
-    status = rig.status()
-    return (
-        status.get("currentInPlaceRestartAttempt"),
-        status.get("previousInPlaceRestartAttempt"),
-    )
-
-
-async def started(rig, **spec):
-    rig.create(replicated_job("w", 2, parallelism=2), **{"failurePolicy": POLICY, **spec})
+async def created(rig, max_restarts=3, **fields):
+    """Create a JobSet with two Jobs of two pods."""
+    item = replicated_job("w", 2, parallelism=2)
+    rig.create(item, failurePolicy=policy(max_restarts), **fields)
     await rig.settle()
+
+
+async def started(rig, **fields):
+    """Create a JobSet, and let its agents run."""
+    await created(rig, **fields)
     pods = Pods(rig, rig.run_pods(2))
     await pods.run()
     return pods
 
 
-async def test_a_life(rig):
-    """Workers start, a failed one restarts all others in place, and each is written once."""
+def annotate(rig, name, agent):
+    """Store the annotations of an agent."""
+    rig.world.patch("pods", name, {"metadata": {"annotations": agent.annotations}})
+
+
+async def test_all_workers_restart_in_place_when_one_fails(rig):
+    """Each of both epochs is written once."""
     async with rig.manager():
         pods = await started(rig)
-        assert {(0, True)} == pods.attempts
+        assert pods.attempts == {(0, True)}
         rig.world.requests.clear()
 
         first = next(iter(pods.agents))
         pods.restart(first)
         await pods.run()
-        assert {(1, True)} == pods.attempts
-        assert sorted(pods.agents) == sorted(pods.restarted)
-        assert (rig.epochs(), attempts(rig)) == ((2, 1), (1, 0))
-        written = [[key for key in body if "Epoch" in key] for body in rig.status_writes()]
-        assert [each for each in written if each] == [["deprecatedEpoch"], ["syncedEpoch"]]
+        assert pods.attempts == {(1, True)}
+        assert sorted(pods.restarted) == sorted(pods.agents)
+        assert rig.epochs() == (2, 1)
+        assert rig.status()["currentInPlaceRestartAttempt"] == 1
+        assert rig.status()["previousInPlaceRestartAttempt"] == 0
+        assert [list(each) for each in epoch_writes(rig)] == [["deprecatedEpoch"], ["syncedEpoch"]]
 
 
-async def test_the_budget(rig):
-    """One restart more than allowed ends the JobSet."""
+async def test_jobset_fails_after_one_restart_more_than_allowed(rig):
+    """As with agents of this project."""
     async with rig.manager():
         pods = await started(rig)
         for _ in range(4):
-            assert None is rig.condition(keys.FAILED_CONDITION)
+            assert rig.condition(keys.FAILED_CONDITION) is None
             pods.restart(next(iter(pods.agents)))
             await pods.run()
         assert rig.condition(keys.FAILED_CONDITION) == ("True", keys.REACHED_MAX_RESTARTS_REASON)
 
 
 @pytest.mark.parametrize("restarting", [False, True], ids=["running", "restarting"])
-async def test_an_upgrade(rig, restarting):
-    """What the Go project's controller has stored goes on: no worker ends that would not have."""
+async def test_workers_keep_running_when_this_manager_replaces_the_go_controller(rig, restarting):
+    """It continues from the stored attempts; a restart under way is completed."""
+
+    def uids():
+        return [(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in rig.world.list("pods")]
+
     async with rig.manager(epochs=False):
-        rig.create(
-            replicated_job("w", 2, parallelism=2), failurePolicy={**POLICY, "maxRestarts": 4}
-        )
-        await rig.settle()
+        await created(rig, max_restarts=4)
     names = rig.run_pods(2)
     status = {"currentInPlaceRestartAttempt": 2, "previousInPlaceRestartAttempt": 1}
     pods = Pods(rig, names)
     for name, agent in pods.agents.items():
         agent.attempt, agent.lifted = 2, True
-        rig.world.patch("pods", name, {"metadata": {"annotations": agent.annotations}})
+        annotate(rig, name, agent)
     if restarting:
         status["previousInPlaceRestartAttempt"] = 2
-        pods.agents[names[0]] = AttemptAgent()
-        pods.agents[names[0]].attempt = 3
-        annotations = {"annotations": pods.agents[names[0]].annotations}
-        rig.world.patch("pods", names[0], {"metadata": annotations})
+        agent = pods.agents[names[0]] = AttemptAgent()
+        agent.attempt = 3
+        annotate(rig, names[0], agent)
     rig.world.patch(JobSet, "test-js", {"status": status}, subresource="status")
-    before = [(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in rig.world.list("pods")]
+    before = uids()
 
     async with rig.manager():
         await asyncio.sleep(120)
         await pods.run()
-        assert {(3 if restarting else 2, True)} == pods.attempts
-        assert (sorted(names[1:]) if restarting else []) == sorted(pods.restarted)
-        assert None is rig.condition(keys.FAILED_CONDITION)
-        after = [
-            (pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in rig.world.list("pods")
-        ]
-        assert before == after
+        assert pods.attempts == {(3 if restarting else 2, True)}
+        assert sorted(pods.restarted) == (sorted(names[1:]) if restarting else [])
+        assert rig.condition(keys.FAILED_CONDITION) is None
+        assert uids() == before
 
         pods.restarted.clear()
         pods.restart(names[1])
         await pods.run()
-        assert {(4 if restarting else 3, True)} == pods.attempts
+        assert pods.attempts == {(4 if restarting else 3, True)}
 
 
-async def test_bypassed(rig):
-    """Agents that are told to lift their barriers at once are never waited for, nor missed."""
+async def test_pods_are_never_awaited_when_agents_lift_their_barriers_immediately(rig):
+    """Nor are they missing."""
     async with rig.manager():
-        rig.create(replicated_job("w", 2, parallelism=2), failurePolicy=POLICY)
-        annotation = {"annotations": {keys.DISABLE_IN_PLACE_ANNOTATION: "true"}}
-        rig.world.patch(JobSet, "test-js", {"metadata": annotation})
-        await rig.settle()
-        pods = Pods(rig, rig.run_pods(2))
-        await pods.run()
+        notes = {keys.DISABLE_IN_PLACE_ANNOTATION: "true"}
+        pods = await started(rig, annotations=notes)
         await asyncio.sleep(600)
-        assert {(None, True)} == pods.attempts
+        assert pods.attempts == {(None, True)}
         assert rig.epochs() == (0, 0)
-        assert None is rig.condition(keys.BARRIER_STALLED_CONDITION)
+        assert rig.condition(keys.BARRIER_STALLED_CONDITION) is None

@@ -1,66 +1,48 @@
-"""Who holds a barrier."""
+"""Report of the pods that block a barrier."""
 
 from __future__ import annotations
 
 import pytest
 
-from jobsetpy.api import keys
-from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier_report import MAX_NAMED, laggards
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import replicated_job
+from support.restarts import epoch_plans
 
 
 def jobset(replicas=2, parallelism=4, rules=()):
-    """A JobSet of eight pods."""
+    """Return a JobSet of eight pods."""
     item = replicated_job("w", replicas, parallelism=parallelism)
-    policy = {"restartStrategy": "InPlaceRestart", "rules": [*rules]}
-    return decoded(JobSet, jobset_json(item, failurePolicy=policy))
+    return epoch_plans.jobset(items=[item], failurePolicy=epoch_plans.policy(rules=[*rules]))
 
 
-def job(index=0, *, parallelism=4, suspend=None, succeeded=0, failed=False):
-    """One of its Jobs."""
-    meta = {"name": f"js-w-{index}", "uid": f"j{index}",
-            "labels": {keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: str(index)}}  # fmt: skip
-    spec = {"parallelism": parallelism, "suspend": suspend}
-    status = {"succeeded": succeeded}
-    if failed:
-        status["conditions"] = [{"type": "Failed", "status": "True"}]
-    return decoded(Job, {"metadata": meta, "spec": spec, "status": status})
+def job(index=0, **fields):
+    """Return one of its Jobs."""
+    return epoch_plans.job(f"js-w-{index}", uid=f"j{index}", index=index, **fields)
 
 
-def pod(name, epoch=2, *, owner=0, node="n1", waiting="", deleting=False, phase="Running"):
-    """One of its pods."""
-    meta = {
-        "name": name,
-        "uid": f"uid-{name}",
-        "finalizers": [keys.JOB_TRACKING_FINALIZER],
-        "ownerReferences": [{"kind": "Job", "uid": f"j{owner}", "controller": True}],
-    }
-    if epoch is not None:
-        meta["annotations"] = {keys.EPOCH_ANNOTATION: str(epoch)}
-    if deleting:
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    status = {"phase": phase}
-    if waiting and node:
-        status["containerStatuses"] = [{"name": "w", "state": {"waiting": {"reason": waiting}}}]
-    elif waiting:
-        status["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": waiting}]
-    return decoded(ChildPod, {"metadata": meta, "spec": {"nodeName": node}, "status": status})
+def pod(name, epoch=2, *, owner=0, node="n1", **fields):
+    """Return one of its pods."""
+    return epoch_plans.pod(name, epoch, job=f"j{owner}", node=node, **fields)
 
 
 def group(*pods, first=4, second=4):
-    """Pods at the epoch to fill up the two Jobs, after those given."""
+    """Return the given pods, and others at the epoch for the two Jobs."""
     full = [pod(f"a{i}") for i in range(first)]
     return [*pods, *full, *(pod(f"b{i}", owner=1) for i in range(second))]
 
 
-def test_pods_that_lag():
-    """Each with what it is at, what it waits for and where it is."""
+def waits(reason):
+    """Return the status of a container that waits."""
+    return [{"name": "w", "state": {"waiting": {"reason": reason}}}]
+
+
+def test_pods_are_reported_with_epoch_reason_and_node_when_they_are_late():
+    """Jobs without all their pods follow."""
+    pending = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     pods = group(
-        pod("p1", None, node="", waiting="Unschedulable"),
-        pod("p2", None, waiting="ImagePullBackOff"),
-        pod("p3", 1, deleting=True, node="n7"),
+        pod("p1", None, node="", conditions=[pending]),
+        pod("p2", None, containers=waits("ImagePullBackOff")),
+        pod("p3", 1, deleted=True, node="n7"),
         pod("p4", None, node=""),
         pod("p5", None),
         first=2,
@@ -79,19 +61,19 @@ def test_pods_that_lag():
     )
 
 
-def test_a_pod_that_waits_at_an_old_epoch():
-    """Its agent told the epoch before; what its containers wait for is told beside it."""
-    pods = group(pod("p", 1, waiting="CrashLoopBackOff"), first=3)
+def test_pod_is_reported_with_epoch_and_reason_when_its_containers_wait():
+    """Its agent reported the epoch before."""
+    pods = group(pod("p", 1, containers=waits("CrashLoopBackOff")), first=3)
     found = laggards(jobset(), [job(), job(1)], pods, 2, 60.0)
 
     assert found.missing == 1
     assert found.message.endswith("60 s: pod 'p' (at epoch 1, CrashLoopBackOff, on node n1)")
 
 
-def test_jobs_that_lack_pods():
-    """Also one that is suspended, and those that are not there at all."""
+def test_jobs_are_reported_when_pods_are_missing():
+    """Also one that is suspended, and those that do not exist."""
     pods = group(second=0)
-    found = laggards(jobset(3), [job(), job(1, suspend=True)], pods, 2, 60.0)
+    found = laggards(jobset(3), [job(), job(1, spec={"suspend": True})], pods, 2, 60.0)
 
     assert found.missing == 8
     assert found.message.endswith(
@@ -99,8 +81,8 @@ def test_jobs_that_lack_pods():
     )
 
 
-def test_succeeded_and_failed_pods():
-    """Succeeded ones have left the group, deleted ones too; failed ones will be replaced."""
+def test_failed_pods_are_missing_and_succeeded_ones_are_not():
+    """Succeeded ones have left the group, also when they are deleted; failed ones are replaced."""
     pods = group(pod("s", phase="Succeeded"), pod("f", phase="Failed"), first=2, second=3)
     found = laggards(jobset(), [job(), job(1, succeeded=1)], pods, 2, 60.0)
 
@@ -112,7 +94,7 @@ def test_succeeded_and_failed_pods():
 
 def test_pod_that_was_asked_to_leave_is_waited_for_when_it_has_ended_with_0():
     """Its Job replaces it."""
-    pods = group(pod("s", phase="Succeeded", deleting=True), first=3)
+    pods = group(pod("s", phase="Succeeded", deleted=True), first=3)
     found = laggards(jobset(), [job(), job(1)], pods, 2, 60.0)
 
     assert found.missing == 1
@@ -120,12 +102,12 @@ def test_pod_that_was_asked_to_leave_is_waited_for_when_it_has_ended_with_0():
 
 
 @pytest.mark.parametrize("stays", [True, False])
-def test_a_job_that_failed(stays):
-    """Nobody waits for its pods if the failure policy leaves it failed; else it is made anew."""
+def test_pods_of_a_failed_job_are_missing_unless_it_stays_failed(stays):
+    """Depending on the failure policy it is recreated."""
     rules = [{"name": "r", "action": "FailJob"}] if stays else []
-    of = jobset(rules=rules)
+    failed = job(1, succeeded=1, conditions=[{"type": "Failed", "status": "True"}])
     pods = group(pod("p", 1), first=3, second=0)
-    found = laggards(of, [job(), job(1, succeeded=1, failed=True)], pods, 2, 60.0)
+    found = laggards(jobset(rules=rules), [job(), failed], pods, 2, 60.0)
 
     if stays:
         assert found.message.startswith("1 of 4 pods has not come to epoch 2")
@@ -133,21 +115,21 @@ def test_a_job_that_failed(stays):
     else:
         assert found.message.startswith("4 of 7 pods have not come to epoch 2")
         assert found.message.endswith("job 'js-w-1' is missing 3 pods")
-    assert (1 if stays else 4) == found.missing
+    assert found.missing == (1 if stays else 4)
 
 
-def test_pods_too_many():
-    """A barrier does not lift for a group that is not whole, nor for more."""
+def test_pods_in_excess_are_reported():
+    """A barrier lifts neither for fewer nor for more pods than expected."""
     found = laggards(jobset(), [job(), job(1)], group(first=5, second=4), 2, 60.0)
 
     assert found.missing == 0
     assert found.message.endswith("60 s: 1 pod too many")
 
 
-def test_only_some_are_named():
+def test_number_of_named_pods_is_limited():
     """The others are counted."""
     pods = [pod(f"p{i:02}", 1) for i in range(12)]
-    found = laggards(jobset(1, 13), [job(parallelism=13)], pods, 2, 60.0)
+    found = laggards(jobset(1, 13), [job(spec={"parallelism": 13})], pods, 2, 60.0)
 
     assert found.missing == 13
     assert found.message.count("pod '") == MAX_NAMED

@@ -20,27 +20,23 @@ from support.restarts.epoch_plans import (
 
 
 class TestCause:
-    def test_a_failure_deprecates_the_epoch(self):
-        """The first one that counts is the cause; the others of the epoch belong to it."""
+    def test_epoch_is_deprecated_when_a_worker_fails(self):
+        """The first failure that counts is the cause; the others of the epoch belong to it."""
         notes = Observations((failure(at=3.0), failure(9, at=4.0)))
         plan = plan_epochs(observed(jobset(), {1: 4}, notes=notes), EpochState(), at(5))
+        message = (
+            "pod 'p', container 'worker' exited with 7 (Error): "
+            "restarting in place from epoch 1 to 2, 4 pods to follow"
+        )
 
         assert plan.status.patch["deprecatedEpoch"] == 1
-        assert condition(plan, RESTARTING) == [
-            (
-                "True",
-                (
-                    "pod 'p', container 'worker' exited with 7 (Error): "
-                    "restarting in place from epoch 1 to 2, 4 pods to follow"
-                ),
-            )
-        ]
+        assert condition(plan, RESTARTING) == [("True", message)]
         assert plan.begun.cause.container.exit_code == 7
         assert plan.begun.times.began == 3.0
         assert plan.judged
 
-    def test_a_failure_that_proves_nothing_is_passed_over(self):
-        """The next one may be the cause."""
+    def test_failure_is_skipped_when_it_is_not_a_cause(self):
+        """The next one may be."""
         notes = Observations((failure(0), failure(1)))
         plan = plan_epochs(observed(jobset(), {1: 4}, notes=notes), EpochState(), at(5))
 
@@ -67,37 +63,33 @@ class TestCause:
             "its Job has ended",
         ],
     )
-    def test_what_is_no_cause(self, of, notes, more):
-        """Nothing is written, and the failure is not looked at again."""
+    def test_failure_is_no_cause(self, of, notes, more):
+        """Nothing is written, and the failure is not judged again."""
         epoch = of.status.synced_epoch
         plan = plan_epochs(observed(of, {epoch: 4}, notes=notes, **more), EpochState(), at(5))
 
         assert (plan.status, plan.memory.cause, plan.judged) == (None, None, True)
 
-    def test_once_per_epoch(self):
-        """An epoch that has ended early does not end again."""
-        first = plan_epochs(
-            observed(jobset(), {1: 4}, notes=Observations((failure(),))), EpochState(), at(5)
-        )
-        again = plan_epochs(
-            observed(jobset(), {1: 4}, notes=Observations((failure(9),))), first.memory, at(6)
-        )
+    def test_epoch_ends_only_once(self):
+        """The first cause is kept when another failure follows."""
+        memory = EpochState()
+        for now, code in ((5, 7), (6, 9)):
+            view = observed(jobset(), {1: 4}, notes=Observations((failure(code),)))
+            memory = plan_epochs(view, memory, at(now)).memory
 
-        assert again.memory.cause.container.exit_code == 7
+        assert memory.cause.container.exit_code == 7
 
-    def test_a_job_that_is_recreated(self):
-        """Its restart is not counted."""
-        of = jobset(max_restarts=0)
-        plan = plan_epochs(
-            observed(of, {1: 4}, notes=Observations(remade="j")), EpochState(), at(5)
-        )
+    def test_restart_is_not_counted_when_a_job_is_recreated(self):
+        """A user asked for it."""
+        view = observed(jobset(max_restarts=0), {1: 4}, notes=Observations(remade="j"))
+        plan = plan_epochs(view, EpochState(), at(5))
 
         assert plan.status.patch["deprecatedEpoch"] == 1
         assert plan.status.status.in_place_restart.uncounted_epochs == 1
         assert not plan.begun.charge.restarts
 
-    def test_pods_that_go_with_a_suspension_are_no_failures(self):
-        """What was noted while the JobSet was suspended does not count when it is resumed."""
+    def test_pods_that_a_suspension_deletes_are_no_failures(self):
+        """Observations of a suspended JobSet do not count when it is resumed."""
         away = plan_epochs(observed(jobset(suspend=True), {1: 4}), EpochState(), at(0))
         back = plan_epochs(
             observed(jobset(), Histogram({}), notes=Observations((gone(),))), away.memory, at(9)

@@ -16,7 +16,7 @@ OMP = TORCH | {"OMP_NUM_THREADS": "1"}
 
 
 def of(text, **more):
-    """Translation of a command line, as a container has it."""
+    """Return the translation of a command line, as a container has it."""
     return translate(shlex.split(text), **more)
 
 
@@ -67,7 +67,7 @@ def of(text, **more):
         ("bash -lc 'cd /app && torchrun --nproc-per-node=2 t.py'", "python -u t.py", 2),
     ],
 )
-def test_a_launcher_is_replaced(line, command, processes):
+def test_launcher_is_replaced(line, command, processes):
     """The supervisor starts the program itself, as many times as the launcher would in a pod."""
     found = of(line)
 
@@ -107,7 +107,7 @@ def test_a_launcher_is_replaced(line, command, processes):
     ],
 )
 def test_processes_and_variables_are_those_of_the_launcher(line, more, processes, env):
-    """A number that only the machine knows is left to the user, and said."""
+    """A number that only the machine knows is left to the user, and reported."""
     found = of(line, **more)
 
     assert found.processes == processes
@@ -116,7 +116,7 @@ def test_processes_and_variables_are_those_of_the_launcher(line, more, processes
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         ("torchrun --max-restarts=3 t.py", "the limit is spec.failurePolicy.maxRestarts"),
         ("torchrun --nnodes=1:4 t.py", "--nnodes 1:4: the number of processes is fixed"),
@@ -141,16 +141,16 @@ def test_processes_and_variables_are_those_of_the_launcher(line, more, processes
         ("sh -c 'torchrun t.py \"$@\"' a b", "the shell would expand '$@'"),
     ],
 )
-def test_what_has_no_replacement_is_said(line, said):
-    """One sentence each; the rest is translated all the same."""
+def test_note_is_added_when_an_option_has_no_replacement(line, expected):
+    """One sentence each; the rest is translated."""
     found = of(line, pods=2)
 
     assert found.command
-    assert any(said in note for note in found.notes), found.notes
+    assert any(expected in note for note in found.notes), found.notes
 
 
-def test_a_shell_text_keeps_its_variables_and_folder():
-    """Variables are resolved by the kubelet, redirections go to the pod's log."""
+def test_shell_text_keeps_its_variables_and_folder():
+    """Variables are resolved by the kubelet, redirected output is in the pod's log."""
     text = """set -ex
 # don't forget
 cd /app
@@ -168,7 +168,7 @@ NCCL_DEBUG=INFO torchrun \\
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["torchrun", "--bogus", "t.py"], "its option --bogus is not known here"),
         (["torchrun", "--n", "2", "t.py"], "its option --n is not known here"),
@@ -181,17 +181,17 @@ NCCL_DEBUG=INFO torchrun \\
         (["torchrun", *["-t", "3"] * 100_000, "t.py"], "longer than"),
     ],
 )
-def test_a_command_that_cannot_be_translated_says_why(words, said):
-    """No guess: the command is left, and one note has the reason."""
+def test_note_has_the_reason_when_a_command_cannot_be_translated(words, expected):
+    """The command is left unchanged; nothing is guessed."""
     found = translate(words)
 
     assert found.command == ()
-    assert said in found.notes[0]
+    assert expected in found.notes[0]
     assert "not translated" in found.notes[0]
 
 
-def test_values_of_variables_do_not_multiply():
-    """A long command of references to a long value stays small: long values count as unknown."""
+def test_long_values_of_variables_are_unknown():
+    """A long command of references to a long value would become far longer."""
     words = ["torchrun", "--nproc-per-node=" + "$(A)" * 500, "t.py"]
     found = translate(words, variables={"A": "1" * 1_000_000})
 

@@ -1,4 +1,4 @@
-"""Taking the Job controller's finalizer off pods that leave."""
+"""Removal of the Job controller's finalizer from pods that leave."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import pytest
 
 from jobsetpy import runtime as rt
 from jobsetpy.aio import ManualClock
-from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
 from jobsetpy.reconcilers.restart_in_place.leaving import CHECKS
 from jobsetpy.reconcilers.restart_in_place.leaving_pods import REMEMBERED_S, LeavingPodsReconciler
-from jobsetpy.testing import store_writer_of
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from jobsetpy.testing import store_of, store_writer_of
+from support.restarts import epoch_plans
+from support.restarts.epoch_plans import job, jobset
 from support.restarts.epoch_steps import caches_of
 
 KEY = rt.ObjectKey("default", "p")
-AT = "2026-01-01T00:00:00Z"
 
 
 class Client:
-    """Notes patches and answers with the pod in a phase; each may be refused."""
+    """Client that records patches and returns the pod in a phase, or refuses them."""
 
     def __init__(self, refusal=None, phase="Running"):
         self.patches = []
@@ -36,60 +35,31 @@ class Client:
         return pod(grace=30, phase=self.phase, tracked=False)
 
 
-def job(uid="j", completed=""):
-    owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "name": "test-js",
-             "uid": "js-uid", "controller": True}  # fmt: skip
-    labels = {keys.JOBSET_NAME: "test-js", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0"}
-    meta = {"name": "j", "namespace": "default", "uid": uid, "labels": labels,
-            "ownerReferences": [owner]}  # fmt: skip
-    return decoded(
-        Job,
-        {"metadata": meta, "spec": {"parallelism": 1}, "status": {"completedIndexes": completed}},
-    )
-
-
-def pod(uid="p-uid", *, name="p", grace=None, phase="Running", tracked=True, job_uid="j"):
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": job_uid,
-             "controller": True}  # fmt: skip
-    meta = {"name": name, "namespace": "default", "uid": uid, "ownerReferences": [owner],
-            "labels": {keys.JOBSET_NAME: "test-js"},
-            "annotations": {keys.COMPLETION_INDEX_ANNOTATION: "0"},
-            "finalizers": [keys.JOB_TRACKING_FINALIZER] if tracked else []}  # fmt: skip
-    if grace is not None:
-        meta |= {"deletionTimestamp": AT, "deletionGracePeriodSeconds": grace}
-    body = {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": phase}}
-    return decoded(ChildPod, body)
+def pod(uid="p-uid", *, name="p", **fields):
+    """Return a pod of the Job."""
+    return epoch_plans.pod(name, None, uid=uid, index=0, node="n", **fields)
 
 
 class Rig:
     """The reconciler with caches that the test fills."""
 
     def __init__(self, client=None):
-        body = jobset_json(
-            replicated_job("w", 1), failurePolicy={"restartStrategy": "InPlaceRestart"}
-        )
         self.client = client or Client()
         self.jobs = store_writer_of(Job, [job()])
         self.pods = store_writer_of(ChildPod, indexes=[PODS_OF_JOBSET])
-        clock = ManualClock()
-        caches = caches_of(
-            self.client,
-            clock,
-            jobsets=store_writer_of(JobSet, [decoded(JobSet, body)]).store,
-            jobs=self.jobs.store,
-            pods=self.pods.store,
-        )
-        self.reconciler = LeavingPodsReconciler(caches)
+        self.clock = ManualClock()
+        jobsets = store_of(JobSet, [jobset()])
+        stores = {"jobsets": jobsets, "jobs": self.jobs.store, "pods": self.pods.store}
+        self.reconciler = LeavingPodsReconciler(caches_of(self.client, self.clock, **stores))
         self.known = None
-        self.clock = clock
 
     def elect(self):
-        """The keys that are asked for when this manager begins to lead."""
+        """Return the keys that are queued when this manager begins to lead."""
         requests = [self.reconciler.on_job(rt.Event(None, job(), initial=True)) for _ in range(2)]
         return [[request.key for request in each] for each in requests]
 
     def see(self, new):
-        """A pod event; the keys that are asked for."""
+        """Process a pod event, and return the keys that are queued."""
         if new is None:
             self.pods.delete(KEY)
         else:
@@ -99,7 +69,7 @@ class Rig:
         return [request.key for request in requests]
 
     async def reconcile(self):
-        """Reconcile; the patches so far, and whether another check follows."""
+        """Return all patches so far, and whether another check follows."""
         result = await self.reconciler.reconcile(rt.Request(KEY))
         return self.client.patches, result.delay is not None
 
@@ -108,18 +78,18 @@ POD, JOB = ("ChildPod", "p", "p-uid"), ("Job", "j", "j")
 
 
 async def test_pod_is_patched_once_when_it_begins_to_leave():
-    """Further events of the pod ask for nothing, and nothing is remembered of it."""
+    """Its further events queue nothing, and the pod is forgotten."""
     rig = Rig()
-    asked = [rig.see(pod()), rig.see(pod(grace=30)), rig.see(pod(grace=30, phase="Failed"))]
+    queued = [rig.see(pod()), rig.see(pod(grace=30)), rig.see(pod(grace=30, phase="Failed"))]
 
-    assert asked == [[], [KEY], []]
+    assert queued == [[], [KEY], []]
     assert await rig.reconcile() == ([POD], False)
     assert await rig.reconcile() == ([POD], False)
     assert rig.reconciler._leaving == {}
 
 
-async def test_pod_that_has_ended_before_the_reconcile_is_patched_when_it_was_seen_leaving():
-    """The kubelet takes the grace period away once the pod has ended."""
+async def test_pod_that_has_ended_before_the_reconcile_is_patched_when_its_leaving_was_observed():
+    """The kubelet removes the grace period once the pod has ended."""
     rig = Rig(Client(phase="Succeeded"))
     rig.see(pod(grace=30))
     rig.see(pod(grace=0, phase="Succeeded"))
@@ -136,11 +106,9 @@ async def test_job_is_marked_when_it_has_counted_a_pod_that_was_asked_to_leave(g
         rig.see(pod(grace=0, phase="Succeeded"))
         await rig.reconcile()
     rig.see(None)
-    rig.jobs.apply(job(completed="0"))
+    rig.jobs.apply(job(completedIndexes="0"))
 
-    patches, again = await rig.reconcile()
-
-    assert (patches, again) == ([JOB] if gone else [POD, JOB], False)
+    assert await rig.reconcile() == ([JOB] if gone else [POD, JOB], False)
     assert rig.reconciler._leaving == {}
 
 
@@ -158,23 +126,23 @@ async def test_job_that_has_not_counted_the_pod_is_left_alone_after_some_checks(
 
 
 async def test_pod_that_is_deleted_after_its_end_is_left_alone():
-    """It has succeeded; nothing says that it was told to leave."""
+    """It has succeeded; nothing shows that it was asked to leave."""
     rig = Rig()
-    asked = [rig.see(pod(phase="Succeeded")), rig.see(pod(grace=0, phase="Succeeded"))]
+    queued = [rig.see(pod(phase="Succeeded")), rig.see(pod(grace=0, phase="Succeeded"))]
 
-    assert asked == [[], []]
+    assert queued == [[], []]
     assert await rig.reconcile() == ([], False)
 
 
 async def test_pod_of_another_job_is_left_alone():
     """Labels prove nothing: the pod's Job has to be the JobSet's, by UID."""
     rig = Rig()
-    rig.see(pod(grace=30, job_uid="other"))
+    rig.see(pod(grace=30, job="other", job_name="j"))
 
     assert await rig.reconcile() == ([], True)
 
 
-async def test_another_pod_of_the_name_is_no_failure():
+async def test_conflict_is_no_failure_when_another_pod_has_the_name():
     """The UID in the patch is a precondition."""
     refusal = ConflictError(409, "Conflict", "uid", verb="patch", target="p")
     rig = Rig(Client(refusal))
@@ -185,29 +153,29 @@ async def test_another_pod_of_the_name_is_no_failure():
 
 
 async def test_job_is_marked_when_its_pod_left_and_ended_before_the_election():
-    """The manager that is elected has seen the pod leave; nothing else is left of it."""
+    """The manager that is elected has observed the pod leave; it no longer exists."""
     rig = Rig()
     rig.see(pod(grace=30))
     rig.see(None)
-    rig.jobs.apply(job(completed="0"))
+    rig.jobs.apply(job(completedIndexes="0"))
 
     assert rig.elect() == [[KEY], []]
     assert await rig.reconcile() == ([JOB], False)
 
 
 async def test_job_is_left_alone_when_a_replacement_has_completed_the_index():
-    """The former leader took care of the pod that left, and its replacement did the work."""
+    """The former leader handled the pod that left, and its replacement did the work."""
     rig = Rig()
     rig.see(pod(grace=30))
     rig.see(None)
     rig.pods.apply(pod("q-uid", name="q", phase="Succeeded"))
-    rig.jobs.apply(job(completed="0"))
+    rig.jobs.apply(job(completedIndexes="0"))
 
     assert await rig.reconcile() == ([], False)
 
 
 async def test_pods_are_forgotten_when_another_process_leads_for_long():
-    """A manager that waits keeps no more than the pods of a few minutes."""
+    """A manager that does not lead keeps the pods of a few minutes only."""
     rig = Rig()
     rig.see(pod(grace=30))
     rig.clock.advance(REMEMBERED_S + 1)

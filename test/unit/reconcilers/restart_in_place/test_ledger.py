@@ -1,67 +1,34 @@
-"""Counting epochs as pods and Jobs change."""
+"""Numbers of pods by epoch, as pods and Jobs change."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
+
+import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
-from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod, InPlaceRestartStatus, JobSetStatus
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus
 from jobsetpy.reconcilers.restart_in_place.attempt_notes import MAX_FAILURES
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.observed import Observations
 from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.testing.jobsets import decoded
+from support.restarts import epoch_plans
+from support.restarts.epoch_plans import GROUP, START, job
 
-GROUP = AttemptKey("ns", "js-name", "js", 0)
-
-
-def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False, restarts=0, **more):
-    """A pod of a Job."""
-    meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": {}}
-    if more.get("tracked", True):
-        meta["finalizers"] = [keys.JOB_TRACKING_FINALIZER]
-    if "index" in more:
-        meta["annotations"][keys.COMPLETION_INDEX_ANNOTATION] = str(more["index"])
-    if epoch is not None:
-        meta["annotations"][keys.EPOCH_ANNOTATION] = str(epoch)
-    if owner is not None:
-        meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
-    if deleting:
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    status = {"phase": phase}
-    if restarts:
-        ended = {"terminated": {"exitCode": more.get("code", 1)}}
-        one = {"name": "c", "restartCount": restarts, "lastState": ended}
-        status["containerStatuses"] = [one]
-    return decoded(ChildPod, {"metadata": meta, "status": status})
+NEXT = GROUP._replace(attempt=1)
 
 
-def job(
-    uid="job", *, owner="js", attempt="0", succeeded=0, kind="JobSet", group=keys.GROUP, **status
-):
-    """A Job of a JobSet."""
-    reference = {"apiVersion": f"{group}/v1alpha2", "kind": kind, "uid": owner, "controller": True,
-                 "name": "js-name"}  # fmt: skip
-    return decoded(
-        Job,
-        {
-            "metadata": {
-                "name": uid,
-                "namespace": "ns",
-                "uid": uid,
-                "labels": {keys.RESTART_ATTEMPT: attempt},
-                "ownerReferences": [reference],
-            },
-            "status": {"succeeded": succeeded, **status},
-        },
-    )
+def pod(name="p", epoch=None, *, restarts=0, code=1, **fields):
+    """Return a pod of a Job."""
+    ended = {"terminated": {"exitCode": code}}
+    one = {"name": "c", "restartCount": restarts, "lastState": ended}
+    return epoch_plans.pod(name, epoch, containers=[one] if restarts else [], **fields)
 
 
 def ledger(*jobs):
-    """A ledger that knows some Jobs."""
+    """Return a ledger that knows some Jobs."""
     out = EpochLedger()
     for each in jobs or (job(),):
         out.job_changed(None, each)
@@ -69,13 +36,13 @@ def ledger(*jobs):
 
 
 def counts(book, group=GROUP):
-    """Epochs and number of succeeded pods."""
+    """Return numbers of pods by epoch, and of those that have succeeded."""
     histogram = book.histogram(group)
     return dict(histogram.epochs), histogram.succeeded
 
 
 def test_pods_are_counted_by_epoch():
-    """A pod counts at its epoch, moves with it, and leaves when it goes."""
+    """A pod counts at its epoch, moves with it, and leaves the group when it is gone."""
     book = ledger()
 
     assert book.pod_changed(None, pod()) is None
@@ -88,40 +55,32 @@ def test_pods_are_counted_by_epoch():
     assert counts(book) == ({1: 1}, 0)
 
 
-def test_other_changes_of_a_pod_cost_nothing():
-    """A change that leaves the epoch alone is no change of the group."""
+def test_group_does_not_change_when_a_pod_keeps_its_epoch():
+    """Other changes of pods cause no reconcile."""
     book = ledger()
     book.pod_changed(None, pod(epoch=1, phase="Pending"))
 
     assert book.pod_changed(pod(epoch=1, phase="Pending"), pod(epoch=1)) is None
 
 
-def test_a_terminating_pod_counts_until_it_is_gone():
-    """Its replacement is made only then; until then the group is not complete at a new epoch."""
+def test_pod_that_is_being_deleted_counts_until_it_is_gone():
+    """Its replacement is created only then; until then the group is not complete at a new epoch."""
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
 
-    assert book.pod_changed(pod(epoch=1), pod(epoch=1, deleting=True)) == GROUP
+    assert book.pod_changed(pod(epoch=1), pod(epoch=1, deleted=True)) == GROUP
     assert counts(book) == ({1: 1}, 0)
     assert book.histogram(GROUP).leaving == 1
 
 
-def test_failed_pods_do_not_count():
-    """A pod that fails leaves the group."""
+@pytest.mark.parametrize(("phase", "succeeded"), [("Failed", 0), ("Succeeded", 1)])
+def test_pod_leaves_its_epoch_when_it_has(phase, succeeded):
+    """One that succeeds lowers the expected number of pods."""
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
-    book.pod_changed(pod(epoch=1), pod(epoch=1, phase="Failed"))
+    book.pod_changed(pod(epoch=1), pod(epoch=1, phase=phase))
 
-    assert counts(book) == ({}, 0)
-
-
-def test_succeeded_pods_are_counted_apart():
-    """A pod that succeeds leaves the epochs and lowers the number expected."""
-    book = ledger()
-    book.pod_changed(None, pod(epoch=1))
-    book.pod_changed(pod(epoch=1), pod(epoch=1, phase="Succeeded"))
-
-    assert counts(book) == ({}, 1)
+    assert counts(book) == ({}, succeeded)
 
 
 def test_succeeded_pods_that_are_gone_are_known_from_their_job():
@@ -136,19 +95,19 @@ def test_succeeded_pods_that_are_gone_are_known_from_their_job():
 
 
 def test_pod_that_was_asked_to_leave_completes_nothing_when_it_ends_with_0():
-    """Its Job alone can tell; a pod whose finalizer was taken off is replaced."""
+    """Only its Job can say so; a pod whose finalizer was removed is replaced."""
     book = ledger()
-    for name, tracked, deleting in (("p", True, True), ("q", False, True), ("r", False, False)):
-        before = pod(name, 1, deleting=deleting)
+    for name, tracked, deleted in (("p", True, True), ("q", False, True), ("r", False, False)):
+        before = pod(name, 1, deleted=deleted)
         book.pod_changed(None, before)
-        after = pod(name, 1, phase="Succeeded", deleting=deleting, tracked=tracked)
+        after = pod(name, 1, phase="Succeeded", deleted=deleted, tracked=tracked)
         book.pod_changed(before, after)
 
     assert counts(book) == ({}, 0)
 
 
 def test_succeeded_pod_counts_once_while_its_job_counts_it():
-    """Its index is in the Job's status before the finalizer goes, and stays there."""
+    """Its index is in the Job's status before the finalizer is removed, and stays there."""
     book = ledger()
     done = [pod(f"p{index}", 1, phase="Succeeded", index=index) for index in range(3)]
     for each in done:
@@ -168,41 +127,34 @@ def test_succeeded_pod_counts_once_while_its_job_counts_it():
 
 
 def test_succeeded_pod_of_a_job_without_indexes_counts_once():
-    """Such a Job notes UIDs before it takes the finalizers off, and counts the pods after it."""
+    """Such a Job stores UIDs before it removes the finalizers, and counts the pods after it."""
     book = ledger()
     done = pod("p", 1, phase="Succeeded")
     book.pod_changed(None, done)
-    noted = job(uncountedTerminatedPods={"succeeded": ["uid-p"]})
-    book.job_changed(job(), noted)
+    uncounted = job(uncountedTerminatedPods={"succeeded": ["p"]})
+    book.job_changed(job(), uncounted)
     seen = [counts(book)]
     untracked = pod("p", 1, phase="Succeeded", tracked=False)
     book.pod_changed(done, untracked)
     seen.append(counts(book))
-    book.job_changed(noted, job(succeeded=1))
+    book.job_changed(uncounted, job(succeeded=1))
     seen.append(counts(book))
     book.pod_changed(untracked, None)
 
     assert [*seen, counts(book)] == [({}, 1)] * 4
 
 
-def test_a_pod_without_a_controller_does_not_count():
-    """Labels alone make no member."""
+@pytest.mark.parametrize("owner", [None, "made-up"])
+def test_pod_does_not_count_when_its_job_is(owner):
+    """Neither labels nor the UID of an unknown Job make a pod a member of the group."""
     book = ledger()
 
-    assert book.pod_changed(None, pod(epoch=9, owner=None)) is None
+    assert book.pod_changed(None, pod(epoch=9, job=owner)) is None
     assert counts(book) == ({}, 0)
 
 
-def test_a_pod_of_an_unknown_job_does_not_count():
-    """A made-up controller UID leads nowhere."""
-    book = ledger()
-
-    assert book.pod_changed(None, pod(epoch=9, owner="made-up")) is None
-    assert counts(book) == ({}, 0)
-
-
-def test_pods_may_be_seen_before_their_job():
-    """They count from the moment their Job is known."""
+def test_pods_count_when_their_job_is_observed_after_them():
+    """From the moment their Job is known."""
     book = EpochLedger()
     book.pod_changed(None, pod(epoch=1))
     book.pod_changed(None, pod("q", "x"))
@@ -210,63 +162,61 @@ def test_pods_may_be_seen_before_their_job():
 
     assert book.job_changed(None, job()) == GROUP
     assert counts(book) == ({1: 1}, 0)
-    assert list(book.invalid(GROUP)) == ["uid-q"]
+    assert list(book.invalid(GROUP)) == ["q"]
 
 
-def test_pods_leave_with_their_job():
-    """Orphans of a deleted Job count no more."""
+def test_pods_leave_the_group_with_their_job():
+    """Orphans of a deleted Job no longer count."""
     book = ledger(job(), job("other"))
     book.pod_changed(None, pod(epoch=1))
     book.pod_changed(None, pod("q", "x"))
-    book.pod_changed(None, pod("r", 1, owner="other"))
+    book.pod_changed(None, pod("r", 1, job="other"))
 
     assert book.job_changed(job(), None) == GROUP
     assert counts(book) == ({1: 1}, 0)
     assert book.invalid(GROUP) == {}
 
 
-def test_attempts_are_counted_apart():
-    """Pods of the attempt before do not mix with those of the present one."""
+def test_attempts_are_counted_separately():
+    """Pods of the former attempt are not added to those of the current one."""
     book = ledger(job("old"), job("new", attempt="1"))
-    book.pod_changed(None, pod("p", 1, owner="old"))
-    book.pod_changed(None, pod("q", 2, owner="new"))
+    book.pod_changed(None, pod("p", 1, job="old"))
+    book.pod_changed(None, pod("q", 2, job="new"))
 
     assert counts(book) == ({1: 1}, 0)
-    assert counts(book, AttemptKey("ns", "js-name", "js", 1)) == ({2: 1}, 0)
+    assert counts(book, NEXT) == ({2: 1}, 0)
 
 
 def test_jobsets_of_one_name_are_distinguished_by_uid():
-    """A JobSet recreated under the same name starts from nothing."""
+    """A JobSet that is recreated under the same name has no pods at first."""
     book = ledger(job("old", owner="js-old"), job("new", owner="js-new"))
-    book.pod_changed(None, pod(epoch=5, owner="old"))
+    book.pod_changed(None, pod(epoch=5, job="old"))
 
-    assert counts(book, AttemptKey("ns", "js-name", "js-new", 0)) == ({}, 0)
+    assert counts(book, GROUP._replace(uid="js-new")) == ({}, 0)
 
 
-def test_a_replaced_pod_of_the_same_name():
-    """A pod seen again with another Job as controller moves to that Job's group."""
+def test_pod_moves_to_another_group_when_its_controller_changes():
+    """A replaced pod of the same name."""
     book = ledger(job(), job("two", attempt="1"))
     book.pod_changed(None, pod(epoch=1))
 
-    assert AttemptKey("ns", "js-name", "js", 1) == book.pod_changed(
-        pod(epoch=1), pod(epoch=1, owner="two")
-    )
+    assert book.pod_changed(pod(epoch=1), pod(epoch=1, job="two")) == NEXT
     assert counts(book) == ({}, 0)
-    assert counts(book, AttemptKey("ns", "js-name", "js", 1)) == ({1: 1}, 0)
+    assert counts(book, NEXT) == ({1: 1}, 0)
 
 
-def test_a_job_whose_attempt_is_edited_moves():
-    """The pods go with their Job."""
+def test_pods_move_with_their_job_when_its_attempt_is_edited():
+    """They belong to the group of that attempt."""
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
 
-    assert AttemptKey("ns", "js-name", "js", 3) == book.job_changed(job(), job(attempt="3"))
+    assert book.job_changed(job(), job(attempt="1")) == NEXT
     assert counts(book) == ({}, 0)
-    assert counts(book, AttemptKey("ns", "js-name", "js", 3)) == ({1: 1}, 0)
+    assert counts(book, NEXT) == ({1: 1}, 0)
 
 
-def test_a_job_with_an_unreadable_attempt_has_no_group():
-    """Its pods count nowhere until it is readable again."""
+def test_job_has_no_group_when_its_attempt_is_invalid():
+    """Its pods do not count until it is valid again."""
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
 
@@ -276,23 +226,27 @@ def test_a_job_with_an_unreadable_attempt_has_no_group():
     assert counts(book) == ({1: 1}, 0)
 
 
-def test_jobs_of_other_controllers_have_no_group():
+@pytest.mark.parametrize(
+    "owner",
+    [{"kind": "CronJob", "api_version": "batch/v1"}, {"api_version": "example.com/v1alpha2"}],
+)
+def test_job_has_no_group_when_its_controller_is_no_jobset(owner):
     """Only Jobs whose controller is a JobSet matter."""
-    book = EpochLedger()
+    (reference,) = job().metadata.owner_references
+    of = evolve(job().metadata, owner_references=(evolve(reference, **owner),))
 
-    assert book.job_changed(None, job(kind="CronJob", group="batch")) is None
-    assert book.job_changed(None, job("x", group="example.com")) is None
+    assert EpochLedger().job_changed(None, evolve(job(), metadata=of)) is None
 
 
-def test_other_changes_of_a_job_cost_nothing():
-    """Only its attempt and its number of succeeded pods matter."""
+def test_group_does_not_change_when_a_job_keeps_attempt_and_successes():
+    """Other changes of Jobs cause no reconcile."""
     book = ledger()
 
     assert book.job_changed(job(), job()) is None
 
 
-def test_invalid_annotations_are_named():
-    """A pod with an unusable annotation counts nowhere and is known by name and text."""
+def test_pod_does_not_count_when_its_annotation_is_invalid():
+    """It is known by name, UID and text."""
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
     assert book.pod_changed(None, pod("q", "two")) == GROUP
@@ -300,7 +254,7 @@ def test_invalid_annotations_are_named():
     assert book.pod_changed(pod("q", "three"), pod("q", "three")) is None
 
     (bad,) = book.invalid(GROUP).values()
-    assert (bad.pod_name, bad.pod_uid, bad.text) == ("q", "uid-q", "three")
+    assert (bad.pod_name, bad.pod_uid, bad.text) == ("q", "q", "three")
     assert counts(book) == ({1: 1}, 0)
 
     book.pod_changed(pod("q", "three"), pod("q", 1))
@@ -308,8 +262,8 @@ def test_invalid_annotations_are_named():
     assert book.invalid(GROUP) == {}
 
 
-def test_the_first_pod_at_an_epoch_is_known():
-    """For people who ask who restarted first; not of pods that came before their Job."""
+def test_first_pod_at_an_epoch_is_known():
+    """It is reported as the pod that began the restart."""
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
     book.pod_changed(None, pod("q", 1))
@@ -319,8 +273,8 @@ def test_the_first_pod_at_an_epoch_is_known():
     assert book.histogram(GROUP).first == {2: "q"}
 
 
-def test_restart_counts():
-    """Of pods that are alive, with an epoch or without; 0 is not counted."""
+def test_restarts_of_containers_are_counted_while_their_pods_run():
+    """With an epoch or without; pods without restarts are left out."""
     book = ledger()
     changes = [
         (None, pod(restarts=0), {}),
@@ -332,11 +286,11 @@ def test_restart_counts():
     ]
     for old, new, expected in changes:
         book.pod_changed(old, new)
-        assert expected == book.histogram(GROUP).restarts
+        assert book.histogram(GROUP).restarts == expected
 
 
-def test_a_restart_is_a_change():
-    """The group is named, so that somebody looks at it; also for a pod without an epoch."""
+def test_group_changes_when_a_container_is_restarted():
+    """Also in a pod without an epoch."""
     book = ledger()
     book.pod_changed(None, pod())
 
@@ -344,8 +298,8 @@ def test_a_restart_is_a_change():
     assert book.pod_changed(pod(restarts=1), pod(restarts=1)) is None
 
 
-def test_restart_counts_move_with_the_job():
-    """They come with the Job, go with it, and go from one Job to another with their pod."""
+def test_restarts_of_containers_move_with_the_job():
+    """They count with their Job, and move from one Job to another with their pod."""
     book = EpochLedger()
     book.pod_changed(None, pod(restarts=3))
     assert book.histogram(GROUP).restarts == {}
@@ -353,56 +307,51 @@ def test_restart_counts_move_with_the_job():
     assert book.histogram(GROUP).restarts == {3: 1}
 
     book.job_changed(None, job("two", attempt="1"))
-    book.pod_changed(pod(restarts=3), pod(restarts=3, owner="two"))
+    book.pod_changed(pod(restarts=3), pod(restarts=3, job="two"))
     assert book.histogram(GROUP).restarts == {}
-    assert book.histogram(AttemptKey("ns", "js-name", "js", 1)).restarts == {3: 1}
+    assert book.histogram(NEXT).restarts == {3: 1}
     book.job_changed(job("two", attempt="1"), None)
-    assert book.histogram(AttemptKey("ns", "js-name", "js", 1)).restarts == {}
+    assert book.histogram(NEXT).restarts == {}
 
 
-def test_the_group_of_a_pod():
-    """Known by its Job's UID alone."""
+def test_group_of_a_pod_is_found_by_the_uid_of_its_job():
+    """Nothing else is needed."""
     book = ledger()
 
     assert book.group_of_pod(pod()) == GROUP
-    assert book.group_of_pod(pod(owner="other")) is None
+    assert book.group_of_pod(pod(job="other")) is None
 
 
-def test_nothing_is_left_when_all_is_gone():
-    """The ledger holds nothing of JobSets that no longer exist."""
+def test_ledger_is_empty_when_all_jobs_and_pods_are_gone():
+    """It holds nothing of JobSets that no longer exist."""
     book = ledger(job(succeeded=2))
-    book.pod_changed(None, pod(epoch=1))
-    book.pod_changed(None, pod("q", "x"))
-    book.pod_changed(None, pod("r", 1, phase="Succeeded"))
-    book.pod_changed(None, pod("s", restarts=1))
+    pods = pod(epoch=1), pod("q", "x"), pod("r", 1, phase="Succeeded"), pod("s", restarts=1)
+    for each in pods:
+        book.pod_changed(None, each)
     book.job_changed(job(succeeded=2), None)
-    gone = (pod(epoch=1), pod("q", "x"), pod("r", 1, phase="Succeeded"), pod("s", restarts=1))
-    for each in gone:
+    for each in pods:
         book.pod_changed(each, None)
 
     assert len(book) == 0
 
 
 def status(synced, deprecated, **record):
-    """A JobSet's status."""
-    return JobSetStatus(
-        synced_epoch=synced,
-        deprecated_epoch=deprecated,
-        in_place_restart=InPlaceRestartStatus(**record),
-    )
+    """Return a JobSet's status."""
+    record = InPlaceRestartStatus(**record)
+    return JobSetStatus(synced_epoch=synced, deprecated_epoch=deprecated, in_place_restart=record)
 
 
 class TestCrashes:
-    """A container that fails again and again while the barrier is closed."""
+    """Containers that fail repeatedly while the barrier is closed."""
 
     def book(self, synced=0, deprecated=0, **record):
-        """A ledger that knows where the group stands."""
+        """Return a ledger that knows the group's epochs."""
         out = ledger()
         out.note_status(GROUP, status(synced, deprecated, **record), 0, 0.0)
         return out
 
-    def test_pods_that_are_gone(self):
-        """Their crashes are forgotten, whoever leads: pods of new names come for ever."""
+    def test_crashes_are_forgotten_when_their_pods_are_gone(self):
+        """The number of pods with new names has no limit."""
         book = self.book()
         for number in range(100):
             self.crash(book, 0, 1, 2, name=f"p-{number}")
@@ -411,32 +360,32 @@ class TestCrashes:
         assert not book._attempts[GROUP].crashed
 
     def crash(self, book, *counts, name="p", code=1, epoch=1):
-        """A container is restarted, so often after each other; the worst crash of the group."""
+        """Restart a container up to each count in turn; return the worst crash of the group."""
         for before, after in pairwise(counts):
             old = pod(name, epoch, restarts=before, code=code)
             book.pod_changed(old, pod(name, epoch, restarts=after, code=code))
         return [crash[:3] for crash in book.histogram(GROUP).crashes.values()]
 
-    def test_each_failure_counts(self):
-        """Before the first start every one does, and the worst pod is named."""
+    def test_each_failure_counts_before_the_first_start(self):
+        """The pod with the most is named."""
         book = self.book()
 
         assert self.crash(book, 0, 1, 2, 3) == [(3, "p", "c")]
         assert self.crash(book, 0, 1, 2, name="q") == [(3, "p", "c")]
 
-    def test_restarts_that_ended_with_0_do_not(self):
-        """Neither then nor when the container fails at last."""
+    def test_restarts_after_exit_code_0_do_not_count(self):
+        """Neither then nor when the container fails later."""
         book = self.book()
 
         assert self.crash(book, *range(21), code=0) == []
         assert self.crash(book, 20, 21) == [(1, "p", "c")]
 
-    def test_several_at_once_are_one(self):
-        """Only the latest of them is known to be a failure."""
+    def test_several_restarts_in_one_event_count_as_one(self):
+        """Only the latest of them is known to follow a failure."""
         assert self.crash(self.book(), 0, 9) == [(1, "p", "c")]
 
-    def test_the_restart_of_the_group_is_not_counted(self):
-        """It restarts each container once; a manager that has not seen it knows by the count."""
+    def test_restart_of_the_group_is_not_counted(self):
+        """It restarts each container once; a manager that has not observed it knows the count."""
         book = self.book(1, 1, container_restarts=4)
 
         assert self.crash(book, 4, 5) == []
@@ -444,14 +393,14 @@ class TestCrashes:
         assert self.crash(book, 1, 2, 3, name="q") == [(2, "p", "c")]
         assert self.crash(self.book(1, 1, container_restarts=4), 5, 6, name="r") == [(1, "r", "c")]
 
-    def test_while_workers_run_nothing_counts(self):
-        """Whatever fails then opens an epoch or is nobody's business."""
+    def test_nothing_counts_while_workers_run(self):
+        """A failure opens an epoch then, or is of no consequence."""
         book = self.book(1, 0)
         book.pod_changed(None, pod("other", 1))
 
         assert self.crash(book, 0, 1, 2, 3) == []
 
-    def test_a_new_epoch_resets_the_count(self):
+    def test_count_is_reset_by_a_new_epoch(self):
         """Each restart of the group has its own count."""
         book = self.book()
         self.crash(book, 0, 1, 2)
@@ -460,21 +409,20 @@ class TestCrashes:
         assert book.histogram(GROUP).crashes == {}
 
     def test_another_manager_continues_counting(self):
-        """What the one before counted is in the JobSet's status."""
+        """The count of the former one is in the JobSet's status."""
         record = {"crashes": 2, "crashing_pod": "p", "crashing_container": "c"}
         book = self.book(1, 1, container_restarts=1, **record)
 
         assert self.crash(book, 3, 4) == [(3, "p", "c")]
 
-    def test_within_a_window(self):
-        """The worst is who crashed most of late, not who once did."""
+    def test_only_crashes_within_the_window_count(self):
+        """The worst pod is the one with the most recent ones."""
         book = ledger()
         book.note_status(GROUP, status(0, 0), 0, 0.0, 3600)
-        start = datetime(2026, 1, 1, tzinfo=UTC)
 
         def crash(name, count, minutes):
             old = pod(name, restarts=count - 1)
-            at = start + timedelta(minutes=minutes)
+            at = START + timedelta(minutes=minutes)
             book.pod_changed(old, pod(name, restarts=count), 0.0, lambda: at)
             ((times, worst, _, when),) = book.histogram(GROUP).crashes.values()
             assert len(when) == times
@@ -487,20 +435,20 @@ class TestCrashes:
         assert crash("q", 3, 95) == (3, "q")
         assert crash("r", 1, 300) == (1, "r")
 
-    def test_a_pod_of_others(self):
-        """Crashes of pods whose Job is not known are nobody's."""
-        old = pod(restarts=1, owner="other")
+    def test_crashes_do_not_count_when_the_job_of_the_pod_is_unknown(self):
+        """They belong to no group."""
+        old = pod(restarts=1, job="other")
 
-        assert self.book().pod_changed(old, pod(restarts=2, owner="other")) is None
+        assert self.book().pod_changed(old, pod(restarts=2, job="other")) is None
 
 
 class TestNotes:
     def failed(self, name="p", epoch=1):
-        """A pod before and after its failure."""
+        """Return a pod before and after its failure."""
         return pod(name, epoch), pod(name, epoch, phase="Failed")
 
-    def test_failures_are_noted_until_they_are_judged(self):
-        """What is noted meanwhile stays."""
+    def test_failures_are_kept_until_they_are_judged(self):
+        """Those that are observed meanwhile stay."""
         book = ledger()
         assert book.pod_changed(*self.failed("a"), 3.0) == GROUP
         seen = book.notes(GROUP)
@@ -511,8 +459,8 @@ class TestNotes:
         assert [(f.old.metadata.name, f.epoch, f.at) for f in seen.failures] == [("a", 1, 3.0)]
         assert [f.old.metadata.name for f in book.notes(GROUP).failures] == ["b"]
 
-    def test_only_the_newest_epoch_and_only_some(self):
-        """However many pods fail, a few are kept; those of an older epoch make room."""
+    def test_limited_number_of_failures_is_kept_of_the_newest_epoch(self):
+        """A failure at a newer epoch replaces those of older ones."""
         book = ledger()
         for number in range(MAX_FAILURES + 5):
             book.pod_changed(*self.failed(f"p{number}"))
@@ -523,7 +471,7 @@ class TestNotes:
         assert [f.old.metadata.name for f in book.notes(GROUP).failures] == ["q"]
 
     def test_failures_newer_than_the_known_epoch_are_kept(self):
-        """They are judged when the JobSet's cache has come so far."""
+        """They are judged when the cached JobSet has that epoch."""
         book = ledger()
         book.note_status(GROUP, status(1, 0), 0, 0.0)
         book.pod_changed(*self.failed("a", 2))
@@ -534,7 +482,7 @@ class TestNotes:
         book.forget_notes(GROUP, book.notes(GROUP))
         assert book.notes(GROUP).failures == ()
 
-    def test_an_epoch_that_is_over_has_no_failures(self):
+    def test_failures_are_not_kept_when_their_epoch_is_over(self):
         """All its pods end, one after the other."""
         book = ledger()
         book.note_status(GROUP, status(1, 1), 0, 0.0)
@@ -542,23 +490,24 @@ class TestNotes:
         book.pod_changed(*self.failed("a", 1))
         assert book.notes(GROUP).failures == ()
 
-    def test_pods_of_others(self):
-        """A pod that belongs to no group fails unnoticed."""
+    def test_failure_is_not_kept_when_the_pod_belongs_to_no_group(self):
+        """Its Job is unknown."""
         book = ledger()
-        before, after = pod(epoch=1, owner="other"), pod(epoch=1, owner="other", phase="Failed")
+        before, after = pod(epoch=1, job="other"), pod(epoch=1, job="other", phase="Failed")
 
         assert book.pod_changed(before, after) is None
-        assert Observations() == book.notes(AttemptKey("ns", "other", "o", 0))
+        assert book.notes(AttemptKey("default", "other", "o", 0)) == Observations()
 
-    def test_a_job_that_is_recreated(self):
-        """Its name is noted when it begins to go, if it was asked for."""
+    def test_job_that_is_recreated_is_named_when_its_deletion_begins(self):
+        """If the annotation asked for it."""
         book = EpochLedger()
-        asked, going = annotated(job()), annotated(job(), deleting=True)
+        notes = {keys.RESTART_ANNOTATION: ""}
+        asked, going = job(notes=notes), job(notes=notes, deleted=True)
         book.job_changed(None, asked)
         book.job_changed(None, job("two"))
 
         assert book.job_changed(asked, going) == GROUP
-        assert book.notes(GROUP).remade == "job"
+        assert book.notes(GROUP).remade == "j"
         assert book.job_changed(going, going) is None
         book.forget_notes(GROUP, book.notes(GROUP))
         assert book.notes(GROUP).remade == ""
@@ -566,8 +515,8 @@ class TestNotes:
         book.job_changed(job("two"), None)
         assert book.notes(GROUP).remade == ""
 
-    def test_when_epochs_came_up(self):
-        """The newest one, and the latest that all pods were at."""
+    def test_times_of_epochs_are_kept(self):
+        """Of the newest one, and of the latest one that all pods had reached."""
         book = ledger()
         book.pod_changed(None, pod("a", 1), 1.0)
         book.pod_changed(None, pod("b", 1), 2.0)
@@ -579,8 +528,8 @@ class TestNotes:
         notes = book.notes(GROUP)
         assert (notes.opened, notes.single) == ((2, 3.0), (2, 5.0))
 
-    def test_unusable_annotations_are_numbered(self):
-        """A reconcile sees whether there are any that it has not told of."""
+    def test_invalid_annotations_are_numbered(self):
+        """A reconcile finds out whether it has reported all of them."""
         book = ledger()
         book.pod_changed(None, pod("a", "x"))
         assert book.notes(GROUP).invalid == 1
@@ -590,20 +539,12 @@ class TestNotes:
         assert book.notes(GROUP).invalid == 2
 
 
-def annotated(of, *, deleting=False):
-    """The Job with the annotation for being made anew."""
-    changes = {"annotations": {keys.RESTART_ANNOTATION: ""}}
-    if deleting:
-        changes["deletion_timestamp"] = datetime(2026, 1, 1, tzinfo=UTC)
-    return evolve(of, metadata=evolve(of.metadata, **changes))
-
-
 def test_two_pods_of_one_index_are_doubles_until_one_is_gone():
     """The barrier waits for that: another index may have no pod."""
     book = ledger(job(), job("job2"))
     first, second = pod("a", 1, index=0), pod("b", index=0)  # the second has not reported yet
     book.pod_changed(None, first)
-    book.pod_changed(None, pod("c", 1, index=0, owner="job2"))
+    book.pod_changed(None, pod("c", 1, index=0, job="job2"))
     before = book.histogram(GROUP).doubles
     book.pod_changed(None, second)
     both = book.histogram(GROUP).doubles

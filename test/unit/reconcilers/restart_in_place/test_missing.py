@@ -14,7 +14,7 @@ class TestMissingMembers:
     """Workers run, but not all of the group is there."""
 
     def follow(self, of, epochs, until, jobs=None):
-        """Plan whenever it is time; when and what was done."""
+        """Plan whenever a plan is due; return the times and what was done."""
         now, memory, seen = 0.0, EpochState(), []
         while now <= until:
             view = observed(of, epochs, members=lambda: (jobs or [job()], []))
@@ -26,12 +26,12 @@ class TestMissingMembers:
             now += plan.result.delay.total_seconds()
         return seen
 
-    def test_the_grace(self):
-        """After some seconds their epoch is over."""
+    def test_epoch_is_over_after_some_seconds(self):
+        """The replacement may come in time."""
         assert self.follow(jobset(), {1: 3}, 100) == [(0.0, False), (10.0, "deprecated 1")]
 
-    def test_no_restarts_left(self):
-        """It is said, and a minute later the JobSet fails."""
+    def test_jobset_fails_a_minute_later_when_no_restarts_are_left(self):
+        """The condition says so before."""
         assert self.follow(jobset(max_restarts=0), {1: 3}, 100) == [
             (0.0, False),
             (10.0, True),
@@ -39,18 +39,18 @@ class TestMissingMembers:
         ]
 
     @pytest.mark.parametrize("epochs", [{1: 4}, Histogram({1: 3}, succeeded=1)])
-    def test_a_whole_group(self, epochs):
-        """Nobody is missing of a group of which some have succeeded."""
+    def test_no_pod_is_missing_when_the_others_have_succeeded(self, epochs):
+        """Nor in a complete group."""
         assert self.follow(jobset(), epochs, 100) == [(0.0, False)]
 
-    def test_a_pod_that_is_being_deleted_is_missing(self):
-        """Its node may be gone, and its object stay for hours."""
+    def test_pod_that_is_being_deleted_is_missing(self):
+        """Its node may be gone, and its object may stay for hours."""
         pods = Histogram({1: 4}, leaving=1)
 
         assert self.follow(jobset(), pods, 100) == [(0.0, False), (10.0, "deprecated 1")]
 
-    def test_jobs_that_are_about_to_end(self):
-        """Their pods are not missed; it is looked again less and less often."""
+    def test_pods_are_not_missing_when_their_job_is_about_to_end(self):
+        """Checks become less frequent."""
         ending = [job(conditions=[{"type": "FailureTarget", "status": "True"}])]
         times = [time for time, _ in self.follow(jobset(), {1: 3}, 400, jobs=ending)]
 
@@ -65,12 +65,12 @@ class TestMissingMembers:
         ],
         ids=["resized", "recreated", "resumed"],
     )
-    def test_pods_that_are_to_come_are_not_missing(self, of):
-        """Somebody asked for them, and the others run on until they are there."""
+    def test_new_pods_are_not_missing_when_the_jobset_was(self, of):
+        """They are awaited, and the others keep running until then."""
         assert self.follow(of, {1: 3}, 100) == [(0.0, False)]
 
-    def test_it_is_asked_for_once(self):
-        """When it begins, and when it is over; in between a timer sees to it."""
+    def test_plan_is_needed_when_pods_begin_or_cease_to_be_missing(self):
+        """In between a timer is enough."""
         counts, known = Histogram({1: 3}), EpochState(lacking_since=1.0)
 
         assert needs_plan(jobset(), counts, Observations(), EpochState())

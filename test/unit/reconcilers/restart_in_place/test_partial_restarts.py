@@ -6,6 +6,9 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.testing.jobsets import replicated_job
+from support.restarts import managed_group
+from support.restarts.epoch_plans import policy
+from support.restarts.managed_group import come
 
 pytestmark = pytest.mark.looptime
 
@@ -14,36 +17,20 @@ WORKERS = ["test-js-w-0", "test-js-w-1"]
 
 
 async def started(rig, action, *, max_restarts=3, target="w"):
-    """A driver and two workers of two pods each, all at epoch 1."""
+    """Create a driver and two workers of two pods each, all at epoch 1."""
     rule = {"name": "part", "action": action, "targetReplicatedJobs": [target]}
-    policy = {
-        "maxRestarts": max_restarts,
-        "restartStrategy": "InPlaceRestart",
-        "rules": [rule],
-    }
-    rig.create(
-        replicated_job("driver", 1, parallelism=2),
-        replicated_job("w", 2, parallelism=2),
-        failurePolicy=policy,
-    )
-    await rig.settle()
-    await come(rig, rig.run_pods(2), 1)
-    assert rig.epochs() == (1, 0)
-
-
-async def come(rig, pods, epoch):
-    for pod in pods:
-        rig.report(pod, epoch)
-    await rig.settle()
+    items = replicated_job("driver", parallelism=2), replicated_job("w", 2, parallelism=2)
+    spec = {"failurePolicy": policy(max_restarts, rules=[rule])}
+    await managed_group.started(rig, *items, **spec)
 
 
 def pods(rig):
-    """UID of each pod by name."""
+    """Return the UID of each pod by name."""
     return {p["metadata"]["name"]: p["metadata"]["uid"] for p in rig.world.list("pods")}
 
 
 async def fail(rig, job):
-    """A Job fails, and its pods are gone, as the Job controller leaves it."""
+    """Let a Job fail and delete its pods, as the Job controller does."""
     rig.finish(job, "Failed", "PodFailurePolicy")
     for name in [name for name in pods(rig) if name.startswith(f"{job}-")]:
         if rig.world.get("pods", name) is not None:
@@ -83,7 +70,7 @@ async def test_a_part_is_recreated_and_the_rest_restarts_in_place(rig, action, r
         new = [name for name in rig.run_pods(2) if name not in kept]
         assert len(new) == 2 * len(recreated)
         await come(rig, new, 2)
-        assert rig.epochs() == (1, 1)  # the others are told to restart in place
+        assert rig.epochs() == (1, 1)  # the others have to restart in place
 
         await come(rig, kept, 2)
         assert rig.epochs() == (2, 1)
@@ -106,8 +93,8 @@ async def test_a_partial_restart_is_charged_once(rig):
         assert rig.condition("Failed") == ("True", "ReachedMaxRestarts")
 
 
-async def test_an_uncounted_one_is_free(rig):
-    """However often: the budget of the group's own restarts stays as it was."""
+async def test_partial_restarts_cost_nothing_when_they_ignore_the_maximum(rig):
+    """However many there are, the budget of the group's own restarts stays as it was."""
     async with rig.manager():
         await started(rig, "RestartJobAndIgnoreMaxRestarts", max_restarts=1)
         for epoch in (2, 3, 4):
@@ -123,7 +110,7 @@ async def test_an_uncounted_one_is_free(rig):
 
 @pytest.mark.parametrize("succeeded", [0, 1])
 async def test_the_group_continues_without_a_job_that_stays_failed(rig, succeeded):
-    """FailJob: the others run on undisturbed, and later restart in place as the smaller group.
+    """FailJob: the others keep running, and later restart in place as a smaller group.
 
     A pod of that Job that had succeeded before has left the group once, not twice.
     """

@@ -1,4 +1,4 @@
-"""What a reconcile does about epochs, as tables in virtual time."""
+"""Plans of single reconciles of epochs, as tables in virtual time."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from support.restarts.epoch_plans import RESTARTING, at, condition, failure, jobset, observed
 
 
-class TestWhoIsPlannedFor:
-    def test_a_jobset_that_is_gone(self):
-        """Nothing is done, and nothing remembered."""
+class TestJobSetsWithoutAPlan:
+    def test_state_is_forgotten_when_the_jobset_is_gone(self):
+        """Nothing is done either."""
         plan = plan_epochs(ObservedEpochs(jobset=None), EpochState(uid="x"), at(0))
 
         assert (plan.memory, plan.status, plan.result.delay) == (None, None, None)
 
-    def test_another_jobset_of_the_name(self):
-        """What is remembered of the one before does not count."""
+    def test_state_is_replaced_when_another_jobset_has_the_name(self):
+        """The state of the former one does not count."""
         reported = frozenset({InvalidEpoch("p", "p", "x")})
         memory = EpochState(uid="other", reported=reported, waiting_since=0.0)
         plan = plan_epochs(observed(jobset(), {1: 4}), memory, at(100))
 
-        assert EpochState(uid="js-uid") == plan.memory
+        assert plan.memory == EpochState(uid="js-uid")
 
-    def test_own_writes_are_waited_for(self):
-        """Nothing is decided, and nothing that was noted is lost."""
+    def test_nothing_is_decided_when_the_cache_lacks_an_own_write(self):
+        """The observed failures are kept for the next plan."""
         memory = EpochState(uid="js-uid", waiting_since=1.0)
         plan = plan_epochs(
             observed(jobset(), {1: 3, 2: 1}, notes=Observations((failure(),)), wait_s=2.5),
@@ -41,11 +41,11 @@ class TestWhoIsPlannedFor:
             at(9),
         )
 
-        assert (None, memory, False) == (plan.status, plan.memory, plan.judged)
-        assert timedelta(seconds=2.5) == plan.result.delay
+        assert (plan.status, plan.memory, plan.judged) == (None, memory, False)
+        assert plan.result.delay == timedelta(seconds=2.5)
 
     @pytest.mark.parametrize("state", ["suspended", "completed", "another manager's"])
-    def test_what_is_left_over_is_taken_back(self, state):
+    def test_condition_of_a_restart_is_cleared_when_the_jobset_is(self, state):
         """A restart is over when the JobSet is suspended or has ended; others' are left alone."""
         conditions = [{"type": RESTARTING, "status": "True", "reason": "r", "message": "m"}]
         spec = {}
@@ -64,9 +64,8 @@ class TestWhoIsPlannedFor:
         if state == "another manager's":
             assert plan.status is None
         else:
-            assert [("False", f"jobset {'is ' * (state == 'suspended')}{state}")] == condition(
-                plan, RESTARTING
-            )
+            message = f"jobset {'is ' * (state == 'suspended')}{state}"
+            assert condition(plan, RESTARTING) == [("False", message)]
             assert plan.status.events == ()
 
 
@@ -85,9 +84,9 @@ class TestWhoIsPlannedFor:
     ],
     ids=[
         *("at rest", "a new epoch", "a failure", "a failure that is known", "an old failure"),
-        *("a Job made anew", "an unusable annotation", "a known one", "suspended"),
+        *("a recreated Job", "an unusable annotation", "a known one", "suspended"),
     ],
 )
-def test_whether_a_plan_is_needed(of, epochs, notes, memory, expected):
-    """The one question that is asked at each event."""
-    assert expected is bool(needs_plan(of, Histogram(epochs), notes, memory))
+def test_plan_is_needed_when_there_is(of, epochs, notes, memory, expected):
+    """The check that is made at each event."""
+    assert bool(needs_plan(of, Histogram(epochs), notes, memory)) is expected

@@ -1,4 +1,4 @@
-"""The pod epochs reconciler in a whole manager, on a cluster in memory and in virtual time."""
+"""The reconciler of restarts in place in a whole manager, on a cluster in memory."""
 
 from __future__ import annotations
 
@@ -9,56 +9,29 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.testing import make_job, make_pod
 from jobsetpy.testing.jobsets import replicated_job
+from support.restarts.epoch_plans import policy
+from support.restarts.managed_group import come, epoch_writes, started
 
 pytestmark = pytest.mark.looptime
 
 
-def policy(max_restarts=10, **more):
-    """A failure policy that restarts in place."""
-    return {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart", **more}
-
-
-async def started(rig, *, jobs=2, pods=2, **spec):
-    """A JobSet whose pods have all come to epoch 1; their names."""
-    rig.create(replicated_job("w", jobs, parallelism=pods), **{"failurePolicy": policy(), **spec})
-    await rig.settle()
-    names = rig.run_pods(pods)
-    for name in names:
-        rig.report(name, 1)
-    await rig.settle()
-    assert rig.epochs() == (1, 0)
-    rig.world.requests.clear()
-    return names
-
-
-def epoch_writes(rig):
-    """All status patches that hold an epoch."""
-    written = [{k: v for k, v in body.items() if "Epoch" in k} for body in rig.status_writes()]
-    return [body for body in written if body]
-
-
-async def test_the_first_start(rig):
-    """The barrier lifts when all pods have come to epoch 1, by one write."""
+async def test_barrier_lifts_when_all_pods_have_started(rig):
+    """By one write."""
     async with rig.manager():
         rig.create(replicated_job("w", 2, parallelism=2), failurePolicy=policy())
         await rig.settle()
         names = rig.run_pods(2)
-        for name in names[:-1]:
-            rig.report(name, 1)
-        await rig.settle()
-
+        await come(rig, names[:-1], 1)
         assert rig.epochs() == (0, 0)
 
-        rig.report(names[-1], 1)
-        await rig.settle()
-
+        await come(rig, names[-1:], 1)
         assert rig.epochs() == (1, 0)
         assert epoch_writes(rig) == [{"syncedEpoch": 1}]
         assert rig.events() == []
 
 
-async def test_all_in_sync(rig):
-    """Nothing is written while all pods are at the synced epoch."""
+async def test_nothing_is_written_while_all_pods_are_at_the_synced_epoch(rig):
+    """Whatever else of pods and JobSet changes."""
     async with rig.manager():
         names = await started(rig)
         for name in names:
@@ -70,11 +43,10 @@ async def test_all_in_sync(rig):
 
 
 async def test_a_restart_costs_two_writes(rig):
-    """One deprecates, one lifts the barrier, however the pods come along."""
+    """One deprecates the epoch, one lifts the barrier, in whatever order the pods come."""
     async with rig.manager():
         names = await started(rig, jobs=5, pods=20)
-        rig.report(names[0], 2)
-        await rig.settle()
+        await come(rig, names[:1], 2)
         assert rig.epochs() == (1, 1)
 
         for name in names[1:-1]:
@@ -83,26 +55,22 @@ async def test_a_restart_costs_two_writes(rig):
         await rig.settle()
         assert rig.epochs() == (1, 1)
 
-        rig.report(names[-1], 2)
-        await rig.settle()
+        await come(rig, names[-1:], 2)
         assert rig.epochs() == (2, 1)
         assert epoch_writes(rig) == [{"deprecatedEpoch": 1}, {"syncedEpoch": 2}]
-        assert [
-            (
-                keys.IN_PLACE_RESTART_STARTED_REASON,
-                (
-                    f"pod {names[0]!r} has restarted: restarting in place from epoch 1 to 2, "
-                    "99 pods to follow"
-                ),
-                1,
-            ),
+        begun = (
+            f"pod {names[0]!r} has restarted: restarting in place from epoch 1 to 2, "
+            "99 pods to follow"
+        )
+        assert rig.events() == [
+            (keys.IN_PLACE_RESTART_STARTED_REASON, begun, 1),
             (keys.IN_PLACE_RESTART_COMPLETED_REASON, "100 pods are at epoch 2: workers may run", 1),
-        ] == rig.events()
+        ]
         assert rig.status()["restarts"] == 0
 
 
-async def test_a_late_jobset_cache_writes_nothing_twice(rig):
-    """While the JobSet watch is silent an epoch is not written again."""
+async def test_epoch_is_not_written_again_when_the_jobset_cache_is_late(rig):
+    """While the watch of JobSets sends nothing."""
     async with rig.manager():
         names = await started(rig)
         rule = rig.faults.stall(verb="watch", resource="jobsets")
@@ -116,7 +84,7 @@ async def test_a_late_jobset_cache_writes_nothing_twice(rig):
 
 
 async def test_a_conflict_is_decided_again_immediately_on_a_fresh_read(rig):
-    """Another writer in between costs a read and a second try, and nothing is lost."""
+    """Another writer in between costs a read and a second write, and nothing is lost."""
     async with rig.manager():
         names = await started(rig)
         rule = rig.faults.stall(verb="watch", resource="jobsets")
@@ -130,8 +98,8 @@ async def test_a_conflict_is_decided_again_immediately_on_a_fresh_read(rig):
         rule.lift()
 
 
-async def test_epochs_never_go_back(rig):
-    """A manager with an old view cannot undo what a newer one wrote."""
+async def test_epochs_never_decrease(rig):
+    """A manager with an old cache cannot undo the write of a newer one."""
     async with rig.manager():
         names = await started(rig)
         rule = rig.faults.stall(verb="watch", resource="jobsets")
@@ -145,7 +113,7 @@ async def test_epochs_never_go_back(rig):
         rule.lift()
 
 
-async def test_both_reconcilers_write_side_by_side(rig):
+async def test_reconcilers_of_jobs_and_epochs_keep_fields_of_each_other(rig):
     """Counters and epochs change at the same time, and neither erases the other."""
     async with rig.manager(counters_every_s=0.0):
         names = await started(rig, jobs=10, pods=2)
@@ -153,16 +121,14 @@ async def test_both_reconcilers_write_side_by_side(rig):
             rig.world.set_status("jobs", f"test-js-w-{number}", active=2, ready=number % 3)
             rig.report(names[2 * number], 2)
             await asyncio.sleep(0)
-        for name in names:
-            rig.report(name, 2)
-        await rig.settle()
+        await come(rig, names, 2)
 
         (counters,) = rig.status()["replicatedJobsStatus"]
         assert rig.epochs() == (2, 1)
         assert (counters["active"], counters["ready"]) == (10, 3)
 
 
-async def test_pods_of_others_do_not_count(rig):
+async def test_pods_outside_the_group_do_not_count(rig):
     """Neither a pod with the right labels and no Job, nor one of a made-up Job."""
     async with rig.manager():
         names = await started(rig)
@@ -180,9 +146,7 @@ async def test_pods_of_others_do_not_count(rig):
         await rig.settle()
 
         assert rig.epochs() == (1, 0)
-        for name in names:
-            rig.report(name, 2)
-        await rig.settle()
+        await come(rig, names, 2)
         assert rig.epochs() == (2, 1)
 
 
@@ -193,9 +157,7 @@ async def test_a_succeeded_pod_does_not_block_the_others(rig):
         rig.world.set_status("pods", names[0], phase="Succeeded")
         rig.world.set_status("jobs", "test-js-w-0", succeeded=1)
         rig.world.delete("pods", names[0])
-        for name in names[1:]:
-            rig.report(name, 2)
-        await rig.settle()
+        await come(rig, names[1:], 2)
 
         assert rig.epochs() == (2, 1)
 
@@ -210,18 +172,15 @@ async def test_a_failed_pod_is_replaced(rig):
 
         rig.world.delete("pods", names[0])
         rig.run_pods(2)
-        rig.report(names[0], 2)
-        await rig.settle()
+        await come(rig, names[:1], 2)
         assert rig.epochs() == (1, 1)
 
-        for name in names[1:]:
-            rig.report(name, 2)
-        await rig.settle()
+        await come(rig, names[1:], 2)
         assert rig.epochs() == (2, 1)
 
 
 async def test_recreated_jobs_join_at_the_next_epoch(rig):
-    """Pods of the attempt before do not count; the new ones lift the barrier together."""
+    """Pods of the former attempt do not count; the new ones lift the barrier together."""
     async with rig.manager():
         await started(rig)
         rig.finish("test-js-w-0", "Failed")
@@ -231,13 +190,10 @@ async def test_recreated_jobs_join_at_the_next_epoch(rig):
         assert rig.epochs() == (1, 0)
 
         names = rig.run_pods(2)
-        for name in names[:-1]:
-            rig.report(name, 2)
-        await rig.settle()
+        await come(rig, names[:-1], 2)
         assert rig.epochs()[0] == 1
 
-        rig.report(names[-1], 2)
-        await rig.settle()
+        await come(rig, names[-1:], 2)
         assert rig.epochs() == (2, 1)
         assert len(rig.events(keys.IN_PLACE_RESTART_STARTED_REASON)) == 0
 
@@ -246,14 +202,10 @@ async def test_too_many_restarts_end_the_jobset(rig):
     """The restart past the maximum fails the JobSet, and its Jobs are deleted."""
     async with rig.manager():
         names = await started(rig, failurePolicy=policy(max_restarts=1))
-        for name in names:
-            rig.report(name, 2)
-        await rig.settle()
+        await come(rig, names, 2)
         assert rig.epochs() == (2, 1)
 
-        rig.report(names[0], 3)
-        await rig.settle()
-
+        await come(rig, names[:1], 3)
         assert rig.condition("Failed") == ("True", "ReachedMaxRestarts")
         assert rig.status()["terminalState"] == "Failed"
         assert rig.epochs() == (2, 1)
@@ -264,20 +216,19 @@ async def test_too_many_restarts_end_the_jobset(rig):
 
 
 @pytest.mark.parametrize("change", [{"suspend": True}, {"managedBy": "example.com/other"}])
-async def test_who_is_left_alone(rig, change):
-    """A JobSet that is suspended or belongs to another manager gets no epochs."""
+async def test_epochs_are_not_written_when_the_jobset_is_suspended_or_not_ours(rig, change):
+    """Another manager writes them, or none does."""
     async with rig.manager():
         names = await started(rig)
         rig.change(**change)
         await rig.settle()
-        rig.report(names[0], 2)
-        await rig.settle()
+        await come(rig, names[:1], 2)
 
         assert rig.epochs() == (1, 0)
 
 
-async def test_an_unusable_annotation_is_reported_once(rig):
-    """One Warning for each pod and value, which names the pod; the group waits for it."""
+async def test_an_invalid_annotation_is_reported_once(rig):
+    """By one Warning for each pod and value, which names the pod; the group waits for it."""
     async with rig.manager():
         names = await started(rig)
         rig.report(names[0], "soon")
@@ -288,22 +239,18 @@ async def test_an_unusable_annotation_is_reported_once(rig):
         assert len(rig.events(keys.INVALID_EPOCH_REASON)) == 1
         assert names[0] in rig.events(keys.INVALID_EPOCH_REASON)[0][1]
 
-        rig.report(names[1], "later")
-        await rig.settle()
+        await come(rig, names[1:2], "later")
         assert len(rig.events(keys.INVALID_EPOCH_REASON)) == 2
 
-        for name in names:
-            rig.report(name, 2)
-        await rig.settle()
+        await come(rig, names, 2)
         assert rig.epochs() == (2, 1)
 
 
-async def test_a_new_manager_continues(rig):
-    """A restart that one manager began is ended by the next."""
+async def test_a_new_manager_completes_a_restart(rig):
+    """That another one began."""
     async with rig.manager():
         names = await started(rig)
-        rig.report(names[0], 2)
-        await rig.settle()
+        await come(rig, names[:1], 2)
     for name in names[1:]:
         rig.report(name, 2)
     assert rig.epochs() == (1, 1)
@@ -313,20 +260,17 @@ async def test_a_new_manager_continues(rig):
         assert rig.epochs() == (2, 1)
 
 
-async def test_lost_watches(rig):
-    """After watches were cut and history was lost the counts are right again."""
+async def test_counts_are_right_again_when_watches_and_history_were_lost(rig):
+    """A pod was deleted meanwhile, and another one reported."""
     async with rig.manager():
         names = await started(rig)
-        rig.report(names[0], 2)
-        await rig.settle()
+        await come(rig, names[:1], 2)
         rig.faults.end_watches(resource="pods")
         rig.world.delete("pods", names[1])
         rig.report(names[2], 2)
         rig.world.expire()
         await rig.settle()
         rig.run_pods(2)
-        for name in names:
-            rig.report(name, 2)
-        await rig.settle()
+        await come(rig, names, 2)
 
         assert rig.epochs() == (2, 1)

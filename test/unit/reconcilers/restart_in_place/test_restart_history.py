@@ -13,32 +13,26 @@ from support.restarts.epoch_plans import START, at, failure, jobset, observed, s
 
 class TestHistory:
     def test_record_has_the_observed_failure_when_all_pods_come_together(self):
-        """A restart has one cause and one beginning, also if a single write has all of it."""
+        """A restart has one cause and one beginning, also if it takes a single write."""
         notes = Observations((failure(7, at=4.0),), opened=(2, 4.5))
         plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochState(), at(5))
         (one,) = plan.status.status.restart_history
 
-        assert (one.cause.reason, one.cause.exit_code, one.detection_millis, one.outcome) == (
-            "ContainerFailed",
-            7,
-            1000,
-            "Completed",
-        )
+        assert (one.cause.reason, one.cause.exit_code) == ("ContainerFailed", 7)
+        assert (one.detection_millis, one.outcome) == (1000, "Completed")
         assert plan.begun.cause.container.exit_code == 7
 
     def test_record_has_phases_when_the_restart_does_not_count(self):
         """They are measured as those of any other restart."""
-        of = jobset()
-        began = plan_epochs(
-            observed(of, {1: 4}, notes=Observations(remade="j")), EpochState(), at(5)
-        )
+        of, notes = jobset(), Observations(remade="j")
+        began = plan_epochs(observed(of, {1: 4}, notes=notes), EpochState(), at(5))
         notes = Observations(opened=(2, 6.0), single=(2, 7.0))
         ended = plan_epochs(observed(stored(of, began), {2: 4}, notes=notes), began.memory, at(10))
         (one,) = ended.status.status.restart_history
 
         assert (one.counted, one.deprecation_millis, one.gathering_millis) == (False, 2000, 3000)
 
-    def test_a_restart_by_a_failure_that_was_seen(self):
+    def test_record_has_cause_and_phases_when_the_failure_was_observed(self):
         """Cause and detection come with the first write, phases and the last pod with the second."""
         notes = Observations((failure(137, at=4.0),))
         of = jobset()
@@ -48,34 +42,17 @@ class TestHistory:
         ended = plan_epochs(observed(stored(of, began), {2: 4}, notes=notes), began.memory, at(10))
         (done,) = ended.status.status.restart_history
 
-        assert ("InPlace", 2, True, START + timedelta(seconds=4), 1000, "") == (
-            begun.kind,
-            begun.number,
-            begun.counted,
-            begun.began_at,
-            begun.detection_millis,
-            begun.outcome,
+        assert (begun.kind, begun.number, begun.counted) == ("InPlace", 2, True)
+        assert (begun.began_at, begun.detection_millis) == (START + timedelta(seconds=4), 1000)
+        assert begun.outcome == ""
+        assert begun.cause == RestartCause(
+            reason="ContainerFailed", pod="p", container="worker", exit_code=137, message="Error"
         )
-        assert (
-            RestartCause(
-                reason="ContainerFailed",
-                pod="p",
-                container="worker",
-                exit_code=137,
-                message="Error",
-            )
-            == begun.cause
-        )
-        assert (
-            done.deprecation_millis,
-            done.gathering_millis,
-            done.last_pod,
-            done.last_node,
-            done.outcome,
-        ) == (2000, 3000, "q", "n2", "Completed")
+        assert (done.deprecation_millis, done.gathering_millis) == (2000, 3000)
+        assert (done.last_pod, done.last_node, done.outcome) == ("q", "n2", "Completed")
 
-    def test_the_lift_is_reported_with_the_next_write(self):
-        """Its end is known only once the write is done that ends it."""
+    def test_time_of_the_lift_is_stored_with_the_next_write(self):
+        """It is known only when the write that lifts the barrier is done."""
         of = jobset()
         began = plan_epochs(observed(of, {1: 3, 2: 1}), EpochState(), at(5))
         of = stored(of, began)
@@ -85,57 +62,43 @@ class TestHistory:
 
         assert [one.lift_millis for one in again.status.status.restart_history] == [250, None]
 
-    def test_a_restart_that_a_pod_opened(self):
-        """Without a failure that was seen, the first pod at the new epoch is named."""
+    def test_cause_is_the_first_pod_when_no_failure_was_observed(self):
+        """The first one at the new epoch."""
         notes = Observations(opened=(2, 4.0), opener=(2, "p", "n1"))
         plan = plan_epochs(observed(jobset(), {1: 3, 2: 1}, notes=notes), EpochState(), at(5))
+        cause = plan.status.status.restart_history[-1].cause
 
-        assert RestartCause(reason="PodRestarted", pod="p", node="n1") == (
-            plan.status.status.restart_history[-1].cause
-        )
+        assert cause == RestartCause(reason="PodRestarted", pod="p", node="n1")
 
-    def test_all_pods_come_at_once(self):
-        """The restart is remembered by the one write there is."""
+    def test_restart_is_recorded_by_one_write_when_all_pods_come_together(self):
+        """There is no other write."""
         notes = Observations(opened=(2, 4.0), opener=(2, "p", "n1"), latest=(2, "q", "n2"))
         plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochState(), at(5))
         (one,) = plan.status.status.restart_history
 
-        assert (
-            one.outcome,
-            one.cause.pod,
-            one.last_pod,
-            one.detection_millis,
-        ) == ("Completed", "p", "q", 1000)
+        assert (one.outcome, one.cause.pod, one.last_pod) == ("Completed", "p", "q")
+        assert one.detection_millis == 1000
 
-    def test_another_manager_ends_it(self):
-        """What it did not see itself, it reckons by the clock on the wall."""
+    def test_phases_are_computed_by_the_wall_clock_when_another_manager_ends_the_restart(self):
+        """It has not observed their beginning."""
         of = jobset()
         began = plan_epochs(observed(of, {1: 3, 2: 1}), EpochState(), at(5))
         ended = plan_epochs(observed(stored(of, began), {2: 4}), EpochState(), at(9))
         (one,) = ended.status.status.restart_history
 
-        assert (
-            one.gathering_millis,
-            one.deprecation_millis,
-            one.outcome,
-        ) == (4000, None, "Completed")
+        assert (one.gathering_millis, one.deprecation_millis) == (4000, None)
+        assert one.outcome == "Completed"
 
-    def test_a_job_recreated_by_hand(self):
-        """It is remembered, and not counted."""
-        plan = plan_epochs(
-            observed(jobset(), {1: 3}, notes=Observations(remade="j")), EpochState(), at(5)
-        )
-        (one,) = plan.status.status.restart_history
+    def test_restart_is_recorded_and_not_counted_when_a_user_recreates_a_job(self):
+        """The record names the Job."""
+        view = observed(jobset(), {1: 3}, notes=Observations(remade="j"))
+        (one,) = plan_epochs(view, EpochState(), at(5)).status.status.restart_history
 
-        assert (
-            one.kind,
-            one.counted,
-            one.cause.reason,
-            one.cause.job,
-        ) == ("InPlace", False, "JobRemade", "j")
+        assert (one.kind, one.counted) == ("InPlace", False)
+        assert (one.cause.reason, one.cause.job) == ("JobRemade", "j")
 
-    def test_a_gathering_of_new_pods_is_no_restart(self):
-        """Neither the first start nor what comes of recreated Jobs is one more."""
+    def test_first_start_is_not_recorded(self):
+        """It is no restart."""
         first = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
 
         assert first.status.status.restart_history == ()

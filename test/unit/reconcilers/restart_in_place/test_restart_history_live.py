@@ -1,4 +1,4 @@
-"""Restarts of a running manager, as the stored JobSet and its events tell of them."""
+"""Restarts of a running manager, as the stored JobSet, its events and metrics report them."""
 
 from __future__ import annotations
 
@@ -6,53 +6,40 @@ import pytest
 
 from jobsetpy.reconcilers.execution.metrics import REGISTRY
 from jobsetpy.testing.jobsets import replicated_job
+from support.restarts.managed_group import come, started
 
 pytestmark = pytest.mark.looptime
 
 
-async def come(rig, pods, epoch):
-    """The pods come to an epoch."""
-    for pod in pods:
-        rig.report(pod, epoch)
-    await rig.settle()
-
-
-async def test_restarts_in_place_are_remembered_and_reported_one_by_one(rig):
+async def test_restarts_in_place_are_recorded_and_reported_one_by_one(rig):
     """Two restarts within a minute: two records, two begins and two ends, each with its text."""
-    policy = {"maxRestarts": 5, "restartStrategy": "InPlaceRestart"}
     async with rig.manager():
-        rig.create(replicated_job("w", 1, parallelism=2), failurePolicy=policy)
-        await rig.settle()
-        pods = rig.run_pods(2)
-        await come(rig, pods, 1)
+        pods = await started(rig, jobs=1)
         for epoch in (2, 3):
             await come(rig, pods[:1], epoch)
             await come(rig, pods[1:], epoch)
 
-        first, second = rig.status()["restartHistory"]
-        told = [event for event in rig.world.list("events") if "InPlace" in event["reason"]]
+        history = rig.status()["restartHistory"]
+        events = [event for event in rig.world.list("events") if "InPlace" in event["reason"]]
 
-    assert [(2, "Completed", pods[0], pods[1]), (3, "Completed", pods[0], pods[1])] == [
-        (one["number"], one["outcome"], one["cause"]["pod"], one["lastPod"])
-        for one in (first, second)
+    fields = [
+        (one["number"], one["outcome"], one["cause"]["pod"], one["lastPod"]) for one in history
     ]
-    assert 5000 <= first["gatheringMillis"] + first["deprecationMillis"] <= 5100
-    assert "liftMillis" in first
-    assert {
+    assert fields == [(number, "Completed", pods[0], pods[1]) for number in (2, 3)]
+    assert 5000 <= history[0]["gatheringMillis"] + history[0]["deprecationMillis"] <= 5100
+    assert "liftMillis" in history[0]
+    texts = ("from epoch 1 to 2", "at epoch 2", "from epoch 2 to 3", "at epoch 3")
+    found = {(each["reason"], text) for each in events for text in texts if text in each["note"]}
+    assert found == {
         ("InPlaceRestartStarted", "from epoch 1 to 2"),
         ("InPlaceRestartCompleted", "at epoch 2"),
         ("InPlaceRestartStarted", "from epoch 2 to 3"),
         ("InPlaceRestartCompleted", "at epoch 3"),
-    } == {
-        (event["reason"], text)
-        for event in told
-        for text in ("from epoch 1 to 2", "from epoch 2 to 3", "at epoch 2", "at epoch 3")
-        if text in event["note"]
     }
 
 
 def cost(kind):
-    """What restarts of a kind have cost so far: how many, seconds, pod-seconds, by phase."""
+    """Return the costs of a kind so far: number, seconds, pod-seconds, seconds by phase."""
     value = REGISTRY.get_sample_value
     name, labels = "jobset_restart", {"kind": kind}
     phases = ("detect", "deprecate", "gather", "wait", "lift")
@@ -66,30 +53,25 @@ def cost(kind):
 
 
 def more(kind, before):
-    """The same since then, in whole seconds."""
+    """Return the costs since then, in whole seconds."""
     return [round(new - old) for new, old in zip(cost(kind), before, strict=True)]
 
 
-async def test_what_a_restart_in_place_costs(rig):
-    """Two pods wait 5 s for the second of them; the time is that of one phase, and 10 pod-s."""
-    policy = {"maxRestarts": 5, "restartStrategy": "InPlaceRestart"}
+async def test_costs_of_a_restart_in_place_are_counted(rig):
+    """Both pods wait 5 s for the second of them: 10 pod-seconds, all in one phase."""
     async with rig.manager():
-        rig.create(replicated_job("w", 1, parallelism=2), failurePolicy=policy)
-        await rig.settle()
-        pods = rig.run_pods(2)
-        await come(rig, pods, 1)
+        pods = await started(rig, jobs=1)
         before = cost("in_place")
         await come(rig, pods[:1], 2)
         assert more("in_place", before) == [0, 0, 0, 0, 0, 0, 0, 0]
         await come(rig, pods[1:], 2)
 
-    assert more("in_place", before)[0] == 1
-    assert more("in_place", before)[1:3] == [5, 10]
-    assert sum(more("in_place", before)[3:]) == 5
+    number, *seconds = more("in_place", before)
+    assert (number, seconds[:2], sum(seconds[2:])) == (1, [5, 10], 5)
 
 
-async def test_what_a_recreation_costs(rig):
-    """All Jobs are made anew; it lasts until they are ready, and what they do meanwhile is told."""
+async def test_costs_of_a_recreation_are_counted(rig):
+    """Until the new Jobs are ready; the activity of the JobSet meanwhile is counted, too."""
     async with rig.manager() as manager:
         rig.create(replicated_job("w", 2, parallelism=3), failurePolicy={"maxRestarts": 1})
         await rig.settle()
@@ -108,14 +90,14 @@ async def test_what_a_recreation_costs(rig):
 
 
 def run_jobs(rig):
-    """All pods of all Jobs are ready."""
+    """Set all pods of all Jobs to ready."""
     for job in rig.world.list("jobs"):
         pods = job["spec"]["parallelism"]
         rig.world.set_status("jobs", job["metadata"]["name"], active=pods, ready=pods)
 
 
 def spent(manager):
-    """Seconds that JobSets have spent so far, by what they did."""
+    """Return the seconds that JobSets have spent so far, by activity."""
     name, registries = "jobset_activity_seconds", manager._registries
     (family,) = [each for one in registries for each in one.collect() if each.name == name]
     return {sample.labels["activity"]: sample.value for sample in family.samples}

@@ -1,4 +1,4 @@
-"""Assignment of seats: tables of single decisions, and the laws of all of them."""
+"""Assignment of seats: tables of single decisions, and laws that hold for all of them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from jobsetpy.reconcilers.rules.status_draft import _taken_seat_json
 
 
 def pod(index, epoch=2, state="", uid="", **more):
-    """A pod of the Job; its UID is its index with a letter for each successor."""
+    """Return a pod of the Job; its UID is its index with a letter for each successor."""
     uid = uid or f"{index}a"
     return SeatPod(f"pod-{uid}", uid, index, epoch, state, **more)
 
 
 def entry(seat, holder):
-    """An entry for a seat that another pod holds."""
+    """Return an entry for a seat that another pod holds."""
     return TakenSeat(
         job="w", seat=seat, pod=holder.name, pod_uid=holder.uid, pod_index=holder.index,
         address=holder.address,
@@ -38,14 +38,14 @@ def entry(seat, holder):
 
 
 def assigned(*pods, taken=(), seats=2, completed=(), waited_s=0.0, starting=False, suspect=()):
-    """The seats of one Job at epoch 2."""
+    """Return the seats of one Job at epoch 2."""
     job = SeatedJob("w", seats, pods, completed.__contains__)
     more = {"waited_s": waited_s, "starting": starting, "suspect": suspect}
     return assign_seats([job], taken, 2, **more)
 
 
 def holders(seating):
-    """UIDs of the holders in entries, by seat."""
+    """Return UIDs of the holders in entries, by seat."""
     return taken_by_job(seating.taken).get("w", {})
 
 
@@ -59,7 +59,7 @@ def test_nothing_is_stored_when_all_holders_have_come():
 
 
 def test_a_spare_takes_the_seat_of_a_pod_that_is_gone():
-    """At once, and with its own UID, index and address."""
+    """Immediately, and with its own UID, index and address."""
     spare = pod(2, state=READY, address="10.0.0.9")
     seating = assigned(pod(0), spare)
 
@@ -79,8 +79,8 @@ def test_a_spare_takes_the_seat_of_a_pod_that_is_gone():
     ],
     ids=["late", "leaving", "leaving at the epoch", "saving", "an unusable state"],
 )
-def test_a_missing_holder_is_waited_for_until_its_last_call(missing, call_s):
-    """A worker that saves its work is waited for longer than one that says nothing."""
+def test_missing_holder_is_awaited_until_its_last_call(missing, call_s):
+    """Longer if its worker saves its work."""
     pods = pod(0), missing, pod(2, state=READY)
 
     early = assigned(*pods, waited_s=call_s - 0.25)
@@ -88,16 +88,16 @@ def test_a_missing_holder_is_waited_for_until_its_last_call(missing, call_s):
     assert holders(assigned(*pods, waited_s=call_s)) == {1: "2a"}
 
 
-def test_pods_that_start_are_waited_for_longer():
-    """Images are pulled at the first start; a missing pod has not been lost."""
+def test_missing_pods_are_awaited_longer_at_the_first_start():
+    """Images are pulled then; a missing pod has not been lost."""
     pods = pod(0), pod(2, state=READY)
 
     assert assigned(*pods, starting=True, waited_s=59.0).wait_s == 1.0
     assert holders(assigned(*pods, starting=True, waited_s=60.0)) == {1: "2a"}
 
 
-def test_a_pod_that_returns_is_a_spare():
-    """Its seat has another holder, whatever its index."""
+def test_pod_is_a_spare_when_it_returns():
+    """Its seat has another holder, although it has the seat's index."""
     spare = pod(2)
     seating = assigned(pod(0), pod(1, uid="1b", state=READY), spare, taken=[entry(1, spare)])
 
@@ -105,8 +105,8 @@ def test_a_pod_that_returns_is_a_spare():
     assert seating.taken == (entry(1, spare),)
 
 
-def test_a_replacement_takes_the_seat_of_its_own_index_without_an_entry():
-    """Where no spare is better prepared."""
+def test_replacement_takes_the_seat_of_its_own_index_without_an_entry():
+    """If no spare is better prepared."""
     spare = pod(2, epoch=1)
     seating = assigned(pod(0), pod(1, uid="1b"), spare, taken=[entry(1, spare)], waited_s=1.0)
 
@@ -116,7 +116,7 @@ def test_a_replacement_takes_the_seat_of_its_own_index_without_an_entry():
 
 
 def test_prepared_spares_come_first():
-    """A pod with a standby process before one that still prepares."""
+    """A pod with a standby process before one that is still preparing."""
     seating = assigned(pod(0), pod(2, state=PARKED), pod(3, state=READY))
 
     assert holders(seating) == {1: "3a"}
@@ -177,7 +177,7 @@ def test_holder_on_a_suspect_node_loses_its_seat_when(case):
 
 
 def test_spares_on_suspect_nodes_come_last():
-    """One that still prepares itself elsewhere comes before them; lost seats before suspect ones."""
+    """After one that is still preparing elsewhere; lost seats are filled before suspect ones."""
     spares = pod(2, state=READY, node="bad"), pod(3, state=PARKED, node="b")
 
     assert holders(assigned(pod(0), *spares, suspect={"bad"})) == {1: "3a"}
@@ -196,8 +196,8 @@ def test_spares_on_suspect_nodes_come_last():
     ],
     ids=["late", "silent", "leaving", "late elsewhere", "no node"],
 )
-def test_a_spare_on_the_node_of_a_missing_pod_comes_last(missing, taker):
-    """A dead node takes its spares along, and those look ready until Kubernetes notices it."""
+def test_spare_on_the_node_of_a_missing_pod_comes_last(missing, taker):
+    """A dead node loses its spares, too, which appear ready until Kubernetes notices it."""
     spares = pod(2, state=READY, node="n1"), pod(3, state=PARKED, node="n2")
     seating = assigned(pod(0, node="n0"), missing, *spares, waited_s=1.0)
 
@@ -205,7 +205,7 @@ def test_a_spare_on_the_node_of_a_missing_pod_comes_last(missing, taker):
     assert assigned(pod(0), missing, spares[0], waited_s=1.0).complete
 
 
-def test_a_spare_on_a_suspect_node_comes_before_one_on_the_node_of_a_missing_pod():
+def test_spare_on_a_suspect_node_comes_before_one_on_the_node_of_a_missing_pod():
     """A suspect node runs."""
     spares = pod(2, state=READY, node="n1"), pod(3, state=READY, node="n2")
     missing = pod(1, epoch=1, node="n1")
@@ -214,7 +214,7 @@ def test_a_spare_on_a_suspect_node_comes_before_one_on_the_node_of_a_missing_pod
     assert holders(seating) == {1: "3a"}
 
 
-def test_a_seat_whose_holder_has_succeeded_needs_no_other():
+def test_seat_needs_no_pod_when_its_holder_has_succeeded():
     """Also when a spare holds it: the index that succeeded is the spare's."""
     spare = pod(2)
     seating = assigned(pod(0), taken=[entry(1, spare)], completed={2})
@@ -223,7 +223,7 @@ def test_a_seat_whose_holder_has_succeeded_needs_no_other():
     assert (seating.filled, seating.taken) == (1, (entry(1, spare),))
 
 
-def test_a_new_start_forgets_lost_pods():
+def test_entries_of_lost_pods_are_removed_by_a_new_start():
     """After a suspension all pods are new, and have the seats of their own indexes."""
     seating = assigned(pod(0), pod(1), pod(2), taken=[entry(1, pod(7, uid="gone"))], starting=True)
 
@@ -231,7 +231,7 @@ def test_a_new_start_forgets_lost_pods():
     assert seating.taken == ()
 
 
-def test_a_resumed_job_keeps_the_seats_of_succeeded_indexes_apart():
+def test_entries_of_succeeded_indexes_are_kept_when_a_job_is_resumed():
     """Index 1 has succeeded in seat 0: its own seat still needs a pod, and has another entry."""
     other = pod(3, uid="gone")
     seating = assigned(
@@ -250,7 +250,7 @@ def test_a_resumed_job_keeps_the_seats_of_succeeded_indexes_apart():
 
 
 def job(index, *pods, seats=2, working=2, completed=()):
-    """One of the Jobs of a ReplicatedJob, with its pods' UIDs made different from others."""
+    """Return a Job of a ReplicatedJob; UIDs of its pods differ from those of other Jobs."""
     named = [attrs.evolve(each, uid=f"{index}.{each.uid}") for each in pods]
     return SeatedJob(
         f"js-w-{index}", seats, named, completed.__contains__, "w", index, working,
@@ -259,7 +259,7 @@ def job(index, *pods, seats=2, working=2, completed=()):
 
 
 def seated(*jobs, taken=(), held=(), waited_s=0.0, starting=False):
-    """The seats of all Jobs at epoch 2."""
+    """Return the seats of all Jobs at epoch 2."""
     entries = [TakenJob(job=f"js-w-{one}", holder=f"js-w-{other}") for one, other in held]
     return assign_seats(
         jobs, taken, 2, waited_s=waited_s, starting=starting, taken_jobs=entries
@@ -267,7 +267,7 @@ def seated(*jobs, taken=(), held=(), waited_s=0.0, starting=False):
 
 
 def held(seating):
-    """Job and holder of each entry, by index."""
+    """Return Job and holder of each entry, by index."""
     return {(one.job[-1], one.holder[-1]) for one in seating.taken_jobs}
 
 
@@ -284,7 +284,7 @@ def test_nothing_is_stored_when_all_jobs_are_complete():
 
 
 def test_a_spare_job_takes_all_seats_of_a_job_that_has_lost_a_pod():
-    """The other pod of that Job is parked: the unit only makes sense together."""
+    """The other pod of that Job is parked: a Job's pods work together or not at all."""
     seating = seated(job(0, pod(0), pod(1)), job(1, pod(0)), job(2, *FULL))
 
     assert seating.complete
@@ -320,7 +320,7 @@ def test_a_job_uses_its_own_spares_first():
     ],
     ids=["late", "leaving", "saving"],
 )
-def test_the_survivors_of_a_job_are_waited_for_before_it_gives_up_its_seats(other, call_s):
+def test_surviving_pods_of_a_job_are_awaited_before_it_gives_up_its_seats(other, call_s):
     """Index 0 is gone, and the other worker may still save its work."""
     jobs = job(0, pod(0), pod(1)), job(1, other), job(2, *FULL)
 
@@ -328,8 +328,8 @@ def test_the_survivors_of_a_job_are_waited_for_before_it_gives_up_its_seats(othe
     assert held(seated(*jobs, waited_s=call_s)) == {("1", "2")}
 
 
-def test_a_job_that_is_incomplete_is_no_spare():
-    """Nor does a part of it help another Job."""
+def test_job_is_no_spare_when_it_is_incomplete():
+    """Nor do some of its pods help another Job."""
     seating = seated(job(0, pod(0), pod(1)), job(1, pod(0)), job(2, pod(0, state=READY)))
 
     assert not seating.complete
@@ -337,7 +337,7 @@ def test_a_job_that_is_incomplete_is_no_spare():
 
 
 def test_prepared_spare_jobs_come_first():
-    """All pods with a standby process before those that still prepare."""
+    """Those whose pods all have a standby process before those that are still preparing."""
     seating = seated(
         job(0, pod(0)), job(2, pod(0), pod(1, state=READY), working=2), job(3, *FULL),
         job(1, pod(0), pod(1)),
@@ -357,7 +357,7 @@ def test_spare_jobs_with_a_pod_on_the_node_of_a_missing_pod_come_last():
     assert held(seating) == {("1", "3")}
 
 
-def test_a_job_that_is_complete_again_is_a_spare():
+def test_job_is_a_spare_when_it_is_complete_again():
     """It is parked, and takes the seats of the next Job that is lost."""
     jobs = job(0, pod(0), pod(1)), job(1, *FULL), job(2, pod(0))
 
@@ -369,8 +369,8 @@ def test_a_job_that_is_complete_again_is_a_spare():
     assert held(kept) == {("0", "1"), ("1", "2")}
 
 
-def test_a_job_keeps_its_seats_once_a_pod_has_succeeded():
-    """Its Job has counted that work; nor does such a Job take over another one's."""
+def test_job_keeps_its_seats_when_a_pod_has_succeeded():
+    """Its Job has counted that work; nor does such a Job take over seats of others."""
     begun = job(1, completed={0})
     seating = seated(job(0, pod(0), pod(1)), begun, job(2, *FULL))
     assert (seating.complete, seating.taken_jobs) == (False, ())
@@ -379,8 +379,8 @@ def test_a_job_keeps_its_seats_once_a_pod_has_succeeded():
     assert not seated(job(0, pod(0)), job(1, pod(0), pod(1)), used).complete
 
 
-def test_the_pods_of_a_spare_job_have_entries_within_it():
-    """With spares of its own, where pods are missing there too."""
+def test_pods_of_a_spare_job_have_entries_within_it():
+    """If it has spares of its own and pods are missing there, too."""
     other = job(2, pod(0, state=READY), pod(2, state=READY, address="10.0.0.2"))
     seating = seated(job(0, pod(0), pod(1)), job(1, pod(0)), other)
 
@@ -402,13 +402,9 @@ def test_the_lists_stay_short_over_2000_swaps():
         holders_of = taken_by_job(taken).get("w", {})
         seat = chance.randrange(seats)
         uid = holders_of.get(seat)
-        lost = next(
-            each for each in pods if (each.uid == uid if uid else each.index == seat)
-        )  # fmt: skip
+        lost = next(each for each in pods if (each.uid == uid if uid else each.index == seat))
         others = [each for each in pods if each is not lost]
-        seating = assign_seats(
-            [SeatedJob("w", seats, others)], taken, 2, waited_s=9.0, starting=False
-        )
+        seating = assigned(*others, taken=taken, seats=seats, waited_s=9.0)
         assert seating.complete
         taken = seating.taken
         pods = [*others, pod(lost.index, uid=f"{lost.index}-{number}")]
@@ -445,9 +441,7 @@ def test_as_many_entries_remain_as_pods_are_lost():
     pods = [pod(index) for index in range(lost, 2 * lost)]
     pods += [pod(2 * lost + index, state=READY) for index in range(lost)]
     shuffled = [entry(seat, pods[(seat - lost - 1) % lost]) for seat in range(lost, 2 * lost)]
-    seating = assign_seats(
-        [SeatedJob("w", 2 * lost, pods)], shuffled, 2, waited_s=9.0, starting=False
-    )
+    seating = assigned(*pods, taken=shuffled, seats=2 * lost, waited_s=9.0)
 
     assert seating.complete
     assert {one.seat for one in seating.taken} == set(range(lost))
@@ -481,24 +475,22 @@ PODS = st.lists(
 
 
 def _unlike(pods):
-    """The same pods with UIDs; of those with an index only one is not leaving."""
+    """Return the same pods with UIDs; for each index at most one is not leaving."""
     seen, out = set(), []
     for at, each in enumerate(pods):
         leaving = each.leaving or each.index in seen
         seen |= set() if leaving else {each.index}
-        out.append(
-            SeatPod(f"pod-{at}", f"{each.index}u{at}", each.index, each.epoch, each.state, leaving)
-        )
+        out.append(attrs.evolve(each, name=f"pod-{at}", uid=f"{each.index}u{at}", leaving=leaving))
     return out
 
 
 @given(rounds=st.lists(PODS, min_size=1, max_size=4), keep=st.lists(st.booleans(), max_size=28))
 def test_each_seat_has_one_holder_and_survivors_keep_theirs(rounds, keep):
-    """Laws of every assignment, over several restarts in which pods are lost and return."""
+    """In every assignment, over several restarts in which pods are lost and return."""
     taken, before = (), {}
     for at, pods in enumerate(rounds):
         named = [
-            SeatPod(p.name, f"{p.uid}-{at if at < len(keep) and keep[at] else 0}", *list_of(p)[2:])
+            attrs.evolve(p, uid=f"{p.uid}-{at if at < len(keep) and keep[at] else 0}")
             for p in _unlike(pods)
         ]
         seating = assigned(*named, taken=taken, seats=3, waited_s=1e9)
@@ -516,8 +508,3 @@ def test_each_seat_has_one_holder_and_survivors_keep_theirs(rounds, keep):
         assert all(found[s] == uid for s, uid in before.items() if uid in there)
         assert len(entries) <= 3
         taken, before = seating.taken, found
-
-
-def list_of(each):
-    """Fields of a pod."""
-    return [each.name, each.uid, each.index, each.epoch, each.state, each.leaving, each.address]

@@ -59,7 +59,7 @@ def silence(*pods: ChildPod, epoch: int = EPOCH) -> Silence:
 
 
 def says(word: str, *indexes: int, epoch: int = EPOCH) -> str:
-    """The report of an agent."""
+    """Return the report of an agent."""
     return f"{epoch} {word} " + ",".join(f"w-0-{index}" for index in indexes)
 
 
@@ -69,13 +69,9 @@ def says(word: str, *indexes: int, epoch: int = EPOCH) -> str:
         ("7 blocked", (7, "blocked", ())),
         ("7 stalled w-0-3", (7, "stalled", ("w-0-3",))),
         ("7 moving w-0-1,w-0-3", (7, "moving", ("w-0-1", "w-0-3"))),
-    ]
-    + [
-        (text, None)
-        for text in (
-            *(None, "", "7", "0 blocked", "7 stalled", "7 stalled a,b,c", "7  stalled a"),
-            *("7 asleep a", "7 stalled A", "7 stalled a\n", "99999999999 blocked", "7 blocked a"),
-        )
+        *[(text, None) for text in (None, "", "7", "0 blocked", "7 stalled", "7 stalled a,b,c")],
+        *[(text, None) for text in ("7  stalled a", "7 asleep a", "7 stalled A", "7 stalled a\n")],
+        *[(text, None) for text in ("99999999999 blocked", "7 blocked a")],
     ],
 )
 def test_reports_are_parsed_strictly(text, known):
@@ -84,13 +80,13 @@ def test_reports_are_parsed_strictly(text, known):
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_a_report_or_none(text):
-    """Nothing raises."""
+def test_parsing_a_report_never_raises(text):
+    """Any text is a report or none."""
     parse_report(text)
 
 
-def test_a_pod_is_silent_if_agents_on_two_other_nodes_report_it():
-    """Both of its neighbours in the ring, with the progress that they see."""
+def test_pod_is_silent_when_agents_on_two_other_nodes_report_it():
+    """Both of its neighbours in the ring, with the progress of workers that they observe."""
     found = silence(pod(0, "", says("stalled", 3)), pod(1), pod(2, "", says("stalled", 3)), pod(3))
 
     assert found.uids == {"u3"}
@@ -106,7 +102,7 @@ def test_a_pod_is_silent_if_agents_on_two_other_nodes_report_it():
     ],
     ids=["one agent", "two agents of one node"],
 )
-def test_a_pod_that_one_node_reports_is_doubted(pods):
+def test_pod_is_doubted_when_agents_of_only_one_node_report_it(pods):
     """The observer's own link may be broken."""
     found = silence(*pods)
 
@@ -115,7 +111,7 @@ def test_a_pod_that_one_node_reports_is_doubted(pods):
 
 
 def test_one_observer_is_enough_in_a_group_of_two_nodes():
-    """There is no other."""
+    """There is no second one."""
     found = silence(pod(0, "a", says("stalled", 2)), pod(1, "a"), pod(2, "b"), pod(3, "b"))
 
     assert found.uids == {"u2"}
@@ -123,7 +119,7 @@ def test_one_observer_is_enough_in_a_group_of_two_nodes():
 
 
 def test_neighbours_that_vanish_together_have_one_observer_each():
-    """Two nodes of a rack: those that could confirm each other are both gone."""
+    """Two nodes of a rack: the agents that could confirm the reports are both gone."""
     found = silence(
         pod(0, "", says("stalled", 1)), pod(1), pod(2), pod(3, "", says("stalled", 2)), pod(4)
     )
@@ -133,7 +129,7 @@ def test_neighbours_that_vanish_together_have_one_observer_each():
 
 
 def test_pods_that_are_not_neighbours_are_not_counted_together():
-    """Two agents that report one pod each are two doubts."""
+    """Two agents that report one pod each make two pods doubted."""
     found = silence(
         pod(0, "", says("stalled", 1)), pod(1), pod(2), pod(3), pod(4, "", says("stalled", 5)),
         pod(5), pod(6),
@@ -143,15 +139,15 @@ def test_pods_that_are_not_neighbours_are_not_counted_together():
     assert len(found.doubted) == 2
 
 
-def test_two_nodes_that_report_each_other_are_both_doubted():
+def test_pods_are_doubted_when_two_nodes_report_each_other():
     """The link between them is broken; which of them works is not known."""
     found = silence(pod(0, "", says("stalled", 1)), pod(1, "", says("stalled", 0)), pod(2), pod(3))
 
     assert found.uids == set()
 
 
-def test_pods_with_an_interrupted_node_in_turn_count_by_node():
-    """Pods that alternate between nodes: the observers of any of them observe the node."""
+def test_observers_are_counted_by_node_when_pods_alternate_between_nodes():
+    """The observers of any pod observe its node."""
     found = silence(
         pod(0, "a", says("stalled", 1)), pod(1, "b"), pod(2, "a"), pod(3, "b"),
         pod(4, "c", says("stalled", 3)), pod(5, "d"),
@@ -169,8 +165,8 @@ def test_pods_with_an_interrupted_node_in_turn_count_by_node():
         ("unknown", "unknown", "unknown"),
     ],
 )
-def test_workers_stall_if_no_observer_sees_progress(one, other, motion):
-    """A spare that observes knows of no worker, perhaps."""
+def test_workers_stall_when_no_observer_reports_progress(one, other, motion):
+    """An observer may be a spare, which has no worker."""
     found = silence(pod(0, "", says(one, 1)), pod(1), pod(2, "", says(other, 1)), pod(3))
 
     assert found.motion == motion
@@ -178,44 +174,39 @@ def test_workers_stall_if_no_observer_sees_progress(one, other, motion):
 
 @pytest.mark.parametrize(
     "silent",
-    [
-        pod(3, epoch=EPOCH + 2),
-        pod(3, epoch=EPOCH - 1),
-        pod(3, leaving=True),
-        pod(4),
-    ],
+    [pod(3, epoch=EPOCH + 2), pod(3, epoch=EPOCH - 1), pod(3, leaving=True), pod(4)],
     ids=["it restarts again", "it never came", "it is being deleted", "it is another one"],
 )
-def test_reports_about_pods_that_do_not_work_are_ignored(silent):
-    """What happens to them is known by other signs."""
+def test_report_is_ignored_when_the_pod_does_not_work_since(silent):
+    """Other signs show the state of such a pod."""
     found = silence(pod(0, "", says("stalled", 3)), pod(1), pod(2, "", says("stalled", 3)), silent)
 
     assert (found.uids, found.doubted) == (set(), ())
 
 
-def test_reports_about_earlier_epochs_are_ignored():
+def test_reports_of_earlier_epochs_are_ignored():
     """They stay in annotations until the next epoch."""
     old = says("stalled", 3, epoch=EPOCH - 1)
 
     assert silence(pod(0, "", old), pod(1), pod(2, "", old), pod(3)) == Silence()
 
 
-def test_more_reports_than_a_lost_node_causes_are_an_outage():
+def test_outage_is_assumed_when_more_agents_report_than_a_lost_node_causes():
     """The network has failed: a restart would not help, and none follows."""
     many = [pod(index, "", says("stalled", index + 1)) for index in range(MAX_OBSERVERS + 1)]
     old = [pod(index, "", says("stalled", 0, epoch=EPOCH - 1)) for index in range(200)]
     jobset = JobSet(status=JobSetStatus(synced_epoch=EPOCH))
 
     def members():
-        raise AssertionError("the pods are not all looked at")
+        raise AssertionError("all pods are read")
 
     for reporters, expected in ((many, Silence(outage=True)), (old, NO_SILENCE)):
         observed = ObservedEpochs(jobset=jobset, unheard=reporters, members=members)
         assert silence_of(observed) == expected
 
 
-def test_an_outage_is_reported_and_restarts_nothing():
-    """By an event with another reason than that of a silent pod."""
+def test_outage_is_reported_and_restarts_nothing():
+    """The event has another reason than that of a silent pod."""
     jobset = JobSet(status=JobSetStatus(synced_epoch=EPOCH))
     outage = Silence(outage=True)
     (event,) = unheard_events(jobset, Histogram(), outage, EpochDecision())
@@ -225,7 +216,7 @@ def test_an_outage_is_reported_and_restarts_nothing():
     assert silent_cause(jobset, Histogram(), outage) is None
 
 
-def test_pods_that_never_heard_a_beat_are_named():
+def test_pods_are_named_when_they_have_never_received_a_heartbeat():
     """Datagrams are blocked, by a NetworkPolicy in most cases."""
     found = silence(pod(0, "", "7 blocked"), pod(1, "", "7 blocked"), pod(2))
 
@@ -240,8 +231,8 @@ def seat_pod(index: int, epoch: int = EPOCH) -> SeatPod:
 @pytest.mark.parametrize(
     ("gone", "possible"), [({"u1"}, True), ({"u0"}, True), ({"u1", "u2"}, False), (set(), True)]
 )
-def test_seats_can_be_filled_without_pods_that_are_gone(gone, possible):
-    """Wherever the pods are in their epochs; a spare on a silent node is none."""
+def test_seats_can_be_filled_or_not_without_pods_that_are_gone(gone, possible):
+    """Independently of the pods' epochs; a spare on a silent node does not count."""
     pods = [seat_pod(0), seat_pod(1), seat_pod(2, EPOCH + 1)]
 
     assert (
@@ -254,8 +245,8 @@ def test_seats_can_be_filled_without_pods_that_are_gone(gone, possible):
     st.lists(st.integers(0, 3), min_size=2, max_size=8),
     st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=8),
 )
-def test_a_silent_pod_is_always_reported_from_other_nodes(nodes, reports):
-    """For any placement and any reports: never by its own node, nor by one that is reported."""
+def test_silent_pods_are_reported_from_other_nodes_for_any_placement(nodes, reports):
+    """Never by their own node, nor by a node that is reported itself."""
     by_observer: dict[int, list[int]] = {}
     for observer, other in reports:
         if observer < len(nodes) and other < len(nodes):

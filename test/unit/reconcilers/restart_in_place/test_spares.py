@@ -7,10 +7,15 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.testing import make_pod
 from jobsetpy.testing.jobsets import replicated_job
+from support.restarts.epoch_plans import policy
+from support.restarts.managed_group import come
 
 pytestmark = pytest.mark.looptime
 
 STATE = keys.AGENT_STATE_ANNOTATION
+SPARE_JOB = {"jobs": 3, "spares": 0, "spare_jobs": 1}
+"""Group of two Jobs with two seats each, and a spare Job."""
+FIRST_JOB = ["test-js-w-0-0", "test-js-w-0-1"]
 
 
 class Group:
@@ -21,29 +26,26 @@ class Group:
         self.pods = {}
 
     async def start(
-        self,
-        *,
-        seats=2,
-        spares=1,
-        jobs=1,
-        spare_jobs=0,
-        max_restarts=10,
-        absent=None,
-        early=False,
-        rules=(),
+        self, *, seats=2, spares=1, jobs=1, spare_jobs=0, absent=None, early=False, **settings
     ):
-        """Create the JobSet, and bring all pods but an absent one to epoch 1."""
+        """Create the JobSet, and bring all pods but an absent one to epoch 1.
+
+        Args:
+            seats: seats of each Job that has some.
+            spares: spare pods of each Job.
+            jobs: Jobs, with spare Jobs.
+            spare_jobs: those without seats.
+            absent: index of a pod that does not come.
+            early: whether the group starts after some seconds without it.
+            settings: fields of the failure policy.
+        """
         notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares)}
         if spare_jobs:
             notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = str(spare_jobs)
-        template = replicated_job("w", jobs, parallelism=seats + spares)
-        spec = template["template"]["spec"]
-        spec.update(completions=seats + spares, completionMode="Indexed")
-        spec["template"]["metadata"] = {"annotations": notes}
-        policy = {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"}
-        policy["rules"] = list(rules)
+        pod = {"annotations": notes}
+        template = replicated_job("w", jobs, parallelism=seats + spares, pod_metadata=pod)
         start = {keys.START_WITHOUT_SPARES_ANNOTATION: "true"} if early else None
-        self.rig.create(template, failurePolicy=policy, annotations=start)
+        self.rig.create(template, failurePolicy=policy(**settings), annotations=start)
         await self.rig.settle()
         for job in self.rig.world.list("jobs"):
             for index in range(seats + spares):
@@ -78,19 +80,50 @@ class Group:
         self.pods[name] = index
         return name
 
-    def park(self, name, epoch, state="ready"):
-        """The agent of a pod without a seat comes to the next epoch."""
-        notes = {keys.EPOCH_ANNOTATION: str(epoch), STATE: state}
+    def annotate(self, name, notes):
+        """Change annotations of a pod."""
         self.rig.world.patch("pods", name, {"metadata": {"annotations": notes}})
 
+    def park(self, name, epoch, state="ready"):
+        """Let the agent of a pod without a seat come to the next epoch."""
+        self.annotate(name, {keys.EPOCH_ANNOTATION: str(epoch), STATE: state})
+
+    async def lose(self, *names):
+        """Delete pods, and let the manager react."""
+        for name in names:
+            self.rig.world.delete("pods", name)
+        await self.rig.settle(0.1)
+
+    async def come(self, names, epoch, settle_s):
+        """Report an epoch for pods, and let the manager react."""
+        for name in names:
+            self.rig.report(name, epoch)
+        await self.rig.settle(settle_s)
+
+    def entries(self):
+        """Return the entries of the assignment of seats."""
+        return self.rig.status()["inPlaceRestart"].get("takenSeats", [])
+
     def seats(self):
-        """Entries of the assignment: seat, pod and address."""
+        """Return seat, pod and address of each entry."""
+        return [(one["seat"], one["pod"], one["address"]) for one in self.entries()]
+
+    def holders(self):
+        """Return seat and pod of each entry."""
+        return [(one["seat"], one["pod"]) for one in self.entries()]
+
+    def jobs(self):
+        """Return Job and holder of each entry of the assignment of Jobs."""
         record = self.rig.status()["inPlaceRestart"]
-        return [(one["seat"], one["pod"], one["address"]) for one in record.get("takenSeats", ())]
+        return [(one["job"], one["holder"]) for one in record.get("takenJobs", ())]
 
     def ready(self):
-        """Number of ready spares in the status."""
+        """Return the number of ready spares in the status."""
         return self.rig.status()["inPlaceRestart"].get("readySpares")
+
+    def exhausted(self):
+        """Return whether a condition says that no spare is ready."""
+        return self.rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "True"
 
 
 @pytest.fixture
@@ -99,8 +132,8 @@ async def group(rig):
     return Group(rig)
 
 
-async def test_the_job_is_complete_when_its_seats_have_succeeded(rig, group):
-    """And the Job controller then ends the spares."""
+async def test_job_is_complete_when_its_seats_have_succeeded(rig, group):
+    """The Job controller ends the spares then."""
     async with rig.manager():
         await group.start(seats=3, spares=2)
 
@@ -109,25 +142,22 @@ async def test_the_job_is_complete_when_its_seats_have_succeeded(rig, group):
         assert (spec["parallelism"], spec["completions"]) == (5, 5)
 
 
-async def test_a_parked_pod_opens_no_epoch(rig, group):
+async def test_parked_pod_opens_no_epoch(rig, group):
     """It waits at the next one, and nothing restarts; the status says that it is ready."""
     async with rig.manager():
         await group.start()
 
         assert rig.epochs() == (1, 0)
-        assert group.ready() == 1
-        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "False"
+        assert (group.ready(), group.exhausted()) == (1, False)
 
 
-async def test_a_lost_pod_is_replaced_by_the_spare_in_the_write_that_lifts(rig, group):
-    """Two writes for the restart, as ever; the assignment is in the second one."""
+async def test_lost_pod_is_replaced_by_the_spare_in_the_write_that_lifts_the_barrier(rig, group):
+    """A restart costs two writes, as usual; the assignment is in the second one."""
     async with rig.manager():
         await group.start()
-        rig.world.delete("pods", "test-js-w-0-1")
-        await rig.settle(0.1)
+        await group.lose("test-js-w-0-1")
         assert rig.epochs() == (1, 1)
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle(0.1)
+        await group.come(["test-js-w-0-0"], 2, 0.1)
 
         assert rig.epochs() == (2, 1)
         assert group.seats() == [(1, "test-js-w-0-2", "10.0.0.2")]
@@ -141,36 +171,31 @@ async def test_a_lost_pod_is_replaced_by_the_spare_in_the_write_that_lifts(rig, 
         assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION) == ("True", "NoReadySpare")
 
 
-async def test_a_pod_that_returns_is_parked_and_restarts_none(rig, group):
+async def test_returning_pod_is_parked_and_restarts_none(rig, group):
     """The replacement of a lost pod is the next spare."""
     async with rig.manager():
         await group.start()
-        rig.world.delete("pods", "test-js-w-0-1")
-        await rig.settle(0.1)
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle()
+        await group.lose("test-js-w-0-1")
+        await come(rig, ["test-js-w-0-0"], 2)
         again = group.create(1, name="again")
         group.park(again, 3)
         await rig.settle()
 
         assert rig.epochs() == (2, 1)
-        assert group.ready() == 1
-        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "False"
+        assert (group.ready(), group.exhausted()) == (1, False)
 
-        # The spare that has the seat is lost, too: the first one takes its seat back.
-        rig.world.delete("pods", "test-js-w-0-2")
-        await rig.settle(0.1)
-        rig.report("test-js-w-0-0", 3)
-        await rig.settle()  # the back-off of a second restart in a row
+        # The spare that has the seat is lost, too: the returned pod takes its seat back.
+        await group.lose("test-js-w-0-2")
+        await come(rig, ["test-js-w-0-0"], 3)  # after the back-off of a second restart in a row
         assert rig.epochs() == (3, 2)
         assert group.seats() == []
 
 
 @pytest.mark.parametrize("how", ["deleted", "failed", "crashed"])
-async def test_a_failed_spare_restarts_none(rig, group, how):
-    """No epoch, nothing of the budget: the status says that no spare is ready."""
+async def test_failed_spare_restarts_none(rig, group, how):
+    """No epoch is opened and nothing charged; the status says that no spare is ready."""
     async with rig.manager():
-        await group.start(max_restarts=0)
+        await group.start(maxRestarts=0)
         spare = "test-js-w-0-2"
         if how == "deleted":
             rig.world.delete("pods", spare)
@@ -189,60 +214,55 @@ async def test_a_failed_spare_restarts_none(rig, group, how):
         assert group.ready() == (1 if how == "crashed" else 0)
 
 
-async def test_an_unfit_spare_is_no_ready_spare(rig, group):
+async def test_unfit_spare_is_not_ready(rig, group):
     """Nothing restarts, and the next lost pod waits for its replacement."""
     async with rig.manager():
         await group.start()
         group.park("test-js-w-0-2", 2, state="unfit: exit code 3: row remap failed")
         await rig.settle()
-        assert (rig.epochs(), group.ready()) == ((1, 0), 0)
-        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "True"
-        rig.world.delete("pods", "test-js-w-0-1")
-        await rig.settle(0.1)
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle(10)
+        assert (rig.epochs(), group.ready(), group.exhausted()) == ((1, 0), 0, True)
+        await group.lose("test-js-w-0-1")
+        await group.come(["test-js-w-0-0"], 2, 10)
 
         assert rig.epochs() == (1, 1)
-        group.create(1, name="again")
-        rig.report("again", 2)
-        await rig.settle()
+        await come(rig, [group.create(1, name="again")], 2)
         assert (rig.epochs(), group.seats()) == ((2, 1), [])
 
 
-async def test_an_unfit_holder_is_replaced_by_a_spare_before_its_pod_has_ended(rig, group):
-    """Its agent says it during the restart, and the barrier lifts without the last call."""
+async def test_unfit_holder_is_replaced_by_a_spare_before_its_pod_has_ended(rig, group):
+    """Its agent reports it during the restart, and the barrier lifts without the last call."""
     async with rig.manager():
         await group.start()
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle(0.1)
+        await group.come(["test-js-w-0-0"], 2, 0.1)
         group.park("test-js-w-0-1", 1, state="unfit: it did not end")
         await rig.settle(0.1)
 
         assert rig.epochs() == (2, 1)
-        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+        assert group.holders() == [(1, "test-js-w-0-2")]
+
+
+def spread(group, *nodes):
+    """Put the pods on nodes, by their indexes."""
+    for name, index in group.pods.items():
+        group.rig.world.patch("pods", name, {"spec": {"nodeName": nodes[index]}})
 
 
 async def test_pod_on_a_suspect_node_gives_its_seat_to_a_spare_elsewhere(rig, group):
-    """The third restart that the node's pods begin; its pod is the spare from then on."""
+    """At the third restart that the node's pods begin; its pod is the spare from then on."""
     async with rig.manager():
         await group.start()
-        for name, node in (("0", "a"), ("1", "bad"), ("2", "c")):
-            rig.world.patch("pods", f"test-js-w-0-{name}", {"spec": {"nodeName": node}})
+        spread(group, "a", "bad", "c")
         for epoch in (2, 3, 4):
             assert group.seats() == []
-            notes = {
-                keys.EPOCH_ANNOTATION: str(epoch),
-                keys.RESTART_CAUSE_ANNOTATION: "exit-code=1",
-            }
-            rig.world.patch("pods", "test-js-w-0-1", {"metadata": {"annotations": notes}})
+            cause = {keys.RESTART_CAUSE_ANNOTATION: "exit-code=1"}
+            group.annotate("test-js-w-0-1", {keys.EPOCH_ANNOTATION: str(epoch), **cause})
             await rig.settle(0.1)
             if epoch > 2:
                 group.park("test-js-w-0-2", epoch)
-            rig.report("test-js-w-0-0", epoch)
-            await rig.settle(60)
+            await group.come(["test-js-w-0-0"], epoch, 60)
             assert rig.epochs() == (epoch, epoch - 1)
 
-        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+        assert group.holders() == [(1, "test-js-w-0-2")]
         (event,) = rig.events(keys.SEAT_TAKEN_REASON)
         assert event[1].endswith("of pod 'test-js-w-0-1': node 'bad' is suspect")
         assert len(rig.events(keys.NODE_SUSPECT_REASON)) == 1
@@ -251,54 +271,46 @@ async def test_pod_on_a_suspect_node_gives_its_seat_to_a_spare_elsewhere(rig, gr
         assert (rig.epochs(), group.ready()) == ((4, 3), 1)
 
 
-async def test_a_holder_that_is_late_loses_its_seat_after_the_last_call(rig, group):
-    """A second after the restart began, if nothing says that it saves its work."""
+async def test_late_holder_loses_its_seat_after_the_last_call(rig, group):
+    """A second after the restart began, unless it reports that it saves its work."""
     async with rig.manager():
         await group.start()
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle(0.5)
+        await group.come(["test-js-w-0-0"], 2, 0.5)
         assert rig.epochs() == (1, 1)
         await rig.settle(1)
 
         assert rig.epochs() == (2, 1)
-        assert [seat for seat, *_ in group.seats()] == [1]
+        assert [seat for seat, _ in group.holders()] == [1]
 
-        # It comes after all, and joins as the next spare.
+        # It comes later, and joins as the next spare.
         group.park("test-js-w-0-1", 3)
         await rig.settle()
         assert rig.epochs() == (2, 1)
 
 
 @pytest.mark.parametrize("late", [(2,), (3,), (2, 3), (3, 2)])
-async def test_a_healed_pod_never_patches_its_way_back(rig, group, late):
-    """Patches that were under way for long count for nothing: the assignment names UIDs."""
+async def test_healed_pod_does_not_get_its_seat_back_by_late_patches(rig, group, late):
+    """Patches that were delayed for long have no effect: the assignment names UIDs."""
     async with rig.manager():
         await group.start()
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle(2)
+        await group.come(["test-js-w-0-0"], 2, 2)
         assert group.seats() == [(1, "test-js-w-0-2", "10.0.0.2")]
         for epoch in late:
-            rig.report("test-js-w-0-1", epoch)
-            await rig.settle(60)
+            await group.come(["test-js-w-0-1"], epoch, 60)
 
         assert rig.epochs() == (2, 1)
         assert group.seats() == [(1, "test-js-w-0-2", "10.0.0.2")]
         # Nor does it take its seat back when the group restarts for another reason.
-        rig.report("test-js-w-0-0", 3)
-        rig.report("test-js-w-0-2", 3)
-        await rig.settle(60)
+        await group.come(["test-js-w-0-0", "test-js-w-0-2"], 3, 60)
         assert group.seats() == [(1, "test-js-w-0-2", "10.0.0.2")]
 
 
-async def test_a_holder_that_saves_its_work_keeps_its_seat(rig, group):
+async def test_holder_keeps_its_seat_while_it_saves_its_work(rig, group):
     """As long as its grace period lasts."""
     async with rig.manager():
         await group.start()
-        rig.world.patch(
-            "pods", "test-js-w-0-1", {"metadata": {"annotations": {STATE: "saving=20"}}}
-        )
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle(15)
+        group.annotate("test-js-w-0-1", {STATE: "saving=20"})
+        await group.come(["test-js-w-0-0"], 2, 15)
         assert rig.epochs() == (1, 1)
         group.park("test-js-w-0-1", 2, None)
         await rig.settle(0.1)
@@ -310,43 +322,36 @@ async def test_a_holder_that_saves_its_work_keeps_its_seat(rig, group):
 # ---- pods that send no heartbeats ----------------------------------------------------------------
 
 
-def spread(group, *nodes):
-    """Put the pods on nodes, by their indexes."""
-    for name, index in group.pods.items():
-        group.rig.world.patch("pods", name, {"spec": {"nodeName": nodes[index]}})
+def unheard(group, text, *indexes):
+    """Let the agents of pods report on their neighbours."""
+    for index in indexes:
+        group.annotate(f"test-js-w-0-{index}", {keys.UNHEARD_ANNOTATION: text})
 
 
-def unheard(group, index, text):
-    """The agent of a pod reports on its neighbours."""
-    notes = {keys.UNHEARD_ANNOTATION: text}
-    group.rig.world.patch("pods", f"test-js-w-0-{index}", {"metadata": {"annotations": notes}})
-
-
-async def test_a_silent_pod_loses_its_seat_after_the_last_call_when_workers_stall(rig, group):
+async def test_silent_pod_loses_its_seat_after_the_last_call_when_workers_stall(rig, group):
     """In that second its own agent kills the worker; the history names pod and node."""
     async with rig.manager():
         await group.start()
         spread(group, "a", "b", "c")
-        unheard(group, 0, "1 stalled w-0-1")
+        unheard(group, "1 stalled w-0-1", 0)
         await rig.settle(0.1)
         assert rig.epochs() == (1, 0)
-        unheard(group, 2, "1 stalled w-0-1")
+        unheard(group, "1 stalled w-0-1", 2)
         await rig.settle(0.1)
         assert rig.epochs() == (1, 1)
         assert rig.condition(keys.RESTARTING_IN_PLACE_CONDITION) == ("True", "PodSilent")
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle(0.7)
+        await group.come(["test-js-w-0-0"], 2, 0.7)
         assert rig.epochs() == (1, 1)
         await rig.settle(0.3)
 
         assert rig.epochs() == (2, 1)
-        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+        assert group.holders() == [(1, "test-js-w-0-2")]
         cause = rig.status()["restartHistory"][-1]["cause"]
         assert (cause["reason"], cause["pod"], cause["node"]) == ("PodSilent", "test-js-w-0-1", "b")
-        # The reports of this epoch stay until the next one, and mean nothing then.
+        # The reports of this epoch stay until the next one, and have no effect then.
         await rig.settle(60)
         assert rig.epochs() == (2, 1)
-        # What is left of the silent pod comes back, and is parked.
+        # The silent pod returns, and is parked.
         group.park("test-js-w-0-1", 3)
         await rig.settle(60)
         assert rig.epochs() == (2, 1)
@@ -368,7 +373,7 @@ async def test_silence_alone_leads_to_an_event_and_nothing_else(rig, group, one,
         spread(group, "a", "b", "c")
         for index, text in ((0, one), (1 if "w-0-2" in one else 2, other)):
             if text is not None:
-                unheard(group, index, text)
+                unheard(group, text, index)
                 await rig.settle(0.1)
         await rig.settle(60)
         rig.touch()
@@ -379,13 +384,12 @@ async def test_silence_alone_leads_to_an_event_and_nothing_else(rig, group, one,
         assert times == [1]
 
 
-async def test_a_silent_pod_without_a_spare_is_waited_for(rig, group):
+async def test_silent_pod_is_awaited_when_there_is_no_spare(rig, group):
     """The spare is on the silent node as well: a restart would only cost time."""
     async with rig.manager():
         await group.start(seats=3)
         spread(group, "a", "b", "c", "b")
-        for index in (0, 2):
-            unheard(group, index, "1 stalled w-0-1,w-0-3")
+        unheard(group, "1 stalled w-0-1,w-0-3", 0, 2)
         await rig.settle(60)
 
         assert rig.epochs() == (1, 0)
@@ -393,62 +397,53 @@ async def test_a_silent_pod_without_a_spare_is_waited_for(rig, group):
         assert any("no spare can take its seat" in each for each in messages)
 
 
-async def test_a_silent_pod_that_saved_its_work_is_not_waited_for(rig, group):
+async def test_silent_pod_is_not_awaited_although_it_was_saving_its_work(rig, group):
     """Whatever began the restart: a worker that notices the loss itself is the second sign, too."""
     async with rig.manager():
         await group.start()
         spread(group, "a", "b", "c")
-        rig.world.patch(
-            "pods", "test-js-w-0-1", {"metadata": {"annotations": {STATE: "saving=20"}}}
-        )
-        for index in (0, 2):
-            unheard(group, index, "1 unknown w-0-1")
+        group.annotate("test-js-w-0-1", {STATE: "saving=20"})
+        unheard(group, "1 unknown w-0-1", 0, 2)
         await rig.settle(0.1)
         assert rig.epochs() == (1, 0)
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle(1.1)
+        await group.come(["test-js-w-0-0"], 2, 1.1)
 
         assert rig.epochs() == (2, 1)
-        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+        assert group.holders() == [(1, "test-js-w-0-2")]
 
 
-async def test_a_silent_spare_takes_no_seat(rig, group):
+async def test_silent_spare_takes_no_seat(rig, group):
     """The other one does, although it is not prepared."""
     async with rig.manager():
         await group.start(spares=2)
         spread(group, "a", "b", "c", "d")
         group.park("test-js-w-0-3", 2, "parked")
-        for index in (1, 3):
-            unheard(group, index, "1 unknown w-0-2")
-        rig.world.delete("pods", "test-js-w-0-1")
-        await rig.settle(0.1)
-        unheard(group, 0, "1 unknown w-0-2")
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle(0.1)
+        unheard(group, "1 unknown w-0-2", 1, 3)
+        await group.lose("test-js-w-0-1")
+        unheard(group, "1 unknown w-0-2", 0)
+        await group.come(["test-js-w-0-0"], 2, 0.1)
 
-        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-3")]
+        assert group.holders() == [(1, "test-js-w-0-3")]
 
 
-async def test_a_new_manager_continues_with_the_reports_that_are_there(rig, group):
+async def test_new_manager_uses_the_existing_reports(rig, group):
     """They are read from the pods, in any order of events."""
     async with rig.manager():
         await group.start()
         spread(group, "a", "b", "c")
-    for index in (0, 2):
-        unheard(group, index, "1 stalled w-0-1")
+    unheard(group, "1 stalled w-0-1", 0, 2)
     async with rig.manager():
         await rig.settle(0.1)
 
         assert rig.epochs() == (1, 1)
 
 
-async def test_heartbeats_that_are_blocked_are_reported_once(rig, group):
+async def test_blocked_heartbeats_are_reported_once(rig, group):
     """By an event, and nothing restarts."""
     async with rig.manager():
         await group.start()
         spread(group, "a", "b", "c")
-        for index in (0, 1, 2):
-            unheard(group, index, "1 blocked")
+        unheard(group, "1 blocked", 0, 1, 2)
         await rig.settle(60)
         rig.touch()
         await rig.settle(60)
@@ -458,13 +453,13 @@ async def test_heartbeats_that_are_blocked_are_reported_once(rig, group):
         assert "UDP, port 29400" in event[1]
 
 
-async def test_a_report_about_another_group_is_ignored(rig, group):
-    """Names are looked up among the JobSet's own pods, and annotations are any client's."""
+async def test_report_about_another_group_is_ignored(rig, group):
+    """Names are looked up among the JobSet's own pods; any client can write annotations."""
     async with rig.manager():
         await group.start()
         spread(group, "a", "b", "c")
-        for index, text in ((0, "1 stalled other-0-1,x"), (2, "1 stalled w-9-1")):
-            unheard(group, index, text)
+        unheard(group, "1 stalled other-0-1,x", 0)
+        unheard(group, "1 stalled w-9-1", 2)
         await rig.settle(60)
 
         assert rig.epochs() == (1, 0)
@@ -472,66 +467,55 @@ async def test_a_report_about_another_group_is_ignored(rig, group):
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["a minute", "five seconds"])
-async def test_a_group_starts_without_a_pod_that_finds_no_node(rig, group, early):
-    """That long after the first pod has come a spare works in its place."""
+async def test_group_starts_without_a_pod_that_finds_no_node(rig, group, early):
+    """Some time after the first pod has come a spare works in its place."""
     async with rig.manager():
         await group.start(absent=1, early=early)
         await rig.settle(120)
 
-        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+        assert group.holders() == [(1, "test-js-w-0-2")]
         assert rig.epochs() == (1, 0)
 
-        # It is created, still finds no node, and is missed by none.
+        # It is created, still finds no node, and is not missing.
         rig.world.set_status("pods", group.create(1), phase="Pending")
         await rig.settle(120)
         assert rig.epochs() == (1, 0)
 
 
-async def test_a_new_manager_continues_the_same_restart(rig, group):
-    """The assignment comes from the status, the pods and nothing else."""
+async def test_new_manager_continues_the_same_restart(rig, group):
+    """The assignment follows from the status and the pods alone."""
     async with rig.manager():
         await group.start()
-        rig.world.delete("pods", "test-js-w-0-1")
-        await rig.settle(0.1)
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle(0.1)
+        await group.lose("test-js-w-0-1")
+        await group.come(["test-js-w-0-0"], 2, 0.1)
     async with rig.manager():
         await rig.settle()
         assert rig.epochs() == (2, 1)
         again = group.create(1, name="again")
         group.park(again, 3)
-        rig.world.delete("pods", "test-js-w-0-0")
-        await rig.settle(0.1)
+        await group.lose("test-js-w-0-0")
     async with rig.manager():
         await rig.settle(0.1)
-        rig.report("test-js-w-0-2", 3)
-        await rig.settle()
+        await come(rig, ["test-js-w-0-2"], 3)
 
         assert rig.epochs()[0] == 3
-        assert [(seat, name) for seat, name, _ in group.seats()] == [
-            (0, "again"),
-            (1, "test-js-w-0-2"),
-        ]
+        assert group.holders() == [(0, "again"), (1, "test-js-w-0-2")]
 
 
-async def test_without_a_spare_the_group_waits_for_the_replacement(rig, group):
+async def test_group_waits_for_the_replacement_when_there_is_no_spare(rig, group):
     """As it does without the annotation."""
     async with rig.manager():
         await group.start()
-        rig.world.delete("pods", "test-js-w-0-2")
-        rig.world.delete("pods", "test-js-w-0-1")
-        await rig.settle(0.1)
-        rig.report("test-js-w-0-0", 2)
-        await rig.settle()
+        await group.lose("test-js-w-0-2", "test-js-w-0-1")
+        await come(rig, ["test-js-w-0-0"], 2)
         assert rig.epochs() == (1, 1)
-        rig.report(group.create(1, name="again"), 2)
-        await rig.settle()
+        await come(rig, [group.create(1, name="again")], 2)
 
         assert rig.epochs() == (2, 1)
         assert group.seats() == []
 
 
-async def test_group_goes_without_the_seats_of_a_job_that_stays_failed(rig, group):
+async def test_group_continues_without_the_seats_of_a_job_that_stays_failed(rig, group):
     """By a rule of the failure policy; the other Job has its spare, and restarts with it."""
     rules = [{"name": "stay", "action": "FailJob"}]
     async with rig.manager():
@@ -539,18 +523,14 @@ async def test_group_goes_without_the_seats_of_a_job_that_stays_failed(rig, grou
         failed = "test-js-w-1"
         for name in [each for each in group.pods if each.startswith(failed)]:
             rig.world.delete("pods", name)
-        condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
-        rig.world.set_status("jobs", failed, active=0, ready=0, conditions=[condition])
+        rig.finish(failed, "Failed", "BackoffLimitExceeded")
         await rig.settle(5)
-        rig.world.delete("pods", "test-js-w-0-1")
-        await rig.settle(0.1)
+        await group.lose("test-js-w-0-1")
         epoch = max(rig.epochs()) + 1
-        for name in ("test-js-w-0-0", "test-js-w-0-2"):
-            rig.report(name, epoch)
-        await rig.settle()
+        await come(rig, ["test-js-w-0-0", "test-js-w-0-2"], epoch)
 
         assert rig.epochs()[0] == epoch
-        assert [(seat, name) for seat, name, _ in group.seats()] == [(1, "test-js-w-0-2")]
+        assert group.holders() == [(1, "test-js-w-0-2")]
         assert rig.condition("Failed") is None
 
 
@@ -558,31 +538,21 @@ async def test_group_goes_without_the_seats_of_a_job_that_stays_failed(rig, grou
 
 
 def job_of(rig, index):
-    """A Job of the JobSet."""
+    """Return a Job of the JobSet."""
     return rig.world.get("jobs", f"test-js-w-{index}")
 
 
-def held_jobs(rig):
-    """Entries of the assignment by Job."""
-    record = rig.status()["inPlaceRestart"]
-    return [(one["job"], one["holder"]) for one in record.get("takenJobs", ())]
-
-
-async def test_a_spare_job_takes_all_seats_of_a_job_that_loses_a_pod(rig, group):
+async def test_spare_job_takes_all_seats_of_a_job_that_loses_a_pod(rig, group):
     """In the write that lifts the barrier; the rest of that Job is parked, and returns as a spare."""
     async with rig.manager():
-        await group.start(jobs=3, spares=0, spare_jobs=1)
-        assert group.ready() == 2
-        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "False"
-        rig.world.delete("pods", "test-js-w-1-0")
-        await rig.settle(0.1)
-        for name in ("test-js-w-0-0", "test-js-w-0-1"):
-            rig.report(name, 2)
+        await group.start(**SPARE_JOB)
+        assert (group.ready(), group.exhausted()) == (2, False)
+        await group.lose("test-js-w-1-0")
         group.park("test-js-w-1-1", 2, None)  # its agent has a seat until the barrier lifts
-        await rig.settle(0.1)
+        await group.come(FIRST_JOB, 2, 0.1)
 
         assert rig.epochs() == (2, 1)
-        assert held_jobs(rig) == [("test-js-w-1", "test-js-w-2")]
+        assert group.jobs() == [("test-js-w-1", "test-js-w-2")]
         assert group.seats() == []
         assert group.ready() == 0
         assert rig.status()["restartHistory"][-1]["seatsTaken"] == 2
@@ -593,16 +563,14 @@ async def test_a_spare_job_takes_all_seats_of_a_job_that_loses_a_pod(rig, group)
         group.park(group.create(0, name="test-js-w-1-0-again", job=job_of(rig, 1)), 3)
         await rig.settle()
         assert rig.epochs() == (2, 1)
-        assert group.ready() == 2
-        assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION)[0] == "False"
+        assert (group.ready(), group.exhausted()) == (2, False)
 
 
-async def test_a_lost_spare_job_restarts_none(rig, group):
-    """Its pods have no seats: no epoch, nothing of the budget."""
+async def test_lost_spare_job_restarts_none(rig, group):
+    """Its pods have no seats: no epoch is opened, and nothing is charged."""
     async with rig.manager():
-        await group.start(jobs=3, spares=0, spare_jobs=1, max_restarts=0)
-        for name in ("test-js-w-2-0", "test-js-w-2-1"):
-            rig.world.delete("pods", name)
+        await group.start(**SPARE_JOB, maxRestarts=0)
+        await group.lose("test-js-w-2-0", "test-js-w-2-1")
         await rig.settle(120)
 
         assert rig.epochs() == (1, 0)
@@ -610,17 +578,14 @@ async def test_a_lost_spare_job_restarts_none(rig, group):
         assert rig.condition(keys.SPARES_EXHAUSTED_CONDITION) == ("True", "NoReadySpare")
 
 
-async def test_the_jobset_is_complete_when_the_jobs_with_seats_are(rig, group):
-    """Also where a spare Job has taken over; the Jobs that are left are deleted."""
+async def test_jobset_is_complete_when_the_jobs_with_seats_are(rig, group):
+    """Also if a spare Job has taken over; the remaining Jobs are deleted."""
     async with rig.manager():
-        await group.start(jobs=3, spares=0, spare_jobs=1)
-        rig.world.delete("pods", "test-js-w-1-0")
-        await rig.settle(0.1)
-        for name in ("test-js-w-0-0", "test-js-w-0-1"):
-            rig.report(name, 2)
+        await group.start(**SPARE_JOB)
+        await group.lose("test-js-w-1-0")
         group.park("test-js-w-1-1", 2, None)
-        await rig.settle()
-        assert held_jobs(rig) == [("test-js-w-1", "test-js-w-2")]
+        await come(rig, FIRST_JOB, 2)
+        assert group.jobs() == [("test-js-w-1", "test-js-w-2")]
         rig.finish("test-js-w-0")
         await rig.settle()
         assert rig.condition("Completed") is None
@@ -631,40 +596,32 @@ async def test_the_jobset_is_complete_when_the_jobs_with_seats_are(rig, group):
         assert sorted(rig.jobs()) == ["test-js-w-0", "test-js-w-2"]
 
 
-async def test_a_success_seen_late_in_a_job_without_seats_does_not_count(rig, group):
-    """The work is done again elsewhere; otherwise the group would wait for a pod too few for ever."""
+async def test_success_observed_late_in_a_job_without_seats_does_not_count(rig, group):
+    """The work is done again elsewhere; otherwise the group would wait forever for one pod more."""
     async with rig.manager():
-        await group.start(jobs=3, spares=0, spare_jobs=1)
-        rig.world.delete("pods", "test-js-w-1-0")
-        await rig.settle(0.1)
-        for name in ("test-js-w-0-0", "test-js-w-0-1"):
-            rig.report(name, 2)
-        await rig.settle(2)  # the other pod of the Job has ended, of which nothing is known yet
-        assert held_jobs(rig) == [("test-js-w-1", "test-js-w-2")]
+        await group.start(**SPARE_JOB)
+        await group.lose("test-js-w-1-0")
+        # The other pod of the Job has ended, which the manager does not know yet.
+        await group.come(FIRST_JOB, 2, 2)
+        assert group.jobs() == [("test-js-w-1", "test-js-w-2")]
         rig.world.set_status("jobs", "test-js-w-1", succeeded=1, completedIndexes="1")
         rig.world.delete("pods", "test-js-w-1-1")
         await rig.settle()
-        names = ("test-js-w-0-0", "test-js-w-0-1", "test-js-w-2-0", "test-js-w-2-1")
-        for name in names:
-            rig.report(name, 3)
-        await rig.settle()
+        await come(rig, [*FIRST_JOB, "test-js-w-2-0", "test-js-w-2-1"], 3)
 
         assert rig.epochs() == (3, 2)
 
 
-async def test_a_new_manager_continues_with_the_same_jobs(rig, group):
-    """The assignment of Jobs comes from the status."""
+async def test_new_manager_continues_with_the_same_jobs(rig, group):
+    """The assignment of Jobs is in the status."""
     async with rig.manager():
-        await group.start(jobs=3, spares=0, spare_jobs=1)
-        rig.world.delete("pods", "test-js-w-0-1")
-        await rig.settle(0.1)
+        await group.start(**SPARE_JOB)
+        await group.lose("test-js-w-0-1")
     async with rig.manager():
-        for name in ("test-js-w-1-0", "test-js-w-1-1"):
-            rig.report(name, 2)
         group.park("test-js-w-0-0", 2, None)
-        await rig.settle()
+        await come(rig, ["test-js-w-1-0", "test-js-w-1-1"], 2)
         assert rig.epochs() == (2, 1)
-        assert held_jobs(rig) == [("test-js-w-0", "test-js-w-2")]
+        assert group.jobs() == [("test-js-w-0", "test-js-w-2")]
     async with rig.manager():
         group.park("test-js-w-0-0", 3)
         await rig.settle(30)
@@ -677,20 +634,17 @@ async def test_a_new_manager_continues_with_the_same_jobs(rig, group):
     ("spares", "pods"), [(0, 1000), (1, 1010)], ids=["without spares", "with spares"]
 )
 async def test_an_assignment_costs_no_request_for_each_pod(rig, group, spares, pods):
-    """Of 1,000 seats: one write begins a restart and one ends it, and there are their events."""
+    """With 1,000 seats: one write begins a restart and one ends it, and there are their events."""
     async with rig.manager():
         await group.start(seats=100, jobs=10, spares=spares)
         assert len(group.pods) == pods
         rig.world.requests.clear()
         lost = "test-js-w-3-7"
-        rig.world.delete("pods", lost)
-        await rig.settle(0.1)
+        await group.lose(lost)
         names = [name for name, index in group.pods.items() if index < 100 and name != lost]
         if not spares:
             names.append(group.create(7, name=f"{lost}-again", job=job_of(rig, 3)))
-        for name in names:
-            rig.report(name, 2)
-        await rig.settle(1)
+        await group.come(names, 2, 1)
 
         assert rig.epochs() == (2, 1)
         assert len(group.seats() if spares else ()) == spares

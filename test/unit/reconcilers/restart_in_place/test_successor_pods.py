@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import pytest
 
 from jobsetpy import runtime as rt
@@ -21,8 +20,10 @@ from jobsetpy.reconcilers.restart_in_place.successor_pods import (
     SuccessorSettings,
 )
 from jobsetpy.reconcilers.restart_in_place.successors import REFUSED_FIRST_S, Successor
-from jobsetpy.testing import store_writer_of
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from jobsetpy.testing import store_of
+from jobsetpy.testing.jobsets import decoded, replicated_job
+from support.restarts import epoch_plans
+from support.restarts.epoch_plans import ended, jobset
 from support.restarts.epoch_steps import caches_of
 
 KEY = rt.ObjectKey("default", "test-js-w-0")
@@ -37,12 +38,12 @@ TEMPLATE = {
 
 
 def refusal(cls, reason="Forbidden"):
-    """An answer of the API server."""
+    """Return an error of the API server."""
     return cls(403, reason, "exceeded quota", verb="create", target="pods")
 
 
 class Client:
-    """Keeps the Job, notes what is created, and may refuse it."""
+    """Client that has the Job, records created pods, and may refuse them."""
 
     def __init__(self, job, error=None):
         self.job = job
@@ -56,7 +57,7 @@ class Client:
             return decoded(Pod, {"metadata": {"annotations": notes}})
         if self.job is None:
             raise NotFoundError(404, "NotFound", "", verb="get", target="jobs")
-        return decoded(WholeJob, self.job)
+        return self.job
 
     async def create(self, _cls, _namespace, body):
         self.created.append(body)
@@ -64,71 +65,40 @@ class Client:
             raise self.error
 
 
-class Events:
-    """Notes reasons and messages."""
-
-    def __init__(self):
-        self.told = []
-
-    def event(self, obj, type_, reason, message, **_):
-        self.told.append((type(obj).__name__, type_, reason, message))
-
-
-def job_json(**spec):
-    owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "name": "test-js",
-             "uid": "js-uid", "controller": True}  # fmt: skip
-    labels = {keys.JOBSET_NAME: "test-js", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0",
-              keys.RESTART_ATTEMPT: "0"}  # fmt: skip
-    meta = {"name": KEY.name, "namespace": KEY.namespace, "uid": "j", "labels": labels,
-            "resourceVersion": "5", "ownerReferences": [owner]}  # fmt: skip
-    return {
-        "metadata": meta,
-        "spec": {"parallelism": 2, "completions": 2, "completionMode": "Indexed",
-                 "backoffLimit": keys.INT32_MAX, "template": TEMPLATE, **spec},
-        "status": {},
-    }  # fmt: skip
+def job(cls=Job, *, status=None, **spec):
+    """Return the Job, as the cache has it or, as a ``WholeJob``, as the API server does."""
+    spec = {"parallelism": 2, "completions": 2, "completionMode": "Indexed",
+            "backoffLimit": keys.INT32_MAX, "template": TEMPLATE, **spec}  # fmt: skip
+    return epoch_plans.job(KEY.name, cls=cls, spec=spec, **(status or {}))
 
 
 def pod(index=0, phase="Failed", code=1):
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": KEY.name, "uid": "j",
-             "controller": True}  # fmt: skip
-    notes = {keys.COMPLETION_INDEX_ANNOTATION: str(index), keys.EPOCH_ANNOTATION: "1"}
-    meta = {"name": f"p{index}", "namespace": "default", "uid": f"p{index}", "annotations": notes,
-            "labels": {keys.JOBSET_NAME: "test-js"}, "ownerReferences": [owner],
-            "finalizers": [keys.JOB_TRACKING_FINALIZER]}  # fmt: skip
-    ended = (
-        [{"name": "w", "state": {"terminated": {"exitCode": code}}}] if phase == "Failed" else []
-    )
-    status = {"phase": phase, "containerStatuses": ended}
-    return decoded(ChildPod, {"metadata": meta, "spec": {"nodeName": "n"}, "status": status})
+    """Return one of its pods."""
+    containers = [ended(code)] if phase == "Failed" else []
+    where = {"job": KEY.name, "index": index, "node": "n"}
+    return epoch_plans.pod(f"p{index}", phase=phase, containers=containers, **where)
 
 
 class Rig:
     """The reconciler with caches that the test fills."""
 
     def __init__(self, *pods, error=None, live=None, **spec):
-        body = jobset_json(
-            replicated_job("w", 1, parallelism=2),
-            failurePolicy={"restartStrategy": "InPlaceRestart"},
-        )
-        body["status"] = {"syncedEpoch": 1}
-        self.client = Client(live or job_json(**spec), error)
+        of = jobset(items=[replicated_job("w", parallelism=2)])
+        pods = pods or [pod(), pod(1, "Running")]
+        self.client = Client(live or job(WholeJob, **spec), error)
         self.clock = ManualClock()
-        self.events = Events()
         caches = caches_of(
             self.client,
             self.clock,
-            jobsets=store_writer_of(JobSet, [decoded(JobSet, body)]).store,
-            jobs=store_writer_of(Job, [decoded(Job, job_json(**spec))]).store,
-            pods=store_writer_of(
-                ChildPod, pods or [pod(), pod(1, "Running")], indexes=[PODS_OF_JOBSET]
-            ).store,
+            jobsets=store_of(JobSet, [of]),
+            jobs=store_of(Job, [job(**spec)]),
+            pods=store_of(ChildPod, pods, indexes=[PODS_OF_JOBSET]),
         )
-        caches.events = self.events
+        self.events = caches.events
         self.reconciler = SuccessorPodsReconciler(caches, SuccessorSettings())
 
     async def reconcile(self):
-        """Reconcile; the indexes of all pods created so far, and the delay of the next try."""
+        """Return the indexes of all pods created so far, and the delay of the next attempt."""
         result = await self.reconciler.reconcile(rt.Request(KEY))
         created = [body["metadata"]["annotations"] for body in self.client.created]
         delay = None if result.delay is None else result.delay.total_seconds()
@@ -136,11 +106,11 @@ class Rig:
 
 
 async def test_successor_is_created_and_reported():
-    """As by the Job controller, whose event it is."""
+    """By an event like those of the Job controller."""
     rig = Rig()
 
     assert await rig.reconcile() == (["0"], None)
-    ((kind, type_, reason, message),) = rig.events.told
+    ((kind, type_, reason, message),) = rig.events.emitted
     assert (kind, type_, reason) == ("WholeJob", "Normal", "SuccessfulCreate")
     assert message == f"Created pod: {rig.client.created[0]['metadata']['name']}"
 
@@ -150,20 +120,20 @@ async def test_unfit_node_is_reported_with_the_successor():
     rig = Rig(pod(code=85), pod(1, "Running"))
 
     await rig.reconcile()
-    kind, type_, reason, message = rig.events.told[-1]
+    kind, type_, reason, message = rig.events.emitted[-1]
     assert (kind, type_, reason) == ("JobSet", "Warning", "NodeUnfit")
     assert "pod 'p0' has ended because node 'n' is unfit for it" in message
 
 
 async def test_nothing_is_created_when_the_job_is_suspended_meanwhile():
     """The API server's Job decides, not the cached one."""
-    rig = Rig(live=job_json(suspend=True))
+    rig = Rig(live=job(WholeJob, suspend=True))
 
     assert await rig.reconcile() == ([], None)
 
 
 async def test_nothing_is_created_when_the_job_is_gone():
-    """Its pods go as well."""
+    """Its pods are deleted as well."""
     rig = Rig()
     rig.client.job = None
 
@@ -175,7 +145,7 @@ async def test_pod_that_exists_is_no_failure():
     rig = Rig(error=refusal(AlreadyExistsError, "AlreadyExists"))
 
     assert await rig.reconcile() == (["0"], None)
-    assert rig.events.told == []
+    assert rig.events.emitted == []
 
 
 async def test_refusal_is_reported_and_stops_the_others():
@@ -188,12 +158,12 @@ async def test_refusal_is_reported_and_stops_the_others():
 
     assert (first, held) == ((["0"], REFUSED_FIRST_S), (["0"], REFUSED_FIRST_S))
     assert again == (["0", "0"], 2 * REFUSED_FIRST_S)
-    assert {each[:3] for each in rig.events.told} == {("WholeJob", "Warning", "FailedCreate")}
-    assert "exceeded quota" in rig.events.told[0][3]
+    assert {each[:3] for each in rig.events.emitted} == {("WholeJob", "Warning", "FailedCreate")}
+    assert "exceeded quota" in rig.events.emitted[0][3]
 
 
-async def test_broken_connection_is_tried_again():
-    """The queue's back-off decides when."""
+async def test_reconcile_fails_when_the_connection_breaks():
+    """The queue's back-off decides when it is tried again."""
     rig = Rig(error=StreamBrokenError("gone"))
 
     with pytest.raises(ExceptionGroup):
@@ -219,12 +189,11 @@ def test_failures_after_a_pod(text, expected):
     assert failures_after(notes) == expected
 
 
-def test_events_ask_for_the_job():
-    """A pod that fails, and a Job that counts more failures or is found so."""
+def test_job_is_queued_when_a_pod_fails_or_the_job_has_more_failures():
+    """Also if it has failures when it is listed."""
     rig = Rig()
     running, failed = pod(0, "Running"), pod()
-    old = decoded(Job, job_json())
-    new = attrs.evolve(old, status=attrs.evolve(old.status, failed=1))
+    old, new = job(), job(status={"failed": 1})
 
     assert list(rig.reconciler.on_pod(rt.Event(None, running))) == []
     assert list(rig.reconciler.on_pod(rt.Event(running, failed))) == [rt.Request(KEY)]
@@ -233,30 +202,33 @@ def test_events_ask_for_the_job():
     assert list(rig.reconciler.on_job(rt.Event(None, new, initial=True))) == [rt.Request(KEY)]
 
 
-def test_job_that_begins_to_miss_pods_asks_for_a_plan():
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ((True, 0), (False, 0), [rt.Request(KEY)]),
+        ((False, 2), (False, 1), [rt.Request(KEY)]),
+        ((False, 1), (False, 1), []),
+        ((False, 1), (True, 0), []),
+    ],
+    ids=["resumed", "fewer active pods", "no change", "suspended"],
+)
+def test_job_is_queued_when_it_begins_to_miss_pods(old, new, expected):
     """It resumes in its back-off, or the Job controller has just noticed that pods are gone."""
+    old, new = (
+        job(suspend=suspend, status={"failed": 1, "active": active})
+        for suspend, active in (old, new)
+    )
 
-    def of(suspend, active):
-        body = job_json(suspend=suspend)
-        body["status"] = {"failed": 1, "active": active}
-        return decoded(Job, body)
-
-    rig = Rig()
-    asked = [rt.Request(KEY)]
-
-    assert list(rig.reconciler.on_job(rt.Event(of(True, 0), of(False, 0)))) == asked
-    assert list(rig.reconciler.on_job(rt.Event(of(False, 2), of(False, 1)))) == asked
-    assert list(rig.reconciler.on_job(rt.Event(of(False, 1), of(False, 1)))) == []
-    assert list(rig.reconciler.on_job(rt.Event(of(False, 1), of(True, 0)))) == []
+    assert list(Rig().reconciler.on_job(rt.Event(old, new))) == expected
 
 
 def body(**more):
-    """A pod for index 3."""
-    template = to_json(decoded(WholeJob, job_json()))["spec"]["template"]
+    """Return a pod for index 3."""
+    template = to_json(job(WholeJob))["spec"]["template"]
     return successor_body("j", "u", template, Successor(index=3, name="j-3-x"), **more)
 
 
-def test_pod_is_that_of_the_job_controller():
+def test_pod_is_like_those_of_the_job_controller():
     """Owner, finalizer, index, host name and variable; the template's own values stay."""
     made = body()
     field = {"fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']"}
@@ -297,8 +269,8 @@ def test_pod_prefers_other_nodes():
     }
 
 
-def test_preference_for_other_nodes_has_no_rival():
-    """Spreading prefers the node that a pod has left, with the same weight; what must hold stays."""
+def test_other_preferences_are_removed_when_pods_prefer_other_nodes():
+    """Spreading prefers the node that a pod has left, with the same weight; requirements stay."""
     terms = {"preferredDuringSchedulingIgnoredDuringExecution": [{}],
              "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]}  # fmt: skip
     soft = {"topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"}
@@ -322,7 +294,7 @@ def test_preference_for_other_nodes_has_no_rival():
         assert other["affinity"]["podAntiAffinity"] == terms
 
 
-def test_pod_requires_other_nodes_in_each_of_its_terms():
+def test_other_nodes_are_required_in_each_term_of_the_affinity():
     """Terms are alternatives."""
     terms = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.restart_in_place.successors import (
     MAX_EARLY,
     PATIENCE_S,
@@ -20,59 +16,37 @@ from jobsetpy.reconcilers.restart_in_place.successors import (
     plan_successors,
     successor_name,
 )
-from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import replicated_job
+from support.restarts import epoch_plans
+from support.restarts.epoch_plans import at, ended, policy
 
-AT = "2026-01-01T00:00:00Z"
 SIZE = 3
 
 
-def at(seconds=100.0):
-    """A time of a plan."""
-    return Now(datetime(2026, 1, 1, tzinfo=UTC), seconds)
-
-
 def jobset(*rules, synced=1, strategy="InPlaceRestart", template=None, **spec):
-    """A JobSet of one Job of three pods; ``rules`` are of the Job's pod failure policy."""
-    item = replicated_job("w", 1, parallelism=SIZE)
-    item["template"]["spec"] |= {"podFailurePolicy": {"rules": [*rules]}, **(template or {})}
-    body = jobset_json(item, failurePolicy={"restartStrategy": strategy}, **spec)
-    body["status"] = {"syncedEpoch": synced}
-    return decoded(JobSet, body)
+    """Return a JobSet of one Job of three pods; ``rules`` are of the Job's pod failure policy."""
+    job_spec = {"podFailurePolicy": {"rules": [*rules]}, **(template or {})}
+    item = replicated_job("w", parallelism=SIZE, job_spec=job_spec)
+    spec["failurePolicy"] = policy(restartStrategy=strategy)
+    return epoch_plans.jobset(synced, items=[item], **spec)
 
 
-def job(failed=0, *, attempt="0", annotations=None, deleted=False, spec=None, **status):
-    """Its Job, with the number of failures that it counts."""
-    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "test-js",
-             "uid": "js-uid", "controller": True}  # fmt: skip
-    labels = {keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0", keys.RESTART_ATTEMPT: attempt}
-    meta = {"name": "js-w-0", "namespace": "default", "uid": "job", "labels": labels,
-            "annotations": annotations or {}, "ownerReferences": [owner]}  # fmt: skip
-    if deleted:
-        meta["deletionTimestamp"] = AT
-    given = {"parallelism": SIZE, "completions": SIZE, "completionMode": "Indexed",
-             "backoffLimit": keys.INT32_MAX, **(spec or {})}  # fmt: skip
-    return decoded(Job, {"metadata": meta, "spec": given, "status": {"failed": failed, **status}})
+def job(failed=0, *, spec=None, **fields):
+    """Return its Job, with the number of failures that it counts."""
+    spec = {"parallelism": SIZE, "completions": SIZE, "completionMode": "Indexed",
+            "backoffLimit": keys.INT32_MAX, **(spec or {})}  # fmt: skip
+    return epoch_plans.job("js-w-0", uid="job", spec=spec, failed=failed, **fields)
 
 
-def pod(index, phase="Running", *, uid="", epoch=1, grace=None, early=None, code=137, **more):
-    """One of its pods."""
-    tracked, version = more.get("tracked", True), more.get("version", 1)
-    notes = {keys.COMPLETION_INDEX_ANNOTATION: str(index)}
-    if epoch:
-        notes[keys.EPOCH_ANNOTATION] = str(epoch)
-    if early is not None:
-        notes[keys.REPLACED_EARLY_ANNOTATION] = str(early)
+def pod(index, phase="Running", *, uid="", epoch=1, early=None, code=137, version=1, **more):
+    """Return one of its pods; ``early`` is the number of predecessors that have ended early."""
     uid = uid or f"{phase}-{index}"
-    meta = {"name": uid.lower(), "uid": uid, "annotations": notes, "resourceVersion": str(version),
-            "finalizers": [keys.JOB_TRACKING_FINALIZER] if tracked else []}  # fmt: skip
-    if grace is not None:
-        meta |= {"deletionTimestamp": AT, "deletionGracePeriodSeconds": grace}
-    status = {"phase": phase}
-    if phase == "Failed" and code is not None:
-        state = {"terminated": {"exitCode": code}}
-        status["containerStatuses"] = [{"name": "worker", "state": state}]
-    return decoded(ChildPod, {"metadata": meta, "spec": {"nodeName": "n"}, "status": status})
+    return epoch_plans.pod(
+        uid.lower(), epoch or None, uid=uid, index=index, phase=phase, node="n",
+        containers=[ended(code)] if phase == "Failed" and code is not None else [],
+        notes={keys.REPLACED_EARLY_ANNOTATION: early}, meta={"resourceVersion": str(version)},
+        **more,
+    )  # fmt: skip
 
 
 OTHERS = (pod(1), pod(2))
@@ -80,7 +54,7 @@ FAILED = pod(0, "Failed")
 
 
 def planned(pods, of=None, its=None, *, memory=None, failed_at=None, now=100.0, confirmed=True):
-    """A plan for a Job with these pods, in addition to two that run."""
+    """Return a plan for a Job with these pods, in addition to two that run."""
     observed = ObservedMembers(
         job=its or job(),
         jobset=of or jobset(),
@@ -92,7 +66,7 @@ def planned(pods, of=None, its=None, *, memory=None, failed_at=None, now=100.0, 
 
 
 def indexes(plan):
-    """The completion indexes of the pods to create."""
+    """Return the completion indexes of the pods to create."""
     return [one.index for one in plan.create]
 
 
@@ -117,7 +91,7 @@ CASES = {
     ),
     "the job is of an earlier attempt": ([FAILED], {"its": job(attempt="7")}, False),
     "the job is to be recreated": (
-        [FAILED], {"its": job(annotations={keys.RESTART_ANNOTATION: "now"})}, False,
+        [FAILED], {"its": job(notes={keys.RESTART_ANNOTATION: "now"})}, False,
     ),
     "the job has no indexes": ([FAILED], {"its": job(spec={"completionMode": "NonIndexed"})}, False),
     "the job's limit is reached": ([FAILED], {"its": job(2, spec={"backoffLimit": 2})}, False),
@@ -218,23 +192,18 @@ def test_name_follows_from_the_predecessor():
 def test_successor_of_a_failed_successor_has_another_name():
     """The predecessor is the pod that no other follows yet, whatever was written last."""
     name = successor_name("js-w-0", 0, "Failed-0/1")
-    second = decoded(ChildPod, {
-        "metadata": {"name": name, "uid": "second", "finalizers": [keys.JOB_TRACKING_FINALIZER],
-                     "annotations": {keys.COMPLETION_INDEX_ANNOTATION: "0",
-                                     keys.EPOCH_ANNOTATION: "1"}},
-        "status": {"phase": "Failed"},
-    })  # fmt: skip
+    second = epoch_plans.pod(name, uid="second", index=0, phase="Failed")
     (one,) = planned([pod(0, "Failed", version=9), second]).create
 
     assert one.name == successor_name("js-w-0", 0, "second/1")
 
 
 def lives(*steps):
-    """Names of the pods that follow one another at index 0 of a Job in a back-off of 20 s.
+    """Return names of the pods that follow one another at index 0 of a Job in a back-off of 20 s.
 
-    Each step is what becomes of the latest pod after it has run at the given epoch: "failed",
-    "gone", or it leaves with code 0 ("leaving"), without its finalizer but still there. The first
-    pod is called "first".
+    Each step is the end of the latest pod after it has run at the given epoch: "failed", "gone",
+    or "leaving" (it ends with code 0, and still exists without its finalizer). The first pod is
+    called "first".
     """
     pods, names = [], ["first"]
     for end, epoch in steps:
@@ -258,13 +227,13 @@ STEPS = ("failed", "gone", "leaving")
 @pytest.mark.parametrize("second", STEPS)
 @pytest.mark.parametrize("first", STEPS)
 def test_names_are_not_used_again_when_pods_of_an_index_are_lost(first, second, third):
-    """In every order: an agent that was cut off must not take a later pod for its own."""
+    """In every order: an agent that was cut off must not mistake a later pod for its own."""
     names = lives((first, 1), (second, 2), (third, 3))
 
     assert len(set(names)) == len(names)
 
 
-def test_name_of_a_pod_that_still_ends_is_not_used():
+def test_name_of_a_pod_is_not_used_while_the_pod_is_leaving():
     """Its successor would be refused until it is gone."""
     first, second, third = lives(("gone", 1), ("leaving", 1))
 
@@ -279,7 +248,7 @@ def test_both_of_two_lost_successors_are_replaced():
     observed = ObservedMembers(
         job=job(3), jobset=jobset(synced=2), pods=pods, failed_at=95.0, confirmed=True
     )
-    plan = plan_successors(observed, MissingMembers(), at())
+    plan = plan_successors(observed, MissingMembers(), at(100.0))
 
     assert indexes(plan) == [0, 1]
     assert {one.name for one in plan.create}.isdisjoint(names)
@@ -303,7 +272,7 @@ def test_pods_that_end_early_are_counted():
 
 
 def test_refusals_are_followed_by_growing_pauses():
-    """A quota is not asked for each pod each second."""
+    """No request is sent for each pod each second."""
     memory = MissingMembers(uid="job").refused(100.0)
     held = planned([FAILED], memory=memory, now=101.0)
     later = planned([FAILED], memory=memory, now=100.0 + REFUSED_FIRST_S)

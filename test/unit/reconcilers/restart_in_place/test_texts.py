@@ -11,8 +11,8 @@ from support.restarts.epoch_plans import at, jobset, observed
 
 
 class TestUnusableAnnotations:
-    def test_each_is_reported_once(self):
-        """One Warning for each pod and value, as long as it is there."""
+    def test_each_is_reported_once_while_it_exists(self):
+        """By one Warning for each pod and value."""
         one, two = InvalidEpoch("a", "a", "x"), InvalidEpoch("b", "b", "y" * 50)
         view = observed(jobset(), {1: 2}, invalid={"a": one}, notes=Observations(invalid=1))
         first = plan_epochs(view, EpochState(), at(0))

@@ -1,9 +1,8 @@
-"""Restarts of groups of which pods have succeeded."""
+"""Restarts of groups in which pods have succeeded."""
 
 from __future__ import annotations
 
 from jobsetpy.api import keys
-from jobsetpy.api._wire import evolve
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
@@ -16,15 +15,12 @@ class TestMembersThatHaveSucceeded:
     COUNTS = Histogram({1: 2, 2: 1}, succeeded=1)
 
     def plan(self, choice=None, counts=COUNTS):
-        """The plan for a JobSet with the user's choice, and the JobSet."""
-        of = jobset()
-        if choice is not None:
-            annotations = {keys.AFTER_SUCCESS_ANNOTATION: choice}
-            of = evolve(of, metadata=evolve(of.metadata, annotations=annotations))
+        """Return the plan for a JobSet with the user's choice."""
+        of = jobset(notes=choice and {keys.AFTER_SUCCESS_ANNOTATION: choice})
         return plan_epochs(observed(of, counts), EpochState(uid="js-uid"), at(0))
 
     def test_others_restart_in_place_unless_the_user_chooses_otherwise(self):
-        """The condition says that the pod that has succeeded does not come along."""
+        """The condition says that the pod that has succeeded does not restart."""
         plan = self.plan()
         ((held, message),) = condition(plan, RESTARTING)
 
@@ -45,7 +41,7 @@ class TestMembersThatHaveSucceeded:
         assert "recreating all jobs, since 1 pod has succeeded already" in message
 
     def test_group_restarts_in_place_when_no_pod_has_succeeded(self):
-        """The choice is about groups that cannot come together again."""
+        """The choice is about groups that cannot become complete again."""
         status = self.plan("Recreate", Histogram({1: 3, 2: 1})).status.status
 
         assert (status.deprecated_epoch, status.restarts) == (1, 0)

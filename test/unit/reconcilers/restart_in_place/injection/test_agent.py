@@ -1,4 +1,4 @@
-"""Adding the in-place restart agent to JobSets that ask for it: what is added, and what is refused."""
+"""Injection of the agent into JobSets that request it: added fields, and errors."""
 
 import copy
 import json
@@ -15,67 +15,41 @@ from jobsetpy.reconcilers.restart_in_place.validation.progress import progress a
 from jobsetpy.reconcilers.restart_in_place.validation.progress import progress_update
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset
+from jobsetpy.testing import json_patch
+from support.restarts.injection_kit import (
+    IMAGE,
+    WORKER,
+    fields_of,
+    job,
+    job_of,
+    jobset,
+    pod_of,
+    variables_of,
+)
 
-IMAGE = "test.invalid/agent:1"
 MODE = keys.IN_PLACE_AGENT_ANNOTATION
-WORKER = {"name": "worker", "image": "test.invalid/train:1", "command": ["python3", "train.py"]}
-
-
-def job(name: str = "w", *, pod=None, notes=None, containers=None, **fields) -> dict:
-    """A ReplicatedJob of ordinary training: ``fields`` are the Job's, ``pod`` the pod's."""
-    template = {"spec": {"containers": containers or [copy.deepcopy(WORKER)], **(pod or {})}}
-    if notes:
-        template["metadata"] = {"annotations": notes}
-    return {"name": name, "template": {"spec": {"template": template, **fields}}}
-
-
-def jobset(*jobs: dict, mode="sidecar", notes=None, strategy="InPlaceRestart") -> dict:
-    annotations = {**({} if mode is None else {MODE: mode}), **(notes or {})}
-    return {
-        "metadata": {"name": "js", "annotations": annotations},
-        "spec": {
-            "failurePolicy": {"maxRestarts": 3, "restartStrategy": strategy},
-            "replicatedJobs": list(jobs) or [job()],
-        },
-    }
-
-
-def applied(obj: dict, patch: list[dict]) -> dict:
-    """The object after a JSON patch of additions and replacements."""
-    out = copy.deepcopy(obj)
-    for operation in patch:
-        *parents, last = operation["path"].split("/")[1:]
-        at = out
-        for part in parents:
-            at = at[int(part)] if isinstance(at, list) else at[part]
-        assert operation["op"] == "add" or last in at
-        at[last] = operation["value"]
-    return out
+BOTH = pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
 
 
 def injected(obj: dict, image: str = IMAGE) -> dict:
-    """The JobSet with its agent; the patch and the returned object must agree."""
+    """Return the JobSet with its agent; the patch and the returned object must agree."""
     before = copy.deepcopy(obj)
     injection = inject(obj, image=image)
     assert injection.problems == []
     assert obj == before
-    assert applied(obj, injection.patch) == injection.jobset
+    assert json_patch(obj, injection.patch) == injection.jobset
     return injection.jobset
 
 
-def pod_of(obj: dict, at: int = 0) -> dict:
-    return obj["spec"]["replicatedJobs"][at]["template"]["spec"]["template"]["spec"]
+def supervised(*jobs: dict, at: int = 0, **more) -> dict:
+    """Return the supervisor's variables after its injection."""
+    return variables_of(injected(supervisor(*jobs, **more)), at)
 
 
-def job_of(obj: dict, at: int = 0) -> dict:
-    return obj["spec"]["replicatedJobs"][at]["template"]["spec"]
-
-
-def fields_of(env: list[dict]) -> dict:
-    return {
-        each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"]
-        for each in env
-    }
+def problem_of(obj: dict):
+    """Return the only error of the injection."""
+    (problem,) = inject(obj, image=IMAGE).problems
+    return problem
 
 
 IDENTITY = {
@@ -86,8 +60,8 @@ IDENTITY = {
 }
 
 
-def test_the_sidecar():
-    """The agent as an init container that stays, with barrier, rules and environment."""
+def test_sidecar_is_injected_as_an_init_container():
+    """Which keeps running, with barrier, rules and environment."""
     pod = pod_of(injected(jobset()))
     (agent,) = pod["initContainers"]
     (worker,) = pod["containers"]
@@ -118,8 +92,8 @@ def test_the_sidecar():
     assert "volumes" not in pod
 
 
-def test_the_supervisor():
-    """The worker's command behind the agent's, which an init container puts into a volume."""
+def test_supervisor_is_injected_in_front_of_the_command():
+    """An init container installs it into a volume."""
     pod = pod_of(injected(jobset(mode="supervisor")))
     (install,) = pod["initContainers"]
     (worker,) = pod["containers"]
@@ -137,17 +111,15 @@ def test_the_supervisor():
     assert pod["volumes"] == [{"name": "jobset-agent", "emptyDir": {"sizeLimit": "128Mi"}}]
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
-def test_what_both_modes_set(mode):
-    """Account, token, restart policy, the Job's fields, and the restricted security profile."""
+@BOTH
+def test_account_policies_and_security_profile_are_set_in_both_modes(mode):
+    """And the fields of the Job."""
     obj = injected(jobset(mode=mode))
     pod, template = pod_of(obj), job_of(obj)
     (agent,) = pod["initContainers"]
 
-    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == (
-        "jobset-agent",
-        True,
-    )
+    assert pod["serviceAccountName"] == "jobset-agent"
+    assert pod["automountServiceAccountToken"] is True
     assert pod["restartPolicy"] == "Never"
     assert (template["backoffLimit"], template["podReplacementPolicy"]) == (2**31 - 1, "Failed")
     assert (template["parallelism"], template["completions"]) == (1, 1)
@@ -160,7 +132,7 @@ def test_what_both_modes_set(mode):
     assert agent["imagePullPolicy"] == "IfNotPresent"
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
+@BOTH
 @pytest.mark.parametrize(("own", "user"), [(None, None), (1000, None), (0, 65532)])
 def test_agent_states_a_user_only_when_the_pods_user_is_root(mode, own, user):
     """A platform that assigns users refuses others; root would be refused by runAsNonRoot."""
@@ -173,26 +145,26 @@ def test_agent_states_a_user_only_when_the_pods_user_is_root(mode, own, user):
     assert agent["securityContext"].get("runAsGroup") == user
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
-def test_it_is_accepted(mode):
-    """Injected and defaulted, an ordinary JobSet passes validation."""
+@BOTH
+def test_jobset_is_valid_after_injection_and_defaulting(mode):
+    """Ordinary ones at least."""
     obj = injected(jobset(job("a"), job("b", parallelism=4, backoffLimit=0), mode=mode))
-    obj = applied(obj, default_jobset(obj))
+    obj = json_patch(obj, default_jobset(obj))
 
     assert validate_create(obj) == []
     assert job_of(obj, 1)["completionMode"] == "Indexed"
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
-def test_twice_is_once(mode):
-    """A JobSet copied from a cluster, agent included, gets no second one."""
+@BOTH
+def test_agent_is_not_injected_twice(mode):
+    """A JobSet may be copied from a cluster, agent included."""
     obj = injected(jobset(mode=mode))
 
     assert inject(obj, image="test.invalid/other:2").patch == []
 
 
 @pytest.mark.parametrize("strategy", ["InPlaceRestart", "Recreate"])
-def test_nothing_without_the_annotation(strategy):
+def test_nothing_is_injected_without_the_annotation(strategy):
     """It is off by default."""
     injection = inject(jobset(mode=None, strategy=strategy), image=IMAGE)
 
@@ -209,22 +181,22 @@ COUNTS = [
 ]
 
 
-@pytest.mark.parametrize(("given_counts", "wanted"), COUNTS)
-def test_counts(given_counts, wanted):
-    """The one that is missing becomes the other; what differs is validation's to refuse."""
-    template = job_of(injected(jobset(job(**given_counts))))
+@pytest.mark.parametrize(("counts", "expected"), COUNTS)
+def test_missing_parallelism_or_completions_is_set_to_the_other_one(counts, expected):
+    """Validation refuses numbers that differ."""
+    obj = injected(jobset(job(**counts)))
+    template = job_of(obj)
 
-    assert (template["parallelism"], template["completions"]) == wanted
-    problems = validate_create(injected(jobset(job(**given_counts))))
-    refused = any(problem.field.endswith(".completions") for problem in problems)
-    assert refused is (wanted[0] != wanted[1])
+    assert (template["parallelism"], template["completions"]) == expected
+    refused = any(problem.field.endswith(".completions") for problem in validate_create(obj))
+    assert refused is (expected[0] != expected[1])
 
 
 @pytest.mark.parametrize(
     ("field", "value"), [("backoffLimit", 6), ("podReplacementPolicy", "TerminatingOrFailed")]
 )
-def test_what_the_user_wrote_is_refused_and_not_replaced(field, value):
-    """A value that cannot be kept is told to the user, by validation's own rule."""
+def test_fields_of_the_user_are_refused_and_not_replaced(field, value):
+    """By validation's own rule, if the value is not possible."""
     obj = injected(jobset(job(**{field: value})))
 
     assert job_of(obj)[field] == value
@@ -232,57 +204,52 @@ def test_what_the_user_wrote_is_refused_and_not_replaced(field, value):
     assert problem.field == f"spec.replicatedJobs[0].template.spec.{field}"
 
 
-def test_an_agent_that_is_there_stays():
-    """A ReplicatedJob written out by hand only gets its Job's fields; the other gets an agent."""
-    env = [{"name": name, "value": "x"} for name in ("NAMESPACE", "POD_NAME", "JOBSET_NAME")]
-    by_hand = {
-        "initContainers": [
-            {
-                "name": "mine",
-                "restartPolicy": "Always",
-                "restartPolicyRules": [{"action": "RestartPod"}],
-                "env": env,
-            }
-        ]
-    }
-    supervised = {**WORKER, "command": ["/elsewhere/supervise", "true"]}
-    obj = injected(jobset(job("a", pod=by_hand), job("b", containers=[supervised]), job("c")))
+ENV = [{"name": name, "value": "x"} for name in ("NAMESPACE", "POD_NAME", "JOBSET_NAME")]
 
-    assert pod_of(obj, 0)["initContainers"] == by_hand["initContainers"]
+
+def test_existing_agent_is_kept():
+    """Its ReplicatedJob only gets fields of its Job; others get an agent."""
+    rules = [{"action": "RestartPod"}]
+    own = [{"name": "mine", "restartPolicy": "Always", "restartPolicyRules": rules, "env": ENV}]
+    jobs = (
+        job("a", pod={"initContainers": own}),
+        worker_with(command=["/elsewhere/supervise", "true"]),
+    )
+    obj = injected(jobset(*jobs, job("c")))
+
+    assert pod_of(obj, 0)["initContainers"] == own
     assert "initContainers" not in pod_of(obj, 1)
     assert [each["name"] for each in pod_of(obj, 2)["initContainers"]] == ["jobset-agent"]
     assert {job_of(obj, at)["backoffLimit"] for at in range(3)} == {keys.INT32_MAX}
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
-def test_a_sidecar_with_a_restart_rule_is_no_agent(mode):
-    """A user's proxy that has everything restarted when it fails does not keep the agent away."""
+@BOTH
+def test_sidecar_with_a_restart_rule_is_no_agent(mode):
+    """It may be a user's proxy that restarts all containers when it fails."""
     codes = {"operator": "NotIn", "values": [0]}
     proxy = {
         "name": "proxy",
         "image": "test.invalid/proxy:1",
         "restartPolicy": "Always",
         "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": codes}],
-        "env": [{"name": "POD_NAME", "value": "x"}, {"name": "NAMESPACE", "value": "x"}],
+        "env": ENV[:2],
     }
     obj = injected(jobset(job(pod={"initContainers": [proxy]}), mode=mode))
 
     assert [each["name"] for each in pod_of(obj)["initContainers"]] == ["proxy", "jobset-agent"]
-    assert validate_create(applied(obj, default_jobset(obj))) == []
+    assert validate_create(json_patch(obj, default_jobset(obj))) == []
 
 
-def test_a_worker_that_knows_its_pod_is_no_agent():
+def test_worker_is_no_agent_when_it_has_variables_with_its_pod():
     """Variables such as POD_NAME are common in workers."""
-    env = [{"name": name, "value": "x"} for name in ("POD_NAME", "JOBSET_NAME", "NAMESPACE")]
-    obj = injected(jobset(job(containers=[{**WORKER, "env": env}]), mode="supervisor"))
-    (worker,) = pod_of(obj)["containers"]
+    (worker,) = pod_of(injected(supervisor(worker_with(env=ENV))))["containers"]
 
-    assert worker["env"][:3] == env
+    assert worker["env"][:3] == ENV
     assert len(worker["env"]) == 8
 
 
-def test_users_choices_stay():
-    """Restart policy, account, own rules and other lists are kept; ours comes after theirs."""
+def test_fields_of_the_user_are_kept():
+    """Restart policy, account, rules and lists; injected items follow those of the user."""
     own = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [7]}}]
     worker = {**WORKER, "restartPolicy": "OnFailure", "restartPolicyRules": own}
     pod = {
@@ -296,15 +263,15 @@ def test_users_choices_stay():
     assert obj["containers"] == [worker]
     assert (obj["restartPolicy"], obj["serviceAccountName"]) == ("OnFailure", "train-jobset-agent")
     assert [each["name"] for each in obj["initContainers"]] == ["download", "jobset-agent"]
-    supervised = pod_of(injected(jobset(job(pod=pod), mode="supervisor")))
-    assert [each["name"] for each in supervised["volumes"]] == ["data", "jobset-agent"]
+    volumes = pod_of(injected(supervisor(job(pod=pod))))["volumes"]
+    assert [each["name"] for each in volumes] == ["data", "jobset-agent"]
 
 
 @pytest.mark.parametrize(
     ("policy", "kept"), [(None, "Never"), ("Never", "Never"), ("OnFailure", "OnFailure")]
 )
-def test_a_workers_own_restart_policy_stays(policy, kept):
-    """It holds for the codes that no rule names; the rule that restarts all is added all the same."""  # fmt: skip
+def test_restart_policy_of_the_worker_is_kept(policy, kept):
+    """It applies to exit codes that no rule names; the rule that restarts the pod is added."""
     (worker,) = pod_of(injected(jobset(worker_with(restartPolicy=policy))))["containers"]
 
     assert worker["restartPolicy"] == kept
@@ -323,24 +290,20 @@ NAME = keys.IN_PLACE_CONTAINER_ANNOTATION
         ({NAME: "worker"}, {NAME: "logs"}, ["logs"]),
     ],
 )
-def test_several_containers_next_to_a_sidecar(notes, template_notes, ruled):
-    """The failure of each restarts the pod, unless one is named."""
+def test_all_containers_get_a_rule_unless_one_is_named(notes, template_notes, ruled):
+    """The failure of each restarts the pod."""
     pod = pod_of(injected(jobset(job(containers=TWO, notes=template_notes), notes=notes)))
 
     assert [c["name"] for c in pod["containers"] if "restartPolicyRules" in c] == ruled
 
 
-def test_one_of_several_is_supervised():
-    """The named one; with a single container in another ReplicatedJob, that one."""
-    alone = {"name": "driver", "command": ["d"]}
-    obj = injected(
-        jobset(job("a", containers=TWO), job("b", containers=[alone]), mode="supervisor", notes={NAME: "worker"})
-    )  # fmt: skip
+def test_named_container_is_supervised():
+    """Or the only one of a ReplicatedJob."""
+    jobs = job("a", containers=TWO), job("b", containers=[{"name": "driver", "command": ["d"]}])
+    obj = injected(supervisor(*jobs, notes={NAME: "worker"}))
+    commands = [c.get("command", [])[:1] for c in pod_of(obj)["containers"]]
 
-    assert [c.get("command", [])[:1] for c in pod_of(obj)["containers"]] == [
-        ["/jobset-agent/supervise"],
-        [],
-    ]
+    assert commands == [["/jobset-agent/supervise"], []]
     assert pod_of(obj, 1)["containers"][0]["command"] == ["/jobset-agent/supervise", "d"]
 
 
@@ -358,7 +321,7 @@ def policy(action: str, operator: str = "In", **codes) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("notes", "template", "wanted"),
+    ("notes", "template", "expected"),
     [
         ({CODES: "7, 5"}, {}, [5, 7]),
         ({}, policy("FailJob"), [3, 4]),
@@ -369,50 +332,45 @@ def policy(action: str, operator: str = "In", **codes) -> dict:
         ({}, policy("FailJob", "NotIn"), []),
     ],
 )
-def test_exit_codes_that_end_the_pod(notes, template, wanted):
-    """Those the user lists, and those that the Job's own policy has to see."""
+def test_exit_codes_that_end_the_pod_are_those_of_user_and_job(notes, template, expected):
+    """Those in the annotation, and those that the Job's own policy has to handle."""
     sidecar = pod_of(injected(jobset(job(**template), notes=notes)))["containers"][0]
-    supervised = pod_of(injected(jobset(job(**template), notes=notes, mode="supervisor")))
-    variables = fields_of(supervised["containers"][0]["env"])
+    found = supervised(job(**template), notes=notes)
 
     (rule,) = sidecar["restartPolicyRules"]
-    assert rule["exitCodes"] == {"operator": "NotIn", "values": [0, *wanted]}
-    assert variables.get("JOBSET_AGENT_END_POD_EXIT_CODES", "") == ",".join(map(str, wanted))
+    assert rule["exitCodes"] == {"operator": "NotIn", "values": [0, *expected]}
+    assert found.get("END_POD_EXIT_CODES", "") == ",".join(map(str, expected))
 
 
-def test_grace_period_and_stop_signal():
-    """From the annotation, and from where Kubernetes has it."""
+def test_supervisor_gets_grace_period_and_stop_signal():
+    """From the annotation, and from the container's field in Kubernetes."""
     worker = {**WORKER, "lifecycle": {"stopSignal": "SIGUSR1"}}
-    obj = jobset(job(containers=[worker], notes={GRACE: "45"}), mode="supervisor", notes={GRACE: "5"})  # fmt: skip
-    variables = fields_of(pod_of(injected(obj))["containers"][0]["env"])
+    found = supervised(job(containers=[worker], notes={GRACE: "45"}), notes={GRACE: "5"})
 
-    assert variables["JOBSET_AGENT_WORKER_GRACE_SECONDS"] == "45"
-    assert variables["JOBSET_AGENT_WORKER_STOP_SIGNAL"] == "SIGUSR1"
+    assert (found["WORKER_GRACE_SECONDS"], found["WORKER_STOP_SIGNAL"]) == ("45", "SIGUSR1")
 
 
-def test_hangs():
-    """From the annotations, a pod template's in front of the JobSet's."""
-    notes = {HANG: "300", FIRST: "1800", DUMP: "usr1"}
-    obj = jobset(job(notes={HANG: "60"}), mode="supervisor", notes=notes)
-    variables = fields_of(pod_of(injected(obj))["containers"][0]["env"])
+def test_supervisor_gets_the_limits_for_hangs():
+    """A pod template's annotations take precedence over the JobSet's."""
+    found = supervised(job(notes={HANG: "60"}), notes={HANG: "300", FIRST: "1800", DUMP: "usr1"})
 
-    assert [variables[f"JOBSET_AGENT_HANG_{name}"] for name in ("SECONDS", "FIRST_SECONDS", "SIGNAL")] == ["60", "1800", "usr1"]  # fmt: skip
+    assert (found["HANG_SECONDS"], found["HANG_FIRST_SECONDS"]) == ("60", "1800")
+    assert found["HANG_SIGNAL"] == "usr1"
 
 
 SECTIONS = keys.IN_PLACE_HANG_SECTIONS_ANNOTATION
 
 
-def test_hangs_by_section_and_by_what_was_seen():
-    """Both go to the supervisor as they are; a first time beside ``auto`` may be any."""
-    notes = {HANG: "auto", FIRST: "20", SECTIONS: "checkpoint=600,evaluate=1200"}
-    variables = fields_of(pod_of(injected(jobset(mode="supervisor", notes=notes)))["containers"][0]["env"])  # fmt: skip
+def test_supervisor_gets_the_limits_for_hangs_by_section():
+    """Unchanged, as ``auto``; with that the first limit may be any."""
+    sections = "checkpoint=600,evaluate=1200"
+    found = supervised(notes={HANG: "auto", FIRST: "20", SECTIONS: sections})
 
-    assert variables["JOBSET_AGENT_HANG_SECONDS"] == "auto"
-    assert variables["JOBSET_AGENT_HANG_SECTIONS"] == "checkpoint=600,evaluate=1200"
+    assert (found["HANG_SECONDS"], found["HANG_SECTIONS"]) == ("auto", sections)
 
 
 @pytest.mark.parametrize(
-    ("notes", "name", "said"),
+    ("notes", "name", "error"),
     [
         ({SECTIONS: "checkpoint=600"}, SECTIONS, "no effect without"),
         ({HANG: "5", SECTIONS: "checkpoint"}, SECTIONS, "words with whole seconds"),
@@ -421,25 +379,25 @@ def test_hangs_by_section_and_by_what_was_seen():
         ({HANG: "often"}, HANG, 'or "auto"'),
     ],
 )
-def test_hangs_that_cannot_be(notes, name, said):
-    """The annotation is named, and what it may be."""
-    (problem,) = inject(jobset(mode="supervisor", notes=notes), image=IMAGE).problems
+def test_invalid_limits_for_hangs_are_refused(notes, name, error):
+    """With the annotation and its valid values."""
+    problem = problem_of(supervisor(notes=notes))
 
-    assert (problem.field, said in problem.message) == (note(name), True)
+    assert (problem.field, error in problem.message) == (note(name), True)
 
 
 @pytest.mark.parametrize(
-    ("notes", "ports", "wanted"),
+    ("notes", "ports", "expected"),
     [({}, [], 8080), ({}, [8080, 8081], 8082), ({PORT: "9999"}, [8080], 9999)],
 )
-def test_barrier_port(notes, ports, wanted):
-    """A port that no other container declares, or the one that is asked for."""
-    worker = {**WORKER, "ports": [{"containerPort": port} for port in ports]}
-    (agent,) = pod_of(injected(jobset(job(containers=[worker]), notes=notes)))["initContainers"]
+def test_barrier_port_is_an_unused_or_the_requested_one(notes, ports, expected):
+    """Unused means that no container declares it."""
+    ports = [{"containerPort": port} for port in ports]
+    (agent,) = pod_of(injected(jobset(worker_with(ports=ports), notes=notes)))["initContainers"]
 
-    assert agent["startupProbe"]["httpGet"]["port"] == wanted
-    assert fields_of(agent["env"])["BARRIER_PORT"] == str(wanted)
-    assert [each["containerPort"] for each in agent["ports"]] == [wanted]
+    assert agent["startupProbe"]["httpGet"]["port"] == expected
+    assert fields_of(agent["env"])["BARRIER_PORT"] == str(expected)
+    assert [each["containerPort"] for each in agent["ports"]] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -451,10 +409,9 @@ def test_barrier_port(notes, ports, wanted):
         ({}, False),
     ],
 )
-def test_the_class_of_a_guaranteed_pod_stays(resources, limited):
-    """Next to containers with limits equal to their requests the agent has such limits too."""
-    worker = {**WORKER, "resources": resources}
-    (agent,) = pod_of(injected(jobset(job(containers=[worker]))))["initContainers"]
+def test_agent_has_limits_when_the_pod_is_guaranteed(resources, limited):
+    """The pod keeps its class of service."""
+    (agent,) = pod_of(injected(jobset(worker_with(resources=resources))))["initContainers"]
     own = agent.get("resources", {})
 
     assert ("limits" in own) is limited
@@ -471,11 +428,11 @@ def test_the_class_of_a_guaranteed_pod_stays(resources, limited):
         ({"requests": {"cpu": "1", "memory": "1Gi"}}, {"cpu": "10m", "memory": "32Mi"}),
     ],
 )
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
-def test_the_agent_asks_for_what_the_pod_asks_for(mode, resources, requests):
-    """A ClusterQueue without memory would never admit a pod whose agent alone asks for it."""
-    worker = {**WORKER, "resources": resources}
-    (agent,) = pod_of(injected(jobset(job(containers=[worker]), mode=mode)))["initContainers"]
+@BOTH
+def test_agent_requests_only_resources_that_the_pod_requests(mode, resources, requests):
+    """A ClusterQueue without memory would never admit a pod whose agent alone requests it."""
+    obj = injected(jobset(worker_with(resources=resources), mode=mode))
+    (agent,) = pod_of(obj)["initContainers"]
 
     assert agent.get("resources", {}).get("requests") == requests
 
@@ -504,8 +461,8 @@ REFUSED = {
     "liveness": (supervisor(worker_with(livenessProbe={})), f"{POD}.containers[0].livenessProbe", "remove the probe"),
     "startup": (supervisor(worker_with(startupProbe={})), f"{POD}.containers[0].startupProbe", "remove the probe"),
     "which": (supervisor(job(containers=TWO)), note(NAME, True), "name the worker"),
-    "nobody": (supervisor(job(containers=TWO), notes={NAME: "x"}), note(NAME), "no container of this name"),
-    "nobody here": (jobset(job(notes={NAME: "x"})), note(NAME, True), "no container of this name"),
+    "unknown name": (supervisor(job(containers=TWO), notes={NAME: "x"}), note(NAME), "no container of this name"),
+    "unknown name in a template": (jobset(job(notes={NAME: "x"})), note(NAME, True), "no container of this name"),
     "container": (jobset(job(containers=[{**WORKER, "name": "jobset-agent"}])), f"{POD}.containers[0].name", "choose another"),
     "init": (jobset(job(pod={"initContainers": [{"name": "jobset-agent"}]})), f"{POD}.initContainers[0].name", "choose another"),
     "volume": (supervisor(job(pod={"volumes": [{"name": "jobset-agent"}]})), f"{POD}.volumes[0].name", "choose another"),
@@ -533,32 +490,31 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("obj", "field", "words"), REFUSED.values(), ids=REFUSED)
-def test_refused(obj, field, words):
-    """What cannot be injected is refused with its field and with what to do."""
-    injection = inject(obj, image=IMAGE)
+def test_jobset_is_refused_for(obj, field, words):
+    """With the field and the remedy."""
+    problem = problem_of(obj)
 
-    (problem,) = injection.problems
-    assert (problem.field, injection.patch) == (field, [])
+    assert (problem.field, inject(obj, image=IMAGE).patch) == (field, [])
     assert words in problem.message
 
 
-def test_a_manager_without_an_image_refuses():
-    """It cannot add what it does not know; with the agent written out there is nothing to add."""
+def test_jobset_is_refused_when_the_manager_has_no_image():
+    """Unless the agent is already in the pod template."""
     (problem,) = inject(jobset(), image="").problems
 
     assert "--agent-image" in problem.message
     assert inject(injected(jobset()), image="").problems == []
 
 
-def test_all_problems_are_reported_together():
-    """One attempt is enough to learn what is wrong."""
+def test_all_errors_are_reported_together():
+    """One request is enough to learn all of them."""
     obj = supervisor(worker_with(command=[], livenessProbe={}), job("b", containers=TWO))
 
     assert len(inject(obj, image=IMAGE).problems) == 3
 
 
-def test_the_exit_code_is_the_agents_own():
-    """The rule that restarts the pod matches what the agent ends with."""
+def test_exit_code_of_the_rule_is_that_of_the_agent():
+    """So that the rule restarts the pod."""
     assert agent_settings.DEFAULT_EXIT_CODE == injection_pods.RESTART_EXIT_CODE
     assert agent_settings.DEFAULT_BARRIER_PATH == "/barrier-is-lifted"
     assert injection_pods.RESTART_EXIT_CODE not in injection_pods.HARMLESS_EXIT_CODES
@@ -590,8 +546,8 @@ JSON = st.recursive(
     ),
     notes=st.dictionaries(st.sampled_from([NAME, GRACE, CODES, PORT]), JSON, max_size=2),
 )
-def test_whatever_it_is_given(mode, pod, template, notes):
-    """It never fails, changes nothing it was given, and adds nothing a second time."""
+def test_injection_never_fails_for_any_object(mode, pod, template, notes):
+    """It does not modify its input, and adds nothing a second time."""
     body = {"template": {"spec": pod, "metadata": {"annotations": notes}}}
     obj = jobset({"name": "w", "template": {"spec": {**template, **body}}}, mode=mode)
     before = json.dumps(obj)
@@ -600,25 +556,22 @@ def test_whatever_it_is_given(mode, pod, template, notes):
     assert json.dumps(obj) == before
     assert not (injection.patch and injection.problems)
     if not injection.problems:
-        assert applied(obj, injection.patch) == injection.jobset
+        assert json_patch(obj, injection.patch) == injection.jobset
         assert inject(injection.jobset, image="test.invalid/2").patch == []
 
 
-NOBODY = "only supervisors report steps, and no container runs one"
+NO_SUPERVISOR = "only supervisors report steps, and no container runs one"
+RECREATED = {"mode": None, "strategy": "Recreate"}
 
 
 @pytest.mark.parametrize(
     ("obj", "field", "words"),
     [
-        (jobset(notes={LIMIT: "3"}), note(LIMIT), NOBODY),
+        (jobset(notes={LIMIT: "3"}), note(LIMIT), NO_SUPERVISOR),
         (jobset(notes={AFTER: "Recreate "}), note(AFTER), "one of Continue, Recreate"),
-        (
-            jobset(mode=None, notes={AFTER: "Recreate"}, strategy="Recreate"),
-            note(AFTER),
-            "InPlaceRestart",
-        ),
-        (jobset(mode=None, notes={LIMIT: "3"}, strategy="Recreate"), note(LIMIT), "InPlaceRestart"),
-        (jobset(mode=None, notes={ASK: "x"}, strategy="Recreate"), note(ASK), "InPlaceRestart"),
+        (jobset(notes={AFTER: "Recreate"}, **RECREATED), note(AFTER), "InPlaceRestart"),
+        (jobset(notes={LIMIT: "3"}, **RECREATED), note(LIMIT), "InPlaceRestart"),
+        (jobset(notes={ASK: "x"}, **RECREATED), note(ASK), "InPlaceRestart"),
         (jobset(mode=None, notes={HANG: "3"}), note(HANG), "an agent in the pod template"),
         (
             jobset(job(notes={DUMP: "x"}), mode=None),
@@ -626,52 +579,43 @@ NOBODY = "only supervisors report steps, and no container runs one"
             "an agent in the pod template",
         ),
         *[
-            (jobset(mode="supervisor", notes={LIMIT: value}), note(LIMIT), "from 1 to 100000")
+            (supervisor(notes={LIMIT: value}), note(LIMIT), "from 1 to 100000")
             for value in ("", "0", "-3", "3.0", "03", "٣", "100001", "9" * 5000)
         ],
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
 )
-def test_annotations_without_effect(obj, field, words):
-    """Annotations about progress are refused where no supervisor can serve them."""
+def test_annotations_about_progress_are_refused_when_they_have_no_effect(obj, field, words):
+    """No supervisor can serve them."""
     injection = inject(obj, image=IMAGE)
-    problems = validate_create(applied(injection.jobset, default_jobset(injection.jobset)))
+    problems = validate_create(json_patch(injection.jobset, default_jobset(injection.jobset)))
 
     assert any(each.field == field and words in each.message for each in problems), problems
 
 
-def test_annotations_about_progress_that_are_served():
-    """With a supervisor, all of them; a sidecar's group restarts on request, too."""
+def test_annotations_about_progress_are_accepted_when_they_have_an_effect():
+    """All of them with a supervisor; a group with sidecars restarts on request, too."""
     both = {LIMIT: "3", ASK: "2026-01-01", AFTER: "Recreate"}
     for mode, notes in (("supervisor", {**both, HANG: "60"}), ("sidecar", {ASK: "x" * 1000})):
-        obj = jobset(mode=mode, notes=notes)
-        obj = injected(obj)
-        obj = applied(obj, default_jobset(obj))
+        obj = injected(jobset(mode=mode, notes=notes))
+        obj = json_patch(obj, default_jobset(obj))
         assert validate_create(obj) == []
         again = copy.deepcopy(obj)
         again["metadata"]["annotations"][ASK] = "again"
         assert progress_update(obj, again) == []
         recreate = copy.deepcopy(again)
         recreate["spec"]["failurePolicy"]["restartStrategy"] = "Recreate"
-        assert [note(ASK)] == [
-            each.field for each in progress_update(obj, recreate) if ASK in each.field
-        ]
+        fields = [each.field for each in progress_update(obj, recreate)]
+        assert [field for field in fields if ASK in field] == [note(ASK)]
         assert progress_update(recreate, recreate) == []
 
 
-# ---- standbys and processes
+# ---- standby processes and processes of workers --------------------------------------------------
 
 PRELOAD = keys.IN_PLACE_PRELOAD_ANNOTATION
 PROCESSES = keys.IN_PLACE_PROCESSES_ANNOTATION
 STANDBY = keys.IN_PLACE_STANDBY_ANNOTATION
-
-
-def own_variables(obj: dict, at: int = 0) -> dict:
-    """The supervisor's variables, without their prefix."""
-    (worker,) = pod_of(obj, at)["containers"]
-    prefix = keys.AGENT_VARIABLE_PREFIX
-    found = fields_of(worker["env"])
-    return {name.removeprefix(prefix): v for name, v in found.items() if name.startswith(prefix)}
+DELAY = keys.IN_PLACE_STANDBY_DELAY_ANNOTATION
 
 
 @pytest.mark.parametrize(
@@ -681,25 +625,21 @@ def own_variables(obj: dict, at: int = 0) -> dict:
         ({STANDBY: "on"}, {"STANDBY": "on"}),
         ({STANDBY: "program"}, {"STANDBY": "program"}),
         ({PRELOAD: "auto"}, {"STANDBY": "on", "PRELOAD": "auto"}),
+        ({PRELOAD: "torch", STANDBY: "off"}, {"STANDBY": "off", "PRELOAD": "torch"}),
         (
-            {PRELOAD: "torch", STANDBY: "off"},
-            {"STANDBY": "off", "PRELOAD": "torch"},
-        ),
-        (
-            {PRELOAD: "torch", keys.IN_PLACE_STANDBY_DELAY_ANNOTATION: "5"},
+            {PRELOAD: "torch", DELAY: "5"},
             {"STANDBY": "on", "PRELOAD": "torch", "STANDBY_DELAY_SECONDS": "5"},
         ),
         ({}, {}),
     ],
 )
-def test_standbys(notes, expected):
-    """What the supervisor is told of standbys; the worker's command stays as it is written."""
-    done = injected(jobset(mode="supervisor", notes=notes))
-    found = own_variables(done)
+def test_supervisor_gets_the_settings_of_standby_processes(notes, expected):
+    """The worker's command is kept."""
+    done = injected(supervisor(notes=notes))
+    found = variables_of(done).items()
+    own = {name.removeprefix("WORKER_"): v for name, v in found if name.startswith("WORKER_")}
 
-    assert {
-        name.removeprefix("WORKER_"): v for name, v in found.items() if name.startswith("WORKER_")
-    } == expected
+    assert own == expected
     (worker,) = pod_of(done)["containers"]
     assert worker["command"] == [keys.AGENT_PROGRAM, "python3", "train.py"]
 
@@ -709,18 +649,17 @@ HEALTH_SECONDS = keys.IN_PLACE_HEALTH_SECONDS_ANNOTATION
 HEALTH_INTERVAL = keys.IN_PLACE_HEALTH_INTERVAL_ANNOTATION
 
 
-def test_a_health_command():
-    """The kubelet would expand variables in its value, so that dollar signs are doubled."""
+def test_dollar_signs_of_a_health_command_are_doubled():
+    """The kubelet would expand variables in its value otherwise."""
     notes = {HEALTH: 'test -z "$(nvidia-smi)" && echo $$', HEALTH_SECONDS: "0.5"}
-    notes[HEALTH_INTERVAL] = "0"
-    found = own_variables(injected(jobset(mode="supervisor", notes=notes)))
+    found = supervised(notes=notes | {HEALTH_INTERVAL: "0"})
 
     assert found["HEALTH_COMMAND"] == 'test -z "$$(nvidia-smi)" && echo $$$$'
     assert (found["HEALTH_SECONDS"], found["HEALTH_INTERVAL_SECONDS"]) == ("0.5", "0")
 
 
 @pytest.mark.parametrize(
-    ("notes", "field", "said"),
+    ("notes", "field", "error"),
     [
         ({HEALTH: " "}, HEALTH, "must be a command line"),
         ({HEALTH: "x" * 4097}, HEALTH, "at most 4096"),
@@ -733,27 +672,26 @@ def test_a_health_command():
         ({HEALTH: "true", HEALTH_INTERVAL: "1m"}, HEALTH_INTERVAL, "0 for no checks of spares"),
     ],
 )
-def test_health_commands_that_cannot_be(notes, field, said):
-    """Refused with the annotation and what would be right."""
-    (problem,) = inject(jobset(mode="supervisor", notes=notes), image=IMAGE).problems
+def test_invalid_health_commands_are_refused(notes, field, error):
+    """With the annotation and its valid values."""
+    problem = problem_of(supervisor(notes=notes))
 
     assert field in problem.field
-    assert said in str(problem)
+    assert error in str(problem)
 
 
-def test_a_health_command_needs_pods_that_end():
-    """A kubelet that restarts the container would keep the pod on its unfit machine."""
-    obj = jobset(mode="supervisor", notes={HEALTH: "true"})
-    pod_of(obj)["restartPolicy"] = "OnFailure"
-    (problem,) = inject(obj, image=IMAGE).problems
+def test_health_command_is_refused_when_failed_containers_are_restarted():
+    """The pod would stay on its unfit machine."""
+    obj = supervisor(job(pod={"restartPolicy": "OnFailure"}), notes={HEALTH: "true"})
+    problem = problem_of(obj)
 
     assert problem.field.endswith("template.spec.restartPolicy")
     assert "unfit" in str(problem)
 
 
 @pytest.mark.parametrize("mode", ["sidecar", None])
-def test_a_health_command_without_a_supervisor_is_refused(mode):
-    """A sidecar runs nothing in the worker's container; without an agent nothing does."""
+def test_health_command_is_refused_without_a_supervisor(mode):
+    """A sidecar runs nothing in the worker's container."""
     obj = jobset(mode=mode, notes={HEALTH: "true"})
     problems = inject(obj, image=IMAGE).problems if mode else progress_problems(obj)
 
@@ -761,24 +699,21 @@ def test_a_health_command_without_a_supervisor_is_refused(mode):
     assert "no effect" in str(problems[0])
 
 
-def test_processes():
-    """Ranks count through all pods that have some; the coordinator's pod has the first one."""
-    obj = jobset(
-        job("a", parallelism=2, notes={PROCESSES: "4"}),
+def test_ranks_count_through_all_pods_with_processes():
+    """The coordinator's pod has the first one."""
+    obj = supervisor(
+        job("a", replicas=3, parallelism=2, notes={PROCESSES: "4"}),
         job("b", parallelism=3),
         job("c", completions=5, notes={PROCESSES: "8"}),
-        mode="supervisor",
+        coordinator={"replicatedJob": "c", "podIndex": 2},
+        network={"subdomain": "net"},
     )
-    obj["spec"]["replicatedJobs"][0]["replicas"] = 3
-    obj["spec"]["coordinator"] = {"replicatedJob": "c", "podIndex": 2}
-    obj["spec"]["network"] = {"subdomain": "net"}
     done = injected(obj)
-    first, second, third = (own_variables(done, at) for at in range(3))
+    first, second, third = (variables_of(done, at) for at in range(3))
+    own = {name: v for name, v in third.items() if name not in {*IDENTITY, "AGENT_LOG"}}
 
     assert "WORKER_PROCESSES" not in second
-    assert {
-        name: v for name, v in third.items() if name not in IDENTITY and name != "AGENT_LOG"
-    } == {
+    assert own == {
         "WORKER_JOB_INDEX": "metadata.annotations['jobset.sigs.k8s.io/job-index']",
         "WORKER_POD_INDEX": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
         "WORKER_PROCESSES": "8",
@@ -789,82 +724,61 @@ def test_processes():
         "MASTER_ADDR": "$(JOBSET_AGENT_JOBSET_NAME)-c-0-2.net",
     }
     assert (first["WORKER_FIRST_RANK"], first["WORKER_JOB_PODS"]) == ("0", "2")
-    assert (
-        own_variables(injected(jobset(mode="supervisor", notes={PROCESSES: "2"})))["MASTER_ADDR"]
-        == "$(JOBSET_AGENT_JOBSET_NAME)-w-0-0.$(JOBSET_AGENT_JOBSET_NAME)"
-    )
+    address = supervised(notes={PROCESSES: "2"})["MASTER_ADDR"]
+    assert address == "$(JOBSET_AGENT_JOBSET_NAME)-w-0-0.$(JOBSET_AGENT_JOBSET_NAME)"
 
 
-def container(**fields) -> list[dict]:
-    return [{**WORKER, **fields}]
+TORCH, PAIR = {"notes": {PRELOAD: "torch"}}, {"notes": {PROCESSES: "2"}}
 
 
 @pytest.mark.parametrize(
-    ("obj", "field", "said"),
+    ("obj", "field", "error"),
     [
-        (jobset(notes={PRELOAD: "torch"}), PRELOAD, "sidecar"),
-        (jobset(mode="supervisor", notes={PRELOAD: "torch;"}), PRELOAD, '"auto", names of Python'),
+        (jobset(**TORCH), PRELOAD, "sidecar"),
+        (supervisor(notes={PRELOAD: "torch;"}), PRELOAD, '"auto", names of Python'),
         (
-            jobset(
-                job(containers=container(command=["torchrun"], args=["train.py"])),
-                mode="supervisor", notes={PRELOAD: "torch"},
-            ),
+            supervisor(worker_with(command=["torchrun"], args=["train.py"]), **TORCH),
             PRELOAD,
             "'torchrun' is not Python. Write",
         ),
         (
-            jobset(
-                job(containers=container(command=["python", "-u"], args=["-c", "1"])),
-                mode="supervisor", notes={PRELOAD: "torch"},
-            ),
+            supervisor(worker_with(command=["python", "-u"], args=["-c", "1"]), **TORCH),
             PRELOAD,
             "a text (-c)",
         ),
-        (jobset(mode="supervisor", notes={STANDBY: "yes"}), STANDBY, '"on", "off"'),
+        (supervisor(notes={STANDBY: "yes"}), STANDBY, '"on", "off"'),
+        (supervisor(notes={STANDBY: "program", PRELOAD: "auto"}), PRELOAD, "no effect"),
+        (supervisor(notes={DELAY: "5"}), DELAY, "no effect"),
+        (supervisor(notes={PROCESSES: "0"}), PROCESSES, "from 1 to 64"),
+        (supervisor(notes={PROCESSES: "65"}), PROCESSES, "from 1 to 64"),
         (
-            jobset(mode="supervisor", notes={STANDBY: "program", PRELOAD: "auto"}),
-            PRELOAD,
-            "no effect",
-        ),
-        (
-            jobset(mode="supervisor", notes={keys.IN_PLACE_STANDBY_DELAY_ANNOTATION: "5"}),
-            keys.IN_PLACE_STANDBY_DELAY_ANNOTATION,
-            "no effect",
-        ),
-        (jobset(mode="supervisor", notes={PROCESSES: "0"}), PROCESSES, "from 1 to 64"),
-        (jobset(mode="supervisor", notes={PROCESSES: "65"}), PROCESSES, "from 1 to 64"),
-        (
-            jobset(job(completionMode="NonIndexed"), mode="supervisor", notes={PROCESSES: "2"}),
+            supervisor(job(completionMode="NonIndexed"), **PAIR),
             "spec.replicatedJobs[0].template.spec.completionMode",
             "Indexed",
         ),
         (
-            jobset(
-                job(containers=container(env=[{"name": "RANK", "value": "1"}])),
-                mode="supervisor", notes={PROCESSES: "2"},
-            ),
+            supervisor(worker_with(env=[{"name": "RANK", "value": "1"}]), **PAIR),
             "env[0].name",
             "remove the variable",
         ),
     ],
-)  # fmt: skip
-def test_standbys_and_processes_that_cannot_be(obj, field, said):
-    """Refused with the annotation or field, and what would be right."""
+)
+def test_invalid_settings_of_standby_and_worker_processes_are_refused(obj, field, error):
+    """With the annotation or field, and its valid values."""
     problems = inject(obj, image=IMAGE).problems
 
-    assert any(field in each.field and said in str(each) for each in problems), problems
+    assert any(field in each.field and error in str(each) for each in problems), problems
 
 
-def test_processes_whose_first_rank_cannot_be_found():
-    """A coordinator without ranks, and pods without names."""
-    obj = jobset(job("a"), job("b", notes={PROCESSES: "2"}), mode="supervisor")
-    obj["spec"]["coordinator"] = {"replicatedJob": "a"}
-    (problem,) = inject(obj, image=IMAGE).problems
-    assert problem.field == "spec.coordinator.replicatedJob"
+def test_processes_are_refused_when_the_first_rank_is_unknown():
+    """The coordinator has no ranks, or pods have no DNS names."""
+    jobs = job("a"), job("b", **PAIR)
+    assert (
+        problem_of(supervisor(*jobs, coordinator={"replicatedJob": "a"})).field
+        == "spec.coordinator.replicatedJob"
+    )
 
-    obj = jobset(mode="supervisor", notes={PROCESSES: "2"})
-    obj["spec"]["network"] = {"enableDNSHostnames": False}
-    (problem,) = inject(obj, image=IMAGE).problems
-    assert problem.field.endswith("env[MASTER_ADDR]")
+    obj = supervisor(**PAIR, network={"enableDNSHostnames": False})
+    assert problem_of(obj).field.endswith("env[MASTER_ADDR]")
     pod_of(obj)["containers"][0]["env"] = [{"name": "MASTER_ADDR", "value": "here"}]
-    assert "MASTER_ADDR" not in own_variables(injected(obj))
+    assert "MASTER_ADDR" not in variables_of(injected(obj))

@@ -10,17 +10,19 @@ from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.rules import json_tree
 from jobsetpy.reconcilers.validation.defaulting import default_jobset
 from jobsetpy.reconcilers.validation.update import validate_update
+from jobsetpy.testing import json_patch
+from support.restarts import injection_kit
+from support.restarts.injection_kit import IMAGE, WORKER, admitted, job, job_of, pod_of
 
 IN_PLACE = {"failurePolicy": {"restartStrategy": "InPlaceRestart"}}
 MODE = keys.IN_PLACE_AGENT_ANNOTATION
+BOTH = pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
 
 
-def written(mode="supervisor", **more) -> dict:
-    """A manifest with much in its pod template, as a user applies it again and again."""
+def written(mode="supervisor") -> dict:
+    """Return a manifest with many fields in its pod template, as a user applies it repeatedly."""
     worker = {
-        "name": "worker",
-        "image": "test.invalid/train:1",
-        "command": ["python3", "train.py"],
+        **WORKER,
         "env": [{"name": "A", "value": "1"}],
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
@@ -29,62 +31,36 @@ def written(mode="supervisor", **more) -> dict:
         "initContainers": [{"name": "download"}],
         "volumes": [{"name": "data", "emptyDir": {}}],
     }
-    job = {"parallelism": 4, "template": {"spec": pod}}
-    notes = {MODE: mode, keys.IN_PLACE_CONTAINER_ANNOTATION: "worker"}
-    return {
-        "metadata": {"name": "js", "annotations": notes},
-        "spec": {
-            "failurePolicy": {"restartStrategy": "InPlaceRestart"},
-            "replicatedJobs": [
-                {"name": "w", "template": {"spec": job}},
-                {"name": "v", "template": {"spec": copy.deepcopy(job)}},
-            ],
-            **more,
-        },
-    }
+    jobs = [job(name, parallelism=4, pod=copy.deepcopy(pod)) for name in ("w", "v")]
+    notes = {keys.IN_PLACE_CONTAINER_ANNOTATION: "worker"}
+    return injection_kit.jobset(*jobs, mode=mode, notes=notes)
 
 
-def applied(obj: dict, patch: list[dict]) -> dict:
-    out = copy.deepcopy(obj)
-    for operation in patch:
-        *parents, last = operation["path"].split("/")[1:]
-        at = out
-        for part in parents:
-            at = at[int(part)] if isinstance(at, list) else at[part]
-        at[last] = operation["value"]
-    return out
-
-
-def stored(mode="supervisor", image="test.invalid/agent:1") -> dict:
-    """What the API server has after the creation."""
-    obj = inject(written(mode), image=image).jobset
-    return applied(obj, default_jobset(obj))
-
-
-def job_of(obj: dict, at: int = 0) -> dict:
-    return obj["spec"]["replicatedJobs"][at]["template"]["spec"]
+def stored(mode="supervisor", image=IMAGE) -> dict:
+    """Return the object in the API server after the creation."""
+    return admitted(written(mode), image)[0]
 
 
 def sent_again(old: dict, new: dict) -> dict:
-    """The update as the webhook leaves it."""
+    """Return the update as the webhook changes it."""
     restored = restore(old, new)
-    assert applied(new, restored.patch) == restored.jobset
+    assert json_patch(new, restored.patch) == restored.jobset
     assert restored.problems == []
-    return applied(restored.jobset, default_jobset(restored.jobset))
+    return json_patch(restored.jobset, default_jobset(restored.jobset))
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
-def test_the_same_manifest_again(mode):
-    """The result is the stored object, whatever image new JobSets would get."""
+@BOTH
+def test_stored_object_is_the_result_when_the_same_manifest_is_applied_again(mode):
+    """Even if new JobSets would get another image."""
     old = stored(mode, image="test.invalid/agent:old")
 
     assert sent_again(old, written(mode)) == old
     assert validate_update(old, sent_again(old, written(mode))) == []
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
-def test_the_stored_object_again(mode):
-    """Full objects, as controllers and ``kubectl edit`` send them, are not touched."""
+@BOTH
+def test_full_object_is_not_changed(mode):
+    """As controllers and ``kubectl edit`` send it."""
     old = stored(mode)
     new = copy.deepcopy(old)
     new["spec"]["suspend"] = True
@@ -92,12 +68,12 @@ def test_the_stored_object_again(mode):
     assert restore(old, new).patch == []
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
-def test_a_part_of_the_agent_is_lost(mode):
-    """Whatever piece is missing comes back where it was, as after a server-side apply."""
+@BOTH
+def test_missing_part_of_the_agent_is_restored(mode):
+    """In its place, as after a server-side apply."""
     old = stored(mode)
     new = copy.deepcopy(old)
-    pod = job_of(new)["template"]["spec"]
+    pod = pod_of(new)
     pod["initContainers"] = pod["initContainers"][:1]
     worker = pod["containers"][1]
     worker["command"] = ["python3", "train.py"]
@@ -107,8 +83,8 @@ def test_a_part_of_the_agent_is_lost(mode):
     assert sent_again(old, new) == old
 
 
-def test_resizing_by_the_manifest():
-    """The count that the manifest leaves out follows the one it has."""
+def test_jobset_is_resized_by_its_manifest():
+    """The number that the manifest leaves out becomes the other one."""
     old, new = stored(), written()
     job_of(new)["parallelism"] = 6
     again = sent_again(old, new)
@@ -125,38 +101,38 @@ def test_resizing_by_the_manifest():
         lambda worker: worker["env"].append({"name": "B", "value": "2"}),
     ],
 )
-def test_real_changes_are_still_refused(change):
-    """Only what was injected is put back; templates remain immutable."""
+def test_other_changes_of_the_template_are_refused(change):
+    """Only injected fields are restored; templates are immutable."""
     old, new = stored(), written()
-    change(job_of(new)["template"]["spec"]["containers"][1])
+    change(pod_of(new)["containers"][1])
     (problem,) = validate_update(old, sent_again(old, new))
 
     assert problem.field == "spec.replicatedJobs"
     assert "immutable" in problem.message
 
 
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
+@BOTH
 @pytest.mark.parametrize("at", [0, 2])
-def test_a_container_that_is_new_gets_nothing(mode, at):
-    """The agent goes back to the worker, by name; what was added is as it was sent, and refused."""
+def test_new_container_is_not_changed(mode, at):
+    """The agent is restored in the worker, by name; the added container is refused."""
     old, new = stored(mode), written(mode)
     added = {"name": "added", "command": ["run"], "env": [{"name": "A", "value": "1"}]}
-    job_of(new)["template"]["spec"]["containers"].insert(at, copy.deepcopy(added))
+    pod_of(new)["containers"].insert(at, copy.deepcopy(added))
     again = sent_again(old, new)
     (problem,) = validate_update(old, again)
-    found = job_of(again)["template"]["spec"]["containers"]
+    found = pod_of(again)["containers"]
 
     assert problem.field == "spec.replicatedJobs"
     assert found.pop(at) == added
-    assert found == job_of(old)["template"]["spec"]["containers"]
+    assert found == pod_of(old)["containers"]
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [(None, "sidecar"), ("sidecar", None), ("sidecar", "supervisor")],
 )
-def test_the_annotation_cannot_change(before, after):
-    """What it asks for happens at creation only; the refusal names it."""
+def test_annotation_cannot_change(before, after):
+    """The agent is injected at creation only; the error names the annotation."""
     objects = []
     for mode in (before, after):
         obj = stored("sidecar") if before else written()
@@ -172,7 +148,7 @@ def test_the_annotation_cannot_change(before, after):
     assert "when a JobSet is created" in problem.message
 
 
-def test_its_settings_cannot_change():
+def test_settings_of_the_agent_cannot_change():
     """A later grace period would have no effect."""
     old, new = stored(), stored()
     new["metadata"]["annotations"][keys.IN_PLACE_GRACE_ANNOTATION] = "9"
@@ -184,23 +160,23 @@ def test_its_settings_cannot_change():
     assert validate_update(old, new) == []
 
 
-def test_a_deletion_is_not_disturbed():
-    """Whatever its last updates leave out, such as a finalizer, they are not changed."""
+def test_update_is_not_changed_when_the_jobset_is_being_deleted():
+    """Such as the one that removes a finalizer."""
     new = written()
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
     assert restore(stored(), new).patch == []
 
 
-def test_what_was_never_injected_is_not_restored():
-    """With the annotation but no agent (made before the webhooks were), nothing is added."""
+def test_agent_is_not_restored_when_it_was_never_injected():
+    """The JobSet was created before the webhooks, with the annotation."""
     old = written()
 
     assert restore(old, written()).patch == []
 
 
-def test_odd_objects():
-    """Parts of a wrong type are left for the schema, and new ReplicatedJobs for validation."""
+def test_invalid_objects_are_not_changed():
+    """The schema refuses fields of a wrong type, validation new ReplicatedJobs."""
     odd = {
         "metadata": {"annotations": {MODE: "sidecar"}},
         "spec": {"replicatedJobs": [1, {"name": "w", "template": 2}, {"name": "x"}]},
@@ -212,17 +188,17 @@ def test_odd_objects():
     assert json_tree.EMPTY == {}
 
 
-def test_a_sidecar_that_was_once_taken_for_the_agent():
-    """What was stored without an agent, by an older rule, can be applied again all the same."""
+def test_manifest_can_be_applied_again_when_its_sidecar_was_mistaken_for_an_agent():
+    """It was stored without an agent, by an older rule."""
     rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}
     proxy = {"name": "proxy", "restartPolicy": "Always", "restartPolicyRules": [rule]}
     manifest = written("sidecar")
-    for job in manifest["spec"]["replicatedJobs"]:
-        job["template"]["spec"]["template"]["spec"]["initContainers"] = [proxy]
+    for at in (0, 1):
+        pod_of(manifest, at)["initContainers"] = [proxy]
     old = copy.deepcopy(manifest)
-    for job in old["spec"]["replicatedJobs"]:
+    for at in (0, 1):
         filled = {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}
-        job["template"]["spec"] |= {**filled, "completions": 4}
+        job_of(old, at).update(filled, completions=4)
     restored = restore(old, copy.deepcopy(manifest)).jobset
 
     assert restored["spec"] == old["spec"]

@@ -1,4 +1,4 @@
-"""What validation takes for an agent in the pods of a JobSet that restarts in place, and its rules."""
+"""Detection of agents in the pods of a JobSet that restarts in place, and of their restart rules."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[5]
 POD = "spec.replicatedJobs[0].template.spec.template.spec"
 AGENT, RULES = f"{POD}.initContainers[0]", f"{POD}.initContainers[0].restartPolicyRules"
 SHOWN = 256
-"""Longer warnings may be cut by the API server."""
+"""Maximum length of a warning; the API server may cut longer ones."""
 
 
 def rule(operator: str = "NotIn", *values: int, action: str = "RestartAllContainers") -> dict:
@@ -45,7 +45,7 @@ WORKER = {"name": "worker", "image": "i", "restartPolicyRules": [rule("NotIn", 0
 
 
 def sidecar(**fields) -> dict:
-    """A pod with a good agent that has other fields; ``None`` takes one away."""
+    """Return a pod with a valid agent that has other fields; ``None`` removes a field."""
     agent = {name: value for name, value in {**GOOD, **fields}.items() if value is not None}
     return {"initContainers": [agent], "containers": [WORKER]}
 
@@ -79,7 +79,7 @@ def warned(obj: dict) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("pod", "wanted"),
+    ("pod", "expected"),
     [
         ({"initContainers": [SIDECAR]}, True),
         ({"initContainers": [{**SIDECAR, "restartPolicyRules": [{"action": "RestartPod"}]}]}, True),
@@ -98,9 +98,9 @@ def warned(obj: dict) -> list[tuple[str, str]]:
         ({}, False),
     ],
 )  # fmt: skip
-def test_what_may_be_an_agent(pod, wanted):
+def test_pod_may_have_an_agent_or_not_when_its_containers_are(pod, expected):
     """A sidecar by the kubelet's rule, under both of its names; a supervisor by its variables."""
-    assert has_agent(pod) is wanted
+    assert has_agent(pod) is expected
 
 
 def always(**fields) -> dict:
@@ -112,7 +112,7 @@ def worker(**fields) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("pod", "wanted"),
+    ("pod", "expected"),
     [
         (always(name="jobset-agent"), True),
         (always(image="test.invalid/x/jobsetpy-agent:1.0"), True),
@@ -146,13 +146,13 @@ def worker(**fields) -> dict:
         ({}, False),
     ],
 )
-def test_what_is_an_agent_for_certain(pod, wanted):
-    """Name, image, variables or barrier tell a sidecar, its command a supervisor; no rule does."""
-    assert runs_agent(pod) is wanted
+def test_pod_certainly_runs_an_agent_or_not_when_its_containers_are(pod, expected):
+    """Name, image, variables or barrier identify a sidecar, its command a supervisor; no rule does."""
+    assert runs_agent(pod) is expected
 
 
-def test_a_good_agent_needs_no_words():
-    """Nor does a worker's rule, or a JobSet that is restarted in another way."""
+def test_no_warning_is_returned_for_a_valid_agent():
+    """Nor for a worker's rule, or a JobSet that is restarted in another way."""
     assert validate_create(jobset(sidecar())) == []
     assert warned(jobset(sidecar())) == []
     bad = jobset(sidecar(startupProbe=None))
@@ -165,8 +165,8 @@ GO_BARRIER = {"httpGet": {"path": "/barrier-is-down", "port": 8081}}
 GO_NAMES = env("POD_NAME", "JOBSET_NAME")
 
 
-def test_agents_of_the_go_project_need_no_words():
-    """Neither the sidecar nor the worker's own container; it asks for a restart with 1."""
+def test_no_warning_is_returned_for_agents_of_the_go_project():
+    """As sidecar or in the worker's own container; it requests a restart with exit code 1."""
     rules = [rule("NotIn", 0)]
     sidecars = sidecar(env=GO_NAMES, startupProbe=GO_BARRIER, restartPolicyRules=rules)
     main = {**WORKER, "env": [*GO_NAMES, *env(WORKER_COMMAND="train")]}
@@ -176,8 +176,8 @@ def test_agents_of_the_go_project_need_no_words():
         assert warned(jobset(pod)) == []
 
 
-def test_the_code_of_a_go_agent_needs_a_rule():
-    """The same is asked of it as of ours, for the code that it ends with."""
+def test_exit_code_of_a_go_agent_needs_a_rule():
+    """As that of ours does."""
     code = [*GO_NAMES, *env(IN_PLACE_RESTART_EXIT_CODE="7")]
     fields = {"env": code, "startupProbe": GO_BARRIER, "restartPolicyRules": [rule("In", 1, 137)]}
     (problem,) = validate_create(jobset(sidecar(**fields)))
@@ -210,27 +210,27 @@ WARNED = {
 
 
 @pytest.mark.parametrize(("pod", "field", "words"), WARNED.values(), ids=WARNED)
-def test_warned(pod, field, words):
-    """What may work for somebody is accepted, with a warning that says where and what to write."""
+def test_warning_is_returned_for(pod, field, words):
+    """Specs that work in some cases are accepted, with the field and what to write instead."""
     obj = jobset(pod)
-    (warning,) = warned(obj)
+    ((found, text),) = warned(obj)
 
-    assert warning[0] == field
-    assert words in warning[1]
+    assert found == field
+    assert words in text
     assert validate_create(obj) == []
 
 
-@pytest.mark.parametrize(("policy", "told"), [(POLICY, 1), (IN_42, 1), (NAMED, 0)])
-def test_policies_that_see_the_agent(policy, told):
-    """A pod failure policy that names no container takes the agent's code for a worker's."""
+@pytest.mark.parametrize(("policy", "count"), [(POLICY, 1), (IN_42, 1), (NAMED, 0)])
+def test_warning_is_returned_when_a_pod_failure_policy_names_no_container(policy, count):
+    """It mistakes the agent's exit code for a worker's."""
     found = warned(jobset(sidecar(), podFailurePolicy=policy))
 
-    assert len(found) == told
+    assert len(found) == count
     assert all(field.endswith("rules[0].onExitCodes.containerName") for field, _ in found)
 
 
-def test_the_longest_warnings_are_shown_whole():
-    """With many ReplicatedJobs and containers, and names as long as they may be."""
+def test_longest_warnings_are_not_cut():
+    """With many ReplicatedJobs and containers, and names of maximum length."""
     name = "n" * 63
     stranger = {"name": name, "restartPolicy": "Always", "restartPolicyRules": [rule("In", 42)]}
     action = {**GOOD, "restartPolicyRules": [rule("NotIn", 0, action="A" * 99)] * 20}
@@ -254,8 +254,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("pod", "field", "words"), REFUSED.values(), ids=REFUSED)
-def test_refused(pod, field, words):
-    """What can never restart its pod in place is refused, with field and advice."""
+def test_agent_is_refused_for(pod, field, words):
+    """It could never restart its pod in place; the error has the field and advice."""
     (problem,) = validate_create(jobset(pod))
 
     assert problem.field == field
@@ -263,30 +263,27 @@ def test_refused(pod, field, words):
 
 
 @pytest.mark.parametrize(("pod", "field", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_is_stored_can_be_changed(pod, field, words):
-    """Only a new JobSet is refused: one that was accepted by older rules is not locked in."""
+def test_stored_jobset_can_be_changed_although_it_has(pod, field, words):
+    """Only a new JobSet is refused: one that older rules accepted can still be updated."""
     old = jobset(pod)
     new = {**old, "spec": {**old["spec"], "suspend": True}}
 
     assert validate_update(old, new) == []
 
 
-def test_a_log_shipper_is_no_broken_agent():
-    """A sidecar that has an agent's variables, beside a supervisor or an agent, is let alone."""
+def test_log_shipper_is_not_mistaken_for_an_agent():
+    """A sidecar that has an agent's variables, next to a supervisor or an agent."""
     shipper = {"name": "logs", "restartPolicy": "Always", "env": exit_code("9")}
     supervisor = {**WORKER, "command": ["/jobset-agent/supervise", "true"]}
-    beside = {**sidecar(), "initContainers": [{**shipper, "env": NEEDED}, GOOD]}
-    for pod in (
-        {"initContainers": [shipper], "containers": [supervisor]},
-        beside,
-    ):
+    both = {**sidecar(), "initContainers": [{**shipper, "env": NEEDED}, GOOD]}
+    for pod in ({"initContainers": [shipper], "containers": [supervisor]}, both):
         assert validate_create(jobset(pod)) == []
         assert warned(jobset(pod)) == []
 
 
 @pytest.mark.parametrize("value", ["", "$(CODE)", "x", None])
-def test_a_code_that_is_not_written_out_is_not_judged(value):
-    """It may be right; only the rule is known here."""
+def test_exit_code_is_not_checked_when_its_value_is_unknown(value):
+    """It may be valid; only the rule is known here."""
     variable = {"name": "RESTART_POD_IN_PLACE_EXIT_CODE", "value": value, "valueFrom": {}}
 
     assert validate_create(jobset(sidecar(env=[*NEEDED, variable]))) == []
@@ -303,8 +300,8 @@ STORIES = manifests("test/e2e/kep467/*.yaml")
 
 
 @pytest.mark.parametrize("path", [*SHIPPED, *STORIES], ids=lambda path: path.stem)
-def test_shipped_manifests(path):
-    """They are accepted: ours without a word, KEP-467's stories with one about their rule."""
+def test_shipped_manifests_are_accepted(path):
+    """Ours without a warning, KEP-467's stories with one about their rule."""
     obj = inject(yaml.safe_load(path.read_text()), image="test.invalid/agent:1").jobset
     for at, failure_rule in enumerate(obj["spec"]["failurePolicy"].get("rules", ())):
         failure_rule.setdefault("name", f"rule{at}")  # as defaulting has it
@@ -326,10 +323,8 @@ def test_shipped_manifests(path):
         ),
     ],
 )  # fmt: skip
-def test_liveness_probe_next_to_a_sidecar_is_warned_of_when_exit_code_0_ends_the_worker(
-    fields, warned
-):
-    """The kubelet ends the worker with SIGTERM; a 0 after that completes its index."""
+def test_warning_is_returned_for_a_liveness_probe_when_exit_code_0_ends_the_worker(fields, warned):
+    """The kubelet ends the worker with SIGTERM; exit code 0 after that completes its index."""
     pod = sidecar()
     pod["containers"] = [{**WORKER, **fields}]
 

@@ -14,7 +14,7 @@ FIELD = f"metadata.annotations[{NAME}]"
 
 
 def annotated(value, **spec):
-    """A JobSet with the annotation."""
+    """Return a JobSet with the annotation."""
     body = jobset(rjob(), **spec)
     body["metadata"]["annotations"] = {NAME: value}
     return body
@@ -29,7 +29,7 @@ def test_values_are_accepted(value):
 
 @pytest.mark.parametrize("value", ["", "immediately", "true", ["Immediately"]])
 def test_other_values_are_refused(value):
-    """With the field, the value and what would be right."""
+    """With the field, the value and what would be valid."""
     for problems in (
         validate_create(annotated(value)),
         validate_update(jobset(rjob()), annotated(value)),
@@ -50,5 +50,5 @@ def test_annotation_is_refused_when_the_jobset_restarts_in_place():
 
 
 def test_unchanged_annotation_is_not_validated_again():
-    """A value that an older release accepted keeps no update from being made."""
+    """A value that an older release accepted does not block updates."""
     assert validate_update(annotated("Soon"), annotated("Soon")) == []

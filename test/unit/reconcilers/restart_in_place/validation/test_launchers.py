@@ -7,51 +7,35 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.validation.launchers import MAX_WARNINGS, warnings
 from jobsetpy.reconcilers.rules.features import Features
+from support.restarts import injection_kit
+from support.restarts.injection_kit import job
 
 
 def jobset(*commands, agent=None, strategy="InPlaceRestart", **container):
-    """A JobSet with one ReplicatedJob for each command."""
+    """Return a JobSet with one ReplicatedJob for each command."""
     prefix = [] if agent is None else [agent]
-    return {
-        "spec": {
-            "failurePolicy": {"restartStrategy": strategy},
-            "replicatedJobs": [
-                {
-                    "name": f"w{at}",
-                    "replicas": 2,
-                    "template": {
-                        "spec": {
-                            "parallelism": 2,
-                            "template": {
-                                "spec": {
-                                    "containers": [
-                                        {"name": "c", "command": [*prefix, *command], **container}
-                                    ]
-                                }
-                            },
-                        }
-                    },
-                }
-                for at, command in enumerate(commands)
-            ],
-        }
-    }
+    jobs = [
+        job(f"w{at}", replicas=2, parallelism=2,
+            containers=[{"name": "c", "command": [*prefix, *command], **container}])
+        for at, command in enumerate(commands)
+    ]  # fmt: skip
+    return injection_kit.jobset(*jobs, mode=None, strategy=strategy)
 
 
-def said(obj):
-    """The warnings."""
+def texts(obj):
+    """Return the warnings as text."""
     return [str(each) for each in warnings(obj, Features())]
 
 
-def test_a_launcher_under_restart_in_place_is_warned_of():
-    """With the annotation and the command that replace it; limits give the number of devices."""
+def test_warning_names_the_replacement_of_a_launcher():
+    """The annotation and the command; limits give the number of devices."""
     obj = jobset(
         ["torchrun", "--nnodes=4", "--nproc-per-node=gpu", "--max-restarts=3", "train.py"],
         agent=keys.AGENT_PROGRAM,
         resources={"limits": {"nvidia.com/gpu": "8"}},
     )
 
-    (text,) = said(obj)
+    (text,) = texts(obj)
     assert text == (
         "spec.replicatedJobs[0].template.spec.template.spec.containers[0].command: torchrun starts "
         "the processes itself, so that each restart imports the framework twice and no standby "
@@ -61,16 +45,16 @@ def test_a_launcher_under_restart_in_place_is_warned_of():
     )
 
 
-def test_a_sidecar_agent_has_to_be_replaced_as_well():
+def test_warning_names_the_supervisor_when_the_agent_is_a_sidecar():
     """Only a supervisor starts several processes."""
-    (text,) = said(jobset(["torchrun", "--nproc-per-node=2", "train.py"]))
+    (text,) = texts(jobset(["torchrun", "--nproc-per-node=2", "train.py"]))
 
     assert "write jobset.sigs.k8s.io/in-place-restart-agent: supervisor, " in text
 
 
-def test_a_command_that_cannot_be_translated_is_warned_of_with_the_reason():
+def test_warning_has_the_reason_when_a_command_cannot_be_translated():
     """Nothing is guessed."""
-    (text,) = said(jobset(["torchrun", "--bogus", "train.py"]))
+    (text,) = texts(jobset(["torchrun", "--bogus", "train.py"]))
 
     assert text.endswith("; torchrun is not translated: its option --bogus is not known here")
 
@@ -80,14 +64,14 @@ def test_a_command_that_cannot_be_translated_is_warned_of_with_the_reason():
     [
         jobset(["python", "train.py"]),
         jobset(["torchrun", "train.py"], strategy="Recreate"),
-        jobset(),
+        injection_kit.jobset(mode=None, replicatedJobs=[]),
     ],
 )
-def test_others_are_not_warned_of(obj):
+def test_no_warning_is_returned_for_other_jobsets(obj):
     """Python's own command, and launchers where nothing restarts in place."""
-    assert said(obj) == []
+    assert texts(obj) == []
 
 
-def test_a_jobset_of_many_launchers_has_few_warnings():
+def test_number_of_warnings_is_limited():
     """The parsing is bounded, however large the object is."""
-    assert len(said(jobset(*[["torchrun", "train.py"]] * 100))) == MAX_WARNINGS
+    assert len(texts(jobset(*[["torchrun", "train.py"]] * 100))) == MAX_WARNINGS

@@ -1,4 +1,4 @@
-"""Spares in new and changed JobSets: what is injected, and what is refused, by field and reason."""
+"""Spares in new and changed JobSets: injected variables, and errors by field and reason."""
 
 from __future__ import annotations
 
@@ -7,59 +7,43 @@ import copy
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
-from jobsetpy.reconcilers.validation.create import validate_create
-from jobsetpy.reconcilers.validation.defaulting import default_jobset
 from jobsetpy.reconcilers.validation.update import validate_update
-from jobsetpy.testing import json_patch
+from support.restarts import injection_kit
+from support.restarts.injection_kit import WORKER, admitted, job, job_of, problems, variables
 
 SPARES = keys.IN_PLACE_SPARES_ANNOTATION
 START = keys.START_WITHOUT_SPARES_ANNOTATION
 JOBS = keys.IN_PLACE_SPARE_JOBS_ANNOTATION
 POD = "spec.replicatedJobs[0].template.spec.template"
-WORKER = {"name": "worker", "image": "test.invalid/w:1", "command": ["python3", "train.py"]}
 INDEX = {"fieldRef": {"fieldPath": f"metadata.annotations['{keys.COMPLETION_INDEX_ANNOTATION}']"}}
+SLICE = {"fieldRef": {"fieldPath": f"metadata.labels['{keys.JOB_INDEX}']"}}
+INDEX_FILE = {"downwardAPI": {"items": [{"path": "i", **INDEX}]}}
+MOUNT = {"name": "v", "mountPath": "/v", "subPathExpr": "$(JOB_COMPLETION_INDEX)"}
+NO_AGENT = {keys.IN_PLACE_AGENT_ANNOTATION: None}
+SIDECAR = {
+    keys.IN_PLACE_AGENT_ANNOTATION: "sidecar",
+    keys.IN_PLACE_PROCESSES_ANNOTATION: None,
+}
 
 
 def jobset(
-    *,
-    spares="1",
-    own=None,
-    worker=None,
-    pod=None,
-    strategy="InPlaceRestart",
-    notes=None,
-    **fields,
+    *, spares="1", own=None, worker=None, pod=None, strategy="InPlaceRestart", notes=None, **fields
 ):
-    """A JobSet of one ReplicatedJob with two Jobs of four pods; ``None`` removes an annotation."""
-    given = {
-        keys.IN_PLACE_AGENT_ANNOTATION: "supervisor",
-        keys.IN_PLACE_PROCESSES_ANNOTATION: "2",
-        SPARES: spares,
-        **(notes or {}),
-    }
+    """Return a JobSet of two Jobs of four pods; ``own`` are annotations of its pod template."""
+    given = {keys.IN_PLACE_PROCESSES_ANNOTATION: "2", SPARES: spares, **(notes or {})}
     container = {**copy.deepcopy(WORKER), **(worker or {})}
-    template = {"spec": {"containers": [container], **(pod or {})}}
-    if own is not None:
-        template["metadata"] = {"annotations": own}
-    spec = {"parallelism": 4, "completions": 4, "template": template, **fields}
-    policy = {"maxRestarts": 3, "restartStrategy": strategy}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {
-            "name": "js",
-            "annotations": {name: value for name, value in given.items() if value is not None},
-        },
-        "spec": {
-            "failurePolicy": policy,
-            "replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": spec}}],
-        },
-    }
+    fields = {"parallelism": 4, "completions": 4, **fields}
+    item = job(replicas=2, pod=pod, notes=own, containers=[container], **fields)
+    return injection_kit.jobset(item, mode="supervisor", notes=given, strategy=strategy)
+
+
+def with_spare_jobs(*, notes=None, **fields):
+    """Return the JobSet with a spare Job in place of spare pods."""
+    return jobset(spares=None, notes={JOBS: "1", **(notes or {})}, **fields)
 
 
 def two_jobs(*, order="AnyOrder", **fields):
-    """A JobSet with a second ReplicatedJob."""
+    """Return the JobSet with a second ReplicatedJob."""
     body = jobset()
     first = body["spec"]["replicatedJobs"][0]
     body["spec"]["replicatedJobs"].append({**copy.deepcopy(first), "name": "v", **fields})
@@ -67,34 +51,7 @@ def two_jobs(*, order="AnyOrder", **fields):
     return body
 
 
-def admitted(body):
-    """The JobSet as admission stores it, and all errors."""
-    injection = inject(body, image="test.invalid/agent:1")
-    if injection.problems:
-        return injection.jobset, injection.problems
-    stored = json_patch(injection.jobset, default_jobset(injection.jobset))
-    return stored, validate_create(stored)
-
-
-def problems(body):
-    """Field and reason of each error, as text."""
-    return [str(each) for each in admitted(body)[1]]
-
-
-def variables(body):
-    """The supervisor's variables in the first pod template, without their prefix."""
-    stored, wrong = admitted(body)
-    assert wrong == []
-    pod = stored["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    prefix = keys.AGENT_VARIABLE_PREFIX
-    return {
-        each["name"].removeprefix(prefix): each.get("value") or each["valueFrom"]["fieldRef"]
-        for each in pod["containers"][0]["env"]
-        if each["name"].startswith(prefix)
-    }
-
-
-def test_the_agent_gets_what_it_finds_its_seat_by():
+def test_agent_gets_the_variables_that_determine_its_seat():
     """Ranks are those of three pods out of four."""
     rank = {"name": "NODE_RANK", "valueFrom": INDEX}
     found = variables(jobset(worker={"env": [rank]}))
@@ -102,19 +59,19 @@ def test_the_agent_gets_what_it_finds_its_seat_by():
     assert found["WORKER_SEATS"] == found["WORKER_JOB_PODS"] == "3"
     assert found["WORKER_WORLD_SIZE"] == "12"
     assert found["WORKER_SEAT_VARIABLES"] == "JOB_COMPLETION_INDEX,NODE_RANK"
-    assert found["POD_UID"]["fieldPath"] == "metadata.uid"
-    assert found["WORKER_JOB"]["fieldPath"] == "metadata.labels['batch.kubernetes.io/job-name']"
+    assert found["POD_UID"] == "metadata.uid"
+    assert found["WORKER_JOB"] == "metadata.labels['batch.kubernetes.io/job-name']"
     assert found["WORKER_MASTER_JOB"] == "$(JOBSET_AGENT_JOBSET_NAME)-w-0"
     assert found["WORKER_MASTER_SEAT"] == "0"
 
 
-def test_nothing_is_different_without_spares():
-    """Neither without the annotation, nor with the number 0."""
+def test_variables_are_the_usual_ones_without_spares():
+    """Without the annotation, and with the number 0."""
     assert variables(jobset(spares="0")) == variables(jobset(spares=None))
     assert "WORKER_SEATS" not in variables(jobset(spares=None))
 
 
-def test_a_pod_template_has_its_own_number():
+def test_annotation_of_the_pod_template_takes_precedence():
     """As with all annotations of restart in place."""
     assert variables(jobset(spares=None, own={SPARES: "2"}))["WORKER_SEATS"] == "2"
     assert variables(jobset(spares="2", own={SPARES: "1"}))["WORKER_SEATS"] == "3"
@@ -122,8 +79,7 @@ def test_a_pod_template_has_its_own_number():
 
 def test_spare_jobs_have_no_ranks_of_their_own():
     """The ranks are those of the other Jobs; variables with the Job's index follow its seats."""
-    field = {"fieldRef": {"fieldPath": f"metadata.labels['{keys.JOB_INDEX}']"}}
-    worker = {"env": [{"name": "SLICE", "valueFrom": field}]}
+    worker = {"env": [{"name": "SLICE", "valueFrom": SLICE}]}
     found = variables(jobset(spares=None, own={JOBS: "1"}, worker=worker))
 
     assert found["WORKER_WORLD_SIZE"] == "8"
@@ -133,8 +89,8 @@ def test_spare_jobs_have_no_ranks_of_their_own():
     assert found["WORKER_HOSTS"] == "w=1x4x2"
 
 
-def test_spare_pods_and_spare_jobs_go_together():
-    """A Job loses its own spares before it gives up its seats."""
+def test_spare_pods_and_spare_jobs_are_combined():
+    """A Job uses its own spares before it gives up its seats."""
     found = variables(jobset(spares="1", notes={JOBS: "1"}))
 
     assert (found["WORKER_WORLD_SIZE"], found["WORKER_SEATS"]) == ("6", "3")
@@ -158,51 +114,28 @@ REFUSED = {
         "has 2 jobs (replicas)",
     ),
     "spare jobs without an agent": (
-        jobset(spares=None, notes={JOBS: "1", keys.IN_PLACE_AGENT_ANNOTATION: None}),
+        with_spare_jobs(notes=NO_AGENT),
         f"metadata.annotations[{JOBS}]",
         "needs the annotation",
     ),
     "spare jobs with Recreate": (
-        jobset(
-            spares=None,
-            strategy="Recreate",
-            notes={JOBS: "1", keys.IN_PLACE_AGENT_ANNOTATION: None},
-        ),
+        with_spare_jobs(strategy="Recreate", notes=NO_AGENT),
         f"metadata.annotations[{JOBS}]",
         "has no effect unless restartStrategy is InPlaceRestart",
     ),
     "spare jobs in sidecar mode": (
-        jobset(
-            spares=None,
-            notes={
-                JOBS: "1",
-                keys.IN_PLACE_AGENT_ANNOTATION: "sidecar",
-                keys.IN_PLACE_PROCESSES_ANNOTATION: None,
-            },
-        ),
+        with_spare_jobs(notes=SIDECAR),
         f"metadata.annotations[{JOBS}]",
         "a sidecar cannot give a container another rank",
     ),
     "spare jobs, not Indexed": (
-        jobset(spares=None, notes={JOBS: "1"}, completionMode="NonIndexed"),
+        with_spare_jobs(completionMode="NonIndexed"),
         "spec.replicatedJobs[0].template.spec.completionMode",
         "must be Indexed",
     ),
     "the index of the job in an argument": (
-        jobset(
-            spares=None,
-            notes={JOBS: "1"},
-            worker={
-                "env": [
-                    {
-                        "name": "SLICE",
-                        "valueFrom": {
-                            "fieldRef": {"fieldPath": f"metadata.labels['{keys.JOB_INDEX}']"}
-                        },
-                    }
-                ],
-                "args": ["--slice=$(SLICE)"],
-            },
+        with_spare_jobs(
+            worker={"env": [{"name": "SLICE", "valueFrom": SLICE}], "args": ["--slice=$(SLICE)"]}
         ),
         f"{POD}.spec.containers[0].args[0]",
         "read the variable in the program",
@@ -221,22 +154,13 @@ REFUSED = {
         "must be Indexed",
     ),
     "sidecar": (
-        jobset(
-            notes={
-                keys.IN_PLACE_AGENT_ANNOTATION: "sidecar",
-                keys.IN_PLACE_PROCESSES_ANNOTATION: None,
-            }
-        ),
+        jobset(notes=SIDECAR),
         f"metadata.annotations[{SPARES}]",
         "a sidecar cannot give a container another rank",
     ),
-    "no agent": (
-        jobset(notes={keys.IN_PLACE_AGENT_ANNOTATION: None}),
-        f"metadata.annotations[{SPARES}]",
-        "needs the annotation",
-    ),
+    "no agent": (jobset(notes=NO_AGENT), f"metadata.annotations[{SPARES}]", "needs the annotation"),
     "Recreate": (
-        jobset(strategy="Recreate", notes={keys.IN_PLACE_AGENT_ANNOTATION: None}),
+        jobset(strategy="Recreate", notes=NO_AGENT),
         f"metadata.annotations[{SPARES}]",
         "has no effect unless restartStrategy is InPlaceRestart",
     ),
@@ -255,7 +179,7 @@ REFUSED = {
         "spec.replicatedJobs[0].template.spec.backoffLimitPerIndex",
         "a spare may fail at any time",
     ),
-    "an address by hand": (
+    "an explicit address": (
         jobset(worker={"env": [{"name": "MASTER_ADDR", "value": "js-w-0-0"}]}),
         f"{POD}.spec.containers[0].env[0]",
         "follows its seat",
@@ -271,25 +195,13 @@ REFUSED = {
         "read the variable in the program",
     ),
     "the index in a file": (
-        jobset(
-            pod={"volumes": [{"name": "v", "downwardAPI": {"items": [{"path": "i", **INDEX}]}}]}
-        ),
+        jobset(pod={"volumes": [{"name": "v", **INDEX_FILE}]}),
         f"{POD}.spec.volumes[0].downwardAPI.items[0].fieldRef.fieldPath",
         "would keep the index of the pod",
     ),
     "the index in a projected file": (
         jobset(
-            pod={
-                "volumes": [
-                    {"name": "v"},
-                    {
-                        "name": "p",
-                        "projected": {
-                            "sources": [{"downwardAPI": {"items": [{"path": "i", **INDEX}]}}]
-                        },
-                    },
-                ]
-            }
+            pod={"volumes": [{"name": "v"}, {"name": "p", "projected": {"sources": [INDEX_FILE]}}]}
         ),
         f"{POD}.spec.volumes[1].projected.sources[0].downwardAPI.items[0].fieldRef.fieldPath",
         "would keep the index of the pod",
@@ -299,7 +211,7 @@ REFUSED = {
         "spec.replicatedJobs[0].template.spec.completions",
         "must be set and equal to each other",
     ),
-    "another Job waits": (
+    "a Job that waits for another one": (
         two_jobs(dependsOn=[{"name": "w", "status": "Ready"}]),
         "spec.replicatedJobs[1].dependsOn[0].name",
         "none can wait for another to start first",
@@ -329,19 +241,13 @@ REFUSED = {
         f"metadata.annotations[{keys.COSCHEDULING_ANNOTATION}]",
         "must be Job with the annotation",
     ),
-    "start of one Job": (
+    "start on a pod template": (
         jobset(own={START: "true"}),
         f"{POD}.metadata.annotations[{START}]",
         "all pods start together",
     ),
     "a folder for each index": (
-        jobset(
-            worker={
-                "volumeMounts": [
-                    {"name": "v", "mountPath": "/v", "subPathExpr": "$(JOB_COMPLETION_INDEX)"}
-                ]
-            }
-        ),
+        jobset(worker={"volumeMounts": [MOUNT]}),
         f"{POD}.spec.containers[0].volumeMounts[0].subPathExpr",
         "a folder for each index cannot follow",
     ),
@@ -349,44 +255,42 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_served_is_refused_with_its_field(case):
-    """The field is named, its value, and what would be right."""
+def test_jobset_is_refused_with_its_field_for(case):
+    """With the value, and what would be valid."""
     body, field, reason = REFUSED[case]
     found = problems(body)
 
     assert any(each.startswith(f"{field}: ") and reason in each for each in found), found
 
 
-def test_a_coordinator_must_have_a_seat():
-    """Its address is that of the first rank."""
-    body = jobset()
-    body["spec"]["coordinator"] = {"replicatedJob": "w", "jobIndex": 0, "podIndex": 3}
+@pytest.mark.parametrize(
+    ("body", "field", "value", "error"),
+    [
+        (jobset(), "podIndex", 3, "3: is a spare"),
+        (with_spare_jobs(), "jobIndex", 1, "1: is a spare job"),
+    ],
+)
+def test_coordinator_must_have_a_seat(body, field, value, error):
+    """Its address is that of the first rank, and follows its seat."""
+    place = {"replicatedJob": "w", "jobIndex": 0, "podIndex": 0, field: value}
+    body["spec"]["coordinator"] = place
 
     (found,) = problems(body)
-    assert found.startswith("spec.coordinator.podIndex: Invalid value: 3: is a spare")
-
-
-def test_a_coordinator_is_in_a_job_with_seats():
-    """Its Job may give them up later; then its address follows."""
-    body = jobset(spares=None, notes={JOBS: "1"})
-    body["spec"]["coordinator"] = {"replicatedJob": "w", "jobIndex": 1, "podIndex": 0}
-
-    (found,) = problems(body)
-    assert found.startswith("spec.coordinator.jobIndex: Invalid value: 1: is a spare job")
+    assert found.startswith(f"spec.coordinator.{field}: Invalid value: {error}")
 
 
 def test_jobs_that_stay_failed_are_refused_with_spare_jobs():
-    """The group would go on without their seats, and the spare Jobs for ever."""
-    body = jobset(spares=None, notes={JOBS: "1"})
+    """The group would continue without their seats, and the spare Jobs would never end."""
+    body = with_spare_jobs()
     body["spec"]["failurePolicy"]["rules"] = [{"name": "stays", "action": "FailJob"}]
 
     (found,) = problems(body)
     assert found.startswith('spec.failurePolicy.rules[0].action: Invalid value: "FailJob": a job')
 
 
-def test_the_number_of_spare_jobs_never_changes():
+def test_number_of_spare_jobs_cannot_change():
     """Ranks are built into the pods."""
-    old, _ = admitted(jobset(spares=None, notes={JOBS: "1"}))
+    old, _ = admitted(with_spare_jobs())
     new = copy.deepcopy(old)
     new["metadata"]["annotations"][JOBS] = "0"
     fields = [str(each).partition(":")[0] for each in validate_update(old, new)]
@@ -394,14 +298,13 @@ def test_the_number_of_spare_jobs_never_changes():
     assert fields == [f"metadata.annotations[{JOBS}]"]
 
 
-def test_the_number_of_spares_never_changes():
-    """Neither on the JobSet, nor on a template while the JobSet is suspended; nor do the pods."""
+def test_numbers_of_spares_and_pods_cannot_change():
+    """Neither on the JobSet, nor on a template while the JobSet is suspended."""
     old, _ = admitted(jobset(own={SPARES: "1"}))
     old["spec"]["suspend"] = True
     new = copy.deepcopy(old)
     new["metadata"]["annotations"][SPARES] = "2"
-    template = new["spec"]["replicatedJobs"][0]["template"]["spec"]
-    template["template"]["metadata"]["annotations"][SPARES] = "2"
+    job_of(new)["template"]["metadata"]["annotations"][SPARES] = "2"
     fields = [str(each).partition(":")[0] for each in validate_update(old, new)]
 
     assert fields == [f"metadata.annotations[{SPARES}]", f"{POD}.metadata.annotations[{SPARES}]"]
@@ -412,7 +315,7 @@ def test_the_number_of_spares_never_changes():
     assert str(refused).startswith(f'metadata.annotations[{START}]: Invalid value: "true": field')
 
     resized = copy.deepcopy(old)
-    resized["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 6, "completions": 6}
+    job_of(resized).update(parallelism=6, completions=6)
     assert any("cannot change" in str(each) for each in validate_update(old, resized))
 
 
