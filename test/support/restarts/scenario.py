@@ -86,11 +86,7 @@ def pod_log_folders(cluster: Cluster) -> list[Path]:
 
 
 async def kill_worker(
-    pod: Pod,
-    script: str = WORKER_SCRIPT,
-    *,
-    supervised: bool = False,
-    number: int = signal.SIGKILL,
+    pod: Pod, script: str = WORKER_SCRIPT, *, supervised: bool = False, number: int = signal.SIGKILL
 ) -> float:
     """End a pod's worker with SIGKILL, as the kernel does when memory runs out.
 

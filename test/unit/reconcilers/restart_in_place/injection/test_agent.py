@@ -69,10 +69,7 @@ def test_sidecar_is_injected_as_an_init_container():
     assert agent["image"] == IMAGE
     assert agent["restartPolicy"] == "Always"
     assert agent["restartPolicyRules"] == [
-        {
-            "action": "RestartAllContainers",
-            "exitCodes": {"operator": "NotIn", "values": [0, 1, 2]},
-        }
+        {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0, 1, 2]}}
     ]
     assert agent["startupProbe"] == {
         "httpGet": {"path": "/barrier-is-lifted?wait=25", "port": 8080},

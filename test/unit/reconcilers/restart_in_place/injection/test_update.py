@@ -128,8 +128,7 @@ def test_new_container_is_not_changed(mode, at):
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
-    [(None, "sidecar"), ("sidecar", None), ("sidecar", "supervisor")],
+    ("before", "after"), [(None, "sidecar"), ("sidecar", None), ("sidecar", "supervisor")]
 )
 def test_annotation_cannot_change(before, after):
     """The agent is injected at creation only; the error names the annotation."""

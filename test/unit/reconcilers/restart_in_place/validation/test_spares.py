@@ -20,10 +20,7 @@ SLICE = {"fieldRef": {"fieldPath": f"metadata.labels['{keys.JOB_INDEX}']"}}
 INDEX_FILE = {"downwardAPI": {"items": [{"path": "i", **INDEX}]}}
 MOUNT = {"name": "v", "mountPath": "/v", "subPathExpr": "$(JOB_COMPLETION_INDEX)"}
 NO_AGENT = {keys.IN_PLACE_AGENT_ANNOTATION: None}
-SIDECAR = {
-    keys.IN_PLACE_AGENT_ANNOTATION: "sidecar",
-    keys.IN_PLACE_PROCESSES_ANNOTATION: None,
-}
+SIDECAR = {keys.IN_PLACE_AGENT_ANNOTATION: "sidecar", keys.IN_PLACE_PROCESSES_ANNOTATION: None}
 
 
 def jobset(
