@@ -23,7 +23,7 @@ from support.patience import eventually
 from support.restarts.scenario import (
     SHELL_IMAGE,
     WORKER_SCRIPT,
-    ToldEvent,
+    EventText,
     build_images,
     install_agents,
     kill_worker,
@@ -158,7 +158,7 @@ class Group:
         """Wait for events with a reason; return their notes."""
 
         async def notes():
-            page = await self.client.list_page(ToldEvent, NAMESPACE)
+            page = await self.client.list_page(EventText, NAMESPACE)
             mine = (event for event in page.items if event.metadata.name.startswith(self.name))
             return [event.note for event in mine if event.reason == reason]
 

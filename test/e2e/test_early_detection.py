@@ -8,7 +8,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from support.restarts.scenario import (
-    ToldEvent,
+    EventText,
     gang_jobset,
     kill_worker,
     pod_log_folders,
@@ -38,7 +38,7 @@ async def test_the_group_restarts_next_to_the_failed_pod(node_cluster, node_clie
             ahead.append(round(reported - deprecated, 2))
             took.append(round(restart.seconds, 2))
         pods = (await node_client.list_page(Pod, "default")).items
-        events = (await node_client.list_page(ToldEvent, "default")).items
+        events = (await node_client.list_page(EventText, "default")).items
 
         assert max(timeline.synced) == ROUNDS + 1
         # A kubelet may merge two statuses; then the pod's own agent tells, later.

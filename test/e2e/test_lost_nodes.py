@@ -23,7 +23,7 @@ from support.cluster.processes import processes
 from support.patience import eventually
 from support.restarts.scenario import (
     WORKER_SCRIPT,
-    ToldEvent,
+    EventText,
     build_images,
     gang_jobset,
     kill_worker,
@@ -174,7 +174,7 @@ async def test_a_node_without_power(two_nodes, manager, client):
         await asyncio.to_thread(two_nodes.stop_node, LOST)
         await all_run(timeline, 2)
         assert await placed(client, "power") == {STAYS: PODS}
-        events = (await client.list_page(ToldEvent, "default")).items
+        events = (await client.list_page(EventText, "default")).items
     assert manager.scrape()[DELETED] == 2
     told = [event.note for event in events if event.reason == keys.NODE_LOST_REASON]
     assert any(note.startswith(f"2 pods were deleted by force, since nothing was heard of node {LOST!r}") for note in told)  # fmt: skip

@@ -111,12 +111,15 @@ class Pod(NamedTuple):
 
 
 class Manager(NamedTuple):
-    """One manager: its knowledge, numbers of observed and own versions, and changes of pods to come."""
+    """One manager: its view, the newest versions that it has observed and written, and pending work.
+
+    ``due`` is True if a pass is due; ``queue`` are changes of pods that its watch has not sent.
+    """
 
     view: View
     seen: int
     wrote: int = 0
-    asked: bool = True
+    due: bool = True
     queue: tuple[tuple[int, tuple[Any, ...]], ...] = ()
 
 
@@ -249,7 +252,7 @@ class Explorer(StateGraph):
             return False
         if newest.failed:
             return True  # rightly: that was checked when it was written
-        if newest.asked and dict(newest.record).get("servedRequest") != str(newest.asked):
+        if newest.requests and dict(newest.record).get("servedRequest") != str(newest.requests):
             return False
         return newest.deprecated < newest.synced and all(
             (pod and pod.worker == "running" and pod.each_runs(newest.synced) and not pod.deleting)
@@ -486,13 +489,13 @@ class Explorer(StateGraph):
         if manager.queue:
             (slot, pod), *rest = manager.queue
             cached = state.versions[manager.seen - 1]
-            view, asked = see_pod(manager.view, cached, slot, pod, self.budget)
-            after = manager._replace(view=view, asked=manager.asked or asked, queue=tuple(rest))
+            view, due = see_pod(manager.view, cached, slot, pod, self.budget)
+            after = manager._replace(view=view, due=manager.due or due, queue=tuple(rest))
             yield f"manager sees p{slot} {pod}", False, state._replace(manager=after)
         if manager.seen < len(state.versions):
-            after = manager._replace(seen=manager.seen + 1, asked=True)
+            after = manager._replace(seen=manager.seen + 1, due=True)
             yield "manager sees the JobSet", False, state._replace(manager=after)
-        if manager.asked:
+        if manager.due:
             after_state, after = self._pass(state, manager)
             yield "manager passes", False, after_state._replace(manager=after)
         known = not manager.queue and manager.seen == len(state.versions)
@@ -511,7 +514,7 @@ class Explorer(StateGraph):
             behind=manager.seen < len(state.versions), waiting=manager.wrote > manager.seen,
             late=late, skew_h=state.skew_h if "clock" in self.kinds else None,
         )  # fmt: skip
-        manager = manager._replace(view=did.view, asked=False)
+        manager = manager._replace(view=did.view, due=False)
         if did.written is None:
             return state, manager
         new = did.written
@@ -519,7 +522,7 @@ class Explorer(StateGraph):
             raise Violation(f"the status goes back from {stored} to {new}")
         if new.deprecated > new.synced or new.synced > stored.synced + 1:
             raise Violation(f"the status becomes {new} after {stored}")
-        if new.synced > 1 + state.failures + new.asked + state.left:
+        if new.synced > 1 + state.failures + new.requests + state.left:
             raise Violation(f"epoch {new.synced} after {state.failures} failures")
         if new.failed and state.failures <= self.budget:
             raise Violation(f"the JobSet fails after {state.failures} failures")
@@ -574,9 +577,9 @@ class Explorer(StateGraph):
                 after = after._replace(processes=self.idle)
                 yield f"{name} WORKER SUCCEEDS", True, self._put(one, slot, after)
         if "ask" in kinds:
-            asked = state.versions[-1]
-            asked = asked._replace(asked=asked.asked + 1)
-            yield "A RESTART IS ASKED FOR", True, one._replace(versions=(*one.versions, asked))
+            newest = state.versions[-1]
+            newest = newest._replace(requests=newest.requests + 1)
+            yield "A RESTART IS REQUESTED", True, one._replace(versions=(*one.versions, newest))
         if "suspend" in kinds and not state.versions[-1].suspended:
             asleep = state.versions[-1]._replace(suspended=True)
             resumed_once = one._replace(left=state.left + 1)
@@ -591,7 +594,7 @@ class Explorer(StateGraph):
             pods = tuple(_cached(pod) for pod in state.pods)
             fresh = tuple(bool(pod) for pod in pods)
             new = Manager(View(pods, fresh), len(state.versions))
-            old = state.manager._replace(queue=(), asked=True)
+            old = state.manager._replace(queue=(), due=True)
             yield "TAKEOVER", True, one._replace(manager=new, old=old)
 
     @staticmethod

@@ -59,7 +59,7 @@ POD_SPEC = {"containers": [CONTAINER], "initContainers": [AGENT]}
 class Version(NamedTuple):
     """A JobSet as the API server has it, apart from conditions that nothing depends on.
 
-    ``asked`` is the number of restarts in place requested by its annotation. ``turns`` is the number
+    ``requests`` is the number of restarts in place requested by its annotation. ``turns`` is the number
     of writes of the condition Suspended, which is true if it is odd. ``pacing`` is the stored
     back-off as JSON, by the wall clock of the manager that wrote it.
     """
@@ -68,7 +68,7 @@ class Version(NamedTuple):
     deprecated: int = 0
     record: tuple[tuple[str, Any], ...] = ()
     failed: bool = False
-    asked: int = 0
+    requests: int = 0
     suspended: bool = False
     turns: int = 0
     pacing: str = ""
@@ -121,7 +121,7 @@ def jobset_of(version: Version, size: int, number: int, max_restarts: int) -> Jo
         status["conditions"] = conditions
     job_spec = {"backoffLimit": keys.INT32_MAX}
     item = replicated_job("w", parallelism=size, pod_spec=POD_SPEC, job_spec=job_spec)
-    notes = {keys.RESTART_IN_PLACE_ANNOTATION: str(version.asked)} if version.asked else None
+    notes = {keys.RESTART_IN_PLACE_ANNOTATION: str(version.requests)} if version.requests else None
     of = epoch_plans.jobset(
         version.synced, version.deprecated, items=[item], max_restarts=max_restarts, notes=notes,
         status=status, suspend=version.suspended,
@@ -229,7 +229,7 @@ class _Server:
             status.get("deprecatedEpoch", old.deprecated),
             tuple(sorted(record.items())),
             old.failed or failed,
-            old.asked,
+            old.requests,
             old.suspended,
             old.turns,
             _merged(old.pacing, status.get("restartPacing")) if self.paced else "",
@@ -332,13 +332,13 @@ def see_pod(
     """Return a manager's view after a change of a pod in its watch, and if a pass is needed."""
     manager = _Manager(view, cached, 1, server=None, max_restarts=max_restarts)
     old, new = manager.pods[slot], pod_of(slot, pod, NEW + 1)
-    asked = False
+    due = False
     if old is not None or new is not None:
-        asked = bool(manager.reconciler.on_pod(Event(old, new)))
+        due = bool(manager.reconciler.on_pod(Event(old, new)))
     pods = (*view.pods[:slot], pod, *view.pods[slot + 1 :])
     versions = [*manager.versions]
     versions[slot] = NEW + 1
-    return manager.view(pods, versions, (slot, view.pods[slot], pod)), asked
+    return manager.view(pods, versions, (slot, view.pods[slot], pod)), due
 
 
 @cache

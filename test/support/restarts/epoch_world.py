@@ -84,7 +84,7 @@ class Pod:
 
     @property
     def alive(self) -> bool:
-        """Whether it counts."""
+        """True if it counts."""
         return self.phase == "Running"
 
     def status(self, worker: str) -> tuple[Any, ...]:
@@ -440,13 +440,13 @@ class World:
             manager.catch_up()
         self.clock.advance(40)
         for manager in self.managers:
-            manager.asked_epochs = True
+            manager.epochs_due = True
 
     def _second_passes(self) -> None:
         """Let a second pass, enough for a short pause, not for caches and kubelets."""
         self.clock.advance(1)
         for manager in self.managers:
-            manager.asked_epochs = manager.asked_jobs = True
+            manager.epochs_due = manager.jobs_due = True
 
     def _worker_of(self, pod: Pod) -> str:
         if not self.sidecar:
@@ -789,7 +789,7 @@ class World:
         assert self.waited_s <= 1000, f"nothing but waits happens for {self.waited_s} s"
         self.clock.advance(min(waits))
         for manager in self.managers:
-            manager.asked_epochs = manager.asked_jobs = True
+            manager.epochs_due = manager.jobs_due = True
         return True
 
     def _do_named(self, name: str) -> None:
@@ -823,7 +823,7 @@ class Manager:
         self.world = world
         self.clock = ManagersClock(world.clock, skew_s)
         self.pause: PinnedTime | None = None
-        self.asked_epochs = self.asked_jobs = True
+        self.epochs_due = self.jobs_due = True
         self.waits: dict[str, float] = {}
         self.jobset_events: deque[tuple[int, JobSet]] = deque()
         self.job_events: deque[tuple[int, str, Job | None]] = deque()
@@ -850,10 +850,10 @@ class Manager:
             yield "manager sees Job", self.see_job
         if self.pod_events:
             yield f"manager sees {self.pod_events[0][0]}", self.see_pod
-        if self.asked_epochs:
+        if self.epochs_due:
             yield "epochs pass", self.pass_epochs
         caught_up = self.seen_jobset >= self.wrote_jobset and self.seen_jobs >= self.wrote_jobs
-        if self.asked_jobs and caught_up:
+        if self.jobs_due and caught_up:
             yield "jobs pass", self.pass_jobs
 
     def knows(self, pod: Pod) -> bool:
@@ -874,26 +874,26 @@ class Manager:
         old = self.jobsets.apply(new)
         assert old is not None
         self.own(Event(old, new))
-        self.asked_epochs = self.asked_jobs = True
+        self.epochs_due = self.jobs_due = True
 
     def see_job(self) -> None:
         self.seen_jobs, name, job = self.job_events.popleft()
         self._take_job(name, job)
-        self.asked_jobs = True
+        self.jobs_due = True
 
     def see_pod(self) -> None:
         self._take_pod(*self.pod_events.popleft())
 
     def _take_job(self, name: str, job: Job | None) -> None:
         if _take(self.jobs, self.epochs.on_job, name, job):
-            self.asked_epochs = True
+            self.epochs_due = True
 
     def _take_pod(self, name: str, pod: ChildPod | None) -> None:
         if _take(self.pods, self.epochs.on_pod, name, pod):
-            self.asked_epochs = True
+            self.epochs_due = True
 
     def pass_epochs(self) -> None:
-        self.asked_epochs = False
+        self.epochs_due = False
         self._waits_for("epochs", run(self.epochs.reconcile(Request(KEY))))
 
     def _waits_for(self, name: str, result: Result) -> None:
@@ -919,7 +919,7 @@ class Manager:
             Now(self.clock.now(), self.clock.monotonic()),
         )
         self.pause = None if plan.memory is None else plan.memory.pause
-        self.asked_jobs = False
+        self.jobs_due = False
         self._waits_for("jobs", plan.result)
         before = world.number
         for action in plan.actions:
@@ -933,7 +933,7 @@ class Manager:
         try:
             run(world.merge_patch(JobSet, "", KEY.name, body, subresource="status"))
         except ConflictError:
-            self.asked_jobs = True
+            self.jobs_due = True
         else:
             self.wrote_jobset = world.number
 

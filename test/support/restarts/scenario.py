@@ -49,7 +49,7 @@ Otherwise a worker would sometimes take a second longer to stop."""
 
 @resource("events.k8s.io", "v1", "Event", "events")
 @wire
-class ToldEvent:
+class EventText:
     """Event, with its reason and text only."""
 
     RESOURCE: ClassVar[ResourceInfo]

@@ -92,7 +92,7 @@ def test_failed_pods_are_missing_and_succeeded_ones_are_not():
     )
 
 
-def test_pod_that_was_asked_to_leave_is_waited_for_when_it_has_ended_with_0():
+def test_pod_that_was_asked_to_leave_is_awaited_when_it_has_ended_with_0():
     """Its Job replaces it."""
     pods = group(pod("s", phase="Succeeded", deleted=True), first=3)
     found = laggards(jobset(), [job(), job(1)], pods, 2, 60.0)

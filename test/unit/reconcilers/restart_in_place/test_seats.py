@@ -58,7 +58,7 @@ def test_nothing_is_stored_when_all_holders_have_come():
     assert seating.swaps == ()
 
 
-def test_a_spare_takes_the_seat_of_a_pod_that_is_gone():
+def test_spare_takes_the_seat_of_a_pod_that_is_gone():
     """Immediately, and with its own UID, index and address."""
     spare = pod(2, state=READY, address="10.0.0.9")
     seating = assigned(pod(0), spare)
@@ -122,7 +122,7 @@ def test_prepared_spares_come_first():
     assert holders(seating) == {1: "3a"}
 
 
-def test_without_a_spare_the_seat_stays_open():
+def test_seat_stays_open_without_a_spare():
     """As without spares, the group waits for the replacement."""
     seating = assigned(pod(0), pod(2, epoch=1, state=READY))
 
@@ -130,7 +130,7 @@ def test_without_a_spare_the_seat_stays_open():
     assert (seating.filled, seating.unfilled) == (1, 1)
 
 
-def test_a_spare_never_helps_another_job():
+def test_spare_never_takes_a_seat_of_another_job():
     """Seats belong to a Job: so do its pods."""
     jobs = [
         SeatedJob("a", 1, [], lambda _: False),
@@ -142,7 +142,7 @@ def test_a_spare_never_helps_another_job():
 UNFIT = "unfit: exit code 3: row remap failed"
 
 
-def test_an_unfit_holder_loses_its_seat_immediately():
+def test_unfit_holder_loses_its_seat_immediately():
     """Before its pod has ended; at the first start as well."""
     pods = pod(0), pod(1, epoch=1, state=UNFIT), pod(2, state=READY)
 
@@ -150,7 +150,7 @@ def test_an_unfit_holder_loses_its_seat_immediately():
     assert assigned(*pods, starting=True).complete
 
 
-def test_an_unfit_spare_gets_no_seat():
+def test_unfit_spare_gets_no_seat():
     """It has come to the epoch, and is about to end."""
     assert assigned(pod(0), pod(2, state=UNFIT)).unfilled == 1
     assert holders(assigned(pod(0), pod(2, state=UNFIT), pod(3, state=PARKED))) == {1: "3a"}
@@ -166,7 +166,7 @@ SUSPECT = {
 
 @pytest.mark.parametrize("case", SUSPECT)
 def test_holder_on_a_suspect_node_loses_its_seat_when(case):
-    """It has come to the epoch, and nothing is waited for."""
+    """It has come to the epoch, and nothing is awaited."""
     spares, expected = SUSPECT[case]
     seating = assigned(pod(0, node="a"), pod(1, node="bad"), *spares, suspect={"bad"})
 
@@ -283,7 +283,7 @@ def test_nothing_is_stored_when_all_jobs_are_complete():
     assert seating.filled == 4
 
 
-def test_a_spare_job_takes_all_seats_of_a_job_that_has_lost_a_pod():
+def test_spare_job_takes_all_seats_of_a_job_that_has_lost_a_pod():
     """The other pod of that Job is parked: a Job's pods work together or not at all."""
     seating = seated(job(0, pod(0), pod(1)), job(1, pod(0)), job(2, *FULL))
 
@@ -293,7 +293,7 @@ def test_a_spare_job_takes_all_seats_of_a_job_that_has_lost_a_pod():
     assert list(seating.changes()) == ["job 'js-w-2' takes all seats of job 'js-w-1'"]
 
 
-def test_a_spare_job_takes_the_seats_of_a_job_that_does_not_exist():
+def test_spare_job_takes_the_seats_of_a_job_that_does_not_exist():
     """Its Job may be deleted, and is not created yet."""
     seating = seated(job(0, pod(0), pod(1)), job(2, *FULL))
 
@@ -301,7 +301,7 @@ def test_a_spare_job_takes_the_seats_of_a_job_that_does_not_exist():
     assert held(seating) == {("1", "2")}
 
 
-def test_a_job_uses_its_own_spares_first():
+def test_job_uses_its_own_spares_first():
     """It gives up its seats only once it has lost more pods than it has spares."""
     own = job(1, pod(0), pod(2, state=READY))
     seating = seated(job(0, pod(0), pod(1)), own, job(2, *FULL))
@@ -393,7 +393,7 @@ def test_pods_of_a_spare_job_have_entries_within_it():
 # ---- size of the lists ---------------------------------------------------------------------------
 
 
-def test_the_lists_stay_short_over_2000_swaps():
+def test_lists_stay_short_over_2000_swaps():
     """Each lost pod comes back as a spare of another seat; all agents receive the lists."""
     seats, spare = 300, 1
     pods = [pod(index) for index in range(seats + spare)]
@@ -414,7 +414,7 @@ def test_the_lists_stay_short_over_2000_swaps():
     assert len(str([_taken_seat_json(one) for one in taken])) < 20_000
 
 
-def test_the_list_of_jobs_stays_short_over_400_swaps():
+def test_list_of_jobs_stays_short_over_400_swaps():
     """As that of seats; a Job that returns is a spare."""
     working = 100
     count = working + 1
@@ -447,8 +447,8 @@ def test_as_many_entries_remain_as_pods_are_lost():
     assert {one.seat for one in seating.taken} == set(range(lost))
 
 
-def test_the_seats_of_a_job_with_a_success_stay_as_they_are():
-    """The list says which seat's work the index has done that succeeded."""
+def test_seats_of_a_job_with_a_success_stay_as_they_are():
+    """An entry shows which seat's work a succeeded index has done."""
     count = MAX_ENTRIES + 10
     pods = [pod(index) for index in range(count)]
     turned = [entry(seat, pods[(seat + 1) % count]) for seat in range(count)]
