@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import functools
 import os
 import signal
@@ -147,15 +146,7 @@ def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str
         pods: number of workers.
         command: shell text that the workers run; a line and an endless sleep if absent.
     """
-    documents = [d for d in yaml.safe_load_all(SAMPLE.read_text()) if d]
-    jobset = copy.deepcopy(next(d for d in documents if d["kind"] == "JobSet"))
-    jobset["metadata"]["name"] = name
-    jobset["metadata"].setdefault("annotations", {})[keys.RESTART_BACKOFF_ANNOTATION] = "0"
-    (replicated_job,) = jobset["spec"]["replicatedJobs"]
-    replicated_job["replicas"] = 1
-    job = replicated_job["template"]["spec"]
-    job["parallelism"] = job["completions"] = pods
-    pod = job["template"]["spec"]
+    jobset, pod = _sample(SAMPLE, name, pods)
     for container in pod["initContainers"]:
         container["image"] = AGENT_IMAGE
         container["imagePullPolicy"] = "IfNotPresent"
@@ -165,6 +156,19 @@ def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str
         container["command"] = ["sh", "-c", command or WORKER_SCRIPT]
         container.pop("args", None)
     return jobset
+
+
+def _sample(path: Path, name: str, pods: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the JobSet of a sample, with one Job and without back-off, and the spec of its pods."""
+    documents = yaml.safe_load_all(path.read_text())
+    jobset = next(each for each in documents if each and each["kind"] == "JobSet")
+    jobset["metadata"]["name"] = name
+    jobset["metadata"].setdefault("annotations", {})[keys.RESTART_BACKOFF_ANNOTATION] = "0"
+    (item,) = jobset["spec"]["replicatedJobs"]
+    item["replicas"] = 1
+    job = item["template"]["spec"]
+    job["parallelism"] = job["completions"] = pods
+    return jobset, job["template"]["spec"]
 
 
 def recreated_jobset(name: str, pods: int) -> dict[str, Any]:
@@ -199,15 +203,10 @@ def supervised_jobset(
         image: image of the workers.
         environ: more variables, which replace those of the sample with the same name.
     """
-    jobset: dict[str, Any] = yaml.safe_load(SUPERVISED_SAMPLE.read_text())
-    jobset["metadata"]["name"] = name
-    jobset["metadata"].setdefault("annotations", {})[keys.RESTART_BACKOFF_ANNOTATION] = "0"
-    (replicated_job,) = jobset["spec"]["replicatedJobs"]
-    job = replicated_job["template"]["spec"]
-    job["parallelism"] = job["completions"] = pods
-    (agent,) = job["template"]["spec"]["initContainers"]
+    jobset, pod = _sample(SUPERVISED_SAMPLE, name, pods)
+    (agent,) = pod["initContainers"]
     agent["image"] = AGENT_IMAGE
-    (worker,) = job["template"]["spec"]["containers"]
+    (worker,) = pod["containers"]
     worker["image"] = image
     worker["imagePullPolicy"] = "IfNotPresent"
     worker["command"] = [worker["command"][0], *command]

@@ -144,7 +144,7 @@ def test_succeeded_pod_of_a_job_without_indexes_counts_once():
     assert [*seen, counts(book)] == [({}, 1)] * 4
 
 
-@pytest.mark.parametrize("owner", [None, "made-up"])
+@pytest.mark.parametrize("owner", [None, "made-up"], ids=["absent", "unknown"])
 def test_pod_does_not_count_when_its_job_is(owner):
     """Neither labels nor the UID of an unknown Job make a pod a member of the group."""
     book = ledger()

@@ -1,4 +1,4 @@
-"""Creating the successors of failed pods."""
+"""Creation of the successors of failed pods."""
 
 from __future__ import annotations
 

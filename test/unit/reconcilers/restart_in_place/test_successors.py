@@ -174,12 +174,12 @@ class TestPodsThatTheJobDoesNotCount:
         assert indexes(planned([], its=job(2), memory=memory)) == []
 
     def test_failed_pod_that_was_deleted_before_is_left_to_the_job_controller(self):
-        """The manager takes the finalizer off it, so it does not count."""
+        """The manager removes its finalizer, so that it does not count."""
         assert indexes(planned([pod(0, "Failed", grace=30)])) == []
 
 
 def test_name_follows_from_the_predecessor():
-    """A second try, or a second manager, creates the same pod."""
+    """A second attempt, or a second manager, creates the same pod."""
     first, again = planned([FAILED]), planned([FAILED])
     (one,) = first.create
 
@@ -294,7 +294,7 @@ def test_refusals_are_followed_by_growing_pauses():
         (pod(0), pod(0, uid="another"), True),
     ],
 )
-def test_only_the_end_of_a_pod_asks_for_a_plan(old, new, expected):
+def test_plan_is_needed_only_when_a_pod_has_ended(old, new, expected):
     """Thousands of pods have other changes."""
     assert may_need_successor(old, new) is expected
 
