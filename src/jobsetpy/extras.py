@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from typing import Final
 
 _RUNTIME: Final = (
-    *("attrs", "cattrs", "kubernetes_asyncio", "prometheus_client", "structlog", "uvloop", "yaml"),
+    *("aiohttp", "attrs", "cattrs", "kubernetes_asyncio", "prometheus_client", "structlog"),
+    *("uvloop", "yaml"),
 )
 _KUBECTL: Final = ("attrs", "re2", "rich", "yaml")
 
