@@ -1,4 +1,4 @@
-"""Which backend of coscheduling a manager works with: what was asked for, if the cluster has it."""
+"""Backend of coscheduling for a manager: the configured one, if the cluster supports it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Backend:
     """Support of gangs by a manager.
 
     Args:
-        marks: what pods are given.
-        not_served: why that is less than was asked for; "" if it is not.
-        coscheduler: what is seen of a coscheduler, where one is looked for.
+        marks: scheduler fields of pods.
+        not_served: reason why this is not the configured backend; "" if it is.
+        coscheduler: observer of a coscheduler; ``None`` if none is watched.
     """
 
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
@@ -48,9 +48,9 @@ class Backend:
     coscheduler: CoschedulerWatch | None = None
 
     async def watched(self, manager: Manager, features: Features) -> Backend:
-        """The same, with a look at the coscheduler where there may be one.
+        """Return the backend with an observer of the coscheduler, if there may be one.
 
-        An API server that cannot be reached is no reason not to start: the look is tried again
+        The manager starts even if the API server cannot be reached: the observer's watch is retried
         as those of all caches are.
 
         Args:
@@ -77,9 +77,9 @@ class Backend:
 
 
 async def choose_backend(client: Client, marks: SchedulerFields) -> Backend:
-    """The backend that was asked for; labels alone where the API server lacks what it needs.
+    """Return the configured backend; labels alone if the API server does not support it.
 
-    It is asked once, when a manager starts: turning the API on takes a restart of the API server
+    This is checked once, when a manager starts: enabling the API needs a restart of the API server
     anyway. Pods that only have labels are scheduled one by one, which is better than not at all.
 
     Raises:

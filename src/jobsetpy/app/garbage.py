@@ -1,14 +1,14 @@
-"""When the garbage collector walks all objects: while the process has little to do.
+"""Schedule of full garbage collections: while the process is idle.
 
-What a manager drops is freed at once, by its reference counts; the collector is there for cycles.
-It looks at young objects often, for less than a millisecond. Its full passes walk every object,
-and nothing else runs meanwhile: 0.1 s and more where a cache holds the pods of thousands of nodes.
-By the interpreter's rule they come when much is new, which is just when there is much to do. So:
+Python frees most objects immediately, by their reference counts; the collector frees cycles. Its
+frequent passes over young objects take less than a millisecond. A full pass visits every object and
+blocks the process meanwhile, for 0.1 s and more if a cache holds the pods of thousands of nodes. By
+the interpreter's rule, full passes follow many new objects, that is, run under load. Therefore:
 
-* What is there when the caches are filled is frozen: modules and first lists are never walked.
-* Full passes are run here and nowhere else: when memory has grown by a tenth and the process
-  idles, or when it has doubled, whatever there is to do. So old cycles never take more memory than
-  all that is in use.
+* All objects that exist when the caches are filled are frozen: modules and first lists are never
+  visited.
+* Full passes run only here: when memory has grown by a tenth and the process is idle, or when it
+  has doubled, under any load. Garbage in old cycles therefore never exceeds the memory in use.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from typing import Final, Never, Protocol
 import attrs
 
 LOOK_S: Final = 5.0
-"""How often it is looked whether a full pass is due."""
+"""Interval between checks whether a full pass is due, in seconds."""
 IDLE: Final = 0.05
-"""A process that used less of one core than this, since the last look, idles."""
+"""Share of one core below which a process counts as idle between two checks."""
 GROWN: Final = 1.1
-"""After such growth a full pass is due while the process idles."""
+"""Growth of memory after which a full pass is due in an idle process."""
 DOUBLED: Final = 2.0
-"""After such growth it is due at once."""
+"""Growth of memory after which a full pass is due immediately."""
 
 _NEVER: Final = 2**31 - 1
 
 
 @contextmanager
 def young_only() -> Iterator[None]:
-    """Freeze what is there, and have the interpreter run no full pass within the block."""
+    """Freeze all present objects, and keep the interpreter from full passes within the block."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -54,8 +54,8 @@ class FullPasses:
     """Decides when a full pass is due.
 
     Args:
-        blocks: how many blocks of memory Python uses now.
-        cpu: CPU seconds of the process so far.
+        blocks: returns the number of memory blocks that Python uses now.
+        cpu: returns the CPU time of the process in seconds.
     """
 
     blocks: Callable[[], int] = sys.getallocatedblocks
@@ -64,14 +64,14 @@ class FullPasses:
     _used: float = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Growth counts from here."""
+        """Start to measure growth."""
         self.done()
 
     def due(self, passed_s: float) -> bool:
         """Return True if a collection is due.
 
         Args:
-            passed_s: since the last call.
+            passed_s: seconds since the last call.
         """
         now = self.cpu()
         idles = now - self._used < IDLE * passed_s
@@ -80,7 +80,7 @@ class FullPasses:
         return growth > DOUBLED or (idles and growth > GROWN)
 
     def done(self) -> None:
-        """One was run."""
+        """Record that a full pass was run."""
         self._before, self._used = max(1, self.blocks()), self.cpu()
 
 
@@ -93,7 +93,7 @@ class Filling(Protocol):
 
     @property
     def filled(self) -> asyncio.Event:
-        """Set when it is over."""
+        """Set when the caches are filled."""
 
 
 async def collect_garbage(
@@ -104,13 +104,13 @@ async def collect_garbage(
     """Run full passes when they are due, until cancelled.
 
     Args:
-        ready: set when what lives as long as the process is there.
-        full_passes: made then.
-        more: what comes later, and lives as long; it is frozen when it is there.
+        ready: set when the objects that live as long as the process exist.
+        full_passes: creates the schedule at that moment.
+        more: caches that are filled later; their objects are frozen then.
     """
     with young_only():
         await ready.wait()
-        gc.freeze()  # without a pass: it would walk all caches, and hold up whoever waits
+        gc.freeze()  # without a pass, which would visit all caches and delay the start
         passes = full_passes()
         while True:
             await asyncio.sleep(LOOK_S)

@@ -29,7 +29,7 @@ COMMANDS = {
 }
 
 _EXTRAS = {"manager": "manager", "coscheduler": "manager", "run": "runtime", "crds": "runtime"}
-"""The extra that a command takes; agent and plugin see to themselves."""
+"""Extra that a command needs; agent and plugin check theirs themselves."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -190,8 +190,7 @@ def _named(target: str) -> Any:
 
     module_name, colon, name = target.partition(":")
     if not colon:
-        msg = f"{target!r} is not MODULE:NAME"
-        raise ValueError(msg)
+        raise ValueError(f"{target!r} is not MODULE:NAME")
     sys.path.insert(0, "")
     found: Any = importlib.import_module(module_name)
     for part in name.split("."):

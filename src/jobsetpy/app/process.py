@@ -29,10 +29,10 @@ EXIT_LEADERSHIP_LOST = 3
 def configured(
     options: argparse.Namespace, command: Command
 ) -> tuple[Configuration, ManagerSettings]:
-    """Have the process log as the flags say, and read what it runs with.
+    """Configure logging by the flags, and read the configuration.
 
     Raises:
-        SystemExit: what is asked for cannot be; every problem is reported.
+        SystemExit: the configuration cannot be used; every problem is reported.
     """
     log_format, level = flags.log_options(options)
     logging.configure(format=log_format, level=level)
@@ -53,14 +53,14 @@ def serve(
 ) -> int:
     """Run a manager until SIGTERM; return the exit code.
 
-    What ends it otherwise is one sentence on standard error, after the traceback of a user's own
-    frames where their program raised something.
+    Any other end is reported in one sentence on standard error, after a traceback with the user's
+    own frames if their program raised an exception.
 
     Args:
-        options: parsed flags, which say where the API server is.
-        configuration: as read.
-        settings: the manager's.
-        setup: adds to the manager what it runs.
+        options: parsed flags, with the address of the API server.
+        configuration: the configuration as read.
+        settings: settings of the manager.
+        setup: adds controllers to the manager.
     """
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,7 +1,7 @@
-"""A user's program as ``jobsetpy run`` loads and starts it: its mistakes in sentences.
+"""Loading and start of a user's program by ``jobsetpy run``; its errors are explained in sentences.
 
-A traceback shows the user's frames alone. What is no mistake of the program, such as an API server
-that does not answer, is one sentence.
+A traceback shows only the user's frames. A failure that is not the program's, such as an API server
+that does not answer, is reported in one sentence.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ProgramError(Exception):
     """A user's program cannot be run.
 
     Args:
-        message: the mistake, and what to do.
-        cause: what the program raised, if it did.
+        message: the error, and what to do.
+        cause: exception of the program, if there is one.
     """
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
@@ -130,10 +130,10 @@ def checked(setup: Setup, target: str) -> Setup:
 
 
 def ending(error: BaseException) -> tuple[str, BaseException | None] | None:
-    """The sentence and the traceback, if any, with which a process ends; ``None``: not by us.
+    """Return the last sentence of a process and its traceback, if any; ``None``: not reported here.
 
     Args:
-        error: what ended the manager.
+        error: exception that ended the manager.
     """
     if isinstance(error, BaseExceptionGroup):
         if len(error.exceptions) != 1:
@@ -166,7 +166,7 @@ def traceback_of(error: BaseException) -> Iterator[str]:
 
 
 def _trim(trace: traceback.TracebackException) -> bool:
-    """Take frames away; whether any, or a place in a file, is left."""
+    """Remove frames that are not the user's; return whether any, or a place in a file, is left."""
     shown = [frame for frame in trace.stack if not frame.filename.startswith(_NOT_SHOWN)]
     left = bool(shown) or trace.exc_type is SyntaxError
     trace.stack = traceback.StackSummary.from_list(shown)

@@ -31,7 +31,7 @@ _NARROWEST: Final = 8
 
 
 class Branch(NamedTuple):
-    """A line of a tree, with what hangs on it."""
+    """A line of a tree, with its branches."""
 
     text: str
     branches: list[Branch]
@@ -47,13 +47,13 @@ def coloured() -> bool:
 
 
 def paint(text: str, style: str) -> str:
-    """Text in a style, where that can be seen; one that is not known is none."""
+    """Return a text in a style if the output shows colours; an unknown style changes nothing."""
     code = _CODES.get(style)
     return text if code is None or not coloured() else f"\x1b[{code}m{text}\x1b[0m"
 
 
 def clean(text: str) -> str:
-    """A text of the cluster's on one line, and without what a terminal would obey."""
+    """Return a text from the cluster on one line, without control characters."""
     return _CONTROL.sub(" ", text)
 
 
@@ -111,7 +111,7 @@ def write(data: Any, form: str) -> None:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time of the API server's."""
+    """Parse a time from the API server; ``None`` if there is none."""
     if not text:
         return None
     try:
@@ -122,13 +122,13 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 def ago(text: str | None, now: datetime) -> str:
-    """How long that is ago, as kubectl prints ages."""
+    """Return the age of a time, in the form of kubectl."""
     then = parse_time(text)
     return "" if then is None else duration((now - then).total_seconds())
 
 
 def duration(seconds: float) -> str:
-    """As kubectl prints ages: two units at most."""
+    """Return a duration in the form of kubectl: two units at most."""
     seconds = max(0, int(seconds))
     if seconds < 120:
         return f"{seconds}s"

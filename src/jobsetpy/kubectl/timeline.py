@@ -66,7 +66,7 @@ class Bar(NamedTuple):
 
 
 def name_of(record: Record) -> str:
-    """Kind and number."""
+    """Return kind and number of a restart."""
     kind, number = record.get("kind", ""), record.get("number")
     if kind == "InPlace":
         return f"in place, epoch {number}"
@@ -74,7 +74,7 @@ def name_of(record: Record) -> str:
 
 
 def cause_of(record: Record) -> str:
-    """The cause in a few words."""
+    """Return the cause of a restart in a few words."""
     cause = record.get("cause") or {}
     parts = [cause.get("reason", "")]
     if cause.get("pod"):
@@ -94,7 +94,7 @@ def cause_of(record: Record) -> str:
 
 
 def last_of(record: Record) -> str:
-    """The pod that came last, and its node."""
+    """Return the pod that arrived last, and its node."""
     pod, node = record.get("lastPod", ""), record.get("lastNode")
     return f"{pod} on {node}" if node else pod
 
@@ -111,7 +111,7 @@ def _signal(code: int) -> str:
 
 
 def total(record: Record) -> int | None:
-    """How long a restart took, in milliseconds, if it is over."""
+    """Return the duration of a completed restart in milliseconds, else ``None``."""
     if record.get("outcome") != "Completed":
         return None
     return _length(record)

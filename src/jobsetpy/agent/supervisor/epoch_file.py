@@ -35,7 +35,7 @@ class EpochFile:
 
     Args:
         path: absolute path.
-        log: log for failures. A worker that reads a missing file takes its epoch for over.
+        log: log for failures. To a worker, a missing file means that its epoch is over.
     """
 
     def __init__(self, path: str, log: Log) -> None:
@@ -73,7 +73,7 @@ class EpochFile:
             self._may_exist = False
         except OSError as error:
             self._log(
-                "the epoch file cannot be removed: it does not tell that the epoch is over",
+                "the epoch file cannot be removed: it still shows the epoch as current",
                 level="error",
                 file=self.path,
                 error=str(error),

@@ -40,7 +40,7 @@ class Kind:
     convert: Callable[[Any], Any] = attrs.field(default=lambda value: value)
 
     def with_flag(self, **flag: Any) -> Kind:
-        """The same with more keyword arguments for the flag, or other ones."""
+        """Return the kind with added or replaced keyword arguments for the flag."""
         return attrs.evolve(self, flag={**self.flag, **flag})
 
 
@@ -54,8 +54,7 @@ def boolean(text: str) -> bool:
         return True
     if text in {"0", "f", "F", "false", "FALSE", "False"}:
         return False
-    msg = f"{text!r} is neither true nor false"
-    raise argparse.ArgumentTypeError(msg)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
 
 
 def _delay(text: str) -> float:
@@ -68,8 +67,7 @@ def _delay(text: str) -> float:
 def _positive_duration(text: str) -> float:
     seconds = _delay(text)
     if seconds <= 0:
-        msg = f"{text!r} must be longer than 0s"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(f"{text!r} must be longer than 0s")
     return seconds
 
 
