@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hack.cluster._state import cache_dir
+
 ROOT = Path(__file__).resolve().parents[2]
 MARKS = "clients"
 INPUTS = (
@@ -47,8 +49,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 def memory() -> Path:
     """The file with the fingerprint of the last run without a failure."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "jobsetpy" / "clients-passed"
+    return cache_dir() / "clients-passed"
 
 
 def why_not(root: Path = ROOT) -> str:

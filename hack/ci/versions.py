@@ -29,9 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "hack/docs/recorded/versions.json"
 RELEASES = (KUBERNETES, "1.35.4", "1.34.4")
 SIDECARS = "RestartAllContainersOnContainerExits"
-GATES: Mapping[str, tuple[str, ...]] = {
-    "1.35": (f"{SIDECARS}=true", "NodeDeclaredFeatures=true"),
-}
+GATES: Mapping[str, tuple[str, ...]] = {"1.35": (f"{SIDECARS}=true", "NodeDeclaredFeatures=true")}
 """Gates by minor release, for what is behind one there."""
 SIDECAR = "restart in place, sidecar"
 MOVED = "moved on from the kubelets' release"

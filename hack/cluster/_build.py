@@ -207,61 +207,36 @@ def write_lock(go: Path, folder: Path, release: Release, progress: Progress) -> 
     )
     (folder / "go.mod").write_text(f"module controlplane\n\ngo {GO[0]}.{GO[1]}.0\n")
     kubernetes = f"k8s.io/kubernetes@v{release.kubernetes}"
-
-    def run(*words: str) -> str:
-        done = _go([str(go), *words], folder, progress, "go.mod")
-        if done.returncode:
-            raise ClusterError(f"go {' '.join(words)}: {done.stderr.strip()[-1500:]}")
-        return done.stdout
-
-    module = json.loads(run("mod", "download", "-json", kubernetes))
-    staged = re.findall(r"(k8s\.io/[a-z0-9-]+) => \./staging", Path(module["GoMod"]).read_text())
+    go_mod = _download(go, kubernetes, folder, progress)["GoMod"]
+    staged = re.findall(r"(k8s\.io/[a-z0-9-]+) => \./staging", Path(go_mod).read_text())
     library = f"v0.{release.kubernetes.split('.', 1)[1]}"
     edits = [f"-replace={name}={name}@{library}" for name in sorted(set(staged))]
     etcd = f"go.etcd.io/etcd/server/v3@v{release.etcd}"
-    run("mod", "edit", f"-require={kubernetes}", f"-require={etcd}", *edits)
-    run("mod", "tidy")
+    _mod(go, folder, progress, "edit", f"-require={kubernetes}", f"-require={etcd}", *edits)
+    _mod(go, folder, progress, "tidy")
 
 
-def write_dns_lock(go: Path, folder: Path, progress: Progress) -> None:
-    """Have go.mod and go.sum of the DNS server's module ask for the pinned release."""
-    _pin(go, folder, f"github.com/coredns/coredns@v{COREDNS}", progress)
-
-
-def write_prometheus_lock(go: Path, folder: Path, progress: Progress) -> None:
-    """Have go.mod and go.sum of Prometheus's module ask for the pinned release."""
-    version = "v0.{}{:0>2}.{}".format(*PROMETHEUS.split("."))  # of 3.13.5: v0.313.5
-    _pin(go, folder, f"github.com/prometheus/prometheus@{version}", progress)
-
-
-def _pin(go: Path, folder: Path, wanted: str, progress: Progress) -> None:
-    progress.begin(f"resolving Go modules of {wanted}")
-    for words in (("mod", "edit", f"-require={wanted}"), ("mod", "tidy")):
-        done = _go([str(go), *words], folder, progress, "go.mod")
-        if done.returncode:
-            raise ClusterError(f"go {' '.join(words)}: {done.stderr.strip()[-1500:]}")
-
-
-def write_helm_lock(go: Path, folder: Path, progress: Progress) -> None:
-    """Make Helm's go.mod and go.sum: the servers' versions, where Helm allows them."""
-    _write_lock_beside(go, folder, "clusterhelm", f"helm.sh/helm/v4@v{HELM}", progress)
-
-
-def write_kueue_lock(go: Path, folder: Path, progress: Progress) -> None:
-    """Make Kueue's go.mod and go.sum: the servers' versions, where Kueue allows them."""
-    # Not all sums are in the public database; Kueue's own list is, as a part of its module.
-    shutil.copyfile(_download(go, MODULES["kueue"], folder, progress) / "go.sum", folder / "go.sum")
-    _write_lock_beside(go, folder, "clusterkueue", MODULES["kueue"], progress)
-
-
-def write_trainer_lock(go: Path, folder: Path, progress: Progress) -> None:
-    """Make Trainer's go.mod and go.sum, as Kueue's are made."""
-    own = _download(go, MODULES["trainer"], folder, progress)
-    shutil.copyfile(own / "go.sum", folder / "go.sum")
-    _write_lock_beside(go, folder, "clustertrainer", MODULES["trainer"], progress)
+def write_locks(go: Path, release: Release, progress: Progress) -> None:
+    """Make go.mod and go.sum of every module here ask for the pinned releases."""
+    write_lock(go, LOCK, release, progress)
+    prometheus = "v0.{}{:0>2}.{}".format(*PROMETHEUS.split("."))  # of 3.13.5: v0.313.5
+    for folder, wanted in (
+        (DNS_LOCK, f"github.com/coredns/coredns@v{COREDNS}"),
+        (PROMETHEUS_LOCK, f"github.com/prometheus/prometheus@{prometheus}"),
+    ):
+        progress.begin(f"resolving Go modules of {wanted}")
+        _mod(go, folder, progress, "edit", f"-require={wanted}")
+        _mod(go, folder, progress, "tidy")
+    _write_lock_beside(go, HELM_LOCK, "clusterhelm", f"helm.sh/helm/v4@v{HELM}", progress)
+    for part, wanted in MODULES.items():
+        # Not all sums are in the public database; the module has a list of its own.
+        own = Path(_download(go, wanted, APART[part], progress)["Dir"])
+        shutil.copyfile(own / "go.sum", APART[part] / "go.sum")
+        _write_lock_beside(go, APART[part], f"cluster{part}", wanted, progress)
 
 
 def _write_lock_beside(go: Path, folder: Path, own: str, wanted: str, progress: Progress) -> None:
+    """Ask for the versions of the control plane, where the wanted module allows them."""
     progress.begin(f"resolving Go modules of {wanted}")
     text = (LOCK / "go.mod").read_text()
     library = f"v0.{KUBERNETES.split('.', 1)[1]}"
@@ -274,9 +249,21 @@ def _write_lock_beside(go: Path, folder: Path, own: str, wanted: str, progress: 
     kept[module] = version
     lines = "".join(f"\t{name} {version}\n" for name, version in sorted(kept.items()))
     (folder / "go.mod").write_text(f"module {own}\n\ngo {GO[0]}.{GO[1]}.0\n\nrequire (\n{lines})\n")
-    done = _go([str(go), "mod", "tidy"], folder, progress, "go.mod")
+    _mod(go, folder, progress, "tidy")
+
+
+def _mod(go: Path, folder: Path, progress: Progress, *words: str) -> str:
+    done = _go([str(go), "mod", *words], folder, progress, "go.mod")
     if done.returncode:
-        raise ClusterError(f"go mod tidy: {done.stderr.strip()[-1500:]}")
+        said = done.stderr.strip() or done.stdout
+        raise ClusterError(f"go mod {' '.join(words)}: {said[-1500:]}")
+    return done.stdout
+
+
+def _download(go: Path, wanted: str, folder: Path, progress: Progress) -> dict[str, str]:
+    """Where Go put a module, and the module's own go.mod."""
+    found: dict[str, str] = json.loads(_mod(go, folder, progress, "download", "-json", wanted))
+    return found
 
 
 def module_folder(part: str, cache: Path, progress: Progress) -> Path:
@@ -289,14 +276,7 @@ def module_folder(part: str, cache: Path, progress: Progress) -> Path:
     with tempfile.TemporaryDirectory(dir=cache, prefix="module-") as place:
         folder = Path(place) / part
         shutil.copytree(APART[part], folder)
-        return _download(go, MODULES[part], folder, progress)
-
-
-def _download(go: Path, wanted: str, folder: Path, progress: Progress) -> Path:
-    done = _go([str(go), "mod", "download", "-json", wanted], folder, progress, wanted)
-    if done.returncode:
-        raise ClusterError(f"{wanted}: {done.stderr.strip()[-800:] or done.stdout[-800:]}")
-    return Path(json.loads(done.stdout)["Dir"])
+        return Path(_download(go, MODULES[part], folder, progress)["Dir"])
 
 
 def _go(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import _build, _state
+from . import _build, _config, _state
 from ._binaries import Binaries
 from ._cluster import Cluster
 from ._errors import ClusterError
@@ -66,25 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     up = command("up", _up, "bring a cluster up")
-    up.add_argument(
-        "--nodes", type=int, default=0, help="real nodes (Linux and root); default none"
-    )
-    up.add_argument("--dns", action="store_true", help="names for the pods of nodes to look up")
-    up.add_argument("--no-controller-manager", dest="controller_manager", action="store_false")
-    up.add_argument("--no-scheduler", dest="scheduler", action="store_false")
-    for part in ("etcd", "apiserver", "controller-manager", "scheduler"):
-        up.add_argument(
-            f"--{part}-arg", action="append", default=[], metavar="ARG", help="may be given again"
-        )
-    up.add_argument("--feature-gate", action="append", default=[], metavar="NAME=true|false")
-    up.add_argument("--runtime-config", action="append", default=[], metavar="API=true|false")
-    up.add_argument("--max-requests-inflight", type=int)
-    up.add_argument("--max-mutating-requests-inflight", type=int)
-    up.add_argument("--fsync", action="store_true", help="let etcd write to disk for real")
-    up.add_argument("--crd", action="append", default=[], metavar="FILE")
-    up.add_argument("--image", action="append", default=[], metavar="TAR")
-    up.add_argument("--timeout", type=float, default=90.0, metavar="SECONDS")
-
+    _up_options(up)
     down = command("down", _down, "end a cluster and remove all of it")
     down.add_argument("--all", action="store_true", help="every cluster of this user")
     down.add_argument("--crashed", action="store_true", help="every one that no longer runs")
@@ -107,6 +89,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _up_options(up: argparse.ArgumentParser) -> None:
+    """Add those options of `up` that are named as the arguments of a cluster."""
+    many: dict[str, Any] = {"action": "append", "default": []}
+    up.add_argument(
+        "--nodes", type=int, default=0, help="real nodes (Linux and root); default none"
+    )
+    up.add_argument("--dns", action="store_true", help="names for the pods of nodes to look up")
+    up.add_argument("--no-controller-manager", dest="controller_manager", action="store_false")
+    up.add_argument("--no-scheduler", dest="scheduler", action="store_false")
+    for part in ("etcd", "apiserver", "controller-manager", "scheduler"):
+        into = f"{part.replace('-', '_')}_args"
+        text = "may be given again"
+        up.add_argument(f"--{part}-arg", dest=into, metavar="ARG", help=text, **many)
+    up.add_argument("--feature-gate", dest="feature_gates", metavar="NAME=true|false", **many)
+    up.add_argument("--runtime-config", metavar="API=true|false", **many)
+    up.add_argument("--max-requests-inflight", type=int)
+    up.add_argument("--max-mutating-requests-inflight", type=int)
+    up.add_argument("--fsync", action="store_true", help="let etcd write to disk for real")
+    up.add_argument("--crd", dest="crds", metavar="FILE", **many)
+    up.add_argument("--image", dest="images", metavar="TAR", **many)
+    up.add_argument("--timeout", dest="timeout_s", type=float, default=90.0, metavar="SECONDS")
+
+
 def _cluster(arguments: argparse.Namespace, **settings: Any) -> Cluster:
     existing = None
     if arguments.existing:
@@ -116,36 +121,12 @@ def _cluster(arguments: argparse.Namespace, **settings: Any) -> Cluster:
     return Cluster(name=arguments.name, existing=existing, **settings)
 
 
-def _switches(words: Sequence[str], option: str) -> dict[str, bool]:
-    found = {}
-    for word in words:
-        key, _, value = word.partition("=")
-        if value not in ("true", "false"):
-            raise ClusterError(f"{option} wants NAME=true or NAME=false, not {word!r}")
-        found[key] = value == "true"
-    return found
-
-
 def _up(arguments: argparse.Namespace) -> None:
-    cluster = _cluster(
-        arguments,
-        nodes=arguments.nodes,
-        dns=arguments.dns,
-        controller_manager=arguments.controller_manager,
-        scheduler=arguments.scheduler,
-        etcd_args=arguments.etcd_arg,
-        apiserver_args=arguments.apiserver_arg,
-        controller_manager_args=arguments.controller_manager_arg,
-        scheduler_args=arguments.scheduler_arg,
-        feature_gates=_switches(arguments.feature_gate, "--feature-gate"),
-        runtime_config=_switches(arguments.runtime_config, "--runtime-config"),
-        max_requests_inflight=arguments.max_requests_inflight,
-        max_mutating_requests_inflight=arguments.max_mutating_requests_inflight,
-        fsync=arguments.fsync,
-        crds=arguments.crd,
-        images=arguments.image,
-        timeout_s=arguments.timeout,
-    )
+    others = {"run", "name", "existing"}
+    settings = {name: given for name, given in vars(arguments).items() if name not in others}
+    for name in ("feature_gates", "runtime_config"):
+        settings[name] = _config.switches(settings[name], f"--{name.replace('_', '-')}")
+    cluster = _cluster(arguments, **settings)
     cluster.start(detached=True, progress=Shown())
     if cluster.is_existing:
         print(f"using {cluster.kubeconfig}; nothing was started", file=sys.stderr)
@@ -223,15 +204,9 @@ def _get_binaries(arguments: argparse.Namespace) -> None:
             cache = _state.cache_dir()
             cache.mkdir(parents=True, exist_ok=True)
             go = _build.find_go(cache, progress)
-            _build.write_lock(go, _build.LOCK, Release(), progress)
-            _build.write_dns_lock(go, _build.DNS_LOCK, progress)
-            _build.write_helm_lock(go, _build.HELM_LOCK, progress)
-            _build.write_prometheus_lock(go, _build.PROMETHEUS_LOCK, progress)
-            _build.write_kueue_lock(go, _build.KUEUE_LOCK, progress)
-            _build.write_trainer_lock(go, _build.TRAINER_LOCK, progress)
+            _build.write_locks(go, Release(), progress)
             return
-        unknown = set(arguments.part) - set(ALL_PARTS)
-        if unknown:
+        if unknown := set(arguments.part) - set(ALL_PARTS):
             raise ClusterError(f"no such program: {', '.join(sorted(unknown))}")
         found = Binaries.find(arguments.part or ALL_PARTS, progress)
     for path in found.values():

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -33,18 +33,9 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 
 
 def _gates_of_environment() -> dict[str, bool]:
-    """``JOBSETPY_FEATURE_GATES``, for whole runs of tests against a release that needs some.
-
-    Raises:
-        ClusterError: it has another form.
-    """
-    found = {}
-    for pair in filter(None, os.environ.get("JOBSETPY_FEATURE_GATES", "").split(",")):
-        name, _, value = pair.partition("=")
-        if value not in {"true", "false"}:
-            raise ClusterError(f"JOBSETPY_FEATURE_GATES: {pair!r} is not NAME=true or NAME=false")
-        found[name] = value == "true"
-    return found
+    """``JOBSETPY_FEATURE_GATES``, for whole runs of tests against a release that needs some."""
+    words = filter(None, os.environ.get("JOBSETPY_FEATURE_GATES", "").split(","))
+    return _config.switches(words, "JOBSETPY_FEATURE_GATES")
 
 
 class Cluster(Components):
@@ -60,18 +51,6 @@ class Cluster(Components):
 
     Args:
         name: what `down`, `status` and the rest find it by; made up if None.
-        nodes: how many real nodes; more than none needs Linux and root.
-        dns: whether pods on the nodes can look up the names of services and of each other.
-        controller_manager, scheduler: whether these run.
-        etcd_args, apiserver_args, controller_manager_args, scheduler_args: put after ours, so
-            that they win.
-        scheduler_config, kubelet_config: top-level fields put over ours; in the latter, ``node-2``
-            and the like have fields of that node alone.
-        feature_gates: given to every component, with those of ``JOBSETPY_FEATURE_GATES``
-            (``A=true,B=false``).
-        runtime_config: API groups to serve, such as ``{"scheduling.k8s.io/v1alpha1": True}``.
-        max_requests_inflight, max_mutating_requests_inflight: the API server's limits.
-        fsync: let etcd write to disk for real.
         crds: files, one CustomResourceDefinition each, made before the controller manager starts
             (its garbage collector then knows them at once, not half a minute later).
         images: docker-archive files every node gets.
@@ -81,28 +60,14 @@ class Cluster(Components):
         timeout_s: how long the start may take on an idle machine, getting the programs not
             counted. This and other limits grow by ``JOBSETPY_PATIENCE``.
         existing: the kubeconfig of a cluster to use.
+        settings: fields of :class:`_config.Settings`. The gates of ``JOBSETPY_FEATURE_GATES``
+            (``A=true,B=false``) are put below those given.
     """
 
-    def __init__(  # noqa: PLR0913 - one keyword for each part of a cluster
+    def __init__(
         self,
         *,
         name: str | None = None,
-        nodes: int = 0,
-        dns: bool = False,
-        controller_manager: bool = True,
-        scheduler: bool = True,
-        etcd_args: Sequence[str] = (),
-        apiserver_args: Sequence[str] = (),
-        controller_manager_args: Sequence[str] = (),
-        scheduler_args: Sequence[str] = (),
-        scheduler_config: Mapping[str, Any] | None = None,
-        kubelet_config: Mapping[str, Any] | None = None,
-        feature_gates: Mapping[str, bool] | None = None,
-        runtime_config: Mapping[str, bool] | None = None,
-        max_requests_inflight: int | None = None,
-        max_mutating_requests_inflight: int | None = None,
-        fsync: bool = False,
-        verbosity: int = 1,
         crds: Iterable[str | Path] = (),
         images: Iterable[str | Path] = (),
         binaries: str | Path | None = None,
@@ -110,30 +75,11 @@ class Cluster(Components):
         keep_logs: str | Path | None = None,
         timeout_s: float = 90.0,
         existing: str | Path | None = None,
+        **settings: Any,
     ) -> None:
-        if not 0 <= nodes <= _config.MAX_NODES:
-            raise ClusterError(f"nodes: 0 to {_config.MAX_NODES}, not {nodes}")
-        if dns and not nodes:
-            raise ClusterError("dns is for the pods of nodes, and there are to be none")
         self.name = _state.check_name(name or f"t{os.getpid()}-{secrets.token_hex(3)}")
-        self.settings = _config.Settings(
-            nodes=nodes,
-            dns=dns,
-            controller_manager=controller_manager,
-            scheduler=scheduler,
-            etcd_args=tuple(etcd_args),
-            apiserver_args=tuple(apiserver_args),
-            controller_manager_args=tuple(controller_manager_args),
-            scheduler_args=tuple(scheduler_args),
-            scheduler_config=dict(scheduler_config or {}),
-            kubelet_config=dict(kubelet_config or {}),
-            feature_gates={**_gates_of_environment(), **(feature_gates or {})},
-            runtime_config=dict(runtime_config or {}),
-            max_requests_inflight=max_requests_inflight,
-            max_mutating_requests_inflight=max_mutating_requests_inflight,
-            fsync=fsync,
-            verbosity=verbosity,
-        )
+        gates = _gates_of_environment() | settings.pop("feature_gates", {})
+        self.settings = _config.Settings(feature_gates=gates, **settings)
         self._crds = [Path(path) for path in crds]
         self._images = [Path(path) for path in images]
         self._binaries = Path(binaries) if binaries else None
@@ -262,15 +208,11 @@ class Cluster(Components):
             progress.step("etcd serves")
         self.start_component("kube-apiserver")
         for number, token in enumerate(tokens, 1):
+            kubelet = binaries["kubelet"]
             _nodes.write_node(
-                self.name,
-                folder,
-                number,
-                settings=settings,
-                kubelet=binaries["kubelet"],
-                authority=authority,
-                token=token,
-            )
+                self.name, folder, number,
+                settings=settings, kubelet=kubelet, authority=authority, token=token,
+            )  # fmt: skip
             self.start_component(_config.node_name(number))
         if tokens:
             self._load_first_images(folder, deadline)
@@ -289,6 +231,10 @@ class Cluster(Components):
                 self.start_component(name)
         for number in range(1, settings.nodes + 1):
             self.start_component(f"{_config.node_name(number)}/kubelet")
+        self._wait_until_usable(deadline, progress)
+
+    def _wait_until_usable(self, deadline: float, progress: Progress) -> None:
+        settings = self.settings
         if settings.controller_manager:
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             self._wait(lambda: self.api.get(account), "kube-controller-manager", deadline)

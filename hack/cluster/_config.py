@@ -6,10 +6,12 @@ Pure, so that a test can say what a knob does without starting anything.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from ._errors import ClusterError
 
 SERVICE_RANGE = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"  # the `kubernetes` service: the first address of the range
@@ -26,16 +28,33 @@ DNS_USER = "system:coredns"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Options of a caller; Kubernetes' defaults unless a comment gives the reason."""
+    """Options of a caller; Kubernetes' defaults unless a comment gives the reason.
+
+    Args:
+        nodes: how many real nodes; more than none needs Linux and root.
+        dns: whether pods on the nodes can look up the names of services and of each other.
+        controller_manager, scheduler: whether these run.
+        etcd_args, apiserver_args, controller_manager_args, scheduler_args: put after ours, so
+            that they win.
+        scheduler_config, kubelet_config: top-level fields put over ours; in the latter, ``node-2``
+            and the like have fields of that node alone.
+        feature_gates: given to every component.
+        runtime_config: API groups to serve, such as ``{"scheduling.k8s.io/v1alpha1": True}``.
+        max_requests_inflight, max_mutating_requests_inflight: the API server's limits.
+        fsync: let etcd write to disk for real.
+
+    Raises:
+        ClusterError: too many nodes, or DNS without any.
+    """
 
     nodes: int = 0
     dns: bool = False
     controller_manager: bool = True
     scheduler: bool = True
-    etcd_args: tuple[str, ...] = ()
-    apiserver_args: tuple[str, ...] = ()
-    controller_manager_args: tuple[str, ...] = ()
-    scheduler_args: tuple[str, ...] = ()
+    etcd_args: Sequence[str] = ()
+    apiserver_args: Sequence[str] = ()
+    controller_manager_args: Sequence[str] = ()
+    scheduler_args: Sequence[str] = ()
     scheduler_config: Mapping[str, Any] = field(default_factory=dict)
     kubelet_config: Mapping[str, Any] = field(default_factory=dict)
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
@@ -44,6 +63,27 @@ class Settings:
     max_mutating_requests_inflight: int | None = None
     fsync: bool = False  # the data is thrown away: losing it with the machine's power is fine
     verbosity: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.nodes <= MAX_NODES:
+            raise ClusterError(f"nodes: 0 to {MAX_NODES}, not {self.nodes}")
+        if self.dns and not self.nodes:
+            raise ClusterError("dns is for the pods of nodes, and there are to be none")
+
+
+def switches(words: Iterable[str], option: str) -> dict[str, bool]:
+    """Return the switches of pairs NAME=true and NAME=false.
+
+    Raises:
+        ClusterError: a word has another form; names the option that it comes from.
+    """
+    found = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if value not in {"true", "false"}:
+            raise ClusterError(f"{option}: {word!r} is not NAME=true or NAME=false")
+        found[name] = value == "true"
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +173,7 @@ def apiserver_argv(binary: Path, folder: Path, ports: Ports, settings: Settings)
     if not settings.controller_manager:
         # No controller creates the default service accounts that this plugin wants for each pod.
         argv.append("--disable-admission-plugins=ServiceAccount")
-    argv += _switches(settings)
+    argv += _gates(settings)
     if settings.runtime_config:
         argv.append(f"--runtime-config={_pairs(settings.runtime_config)}")
     if settings.max_requests_inflight is not None:
@@ -158,7 +198,7 @@ def controller_manager_argv(binary: Path, folder: Path, settings: Settings) -> l
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
         f"--v={settings.verbosity}",
-        *_switches(settings),
+        *_gates(settings),
         *settings.controller_manager_args,
     ]
 
@@ -169,7 +209,7 @@ def scheduler_argv(binary: Path, folder: Path, settings: Settings) -> list[str]:
         f"--config={folder / 'scheduler.json'}",
         "--secure-port=0",
         f"--v={settings.verbosity}",
-        *_switches(settings),
+        *_gates(settings),
         *settings.scheduler_args,
     ]
 
@@ -216,7 +256,7 @@ def tokens_csv(rows: Iterable[tuple[str, str, tuple[str, ...]]]) -> str:
     return "".join(f'{token},{user},{user},"{",".join(groups)}"\n' for token, user, groups in rows)
 
 
-def _switches(settings: Settings) -> list[str]:
+def _gates(settings: Settings) -> list[str]:
     gates = settings.feature_gates
     return [f"--feature-gates={_pairs(gates)}"] if gates else []
 

@@ -76,81 +76,53 @@ def download(
         UnreachableError: it cannot be had from here.
         ClusterError: what came is not what was published.
     """
-    sources = sources or Sources()
-    if part == "etcd":
-        data = _etcd(release, sources, progress)
-    elif part == "coredns":
-        data = _coredns(release, sources, progress)
-    elif part == "helm":
-        data = _helm(release, sources, progress)
-    elif part in {"promtool", "prometheus"}:
-        data = _prometheus(part, release, sources, progress)
-    else:
-        url = (
-            f"{sources.kubernetes}/release/v{release.kubernetes}"
-            f"/bin/{release.system}/{release.machine}/{part}"
-        )
-        expected = fetch(f"{url}.sha256").decode().split()[0]  # small: tells soon if this works
-        progress.begin(f"downloading {part}")
-        data = fetch(url, progress)
-        check(data, expected, url)
+    url, sums, member = _published(part, release, sources or Sources())
+    expected = _expected(sums, url.rpartition("/")[2])  # small: tells soon if this works
+    progress.begin(f"downloading {part}")
+    data = fetch(url, progress)
+    check(data, expected, url)
+    if member:
+        data = _member(data, member, url)
     new = out.with_name(f"{out.name}.new")
     new.write_bytes(data)
     new.chmod(0o755)
     new.rename(out)
 
 
-def _etcd(release: Release, sources: Sources, progress: Progress) -> bytes:
-    base = f"{sources.etcd}/v{release.etcd}"
-    name = f"etcd-v{release.etcd}-{release.system}-{release.machine}"
-    expected = _listed(f"{base}/SHA256SUMS", f"{name}.tar.gz")
-    return _unpacked("etcd", f"{base}/{name}.tar.gz", expected, f"{name}/etcd", progress)
+def _published(part: str, release: Release, sources: Sources) -> tuple[str, str, str]:
+    """Addresses of the file and of its checksum, and the program's name in it if an archive."""
+    system, machine = release.system, release.machine
+    if part == "etcd":
+        base, name = f"{sources.etcd}/v{release.etcd}", f"etcd-v{release.etcd}-{system}-{machine}"
+        return f"{base}/{name}.tar.gz", f"{base}/SHA256SUMS", f"{name}/etcd"
+    if part in {"promtool", "prometheus"}:
+        base, name = f"{sources.prometheus}/v{PROMETHEUS}", f"prometheus-{PROMETHEUS}"
+        name = f"{name}.{system}-{machine}"
+        return f"{base}/{name}.tar.gz", f"{base}/sha256sums.txt", f"{name}/{part}"
+    if part == "coredns":
+        url, member = f"{sources.coredns}/v{COREDNS}/coredns_{COREDNS}_{system}_{machine}.tgz", part
+    elif part == "helm":
+        url = f"{sources.helm}/helm-v{HELM}-{system}-{machine}.tar.gz"
+        member = f"{system}-{machine}/helm"
+    else:
+        base = f"{sources.kubernetes}/release/v{release.kubernetes}"
+        url, member = f"{base}/bin/{system}/{machine}/{part}", ""
+    return url, f"{url}.sha256", member
 
 
-def _prometheus(part: str, release: Release, sources: Sources, progress: Progress) -> bytes:
-    base = f"{sources.prometheus}/v{PROMETHEUS}"
-    name = f"prometheus-{PROMETHEUS}.{release.system}-{release.machine}"
-    expected = _listed(f"{base}/sha256sums.txt", f"{name}.tar.gz")
-    return _unpacked(part, f"{base}/{name}.tar.gz", expected, f"{name}/{part}", progress)
-
-
-def _coredns(release: Release, sources: Sources, progress: Progress) -> bytes:
-    name = f"coredns_{COREDNS}_{release.system}_{release.machine}.tgz"
-    url = f"{sources.coredns}/v{COREDNS}/{name}"
-    return _unpacked("coredns", url, _beside(url), "coredns", progress)
-
-
-def _helm(release: Release, sources: Sources, progress: Progress) -> bytes:
-    url = f"{sources.helm}/helm-v{HELM}-{release.system}-{release.machine}.tar.gz"
-    member = f"{release.system}-{release.machine}/helm"
-    return _unpacked("helm", url, _beside(url), member, progress)
-
-
-def _listed(url: str, name: str) -> str:
-    """The checksum of a file in a list of them."""
-    sums = fetch(url).decode()
-    expected = next((line.split()[0] for line in sums.splitlines() if name in line), None)
+def _expected(sums: str, name: str) -> str:
+    """The checksum of a file: in a list of several, or alone in one that is named as the file."""
+    lines = fetch(sums).decode().splitlines()
+    if sums.endswith(f"{name}.sha256"):
+        return lines[0].split()[0]
+    expected = next((line.split()[0] for line in lines if name in line), None)
     if expected is None:
-        raise UnreachableError(f"{url} does not name {name}")
+        raise UnreachableError(f"{sums} does not name {name}")
     return expected
-
-
-def _beside(url: str) -> str:
-    """The checksum of a file that has one of its own."""
-    return fetch(f"{url}.sha256").decode().split()[0]
-
-
-def _unpacked(part: str, url: str, expected: str, member: str, progress: Progress) -> bytes:
-    """A program out of an archive that is what its checksum says."""
-    progress.begin(f"downloading {part}")
-    archive = fetch(url, progress)
-    check(archive, expected, url)
-    return _member(archive, member, url)
 
 
 def _member(archive: bytes, name: str, url: str) -> bytes:
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar, contextlib.suppress(KeyError):
-        member = tar.extractfile(name)
-        if member:
+        if member := tar.extractfile(name):
             return member.read()
     raise ClusterError(f"{url} holds no {name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +114,6 @@ def write_node(
     name = _config.node_name(number)
     place = folder / name
     place.mkdir()
-    cni_bin = cni_folder()
-    assert cni_bin is not None  # looked for before
-    containerd = program("containerd")
-    version = subprocess.run(
-        [containerd, "--version"], capture_output=True, text=True, check=True, timeout=20
-    ).stdout.split()[2]
     authority.issue(
         name,
         subject=f"/O=system:nodes/CN=system:node:{name}",
@@ -134,16 +128,8 @@ def write_node(
     cni = _node_config.cni_config(number)
     _state.write_private(place / "cni" / "10-bridge.conflist", json.dumps(cni))
     _state.write_private(place / "kubelet.json", json.dumps(kubelet_config, indent=1))
-    _state.write_private(
-        place / "containerd.toml",
-        _node_config.containerd_config(
-            version=version,
-            cni_bin=cni_bin,
-            cni_conf=place / "cni",
-            snapshotter=snapshotter_for(folder),
-            runc=program("runc"),
-        ),
-    )
+    containerd = program("containerd")
+    _state.write_private(place / "containerd.toml", _containerd_config(containerd, folder, place))
     _state.write_private(
         place / "kubelet.kubeconfig",
         _config.kubeconfig(
@@ -153,12 +139,35 @@ def write_node(
             token=token,
         ),
     )
-    log = folder / "log"
     argv = {
         "containerd": [str(containerd), "--config", str(place / "containerd.toml")],
         "kubelet": _node_config.kubelet_argv(kubelet, place, number, settings),
     }
-    spec = {
+    spec = _node_spec(number, place, folder / "log", argv)
+    _state.write_private(place / "spec.json", json.dumps(spec, indent=1))
+
+
+def _containerd_config(containerd: Path, folder: Path, place: Path) -> str:
+    cni_bin = cni_folder()
+    assert cni_bin is not None  # looked for before
+    version = subprocess.run(
+        [containerd, "--version"], capture_output=True, text=True, check=True, timeout=20
+    ).stdout.split()[2]
+    return _node_config.containerd_config(
+        version=version,
+        cni_bin=cni_bin,
+        cni_conf=place / "cni",
+        snapshotter=snapshotter_for(folder),
+        runc=program("runc"),
+    )
+
+
+def _node_spec(
+    number: int, place: Path, log: Path, argv: Mapping[str, list[str]]
+) -> dict[str, Any]:
+    """Return the spec of a node's first process: components, view and network."""
+    name = _config.node_name(number)
+    return {
         "components": {
             own_name: {"argv": words, "log": str(log / f"{name}-{own_name}.log")}
             for own_name, words in argv.items()
@@ -172,7 +181,6 @@ def write_node(
         },
         "network": {"ip": _node_config.node_network(number)},
     }
-    _state.write_private(place / "spec.json", json.dumps(spec, indent=1))
 
 
 def init_pid(unshare_pid: int) -> int:

@@ -38,13 +38,7 @@ CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
 END_TIMEOUT_S = 15.0
 LISTEN_FD = 3  # where a component finds the inherited listening socket
-DEFAULT_SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGCHLD,
-    signal.SIGPIPE,
-)
+DEFAULT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)
 
 Row = dict[str, Any]  # {"pid", "start_time", "exit"}; "exit" is None while it runs
 
@@ -64,8 +58,7 @@ def spawn(
     """Start `argv` as a child that dies with this process; returns its pid."""
     parent = os.getpid()
     out = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    pid = os.fork()
-    if pid:
+    if pid := os.fork():
         os.close(out)
         return pid
     try:

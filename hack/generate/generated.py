@@ -20,12 +20,21 @@ def write_or_compare(
         description: of the command, whose first line is shown as help.
         argv: its arguments.
     """
+    return settle(outputs, verify=parser_for(description).parse_args(argv).verify)
+
+
+def parser_for(description: str) -> argparse.ArgumentParser:
+    """A parser of ``--verify``."""
     parser = argparse.ArgumentParser(description=description.split("\n", maxsplit=1)[0])
     parser.add_argument("--verify", action="store_true", help="write nothing, report differences")
-    verify = parser.parse_args(argv).verify
+    return parser
+
+
+def settle(outputs: Iterable[tuple[str, str]], *, verify: bool, root: Path = ROOT) -> int:
+    """Write what differs, or show it; the exit code."""
     changed = False
     for name, text in outputs:
-        path = ROOT / name
+        path = root / name
         old = path.read_text() if path.exists() else ""
         if old == text:
             continue

@@ -27,10 +27,7 @@ def _quantiles(series: str, by: str, selector: str = "") -> list[Query]:
 
 
 def _rate(series: str, by: str, selector: str = "") -> Query:
-    return (
-        f"sum by ({by}) (rate({series}{{{JOB}{selector}}}[{RATE}]))",
-        _legend(by),
-    )
+    return (f"sum by ({by}) (rate({series}{{{JOB}{selector}}}[{RATE}]))", _legend(by))
 
 
 def _share(series: str) -> str:
@@ -88,9 +85,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
             (
                 "What began restarts in place",
                 "short",
-                [
-                    _ever("jobset_in_place_restart_causes_total", "cause, exit_code"),
-                ],
+                [_ever("jobset_in_place_restart_causes_total", "cause, exit_code")],
             ),
             (
                 "What groups' time went into",
@@ -116,21 +111,13 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
     (
         "What restarts cost",
         (
-            (
-                "Failure → running again",
-                "s",
-                _quantiles("jobset_restart_seconds", "kind"),
-            ),
+            ("Failure → running again", "s", _quantiles("jobset_restart_seconds", "kind")),
             (
                 "Seconds lost, by phase",
                 "s",
                 [_ever("jobset_restart_phase_seconds_total", "kind, phase")],
             ),
-            (
-                "Pod-seconds lost",
-                "s",
-                [_ever("jobset_restart_pod_seconds_total", "kind")],
-            ),
+            ("Pod-seconds lost", "s", [_ever("jobset_restart_pod_seconds_total", "kind")]),
             (
                 "JobSets that do not run, by what they wait for",
                 "short",
@@ -233,12 +220,7 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
             (
                 "Certificates end in",
                 "s",
-                [
-                    (
-                        f"min by (server) ({CERTIFICATE}{{{JOB}}}) - time()",
-                        "{{server}}",
-                    )
-                ],
+                [(f"min by (server) ({CERTIFICATE}{{{JOB}}}) - time()", "{{server}}")],
             ),
         ),
     ),

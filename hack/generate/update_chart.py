@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
+from hack.generate.generated import ROOT
 from hack.generate.kustomize import render
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
 CHART = ROOT / "charts" / "jobsetpy"
 PACKAGE = ROOT / "src" / "jobsetpy" / "__init__.py"
@@ -34,12 +34,7 @@ PARTS: Mapping[str, tuple[str, str, str, str]] = {
     "leader-election-role": ("rbac", "Role", "jobset-leader-election-role", "rules"),
     "webhook-role": ("webhook", "ClusterRole", "jobset-webhook-role", "rules"),
     "manager-secrets-role": ("webhook", "Role", "jobset-manager-secrets-role", "rules"),
-    "manager-group-role": (
-        "group-scheduling",
-        "ClusterRole",
-        "jobset-manager-group-role",
-        "rules",
-    ),
+    "manager-group-role": ("group-scheduling", "ClusterRole", "jobset-manager-group-role", "rules"),
     "prometheus-k8s": ("components/prometheus", "Role", "jobset-prometheus-k8s", "rules"),
     "mutating-webhooks": (
         "webhook",

@@ -12,18 +12,14 @@ the API server sees each of the requests, is for a test with an audit log
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from hack.generate.update_crds import differences
+from hack.generate.generated import ROOT, write_or_compare
 from jobsetpy.app.rbac import MAKES_NEW, Need, UnknownClassError, module_names, needs_of, rule
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -198,39 +194,21 @@ def with_rules(text: str, role: Generated) -> str:
             begin = document.index("\nrules:") + 1
             documents[at] = document[:begin] + rules_text(role)
             return "".join(documents)
-    msg = f"{role.file} holds no role {role.name}"
-    raise ValueError(msg)
+    raise ValueError(f"{role.file} holds no role {role.name}")
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
     """Returns the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--verify", action="store_true", help="write nothing, report differences")
-    args = parser.parse_args(arguments)
-    texts: dict[Path, str] = {}
+    texts: dict[str, str] = {}
     try:
         for role in ROLES:
-            path = REPOSITORY / role.file
-            texts[path] = with_rules(texts.get(path) or path.read_text(), role)
+            text = texts.get(role.file) or (ROOT / role.file).read_text()
+            texts[role.file] = with_rules(text, role)
     except UnknownClassError as error:
         print(f"{error}: say so in the call, or teach src/jobsetpy/app/rbac.py", file=sys.stderr)
         return 2
-    changed = False
-    for path, text in texts.items():
-        name = path.relative_to(REPOSITORY)
-        found = differences(path, text)
-        if found and args.verify:
-            print(f"{name}: out of date; run hack/generate/update_rbac.py", *found, sep="\n")
-        elif found:
-            path.write_text(text)
-            print(f"{name}: written")
-        else:
-            print(f"{name}: up to date")
-        changed |= bool(found)
-    return 1 if changed and args.verify else 0
+    return write_or_compare(texts.items(), __doc__, argv)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

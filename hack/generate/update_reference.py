@@ -30,10 +30,7 @@ _BOUNDS: Final[Mapping[str, str]] = {
     "minItems": "at least {} items",
     "maxItems": "at most {} items",
 }
-_LISTS: Final[Mapping[str, str]] = {
-    "atomic": "applied as a whole",
-    "set": "each value once",
-}
+_LISTS: Final[Mapping[str, str]] = {"atomic": "applied as a whole", "set": "each value once"}
 
 Schema = Mapping[str, Any]
 
@@ -103,8 +100,7 @@ def _object(path: str, of: Schema, level: int, embedded: Mapping[str, str]) -> I
         elif name in required:
             kind += ", required"
         text = _cell(field.get("description", ""))
-        valid = _cell("; ".join(_valid(field)))
-        if valid:
+        if valid := _cell("; ".join(_valid(field))):
             text += f"<br>*Valid:* {valid}."
         yield f"| {link} | {kind} | {text} |"
     for at, inner in below:

@@ -24,6 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 OCI = "application/vnd.oci.image"
+INDEX = f"{OCI}.index.v1+json"
 GZIP_LEVEL = 9
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -152,7 +153,6 @@ class Image:
             "layers": layers,
         }
         described = _json(manifest)
-        digest = _sha256(described)
         blobs = [each["digest"].replace(":", "/") for each in layers]
         files: dict[str, bytes | Path] = {
             f"blobs/{blob}": tar for blob, tar in zip(blobs, tars, strict=True)
@@ -161,21 +161,14 @@ class Image:
         if _names_its_registry(self.reference):
             files["oci-layout"] = _json({"imageLayoutVersion": "1.0.0"})
             files["index.json"] = _json(self._index(described))
-        files["manifest.json"] = _json(  # for engines that do not read layouts
-            [
-                {
-                    "Config": _blob(_sha256(config)),
-                    "RepoTags": [self.reference],
-                    "Layers": [f"blobs/{blob}" for blob in blobs],
-                }
-            ]
-        )
-        new = out.with_name(f"{out.name}.{os.getpid()}.new")
-        with tarfile.open(new, "w", format=tarfile.GNU_FORMAT) as archive:
-            for path in sorted(files):
-                _add(archive, path, Entry(0o644, files[path]))
-        new.rename(out)
-        return Written(image_id=f"sha256:{_sha256(config)}", digest=f"sha256:{digest}")
+        old = {  # for engines that do not read layouts
+            "Config": _blob(_sha256(config)),
+            "RepoTags": [self.reference],
+            "Layers": [f"blobs/{blob}" for blob in blobs],
+        }
+        files["manifest.json"] = _json([old])
+        _pack(files, out)
+        return Written(image_id=f"sha256:{_sha256(config)}", digest=f"sha256:{_sha256(described)}")
 
     def _index(self, manifest: bytes) -> object:
         entry = {
@@ -183,8 +176,7 @@ class Image:
             "platform": {"architecture": self.architecture, "os": "linux"},
             "annotations": _names(self.reference),
         }
-        kind = f"{OCI}.index.v1+json"
-        return {"schemaVersion": 2, "mediaType": kind, "manifests": [entry]}
+        return _index(entry)
 
     def _config(self, digests: Sequence[str]) -> bytes:
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -231,20 +223,27 @@ def join(archives: Sequence[Path], out: Path) -> str:
             references.add(each.pop("annotations")["io.containerd.image.name"])
             manifests.append(each)
     (reference,) = references
-    kind = f"{OCI}.index.v1+json"
-    inner = _json({"schemaVersion": 2, "mediaType": kind, "manifests": manifests})
+    inner = _json(_index(*manifests))
     digest = _sha256(inner)
     files[_blob(digest)] = inner
-    entry = {**_descriptor(kind, inner), "annotations": _names(reference)}
-    outer = {"schemaVersion": 2, "mediaType": kind, "manifests": [entry]}
-    files["index.json"] = _json(outer)
+    entry = {**_descriptor(INDEX, inner), "annotations": _names(reference)}
+    files["index.json"] = _json(_index(entry))
+    _pack(files, out)
+    return f"sha256:{digest}"
+
+
+def _pack(files: Mapping[str, bytes | Path], out: Path) -> None:
+    """Write an archive, all at once."""
     out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_name(f"{out.name}.{os.getpid()}.new")
     with tarfile.open(new, "w", format=tarfile.GNU_FORMAT) as tar:
         for path in sorted(files):
             _add(tar, path, Entry(0o644, files[path]))
     new.rename(out)
-    return f"sha256:{digest}"
+
+
+def _index(*manifests: object) -> object:
+    return {"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}
 
 
 def _names(reference: str) -> dict[str, str]:

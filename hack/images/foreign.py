@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -21,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from hack.cluster._state import cache_dir
 
 from .python_root import Interpreter
 from .trim import elf_files
@@ -61,8 +62,7 @@ class Sysroot:
         """
         if architecture not in MACHINES:
             raise FileNotFoundError(f"no {architecture!r}: there are {', '.join(MACHINES)}")
-        base = os.environ.get("XDG_CACHE_HOME")
-        cache = (Path(base) if base else Path.home() / ".cache") / "jobsetpy/images" / architecture
+        cache = cache_dir() / "images" / architecture
         folder = cache / "root"
         if not (cache / OWNERS).exists():
             cache.mkdir(parents=True, exist_ok=True)

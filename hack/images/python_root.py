@@ -132,8 +132,7 @@ def parse_ldd(text: str) -> list[str]:
     for line in text.splitlines():
         if "not found" in line:
             raise FileNotFoundError(f"ldd: {line.strip()}")
-        path = re.search(r"(?:=>\s+)?(/\S+)\s+\(0x", line)
-        if path:
+        if path := re.search(r"(?:=>\s+)?(/\S+)\s+\(0x", line):
             found.append(path[1])
     return found
 
