@@ -189,8 +189,7 @@ def _copy_module(tree: _Tree, module: ModuleType, library: str, version: str) ->
         tree.copy(file, target, mode=0o755)
         return {os.path.realpath(file)}
     tree.copy(file, target)
-    cached = getattr(spec, "cached", None)
-    if cached:
+    if cached := getattr(spec, "cached", None):
         place = f"{target.rpartition('/')[0]}/__pycache__/{cached.rpartition('/')[2]}"
         if os.path.exists(cached):
             tree.copy(cached, place)

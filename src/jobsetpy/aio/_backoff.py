@@ -37,7 +37,7 @@ class Backoff:
     that clients that received the same value do not return together.
     """
 
-    __slots__ = ("_attempt", "_base", "_cap", "_rand")
+    __slots__ = ("_base", "_cap", "_rand", "attempt")
 
     def __init__(
         self,
@@ -49,19 +49,15 @@ class Backoff:
         self._base = base
         self._cap = cap
         self._rand = rand
-        self._attempt = 0
-
-    @property
-    def attempt(self) -> int:
+        self.attempt = 0
         """Number of waits returned since the last reset."""
-        return self._attempt
 
     def next(self, retry_after: float | None = None) -> float:
         """Return the seconds to wait now; ``retry_after`` is the server's minimum, if any."""
-        wait = full_jitter(self._attempt, base=self._base, cap=self._cap, rand=self._rand)
-        self._attempt += 1
+        wait = full_jitter(self.attempt, base=self._base, cap=self._cap, rand=self._rand)
+        self.attempt += 1
         return wait if retry_after is None else retry_after + wait
 
     def reset(self) -> None:
         """Start over after a success."""
-        self._attempt = 0
+        self.attempt = 0

@@ -69,7 +69,6 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Move both clocks forward by ``seconds`` (never back)."""
         if seconds < 0:
-            msg = f"a clock cannot go back: {seconds}"
-            raise ValueError(msg)
+            raise ValueError(f"a clock cannot go back: {seconds}")
         self._mono += seconds
         self._now += timedelta(seconds=seconds)

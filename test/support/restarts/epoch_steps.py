@@ -420,7 +420,7 @@ class Seen(NamedTuple):
 def state_of(barrier: Barrier) -> tuple[Any, ...]:
     """Return the state of a barrier, for :func:`barrier_of`."""
     return (
-        barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over,
+        barrier._synced, barrier._deprecated, barrier.epoch, barrier.lifted, barrier._over,
         barrier._replaced,
     )  # fmt: skip
 
@@ -430,7 +430,7 @@ def barrier_of(state: tuple[Any, ...], note: int = 0) -> Barrier:
     barrier = Barrier(uid="js-uid", arrived=("js-uid" if note else "", note))
     if state:
         (
-            barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over,
+            barrier._synced, barrier._deprecated, barrier.epoch, barrier.lifted, barrier._over,
             barrier._replaced,
         ) = state  # fmt: skip
     return barrier

@@ -73,35 +73,23 @@ class Barrier:
     """
 
     __slots__ = (
-        *("_arrived", "_deprecated", "_epoch", "_foreign", "_lifted", "_over", "_replaced"),
-        *("_synced", "_uid"),
+        *("_arrived", "_deprecated", "_foreign", "_over", "_replaced", "_synced"),
+        *("epoch", "lifted", "uid"),
     )
 
     def __init__(self, *, uid: str = "", arrived: tuple[str, int] = ("", 0)) -> None:
-        self._uid = uid
+        self.uid = uid
+        """UID of the JobSet to follow; "" before the first state if none was given."""
         self._arrived = arrived
         self._foreign = ""
         self._synced = 0
         self._deprecated = 0
-        self._epoch = 0
-        self._lifted = False
+        self.epoch = 0
+        """Epoch of this round; 0 before the first observed state."""
+        self.lifted = False
+        """True if the worker may run."""
         self._over = False
         self._replaced = False
-
-    @property
-    def uid(self) -> str:
-        """UID of the JobSet to follow; "" before the first state if none was given."""
-        return self._uid
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of this round; 0 before the first observed state."""
-        return self._epoch
-
-    @property
-    def lifted(self) -> bool:
-        """Return True if the worker may run."""
-        return self._lifted
 
     def observe(self, uid: str, synced: int, deprecated: int) -> list[Action]:
         """Process one state of the JobSet.
@@ -117,9 +105,9 @@ class Barrier:
             synced: its ``status.syncedEpoch``, 0 when unset.
             deprecated: its ``status.deprecatedEpoch``, 0 when unset.
         """
-        if not self._uid:
-            self._uid = uid
-        if uid != self._uid:
+        if not self.uid:
+            self.uid = uid
+        if uid != self.uid:
             if uid == self._foreign:
                 return []
             self._foreign = uid
@@ -127,20 +115,20 @@ class Barrier:
         # Neither number ever decreases; an older state from a relist must not lower them.
         self._synced = max(self._synced, synced)
         self._deprecated = max(self._deprecated, deprecated)
-        if not self._epoch:
+        if not self.epoch:
             if self._arrived == (uid, self._synced) and self._deprecated < self._synced:
-                self._epoch, self._lifted = self._synced, True
-                return [Lift(self._epoch)]
+                self.epoch, self.lifted = self._synced, True
+                return [Lift(self.epoch)]
             return self._join()
-        replaced = self._epoch < synced
+        replaced = self.epoch < synced
         if self._over and not (replaced and not self._replaced):
             return []
-        if self._epoch < max(synced, deprecated + 1):
+        if self.epoch < max(synced, deprecated + 1):
             self._over, self._replaced = True, replaced
-            return [Restart(self._epoch, deprecated, replaced=replaced)]
-        if not self._lifted and self._epoch == synced:
-            self._lifted = True
-            return [Lift(self._epoch)]
+            return [Restart(self.epoch, deprecated, replaced=replaced)]
+        if not self.lifted and self.epoch == synced:
+            self.lifted = True
+            return [Lift(self.epoch)]
         return []
 
     def pod_replaced(self) -> list[Action]:
@@ -148,10 +136,10 @@ class Barrier:
 
         That is not certain, so the worker gets its stop signal and its grace period.
         """
-        if not self._epoch or self._over:
+        if not self.epoch or self._over:
             return []
         self._over = True
-        return [Restart(self._epoch, self._deprecated)]
+        return [Restart(self.epoch, self._deprecated)]
 
     def next_round(self) -> list[Action]:
         """Close the barrier and join the next epoch; for an agent that outlives its worker.
@@ -159,7 +147,7 @@ class Barrier:
         Called after the worker was stopped because of a ``Restart``, or after it failed by itself
         while the barrier was lifted. The new epoch is higher than every earlier one.
         """
-        self._lifted = False
+        self.lifted = False
         self._over = self._replaced = False
         return self._join()
 
@@ -167,5 +155,5 @@ class Barrier:
         # One more than the synced epoch, by the KEP. The deprecated epoch exceeds the synced one
         # only after a wrong write to the status or an annotation; an epoch at or below it would
         # then be over immediately, after each restart, for ever.
-        self._epoch = max(self._synced, self._deprecated) + 1
-        return [PatchEpoch(self._epoch)]
+        self.epoch = max(self._synced, self._deprecated) + 1
+        return [PatchEpoch(self.epoch)]

@@ -95,7 +95,8 @@ class EpochReporter:
         self._about = _NOTHING
         self._unreported = False
         self._then: Callable[[], None] | None = None
-        self._stored = 0
+        self.stored = 0
+        """Highest epoch of this run that is known to be in the annotation; 0 for none."""
         self._asked_at = -inf
         self._took_s = 0.0
         self._slow = False
@@ -105,11 +106,6 @@ class EpochReporter:
         self._lift: Callable[[], None] | None = None
         self._lift_at = inf
         self._wake = asyncio.Event()
-
-    @property
-    def stored(self) -> int:
-        """Highest epoch of this run that is known to be in the annotation; 0 for none."""
-        return self._stored
 
     @property
     def may_outlive_pod(self) -> bool:
@@ -170,7 +166,7 @@ class EpochReporter:
 
     def _try_lift(self) -> None:
         lift = self._lift
-        if lift is None or self._leaving or self._stored < self._wanted:
+        if lift is None or self._leaving or self.stored < self._wanted:
             return
         if self.may_outlive_pod and self._asked_at < self._lift_at:
             age = asyncio.get_running_loop().time() - self._asked_at
@@ -190,24 +186,15 @@ class EpochReporter:
         """Retry until the reported epoch is stored."""
         soon = Backoff(base=0.1, cap=30.0, rand=self._rand)
         late = Backoff(base=2.0, cap=60.0, rand=self._rand)
-        while self._stored < self._wanted or self._unreported or self._is_waiting or self._slow:
-            if self._stored >= self._wanted and not self._unreported:
-                # A confirmation. If the server is slow, the whole group must not ask
-                # simultaneously.
-                wait = self._took_s * self._rand()
-                self._report_slowness()
-                if self._is_waiting:
-                    self._log(
-                        "confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3)
-                    )
-                await self._sleep(wait)
+        while self.stored < self._wanted or self._unreported or self._is_waiting or self._slow:
+            if self.stored >= self._wanted and not self._unreported:
+                await self._wait_to_confirm()
             epoch, asked_at = self._wanted, asyncio.get_running_loop().time()
             unreported, self._unreported = self._unreported, False
             try:
                 pod = await self._patch(epoch)
             except JobSetPyError as error:
                 self._unreported = self._unreported or unreported
-                retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
                 if isinstance(error, (ForbiddenError, InvalidError)) and any(self._about.values()):
                     # An admission policy may be older than this agent and not allow them.
                     if keys.SLOW_PATCH_ANNOTATION in self._about:
@@ -215,30 +202,43 @@ class EpochReporter:
                     self._about = _briefer(self._about)
                     self._log_failure(epoch, error, 0.0)
                     continue
+                retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
                 wait = (late if isinstance(error, _REFUSED) else soon).next(retry_after)
                 self._log_failure(epoch, error, wait)
                 await self._sleep(wait)
             else:
-                self._stored = max(self._stored, epoch)
-                self._slow = bool(self._about.get(keys.SLOW_PATCH_ANNOTATION))
-                self._asked_at = asked_at
-                self._took_s = asyncio.get_running_loop().time() - asked_at
-                self._deadline = pod.metadata.annotations.deadline
-                if epoch:
-                    self._log("epoch patched", epoch=epoch)
-                if self._took_s > SLOW_S:
-                    self._log(
-                        "the API server is slow to patch the pod",
-                        level="warning",
-                        epoch=epoch,
-                        seconds=round(self._took_s, 3),
-                    )
-                if pod.metadata.deletion_timestamp is not None and not self._leaving:
-                    self._leaving = True
-                    self._log("the pod is being deleted: no worker starts in it", level="warning")
-                self._try_lift()
-                if self._then is not None and not self._unreported:
-                    self._then()
+                self._answered(epoch, pod, asked_at)
+
+    async def _wait_to_confirm(self) -> None:
+        """Wait before a confirmation: a whole group must not ask a slow server simultaneously."""
+        wait = self._took_s * self._rand()
+        self._report_slowness()
+        if self._is_waiting:
+            self._log("confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3))
+        await self._sleep(wait)
+
+    def _answered(self, epoch: int, pod: Pod, asked_at: float) -> None:
+        """Process the answer to a patch: the pod as it is stored."""
+        self.stored = max(self.stored, epoch)
+        self._slow = bool(self._about.get(keys.SLOW_PATCH_ANNOTATION))
+        self._asked_at = asked_at
+        self._took_s = asyncio.get_running_loop().time() - asked_at
+        self._deadline = pod.metadata.annotations.deadline
+        if epoch:
+            self._log("epoch patched", epoch=epoch)
+        if self._took_s > SLOW_S:
+            self._log(
+                "the API server is slow to patch the pod",
+                level="warning",
+                epoch=epoch,
+                seconds=round(self._took_s, 3),
+            )
+        if pod.metadata.deletion_timestamp is not None and not self._leaving:
+            self._leaving = True
+            self._log("the pod is being deleted: no worker starts in it", level="warning")
+        self._try_lift()
+        if self._then is not None and not self._unreported:
+            self._then()
 
     @property
     def _is_waiting(self) -> bool:

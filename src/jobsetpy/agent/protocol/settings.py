@@ -156,6 +156,13 @@ def is_number(text: str, low: int, high: int) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= _DIGITS and low <= int(text) <= high
 
 
+def is_decimal(text: str) -> bool:
+    """Return True if a text is a number in digits, with decimals or without."""
+    whole, dot, decimals = text.partition(".")
+    digits = whole + decimals
+    return digits.isascii() and digits.isdecimal() and bool(whole) and (bool(decimals) or not dot)
+
+
 def number_of(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
     """Return a variable as an integer within bounds; an empty variable counts as unset.
 

@@ -123,8 +123,7 @@ class Agent:
         self._on_open()
 
     def _note(self, arrival: Arrival, epoch: int) -> None:
-        problem = arrival.note(self._barrier.uid, epoch)
-        if problem:
+        if problem := arrival.note(self._barrier.uid, epoch):
             self._log(
                 "the epoch cannot be noted for a next run of this container",
                 level="warning",

@@ -35,6 +35,7 @@ from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ConfigurationError
 from jobsetpy.agent.supervisor.last_words import printable
 from jobsetpy.agent.supervisor.processes import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Processes
+from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker_settings import seconds_of
 
 DEFAULT_SECONDS: Final = 2.0
@@ -116,9 +117,7 @@ class Health:
         self._usable = True
         self._closed = False
         self._then: list[Callable[[], None]] = []
-        self._deadline: asyncio.TimerHandle | None = None
-        self._next: asyncio.TimerHandle | None = None
-        self._watch: asyncio.TimerHandle | None = None
+        self._deadline, self._next, self._watch = Timer(), Timer(), Timer()
         self._pause = FIRST_PAUSE_S
         self._pid = 0
         self._reader = -1
@@ -127,7 +126,7 @@ class Health:
 
     def begin(self) -> None:
         """Start a check: the worker is about to stop, or the pod has just started."""
-        if not self._closed and not self._fit and not self._pid and self._next is None:
+        if not self._closed and not self._fit and not self._pid and not self._next.runs:
             self._run()
 
     def when_fit(self, then: Callable[[], None]) -> None:
@@ -137,18 +136,16 @@ class Health:
         self._then.append(then)
         if self._fit:
             self._finish()
-        elif self._deadline is None:
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(self._rules.seconds, self._over)
+        elif not self._deadline.runs:
+            self._deadline.start(self._rules.seconds, self._over)
             self.begin()
 
     def watch(self) -> None:
         """Check again after an interval, and so on, as long as the pod is parked."""
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch.cancel()
         if not self._closed and self._usable and self._rules.interval_s and self._is_parked():
             pause = self._rules.interval_s * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
-            self._watch = asyncio.get_running_loop().call_later(pause, self._check_parked)
+            self._watch.start(pause, self._check_parked)
 
     def _check_parked(self) -> None:
         # A pod that is about to report has a check of its own, and is parked again after it.
@@ -169,8 +166,7 @@ class Health:
     def close(self) -> None:
         """Kill the command and start no other: the pod ends."""
         self._closed = True
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch.cancel()
         self._then.clear()
         self._disarm()
         self._processes.kill_aside(self._pid)
@@ -192,9 +188,8 @@ class Health:
         finally:
             os.close(writer)
         self._reader = reader
-        loop = asyncio.get_running_loop()
-        loop.add_reader(reader, self._read)
-        self._next = loop.call_later(self._rules.seconds, self._late)
+        asyncio.get_running_loop().add_reader(reader, self._read)
+        self._next.start(self._rules.seconds, self._late)
 
     def _read(self) -> bool:
         """Read a part of the output, keep its end; return False if there is none now."""
@@ -210,21 +205,18 @@ class Health:
 
     def _late(self) -> None:
         """Kill a run that takes too long."""
-        self._next = None
         self._result = {"why": _HANGS, "said": self._last_line()}
         self._processes.kill_aside(self._pid)
 
     def _ended(self, code: int) -> None:
-        late = self._next is None
+        late = not self._next.runs
         self._processes.kill_left(self._pid, _MARK + b"=1")
         self._pid = 0
         # At most what a pipe holds: a process that the command has left may write for ever.
         self._read()
         asyncio.get_running_loop().remove_reader(self._reader)
         os.close(self._reader)
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+        self._next.cancel()
         if self._closed:
             return
         if code in {EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE} and not late:
@@ -234,14 +226,9 @@ class Health:
         else:
             if not late:
                 self._result = {"exit_code": code, "said": self._last_line()}
-            if self._deadline is not None:
-                loop = asyncio.get_running_loop()
-                self._next = loop.call_later(self._pause, self._again)
+            if self._deadline.runs:
+                self._next.start(self._pause, self._run)
                 self._pause = min(2 * self._pause, MAX_PAUSE_S)
-
-    def _again(self) -> None:
-        self._next = None
-        self._run()
 
     def _last_line(self) -> str:
         lines = self._output.decode("utf-8", "replace").split("\n")
@@ -273,7 +260,6 @@ class Health:
             each()
 
     def _over(self) -> None:
-        self._deadline = None
         self._result = self._result or {"why": _HANGS, "said": self._last_line()}
         self._log(
             "this machine is unfit: the health command did not succeed in time",
@@ -287,7 +273,5 @@ class Health:
         self._on_unfit(": ".join(filter(None, (str(why), str(self._result.get("said", ""))))))
 
     def _disarm(self) -> None:
-        for timer in (self._deadline, self._next):
-            if timer is not None:
-                timer.cancel()
-        self._deadline = self._next = None
+        self._deadline.cancel()
+        self._next.cancel()

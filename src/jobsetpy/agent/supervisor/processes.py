@@ -23,6 +23,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final
 
+from jobsetpy.agent.supervisor.timer import Timer
+
 EXIT_NOT_FOUND: Final = 127
 EXIT_NOT_EXECUTABLE: Final = 126
 """Exit codes of shells for a command that cannot be run."""
@@ -102,8 +104,7 @@ class Processes:
         self._aside: dict[int, Callable[[int], None]] = {}
         self._killing = False
         self._killed_at = 0.0
-        self._poll: asyncio.TimerHandle | None = None
-        self._stuck: asyncio.TimerHandle | None = None
+        self._poll, self._stuck = Timer(), Timer()
 
     def attach(self, on_signal: Callable[[int], None]) -> None:
         """Install the process's signal handling on the running loop, permanently.
@@ -255,24 +256,21 @@ class Processes:
         self._killed_at = asyncio.get_running_loop().time()
         self.send(signal.SIGKILL)
         self._kill_others()
-        loop = asyncio.get_running_loop()
-        loop.call_soon(self._reap)
-        self._disarm()
-        self._stuck = loop.call_later(STUCK_AFTER_S, self._report_stuck, STUCK_AFTER_S)
+        asyncio.get_running_loop().call_soon(self._reap)
+        self._stuck.start(STUCK_AFTER_S, self._report_stuck, STUCK_AFTER_S)
 
     def _report_stuck(self, pause: float) -> None:
         """Report processes that have not ended since they were killed."""
-        loop = asyncio.get_running_loop()
         left = self._running | set(self._others()[0])
         found = [text for pid in sorted(left) if (text := _description(pid))]
-        self._on_stuck(loop.time() - self._killed_at, found[:MAX_NAMED])
+        seconds = asyncio.get_running_loop().time() - self._killed_at
+        self._on_stuck(seconds, found[:MAX_NAMED])
         pause = min(2 * pause, STUCK_EVERY_S)
-        self._stuck = loop.call_later(pause, self._report_stuck, pause)
+        self._stuck.start(pause, self._report_stuck, pause)
 
     def _disarm(self) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
+        self._poll.cancel()
+        self._stuck.cancel()
 
     def _forget_groups(self) -> None:
         """Forget groups that have ended: the kernel may reuse their numbers for other processes.
@@ -348,16 +346,14 @@ class Processes:
             return
         if self._gone(childless=childless):
             self._groups.clear()
-            self._cancel_poll()
             self._disarm()
             self._on_empty()
         elif self._killing and self._is_unkillable():
             self._killing = False
-            self._cancel_poll()
             self._disarm()
             self._on_unkillable()
-        elif self._poll is None:
-            self._poll = asyncio.get_running_loop().call_later(POLL_S, self._look_again)
+        elif not self._poll.runs:
+            self._poll.start(POLL_S, self._look_again)
 
     def _ended(self, pid: int, code: int) -> None:
         code = code if code >= 0 else 128 - code
@@ -397,15 +393,9 @@ class Processes:
         return False
 
     def _look_again(self) -> None:
-        self._poll = None
         if self._killing and (not self._first or self._aside):
             self._kill_others()  # processes that were started meanwhile
         self._reap()
-
-    def _cancel_poll(self) -> None:
-        if self._poll is not None:
-            self._poll.cancel()
-            self._poll = None
 
 
 def _wake(_number: int, _frame: FrameType | None) -> None:

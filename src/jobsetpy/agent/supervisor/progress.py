@@ -21,7 +21,14 @@ import msgspec
 
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ConfigurationError, number_of
-from jobsetpy.api.hang_sections import SECTIONS_FORM, hang_sections, section_name
+from jobsetpy.agent.supervisor.timer import Timer
+from jobsetpy.api.hang_sections import (
+    MAX_SECONDS,
+    MAX_SECTIONS,
+    SECTIONS_FORM,
+    hang_sections,
+    section_name,
+)
 
 VARIABLE: Final = "JOBSET_PROGRESS_FILE"
 """Variable with the path of the file, for the worker. A value set by the container is kept."""
@@ -31,7 +38,6 @@ TOUCHED: Final = "touched"
 """Report of a worker that has shown progress without a step number."""
 
 MAX_STEP: Final = 2**63 - 1
-MAX_HANG_S: Final = 604800
 POLL_S: Final = 0.25
 """Interval in seconds between checks. After a longer pause the agent itself did not run (it was
 frozen with its container, or starved), so at most twice this interval counts as idle time."""
@@ -44,7 +50,6 @@ AUTO_LEAST_S: Final = 30.0
 AUTO_AFTER: Final = 3
 """Number of steps that must be observed before there is such a limit."""
 
-MAX_SECTIONS: Final = 32
 _LONGEST: Final = 64
 
 
@@ -81,11 +86,11 @@ def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
         ConfigurationError: a value cannot be used; the message names the variable.
     """
     auto = environ.get("HANG_SECONDS") == AUTO
-    after = 0 if auto else number_of(environ, "HANG_SECONDS", 0, 1, MAX_HANG_S)
+    after = 0 if auto else number_of(environ, "HANG_SECONDS", 0, 1, MAX_SECONDS)
     for name in ("HANG_FIRST_SECONDS", "HANG_SECTIONS"):
         if not after and not auto and environ.get(name):
             raise ConfigurationError(f"{name} has no effect without HANG_SECONDS")
-    first = number_of(environ, "HANG_FIRST_SECONDS", 0, 1, MAX_HANG_S)
+    first = number_of(environ, "HANG_FIRST_SECONDS", 0, 1, MAX_SECONDS)
     sections = hang_sections(environ.get("HANG_SECTIONS", ""))
     if sections is None:
         raise ConfigurationError(f"HANG_SECTIONS {SECTIONS_FORM}")
@@ -279,18 +284,14 @@ class Progress:
         self._usable = True
         self._seen: tuple[int, int, int] | None = None
         self._began = 0.0
-        self._first: str | None = None
-        self._poll: asyncio.TimerHandle | None = None
+        self.first: str | None = None
+        """First step of that run and the seconds since its start; ``None`` if not observed."""
+        self._poll = Timer()
 
     @property
     def report(self) -> str | None:
         """Progress of the current or last run, for the pod's annotation."""
         return self._steps.report
-
-    @property
-    def first(self) -> str | None:
-        """First step of that run and the seconds since its start; ``None`` if not observed."""
-        return self._first
 
     @property
     def step(self) -> int:
@@ -300,7 +301,7 @@ class Progress:
     def started(self) -> None:
         """Prepare an empty file for a worker that is about to start."""
         self._steps = Steps(self._log)
-        self._first = None
+        self.first = None
         try:
             _make_empty(self._path)
             self._seen = file_state(self._path)
@@ -315,16 +316,13 @@ class Progress:
             self._usable = False
             return
         self._usable = True
-        loop = asyncio.get_running_loop()
-        self._began = loop.time()
+        self._began = asyncio.get_running_loop().time()
         idle = Idle(self._rules, self._began, self._times)
-        self._poll = loop.call_later(POLL_S, self._look, idle)
+        self._poll.start(POLL_S, self._look, idle)
 
     def stop(self) -> None:
         """Stop the detection of hangs: the worker stops, or has ended."""
-        if self._poll is not None:
-            self._poll.cancel()
-            self._poll = None
+        self._poll.cancel()
 
     def ended(self) -> None:
         """Read the last report of a worker that has ended."""
@@ -333,18 +331,17 @@ class Progress:
             self._changed()
 
     def _look(self, idle: Idle) -> None:
-        self._poll = None
         loop = asyncio.get_running_loop()
         progress, known = self._changed(), self._seen is not None
         section = self._steps.section
         if idle.look(loop.time(), progress=progress, known=known, section=section):
             self._on_hung(idle.limit, idle.origin)
         elif self._rules.watches:
-            self._poll = loop.call_later(POLL_S, self._look, idle)
-        elif self._first is None:
+            self._poll.start(POLL_S, self._look, idle)
+        elif self.first is None:
             # Many programs never write a step: that is not worth a check each quarter of a second.
             pause = max(POLL_S, (loop.time() - self._began) / 100)
-            self._poll = loop.call_later(pause, self._look, idle)
+            self._poll.start(pause, self._look, idle)
 
     def _changed(self) -> bool:
         """Process the file if it was written to or touched; return True if so."""
@@ -361,9 +358,9 @@ class Progress:
             return False
         self._seen = state
         self._steps.take(data)
-        if self._first is None and self._steps.step >= 0:
+        if self.first is None and self._steps.step >= 0:
             seconds = asyncio.get_running_loop().time() - self._began
-            self._first = f"{self._steps.step} {min(seconds, 9999999.0):.3f}"
+            self.first = f"{self._steps.step} {min(seconds, 9999999.0):.3f}"
         return True
 
 
@@ -400,6 +397,13 @@ def file_state(path: str) -> tuple[int, int, int]:
     if not stat.S_ISREG(found.st_mode):
         raise OSError("it is no ordinary file")
     return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def file_state_or_none(path: str) -> tuple[int, int, int] | None:
+    """Return those values, or None if the file cannot be read."""
+    with suppress(OSError):
+        return file_state(path)
+    return None
 
 
 def _read(path: str) -> bytes:

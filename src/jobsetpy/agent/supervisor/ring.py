@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from jobsetpy.agent.protocol.log import Log
-from jobsetpy.agent.supervisor.progress import POLL_S, file_state
+from jobsetpy.agent.supervisor.progress import POLL_S, file_state_or_none
 from jobsetpy.agent.supervisor.ring_rules import (
     BLOCKED_S,
     Beat,
@@ -32,6 +32,7 @@ from jobsetpy.agent.supervisor.ring_rules import (
     key_of,
     motion_of,
 )
+from jobsetpy.agent.supervisor.timer import Timer
 
 MAX_DATAGRAMS: Final = 256
 """Maximum number of datagrams read in a row: a flood must not delay the own beat."""
@@ -64,7 +65,7 @@ class WorkerMotion:
         self._runs = runs
         self._steps: deque[float] = deque(maxlen=KEPT_STEPS)
         self._state: object = None
-        self._check: asyncio.TimerHandle | None = None
+        self._check = Timer()
         self._moved_at = 0.0
 
     def __call__(self) -> Motion:
@@ -74,25 +75,18 @@ class WorkerMotion:
 
     def started(self) -> None:
         """Follow a worker that has started, with its empty file."""
-        if self._check is not None:
-            self._check.cancel()
-        self._state, self._moved_at = self._file_state(), time.monotonic()
-        self._check = asyncio.get_running_loop().call_later(POLL_S, self._look, True)
+        self._state, self._moved_at = file_state_or_none(self._path), time.monotonic()
+        self._check.start(POLL_S, self._look, True)
 
     def _look(self, first: bool) -> None:
         if not self._runs():
             return
-        state, now = self._file_state(), time.monotonic()
+        state, now = file_state_or_none(self._path), time.monotonic()
         if state != self._state:
             if not first:  # the time to the first step includes the start
                 self._steps.append(now - self._moved_at)
             self._state, self._moved_at, first = state, now, False
-        self._check = asyncio.get_running_loop().call_later(POLL_S, self._look, first)
-
-    def _file_state(self) -> object:
-        with suppress(OSError):
-            return file_state(self._path)
-        return None
+        self._check.start(POLL_S, self._look, first)
 
 
 class Ring:
@@ -139,11 +133,6 @@ class Ring:
         self._lookups: dict[int, tuple[float, float]] = {}
         self._found: dict[int, tuple[object, ...]] = {}
         self._report: str | None = None
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds without a beat after which neighbours report this pod as silent."""
-        return self._rules.silent_s
 
     @property
     def heard_at(self) -> float | None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2s
 from hmac import compare_digest
 from typing import Final, NamedTuple
@@ -31,7 +31,12 @@ from zlib import crc32
 
 import msgspec
 
-from jobsetpy.agent.protocol.settings import ConfigurationError, is_number, number_of
+from jobsetpy.agent.protocol.settings import (
+    ConfigurationError,
+    is_decimal,
+    is_number,
+    number_of,
+)
 from jobsetpy.agent.supervisor.worker_settings import MAX_RANKS
 from jobsetpy.api import keys
 
@@ -202,12 +207,8 @@ def interval_of(text: str) -> float | None:
     """Return the interval between beats in seconds; ``None`` for an invalid text."""
     if text == AUTO:
         return AUTO_S
-    whole, dot, part = text.partition(".")
-    digits = whole + part
-    valid = digits.isascii() and digits.isdecimal() and whole and (part or not dot)
-    if not valid or len(text) > 6:
-        return None
-    return float(text) if MIN_S <= float(text) <= MAX_S else None
+    valid = is_decimal(text) and len(text) <= 6 and MIN_S <= float(text) <= MAX_S
+    return float(text) if valid else None
 
 
 class Beat(NamedTuple):
@@ -390,25 +391,14 @@ class Watch:
         if not epoch:
             return self.report
         if epoch != self._epoch:
-            self._epoch = epoch
-            for peer in self._peers.values():
-                if peer.reported:
-                    peer.heard_at, peer.reported = None, False
-                peer.silences = 0
-        watched = [(position, self._peers.get(position)) for position in self.targets]
-        silent, motions = [], {motion}
-        for position, other in watched:
-            if other is not None and other.heard_at is not None:
-                limit = self._rules.silent_s * 2 ** min(other.silences, MAX_DOUBLINGS)
-                other.reported = now - other.heard_at >= limit
-                if other.reported:
-                    silent.append(position)
-                else:
-                    motions.add(other.motion)
+            self._begin(epoch)
+        watched = self.targets
         if watched and runs and self.heard_at is None:
             self._deaf_s += passed - frozen
             self.blocked = self._deaf_s >= BLOCKED_S
+        silent, motions = self._silent(watched, now)
         if silent:
+            motions.add(motion)
             known = (each for each in (Motion.MOVING, Motion.STALLED) if each in motions)
             word = next(known, Motion.UNKNOWN).name.lower()
             names = ",".join(self._rules.members.name(each) for each in silent)
@@ -418,3 +408,26 @@ class Watch:
         else:
             self.report = None
         return self.report
+
+    def _begin(self, epoch: int) -> None:
+        """Forget what was reported in the last epoch."""
+        self._epoch = epoch
+        for peer in self._peers.values():
+            if peer.reported:
+                peer.heard_at, peer.reported = None, False
+            peer.silences = 0
+
+    def _silent(self, watched: Iterable[int], now: float) -> tuple[list[int], set[Motion]]:
+        """Return the pods that are silent, and the progress of the others that were heard."""
+        silent: list[int] = []
+        motions: set[Motion] = set()
+        for position in watched:
+            peer = self._peers.get(position)
+            if peer is not None and peer.heard_at is not None:
+                limit = self._rules.silent_s * 2 ** min(peer.silences, MAX_DOUBLINGS)
+                peer.reported = now - peer.heard_at >= limit
+                if peer.reported:
+                    silent.append(position)
+                else:
+                    motions.add(peer.motion)
+        return silent, motions

@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
-from jobsetpy.agent.supervisor.progress import file_state
+from jobsetpy.agent.supervisor.progress import file_state_or_none
+from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import JobSetPyError
 
@@ -133,7 +133,7 @@ class SelfFence:
         self._heard_at = heard_at
         self._fence_s = fence_s
         self._on_cut_off = on_cut_off
-        self._check: asyncio.TimerHandle | None = None
+        self._check = Timer()
         self._asking: asyncio.Task[None] | None = None
         self._asked_at: float | None = None
         self._pause_s = CHECK_S
@@ -141,22 +141,19 @@ class SelfFence:
     def started(self) -> None:
         """Watch a worker that is about to start, with its empty progress file."""
         self.stop()
-        loop = asyncio.get_running_loop()
-        isolation = Isolation(loop.time(), self._heard_at())
-        self._check = loop.call_later(CHECK_S, self._look, isolation, self._file_state())
+        isolation = Isolation(asyncio.get_running_loop().time(), self._heard_at())
+        self._check.start(CHECK_S, self._look, isolation, file_state_or_none(self._path))
 
     def stop(self) -> None:
         """Stop: no worker runs."""
-        if self._check is not None:
-            self._check.cancel()
-            self._check = None
+        self._check.cancel()
         if self._asking is not None:
             self._asking.cancel()
         self._asking = self._asked_at = None
 
     def _look(self, isolation: Isolation, before: object) -> None:
         loop = asyncio.get_running_loop()
-        state, now = self._file_state(), loop.time()
+        state, now = file_state_or_none(self._path), loop.time()
         isolation.look(now, heard_at=self._heard_at(), progress=state != before)
         if isolation.seconds < ASK_AFTER * self._fence_s:
             self._asked_at, self._pause_s = None, CHECK_S
@@ -167,7 +164,7 @@ class SelfFence:
             self.stop()
             self._on_cut_off(isolation.seconds)
         else:
-            self._check = loop.call_later(CHECK_S, self._look, isolation, state)
+            self._check.start(CHECK_S, self._look, isolation, state)
 
     async def _ask(self) -> None:
         """Ask once for a sign of life: any answer is one, also a refusal."""
@@ -184,8 +181,3 @@ class SelfFence:
             self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
             await asyncio.sleep(self._pause_s)
         self._asking = None
-
-    def _file_state(self) -> object:
-        with suppress(OSError):
-            return file_state(self._path)
-        return None

@@ -48,12 +48,11 @@ from jobsetpy.agent.supervisor.seat import (
     READY,
     SAVING,
     SAVING_AFTER_S,
-    Hosts,
-    Place,
     SeatEnvirons,
     load_hosts,
     load_place,
 )
+from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker_rules import (
     ArmGrace,
     End,
@@ -173,7 +172,7 @@ class Supervisor:
         self._processes = Processes(
             command,
             on_exit=self._exited,
-            on_empty=self._emptied,
+            on_empty=lambda: self._do(self._worker.emptied()),
             on_unkillable=self._unkillable,
             on_stuck=self._stuck,
         )
@@ -183,7 +182,7 @@ class Supervisor:
         self._last_words = self._make_last_words() if launched else None
         self._ring = None if ring is None else self._make_ring(ring, progress.file)
         self._self_fence = self._make_self_fence(client, ring, progress.file)
-        self._grace: asyncio.TimerHandle | None = None
+        self._grace = Timer()
         self._end: asyncio.Future[int] | None = None
 
     async def run(self) -> int:
@@ -209,8 +208,7 @@ class Supervisor:
 
     async def _wait_for_group(self, group: GroupWait) -> None:
         """Wait for the startup group, once; the epoch's barrier may have lifted before."""
-        code = await group.run()
-        if code:
+        if code := await group.run():
             self._do([End(code)])
             return
         self._group = None
@@ -353,14 +351,12 @@ class Supervisor:
                 case Signal(number):
                     self._processes.send(number)
                 case ArmGrace(seconds):
-                    self._disarm()
                     if self._worker.phase is Phase.STOPPING:
                         self._report_saving(seconds)
-                    loop = asyncio.get_running_loop()
-                    self._grace = loop.call_later(seconds, self._grace_over)
+                    self._grace.start(seconds, self._grace_over)
                 case KillAll():
                     self._epoch_file.remove()
-                    self._disarm()
+                    self._grace.cancel()
                     if self._self_fence is not None:
                         self._self_fence.stop()
                     self._processes.kill_all()
@@ -370,22 +366,26 @@ class Supervisor:
                     for step in self._barrier.next_round():
                         self._apply_action(step)
                 case End(code):
-                    self._epoch_file.remove()
-                    self._disarm()
-                    self._log("ending", exit_code=code)
-                    if self._standbys is not None:
-                        self._standbys.close(kill=True)
-                    if self._health is not None:
-                        self._health.close()
-                    if self._ring is not None:
-                        self._ring.close()
-                    if self._self_fence is not None:
-                        self._self_fence.stop()
-                    assert self._end is not None
-                    if not self._end.done():
-                        self._end.set_result(code)
+                    self._finish(code)
                 case _:
                     assert_never(action)
+
+    def _finish(self, code: int) -> None:
+        """End the pod: everything is stopped, and :meth:`run` returns the exit code."""
+        self._epoch_file.remove()
+        self._grace.cancel()
+        self._log("ending", exit_code=code)
+        if self._standbys is not None:
+            self._standbys.close(kill=True)
+        if self._health is not None:
+            self._health.close()
+        if self._ring is not None:
+            self._ring.close()
+        if self._self_fence is not None:
+            self._self_fence.stop()
+        assert self._end is not None
+        if not self._end.done():
+            self._end.set_result(code)
 
     def _make_standbys(self, rules: StandbyRules) -> Standbys:
         from jobsetpy.agent.supervisor.standby.process import Standbys  # most pods have none
@@ -559,9 +559,6 @@ class Supervisor:
         self._cause = f"no-progress={seconds:.0f} {text}"
         self._do(self._worker.deprecated(replaced=True))
 
-    def _emptied(self) -> None:
-        self._do(self._worker.emptied())
-
     def _unkillable(self) -> None:
         self._log(
             "a process of the worker belongs to another user and cannot be killed: "
@@ -581,7 +578,6 @@ class Supervisor:
         )
 
     def _grace_over(self) -> None:
-        self._grace = None
         if self._worker.phase is Phase.STOPPING:
             self._log("the worker did not stop within its grace period", level="warning")
         self._do(self._worker.grace_over())
@@ -594,11 +590,6 @@ class Supervisor:
         if self._standbys is not None:
             self._standbys.close()
 
-    def _disarm(self) -> None:
-        if self._grace is not None:
-            self._grace.cancel()
-            self._grace = None
-
 
 def _chosen(log: Log, choice: str) -> Log:
     """Return the log without unwanted lines: standard error is the worker's as well."""
@@ -610,23 +601,6 @@ def _chosen(log: Log, choice: str) -> Log:
             log(event, level=level, **fields)
 
     return quieter
-
-
-def _progress_file(settings: Settings) -> str:
-    return progress_file(os.environ, namespace=settings.namespace, pod=settings.pod_name)
-
-
-def _hosts(
-    place: Place, common: dict[bytes, bytes], environ: Mapping[str, str], settings: Settings
-) -> Hosts | None:
-    """Read the hosts of all seats, and set the variable with the path of their file."""
-    file = memory_file(
-        os.environ, HOSTS_VARIABLE, "hosts", namespace=settings.namespace, pod=settings.pod_name
-    )
-    hosts = load_hosts(environ, place, file)
-    if hosts is not None:
-        common[HOSTS_VARIABLE.encode()] = os.fsencode(file)
-    return hosts
 
 
 def _standby_rules(environ: Mapping[str, str]) -> StandbyRules | None:
@@ -660,11 +634,11 @@ def _ring_rules(environ: Mapping[str, str], jobset: str, log: Log) -> RingRules 
     return rules
 
 
-def _command_of(
-    argv: Sequence[str], environ: Mapping[str, str], log: Log
+def _launched(
+    command: list[str], environ: Mapping[str, str], log: Log
 ) -> tuple[list[str], StandbyRules | None]:
     """Return the worker's command, with the preloading launcher, and the standby settings."""
-    command, rules = split_command(argv), _standby_rules(environ)
+    rules = _standby_rules(environ)
     if rules is None or not rules.modules:
         return command, rules
     from jobsetpy.agent.supervisor.standby import process as standby
@@ -684,9 +658,7 @@ def _group_wait(
     """Return the wait of the first start if the pod is in a startup group."""
     if not environ.get("GROUP_ATTEMPT"):
         return None
-    from jobsetpy.agent.startup_group import (
-        wait as startup_group_wait,  # most pods have none
-    )
+    from jobsetpy.agent.startup_group import wait as startup_group_wait  # most pods have none
 
     return startup_group_wait.GroupWait(
         startup_group_wait.load(environ), client, log=log, elapsed=lambda: time.monotonic() - start
@@ -703,6 +675,50 @@ def _hold(command: Sequence[str], environ: Mapping[str, str], *, log: Log, start
     error = exec_command(command, workers_environ(original_environ()))
     log("the command cannot be run", level="error", command=command[0], error=str(error))
     return exit_code_of(error)
+
+
+def _supervisor(
+    command: list[str], environ: Mapping[str, str], *, log: Log, start: float
+) -> Supervisor:
+    """Return the supervisor that its environment describes.
+
+    Raises:
+        ConfigurationError: a value is missing or cannot be used.
+    """
+    command, standby = _launched(command, environ, log)
+    settings, rules = load(environ), load_rules(environ)
+    of_pod = {"namespace": settings.namespace, "pod": settings.pod_name}
+    progress = load_progress_rules(environ, progress_file(os.environ, **of_pod))
+    running = epoch_file.epoch_file(os.environ, **of_pod)
+    common = workers_environ(original_environ())
+    common[VARIABLE.encode()] = os.fsencode(progress.file)
+    common[epoch_file.VARIABLE.encode()] = os.fsencode(running)
+    seats = None
+    if (place := load_place(environ)) is not None:
+        file = memory_file(os.environ, HOSTS_VARIABLE, "hosts", **of_pod)
+        hosts = load_hosts(environ, place, file)
+        if hosts is not None:
+            common[HOSTS_VARIABLE.encode()] = os.fsencode(file)
+        seats = SeatEnvirons(place, common, environ, rules.processes, hosts)
+    client = connect(settings)
+    return Supervisor(
+        settings,
+        client,
+        command=command,
+        environs=worker_environs(common, environ, rules.processes)
+        if seats is None
+        else seats.parked,
+        rules=rules,
+        log=log,
+        progress=progress,
+        running=running,
+        with_port=sets_master_port(common, environ),
+        standby=standby,
+        group=_group_wait(environ, client, log=log, start=start),
+        health=_health_rules(environ),
+        seats=seats,
+        ring=_ring_rules(environ, settings.jobset_name, log),
+    )
 
 
 def main(argv: Sequence[str], *, start: float | None = None) -> int:
@@ -723,49 +739,11 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
     try:
         command = split_command(argv)
         environ = own_environ(os.environ)
-        choice = log_choice(environ)
+        chosen = _chosen(log, log_choice(environ))
         if environ.get("MODE") == "hold":
-            return _hold(command, environ, log=_chosen(log, choice), start=began)
-        command, standby = _command_of(argv, environ, _chosen(log, choice))
-        settings, rules = load(environ), load_rules(environ)
-        progress = load_progress_rules(environ, _progress_file(settings))
-        common = workers_environ(original_environ())
-        common[VARIABLE.encode()] = os.fsencode(progress.file)
-        running = epoch_file.epoch_file(
-            os.environ, namespace=settings.namespace, pod=settings.pod_name
-        )
-        common[epoch_file.VARIABLE.encode()] = os.fsencode(running)
-        place = load_place(environ)
-        seats = None
-        if place is not None:
-            seats = SeatEnvirons(
-                place, common, environ, rules.processes, _hosts(place, common, environ, settings)
-            )
-        environs = (
-            worker_environs(common, environ, rules.processes) if seats is None else seats.parked
-        )
-        with_port = sets_master_port(common, environ)
-        health = _health_rules(environ)
-        ring = _ring_rules(environ, settings.jobset_name, _chosen(log, choice))
-        client = connect(settings)
-        group = _group_wait(environ, client, log=_chosen(log, choice), start=began)
+            return _hold(command, environ, log=chosen, start=began)
+        supervisor = _supervisor(command, environ, log=chosen, start=began)
     except ConfigurationError as error:
         log("wrong configuration", level="error", error=str(error))
         return EXIT_USAGE
-    supervisor = Supervisor(
-        settings,
-        client,
-        command=command,
-        environs=environs,
-        rules=rules,
-        log=_chosen(log, choice),
-        progress=progress,
-        running=running,
-        with_port=with_port,
-        standby=standby,
-        group=group,
-        health=health,
-        seats=seats,
-        ring=ring,
-    )
     return asyncio.run(supervisor.run())

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from jobsetpy.agent.protocol.settings import ConfigurationError, is_number, number_of
+from jobsetpy.agent.protocol.settings import ConfigurationError, is_decimal, is_number, number_of
 from jobsetpy.agent.supervisor.worker_rules import Rules
 from jobsetpy.api import keys
 
@@ -191,10 +191,8 @@ def seconds_of(environ: Mapping[str, str], name: str, default: float) -> float:
     text = environ.get(name, "")
     if not text:
         return default
-    whole, dot, part = text.partition(".")
-    digits = whole + part
-    valid = digits.isascii() and digits.isdecimal() and bool(whole) and (bool(part) or not dot)
-    if not (valid and len(whole) <= 5 and float(text) <= MAX_GRACE_S):
+    short = len(text.partition(".")[0]) <= 5
+    if not (short and is_decimal(text) and float(text) <= MAX_GRACE_S):
         raise ConfigurationError(f"{name} must be a number from 0 to {MAX_GRACE_S:.0f}: {text!r}")
     return float(text)
 

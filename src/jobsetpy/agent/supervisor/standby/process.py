@@ -28,6 +28,7 @@ import msgspec
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ConfigurationError
 from jobsetpy.agent.supervisor.processes import Processes
+from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker_settings import EPOCH_VARIABLE, seconds_of
 from jobsetpy.api.python_command import module_names, split_python
 
@@ -149,9 +150,9 @@ class StandbyPhase(enum.Enum):
     PREPARING = "preparing"
     READY = "ready"
     LEAVING = "leaving"
-    """It has closed its descriptor and cannot be released: it has to end."""
+    """The process has closed its descriptor and cannot be released: it has to end."""
     OFF = "off"
-    """None is started again: the program does not keep the contract."""
+    """No other process is started: the program does not keep the contract."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -384,7 +385,7 @@ class StandbyProcess:
         self._pid = 0
         self._socket: socket.socket | None = None
         self._said = b""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer()
 
     @property
     def phase(self) -> StandbyPhase:
@@ -432,7 +433,7 @@ class StandbyProcess:
 
     def close(self, *, kill: bool) -> None:
         """End the standby process."""
-        self._disarm()
+        self._timer.cancel()
         self._disconnect()
         if kill:
             self._processes.kill_aside(self._pid)
@@ -441,8 +442,7 @@ class StandbyProcess:
         for action in actions:
             match action:
                 case Wait(seconds):
-                    self._disarm()
-                    self._timer = asyncio.get_running_loop().call_later(seconds, self._due)
+                    self._timer.start(seconds, self._due)
                 case Spawn():
                     self._spawn()
                 case Kill():
@@ -451,7 +451,6 @@ class StandbyProcess:
                     assert_never(action)
 
     def _due(self) -> None:
-        self._timer = None
         if self._standby.phase is StandbyPhase.PREPARING:
             self._log(
                 "the standby was not ready in time and is killed",
@@ -498,7 +497,7 @@ class StandbyProcess:
                 return
             self._said += said
         if self._said == READY and self._standby.phase is StandbyPhase.PREPARING:
-            self._disarm()
+            self._timer.cancel()
             self._standby.ready()
             self._log("standby ready", process=self._number, pid=self._pid)
             self._on_ready()
@@ -509,14 +508,14 @@ class StandbyProcess:
                 process=self._number,
                 said=self._said[:64].decode("ascii", "replace"),
             )
-            self._disarm()
+            self._timer.cancel()
             self._do(self._standby.broke_contract())
 
     def _ended(self, code: int) -> None:
         """Handle its end without a release."""
         phase = self._standby.phase
         self._pid = 0
-        self._disarm()
+        self._timer.cancel()
         self._disconnect()
         actions = self._standby.ended()
         if phase is StandbyPhase.OFF:
@@ -534,11 +533,6 @@ class StandbyProcess:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
             self._socket = None
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def release_line(variables: Mapping[str, str]) -> bytes:
