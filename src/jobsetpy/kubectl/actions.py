@@ -1,9 +1,9 @@
-"""``restart``, ``suspend`` and ``resume``: what changes a JobSet, by the levers that it has."""
+"""``restart``, ``suspend`` and ``resume``: change a JobSet by its own fields and annotations."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, Final
 
 from jobsetpy.aio import LoopClock
 from jobsetpy.api import keys
@@ -12,6 +12,9 @@ from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import JOBSETS, MERGE_PATCH, Cluster
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import Json, owned
+
+_JOBS: Final = "/apis/batch/v1/namespaces/{}/jobs/{}"
+_JOBSETS: Final = JOBSETS + "/namespaces/{}/jobsets/{}"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,10 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Carry out one of the three."""
+    """Run one of the three commands."""
     jobset = await cluster.jobset(options.name)
-    end = _end(jobset)
-    if end:
+    if end := _end(jobset):
         raise CommandError(f'error: jobset "{options.name}" has ended ({end}) and stays as it is')
     if options.command == "restart":
         return await _restart(cluster, options, jobset)
@@ -52,16 +54,11 @@ async def _suspend(
     cluster: Cluster, options: argparse.Namespace, jobset: dict[str, Any], *, suspend: bool
 ) -> int:
     word = "suspended" if suspend else "resumed"
-    path = f"{JOBSETS}/namespaces/{cluster.namespace}/jobsets/{options.name}"
-    meta = jobset["metadata"]
     if bool(jobset.get("spec", {}).get("suspend")) is suspend:
         _print(options, f"jobset.jobset.x-k8s.io/{options.name} {word} (no change)")
         _write(options, jobset)
         return 0
-    body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": suspend}}
-    stored = await cluster.send(
-        "PATCH", path, body, query=_query(options), content_type=MERGE_PATCH
-    )
+    stored = await _patch(cluster, options, _JOBSETS, jobset, spec={"suspend": suspend})
     _print(options, f"jobset.jobset.x-k8s.io/{options.name} {word}")
     _write(options, stored)
     return 0
@@ -79,23 +76,9 @@ async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: dict[s
     ]
     chosen = []
     for job in _chosen(options, jobs):
-        name = job["metadata"]["name"]
-        at = seconds_text(LoopClock().now())
-        body = {
-            "metadata": {
-                "uid": job["metadata"]["uid"],
-                "annotations": {keys.RESTART_ANNOTATION: at},
-            }
-        }
-        stored = await cluster.send(
-            "PATCH",
-            f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs/{name}",
-            body,
-            query=_query(options),
-            content_type=MERGE_PATCH,
-        )
-        chosen.append(stored)
-        _print(options, f"job.batch/{name} restarted")
+        at = {keys.RESTART_ANNOTATION: seconds_text(LoopClock().now())}
+        chosen.append(await _patch(cluster, options, _JOBS, job, annotations=at))
+        _print(options, f"job.batch/{job['metadata']['name']} restarted")
     _write(options, *chosen)
     return 0
 
@@ -109,17 +92,8 @@ async def _restart_in_place(
             f'error: jobset "{options.name}" does not restart in place: its '
             "spec.failurePolicy.restartStrategy is not InPlaceRestart"
         )
-    at = micros_text(LoopClock().now())
-    body = {
-        "metadata": {
-            "uid": jobset["metadata"]["uid"],
-            "annotations": {keys.RESTART_IN_PLACE_ANNOTATION: at},
-        }
-    }
-    path = f"{JOBSETS}/namespaces/{cluster.namespace}/jobsets/{options.name}"
-    stored = await cluster.send(
-        "PATCH", path, body, query=_query(options), content_type=MERGE_PATCH
-    )
+    at = {keys.RESTART_IN_PLACE_ANNOTATION: micros_text(LoopClock().now())}
+    stored = await _patch(cluster, options, _JOBSETS, jobset, annotations=at)
     _print(options, f"jobset.jobset.x-k8s.io/{options.name} restarts in place")
     _write(options, stored)
     return 0
@@ -147,18 +121,37 @@ def _chosen(options: argparse.Namespace, jobs: list[Json]) -> list[Json]:
     return jobs
 
 
-def _query(options: argparse.Namespace) -> tuple[tuple[str, str], ...]:
-    return (("dryRun", "All"),) if options.dry_run == "server" else ()
+async def _patch(
+    cluster: Cluster,
+    options: argparse.Namespace,
+    path: str,
+    found: Json,
+    *,
+    annotations: Json | None = None,
+    **change: Json,
+) -> dict[str, Any]:
+    """Change an object unless it was replaced by another of the same name; return it as stored."""
+    meta = found["metadata"]
+    changed: dict[str, Any] = {"uid": meta["uid"]}
+    if annotations:
+        changed["annotations"] = annotations
+    return await cluster.send(
+        "PATCH",
+        path.format(cluster.namespace, meta["name"]),
+        {**change, "metadata": changed},
+        query=(("dryRun", "All"),) if options.dry_run == "server" else (),
+        content_type=MERGE_PATCH,
+    )
 
 
 def _print(options: argparse.Namespace, text: str) -> None:
-    """To people, as soon as it is done."""
+    """Print what was just done, for people; programs get the objects instead."""
     if not options.output:
         print(f"{text} (server dry run)" if options.dry_run == "server" else text)  # noqa: T201
 
 
 def _write(options: argparse.Namespace, *stored: dict[str, Any]) -> None:
-    """For programs, one document: the object, or a list of several."""
+    """Print the objects for programs: one document, with a list if there are several."""
     if options.output:
         listed = {"apiVersion": "v1", "kind": "List", "items": list(stored)}
         output.write(stored[0] if len(stored) == 1 else listed, options.output)

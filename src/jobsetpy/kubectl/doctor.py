@@ -1,9 +1,10 @@
-"""``doctor``: is the cluster fit for JobSets and for restarts in place, and what would mend it."""
+"""``doctor``: is the cluster fit for JobSets and for restarts in place, and how to repair it."""
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +30,12 @@ _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _CRD: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"
 _AGENT: Final = "jobset-agent"
 _STYLES: Final = {OK: "green", WARNING: "yellow", ERROR: "red", UNKNOWN: "blue"}
+_INSTALL: Final = "kubectl apply -k config/default"
+_MANAGER_LOG: Final = "kubectl -n jobset-system logs deploy/jobset-controller-manager"
+_SUPERVISOR: Final = (
+    "kubectl annotate jobset NAME jobset.sigs.k8s.io/in-place-restart-agent=supervisor "
+    "(in the manifest, before it is created)"
+)
 _RIGHTS: Final = (
     ("jobset.x-k8s.io", "jobsets", "get"),
     ("jobset.x-k8s.io", "jobsets", "patch"),
@@ -47,7 +54,7 @@ class Finding(NamedTuple):
         check: what was looked at.
         verdict: ``ok``, ``warning``, ``error`` or ``unknown``.
         message: what was found.
-        fix: a command that mends it, or tells more.
+        fix: a command that repairs it, or tells more.
     """
 
     check: str
@@ -57,11 +64,11 @@ class Finding(NamedTuple):
 
 
 def configure(_: argparse.ArgumentParser) -> None:
-    """It has no arguments of its own."""
+    """Add nothing: the command has no arguments of its own."""
 
 
 async def run(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Look at everything; 1 if something is wrong."""
+    """Run all checks; return 1 if one has found an error."""
     found: list[Finding] = []
     for check, look in _CHECKS:
         try:
@@ -95,12 +102,9 @@ async def _server(cluster: Cluster) -> list[Finding]:
 
 async def _definition(cluster: Cluster) -> list[Finding]:
     check, fix = "definition", "jobsetpy crds | kubectl apply --server-side -f -"
-    try:
-        crd = await cluster.get(_CRD)
-    except NotFoundError:
-        return [
-            Finding(check, ERROR, "JobSets are not installed", "kubectl apply -k config/default")
-        ]
+    crd = await _found(cluster, _CRD)
+    if crd is None:
+        return [Finding(check, ERROR, "JobSets are not installed", _INSTALL)]
     versions = crd.get("spec", {}).get("versions") or [{}]
     schema = versions[0].get("schema", {}).get("openAPIV3Schema", {}).get("properties", {})
     status = schema.get("status", {}).get("properties", {})
@@ -119,13 +123,12 @@ async def _webhooks(cluster: Cluster) -> list[Finding]:
         ("validatingwebhookconfigurations", "jobset-validating-webhook-configuration"),
     ):
         check = f"webhooks ({kind.removesuffix('webhookconfigurations')})"
-        try:
-            found = await cluster.get(f"{_ADMISSION}/{kind}/{name}")
-        except NotFoundError:
+        found = await _found(cluster, f"{_ADMISSION}/{kind}/{name}")
+        if found is None:
             text = "not there: JobSets get no defaults, agents are not injected, mistakes stay"
-            out.append(Finding(check, WARNING, text, "kubectl apply -k config/default"))
-            continue
-        out.append(await _webhook(cluster, check, found))
+            out.append(Finding(check, WARNING, text, _INSTALL))
+        else:
+            out.append(await _webhook(cluster, check, found))
     return out
 
 
@@ -133,9 +136,7 @@ async def _webhook(cluster: Cluster, check: str, found: Json) -> Finding:
     hooks = found.get("webhooks") or []
     if not hooks or any(not each["clientConfig"].get("caBundle") for each in hooks):
         text = "the manager has not put its certificate authority there yet"
-        return Finding(
-            check, ERROR, text, "kubectl -n jobset-system logs deploy/jobset-controller-manager"
-        )
+        return Finding(check, ERROR, text, _MANAGER_LOG)
     service = hooks[0]["clientConfig"].get("service")
     if service is None:
         return Finding(check, OK, "reached by a URL")
@@ -157,73 +158,66 @@ async def _webhook(cluster: Cluster, check: str, found: Json) -> Finding:
 
 
 async def _agents(cluster: Cluster) -> list[Finding]:
-    out = []
-    policies = f"{_ADMISSION}/validatingadmissionpolicies/{_AGENT}"
+    return [await _agents_policy(cluster), await _agents_account(cluster)]
+
+
+async def _agents_policy(cluster: Cluster) -> Finding:
+    check = "agents' policy"
     try:
-        await cluster.get(policies)
-        out.append(Finding("agents' policy", OK, "agents may change their own epoch only"))
-    except NotFoundError:
-        text = "not there: an agent's account may change more of pods than its own epoch"
-        out.append(Finding("agents' policy", WARNING, text, "kubectl apply -k config/agent/policy"))
+        policy = await _found(cluster, f"{_ADMISSION}/validatingadmissionpolicies/{_AGENT}")
     except ForbiddenError:
-        out.append(Finding("agents' policy", UNKNOWN, "no right to read it"))
-    space = cluster.namespace
-    try:
-        await cluster.get(f"/api/v1/namespaces/{space}/serviceaccounts/{_AGENT}")
-        out.append(Finding("agents' account", OK, f"{_AGENT} is in {space}"))
-    except NotFoundError:
+        return Finding(check, UNKNOWN, "no right to read it")
+    if policy is None:
+        text = "not there: an agent's account may change more of pods than its own epoch"
+        return Finding(check, WARNING, text, "kubectl apply -k config/agent/policy")
+    return Finding(check, OK, "agents may change their own epoch only")
+
+
+async def _agents_account(cluster: Cluster) -> Finding:
+    check, space = "agents' account", cluster.namespace
+    if await _found(cluster, f"/api/v1/namespaces/{space}/serviceaccounts/{_AGENT}") is None:
         text = f"no account {_AGENT} in {space}: agents of its JobSets need another with its rights"
-        fix = f"kubectl -n {space} apply -k config/agent/account"
-        out.append(Finding("agents' account", WARNING, text, fix))
-    return out
+        return Finding(check, WARNING, text, f"kubectl -n {space} apply -k config/agent/account")
+    return Finding(check, OK, f"{_AGENT} is in {space}")
 
 
 async def _kubelets(cluster: Cluster) -> list[Finding]:
+    check = "kubelets"
     nodes = await cluster.items("/api/v1/nodes")
-    by_version: dict[str, int] = {}
-    undeclared = set()
-    for node in nodes:
-        status = node.get("status", {})
-        version = status.get("nodeInfo", {}).get("kubeletVersion", "")
-        by_version[version] = by_version.get(version, 0) + 1
-        if keys.RESTART_ALL_FEATURE not in (status.get("declaredFeatures") or ()):
-            undeclared.add(version)
-    counted = ", ".join(f"{count} at {version}" for version, count in sorted(by_version.items()))
-    oldest = min(map(_release, undeclared), default=RULES_ON_SINCE)
     if not nodes:
-        return [Finding("kubelets", WARNING, "there are no nodes", "kubectl get nodes")]
-    if oldest < RULES_SINCE:
-        text = f"{counted}: sidecar agents need {_text(RULES_SINCE)}; supervisors work everywhere"
-        return [Finding("kubelets", WARNING, text, _SUPERVISOR)]
-    if oldest < RULES_ON_SINCE:
-        text = f"{counted}: sidecar agents need the gate {keys.RESTART_ALL_FEATURE}"
-        return [Finding("kubelets", WARNING, text, _SUPERVISOR)]
-    lost = [
-        node["metadata"]["name"]
+        return [Finding(check, WARNING, "there are no nodes", "kubectl get nodes")]
+    by_version = Counter(map(_kubelet, nodes))
+    counted = ", ".join(f"{count} at {version}" for version, count in sorted(by_version.items()))
+    undeclared = [
+        _release(_kubelet(node))
         for node in nodes
-        if any(
-            each["type"] == "Ready" and each["status"] != "True"
-            for each in node.get("status", {}).get("conditions") or ()
-        )
+        if keys.RESTART_ALL_FEATURE not in (node.get("status", {}).get("declaredFeatures") or ())
     ]
-    if lost:
+    oldest = min(undeclared, default=RULES_ON_SINCE)
+    if oldest < RULES_ON_SINCE:
+        need = f"the gate {keys.RESTART_ALL_FEATURE}"
+        if oldest < RULES_SINCE:
+            need = f"{_text(RULES_SINCE)}; supervisors work everywhere"
+        return [Finding(check, WARNING, f"{counted}: sidecar agents need {need}", _SUPERVISOR)]
+    if lost := [node["metadata"]["name"] for node in nodes if _is_lost(node)]:
         text = f"{counted}; not ready: {', '.join(lost[:5])}"
-        return [Finding("kubelets", WARNING, text, f"kubectl describe node {lost[0]}")]
-    return [Finding("kubelets", OK, counted)]
+        return [Finding(check, WARNING, text, f"kubectl describe node {lost[0]}")]
+    return [Finding(check, OK, counted)]
 
 
-_SUPERVISOR: Final = (
-    "kubectl annotate jobset NAME jobset.sigs.k8s.io/in-place-restart-agent=supervisor "
-    "(in the manifest, before it is created)"
-)
+def _kubelet(node: Json) -> str:
+    return str(node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", ""))
+
+
+def _is_lost(node: Json) -> bool:
+    conditions = node.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] != "True" for each in conditions)
 
 
 async def _images(cluster: Cluster) -> list[Finding]:
     """Check that the images of running agents could be pulled; nothing is created."""
-    pods = await cluster.items(
-        f"/api/v1/namespaces/{cluster.namespace}/pods",
-        ("labelSelector", keys.JOBSET_NAME),
-    )
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    pods = await cluster.items(path, ("labelSelector", keys.JOBSET_NAME))
     seen, bad = 0, []
     for pod in pods:
         status = pod.get("status", {})
@@ -250,12 +244,8 @@ async def _rights(cluster: Cluster) -> list[Finding]:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     lacking = []
     for group, resource, verb in _RIGHTS:
-        wanted = {
-            "namespace": cluster.namespace,
-            "group": group,
-            "resource": resource,
-            "verb": verb,
-        }
+        space = cluster.namespace
+        wanted = {"namespace": space, "group": group, "resource": resource, "verb": verb}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -280,6 +270,13 @@ _CHECKS: Final = (
     ("agents' image", _images),
     ("your rights", _rights),
 )
+
+
+async def _found(cluster: Cluster, path: str) -> Json | None:
+    try:
+        return await cluster.get(path)
+    except NotFoundError:
+        return None
 
 
 def _release(version: str) -> tuple[int, int]:

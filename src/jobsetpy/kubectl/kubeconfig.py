@@ -1,4 +1,4 @@
-"""Which cluster, as whom, and in which namespace: what kubectl reads, read the same way.
+"""Cluster, user and namespace of a command, read from the same files as by kubectl.
 
 The library's own ``client.connect`` leaves this to kubernetes_asyncio, whose import alone takes
 longer than a plugin may. What only that one can do (proxies, auth providers) is left to it.
@@ -38,12 +38,12 @@ class Options(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where to send requests.
+    """Destination of requests.
 
     Args:
-        transport: to the API server.
-        server: its URL, for messages.
-        namespace: that commands are about.
+        transport: transport to the API server.
+        server: URL of the server, for messages.
+        namespace: namespace of the command.
     """
 
     transport: Transport
@@ -52,7 +52,7 @@ class Target(NamedTuple):
 
 
 def target(options: Options, environ: Mapping[str, str]) -> Target:
-    """The cluster that the user means.
+    """Return the cluster that the user has selected.
 
     Raises:
         CommandError: there is none, or it cannot be used.
@@ -100,7 +100,7 @@ def _inside(options: Options) -> Target:
 
 
 def _load(flag: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """All files as one: of what has the same name the first counts, as in kubectl."""
+    """Merge all files; of entries with the same name the first counts, as in kubectl."""
     if flag:
         if not Path(flag).is_file():
             raise CommandError(f"error: stat {flag}: no such file or directory")
@@ -203,8 +203,7 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    certificate = _file_or_data(user, "client-certificate")
-    if certificate:
+    if certificate := _file_or_data(user, "client-certificate"):
         import tempfile
 
         key = _file_or_data(user, "client-key")
@@ -217,8 +216,7 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _file_or_data(user: Mapping[str, Any], key: str) -> bytes:
-    data = user.get(f"{key}-data")
-    if data:
+    if data := user.get(f"{key}-data"):
         return _decoded(data, f"{key}-data")
     return Path(user[key]).read_bytes() if user.get(key) else b""
 

@@ -73,8 +73,7 @@ def _features(text: str) -> Features:
         if value.lower() not in {"true", "false"}:
             raise CommandError(f"error: --feature-gates: {part!r} is not NAME=true or NAME=false")
         gates[name.strip()] = value.lower() == "true"
-    problems = gate_problems(gates)
-    if problems:
+    if problems := gate_problems(gates):
         raise CommandError(f"error: --feature-gates: {problems[0]}")
     return Features.from_gates(gates)
 

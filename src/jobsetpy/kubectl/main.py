@@ -78,7 +78,7 @@ def parser(chosen: str = "") -> argparse.ArgumentParser:
 
 
 def command_parser(chosen: str) -> argparse.ArgumentParser:
-    """That of one command, or with "" what stands before any."""
+    """Return the parser of one command; with "", that of the flags before any command."""
     top, commands = _parsers(chosen)
     return commands[chosen] if chosen else top
 

@@ -1,4 +1,4 @@
-"""JobSets in files, and what becomes of them on their way into a cluster.
+"""JobSets in files, and their admission without a cluster.
 
 What the API server does by the definition (defaults, types, enumerations, unknown fields) is done
 here from the same schema that the definition is made of; what webhooks do, by their own functions.
@@ -27,6 +27,8 @@ from jobsetpy.reconcilers.validation.warnings import warnings
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 Json = dict[str, Any]
 Schema = Mapping[str, Any]
 
@@ -36,8 +38,8 @@ class Document(NamedTuple):
 
     Args:
         place: file, and which of its documents if it has several.
-        data: of it; ``None`` if it cannot be read.
-        problem: why it cannot.
+        data: its content; ``None`` if it cannot be read.
+        problem: reason why it cannot be read.
     """
 
     place: str
@@ -57,9 +59,9 @@ class Verdict(NamedTuple):
     """Result of admission for a JobSet.
 
     Args:
-        jobset: with all defaults.
-        errors: why it is refused.
-        warnings: what its user should know.
+        jobset: the JobSet with all defaults.
+        errors: reasons why it is refused.
+        warnings: warnings for its user.
     """
 
     jobset: Json
@@ -68,10 +70,10 @@ class Verdict(NamedTuple):
 
 
 def read(paths: Sequence[str]) -> Iterator[Document]:
-    """Every document of files, of folders' files, and of standard input for ``-``.
+    """Yield every document of files, of the files in folders, and of standard input for ``-``.
 
     Raises:
-        CommandError: a file is not there.
+        CommandError: a file does not exist.
     """
     for path in paths:
         if path == "-":
@@ -91,44 +93,37 @@ def read(paths: Sequence[str]) -> Iterator[Document]:
 
 
 def _split(place: str, text: str) -> Iterator[Document]:
-    """Documents one by one: a broken one does not hide the others."""
+    """Yield the documents of a text separately, so that a broken one does not hide the others."""
     parts: list[list[str]] = [[]]
     for line in text.splitlines():
         if line == "---" or line.startswith("--- "):
             parts.append([line[3:]])
         else:
             parts[-1].append(line)
-    bodies = ["\n".join(part) for part in parts]
-    several = sum(1 for body in bodies if body.strip()) > 1
-    number = 0
-    for body in bodies:
-        if not body.strip():
-            continue
-        number += 1
-        where = f"{place}, document {number}" if several else place
-        try:
-            data = yaml.load(body, _loader())  # noqa: S506 - a safe loader, perhaps in C
-        except yaml.YAMLError as problem:
-            yield Document(where, None, f"error parsing: {' '.join(str(problem).split())}")
-            continue
-        if data is None:
-            continue
-        if not isinstance(data, dict):
+    bodies = [body for part in parts if (body := "\n".join(part)).strip()]
+    for number, body in enumerate(bodies, 1):
+        yield from _parsed(f"{place}, document {number}" if len(bodies) > 1 else place, body)
+
+
+def _parsed(where: str, body: str) -> Iterator[Document]:
+    """Yield the objects of one document, which may be a list."""
+    try:
+        data = yaml.load(body, _LOADER)  # noqa: S506 - a safe loader, perhaps in C
+    except yaml.YAMLError as problem:
+        yield Document(where, None, f"error parsing: {' '.join(str(problem).split())}")
+        return
+    if data is None:
+        return  # comments alone
+    is_list = isinstance(data, dict) and str(data.get("kind", "")).endswith("List")
+    items = data.get("items") if is_list else None
+    for each in items if isinstance(items, list) else [data]:
+        if not isinstance(each, dict):
             yield Document(where, None, "is no Kubernetes object")
             continue
-        items = data.get("items") if str(data.get("kind", "")).endswith("List") else None
-        for each in items if isinstance(items, list) else [data]:
-            if not isinstance(each, dict):
-                yield Document(where, None, "is no Kubernetes object")
-                continue
-            try:
-                yield Document(where, json.loads(json.dumps(each, default=str)))
-            except (TypeError, ValueError, RecursionError) as problem:
-                yield Document(where, None, f"is no JSON: {problem}")
-
-
-def _loader() -> Any:
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        try:
+            yield Document(where, json.loads(json.dumps(each, default=str)))
+        except (TypeError, ValueError, RecursionError) as problem:
+            yield Document(where, None, f"is no JSON: {problem}")
 
 
 def judge(data: Json, features: Features, agent_image: str) -> Verdict:

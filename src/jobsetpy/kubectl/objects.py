@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,14 +25,14 @@ Json = Mapping[str, Any]
 T = TypeVar("T")
 
 PARKED: Final = -1
-"""In place of a pod's seat if it has none."""
+"""Value instead of the seat of a pod without one."""
 
 
 def typed(cls: type[T], data: Json) -> T:
-    """A wire object of JSON data.
+    """Decode JSON data as a wire object.
 
     Raises:
-        CommandError: it is none, of another version perhaps.
+        CommandError: the data does not fit, perhaps because it is of another version.
     """
     try:
         return msgspec.json.decode(msgspec.json.encode(data), type=cls)
@@ -41,7 +43,10 @@ def typed(cls: type[T], data: Json) -> T:
 
 
 def owned(objects: Iterable[Json], uids: set[str]) -> list[Json]:
-    """Those whose controller is one of these, by name: labels prove nothing."""
+    """Return the objects whose controller has one of the UIDs, sorted by name.
+
+    Labels are not enough: anybody can set them.
+    """
     out = [
         each
         for each in objects
@@ -53,11 +58,16 @@ def owned(objects: Iterable[Json], uids: set[str]) -> list[Json]:
     return sorted(out, key=lambda each: _natural(each["metadata"]["name"]))
 
 
+def annotations_of(each: Json) -> Mapping[str, str]:
+    """Return the annotations of an object."""
+    found: Mapping[str, str] = each["metadata"].get("annotations") or {}
+    return found
+
+
 def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[str, Any]:
-    """A JobSet with its Jobs and pods, as ``status`` shows it."""
+    """Return a JobSet with its Jobs and pods, as ``status`` shows it."""
     model = typed(JobSet, jobset)
     status, policy = model.status, model.spec.failure_policy
-    in_place = policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
     done = status.in_place_restart or InPlaceRestart()
     meta = jobset["metadata"]
     mine = owned(jobs, {meta["uid"]})
@@ -77,13 +87,9 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
         },
     }
     if policy is not None:
-        spent = restart_budget.spent(status)
-        out["budget"] = {
-            "max": policy.max_restarts,
-            "spent": spent,
-            "left": max(0, policy.max_restarts - spent),
-        }
-    if in_place:
+        most, spent = policy.max_restarts, restart_budget.spent(status)
+        out["budget"] = {"max": most, "spent": spent, "left": max(0, most - spent)}
+    if policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART:
         out["epoch"] = {"synced": status.synced_epoch, "deprecated": status.deprecated_epoch}
         working = [
             pod
@@ -92,30 +98,33 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
             if _seat(job, pod, done) != PARKED
         ]
         out["barrier"] = _barrier(model, working, jobset)
-        parked = [job for job in mine if not _works_for(job, done)]
-        spares = sum(_parallelism(job) if job in parked else _spares(job) or 0 for job in mine)
-        with_jobs = any(_spare_jobs(job) for job in mine)
-        if spares or with_jobs:
-            whole = {"jobs": len(parked)} if with_jobs else {}
-            out["spares"] = {"ready": done.ready_spares or 0, "of": spares, **whole}
+        out |= _all_spares(mine, done)
     out["conditions"] = [
         {key: each.get(key) for key in ("type", "reason", "message", "lastTransitionTime")}
         for each in jobset.get("status", {}).get("conditions") or ()
         if each.get("status") == "True"
     ]
+    listed = [_job(job, of_jobs.get(job["metadata"]["uid"], []), done) for job in mine]
+    names = [job["metadata"].get("labels", {}).get(keys.REPLICATED_JOB_NAME) for job in mine]
     out["replicatedJobs"] = [
         {
             "name": item.name,
             "replicas": item.replicas,
-            "jobs": [
-                _job(job, of_jobs.get(job["metadata"]["uid"], []), done)
-                for job in mine
-                if job["metadata"].get("labels", {}).get(keys.REPLICATED_JOB_NAME) == item.name
-            ],
+            "jobs": [job for job, name in zip(listed, names, strict=True) if name == item.name],
         }
         for item in model.spec.replicated_jobs
     ]
     return out
+
+
+def _all_spares(jobs: Sequence[Json], done: InPlaceRestart) -> dict[str, Any]:
+    parked = [job for job in jobs if not _works_for(job, done)]
+    spares = sum(_parallelism(job) if job in parked else _spares(job) or 0 for job in jobs)
+    with_jobs = any(_spare_jobs(job) for job in jobs)
+    if not spares and not with_jobs:
+        return {}
+    whole = {"jobs": len(parked)} if with_jobs else {}
+    return {"spares": {"ready": done.ready_spares or 0, "of": spares, **whole}}
 
 
 def _state(jobset: Json) -> str:
@@ -130,11 +139,7 @@ def _barrier(model: JobSet, pods: list[Json], jobset: Json) -> dict[str, Any]:
     live = [
         pod for pod in pods if pod.get("status", {}).get("phase") not in {"Failed", "Succeeded"}
     ]
-    epochs: dict[int, int] = {}
-    for pod in live:
-        epoch = _epoch(pod)
-        if epoch > 0:
-            epochs[epoch] = epochs.get(epoch, 0) + 1
+    epochs = Counter(epoch for pod in live if (epoch := _epoch(pod)) > 0)
     if not is_waiting(model.status, epochs):
         return {"closed": False}
     wanted = next_epoch(model.status, epochs)
@@ -177,7 +182,7 @@ def _parallelism(job: Json) -> int:
 
 
 def _works_for(job: Json, done: InPlaceRestart) -> str:
-    """Name of the Job whose seats the pods of a Job hold, its own mostly; "" for a spare Job."""
+    """Return the Job whose seats a Job's pods hold, in most cases itself; "" for a spare Job."""
     meta, spares = job["metadata"], _spare_jobs(job)
     taken = {one.job: one.holder for one in done.taken_jobs}
     replicas = _number(job, keys.REPLICATED_JOB_REPLICAS) or 0
@@ -188,12 +193,12 @@ def _works_for(job: Json, done: InPlaceRestart) -> str:
 
 
 def _number(each: Json, annotation: str) -> int | None:
-    text = (each["metadata"].get("annotations") or {}).get(annotation, "")
+    text = annotations_of(each).get(annotation, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else None
 
 
 def _seat(job: Json, pod: Json, done: InPlaceRestart) -> int | None:
-    """Seat of a pod, ``PARKED`` if it has none; ``None`` where the JobSet has no spares."""
+    """Return the seat of a pod; ``PARKED`` without one; ``None`` in a JobSet without spares."""
     if not _works_for(job, done):
         return PARKED
     spares, index = _spares(job), _number(pod, keys.COMPLETION_INDEX_ANNOTATION)
@@ -239,16 +244,13 @@ def _pod(pod: Json, seat: int | None) -> dict[str, Any]:
         "ready": ready,
         "restarts": max((each.get("restartCount", 0) for each in containers), default=0),
     }
-    epoch = _epoch(pod)
-    if epoch > 0:
+    if (epoch := _epoch(pod)) > 0:
         out["epoch"] = epoch
     if seat == PARKED:
-        notes = pod["metadata"].get("annotations") or {}
-        out["spare"] = notes.get(keys.AGENT_STATE_ANNOTATION) or "starting"
+        out["spare"] = annotations_of(pod).get(keys.AGENT_STATE_ANNOTATION) or "starting"
     elif seat is not None:
         out["seat"] = seat
-    waiting = _waiting(pod)
-    if waiting:
+    if waiting := _waiting(pod):
         out["waiting"] = waiting
     return out
 
@@ -265,21 +267,24 @@ def _why(pod: Json) -> str:
 
 
 def _waiting(pod: Json) -> str:
-    """Why a pod does not run: it has no node, or the reason of its first container that waits."""
+    """Return the reason why a pod does not run: it has no node, or a container waits."""
     status = pod.get("status", {})
     for each in status.get("conditions") or ():
         if each["type"] == "PodScheduled" and each["status"] == "False":
             return str(each.get("reason") or "")
+    reasons = (waiting.get("reason") for _, waiting in waiting_containers(pod))
+    return str(next(filter(None, reasons), ""))
+
+
+def waiting_containers(pod: Json) -> Iterator[tuple[str, Json]]:
+    """Return name and waiting state of each container, init containers first."""
     for kind in ("initContainerStatuses", "containerStatuses"):
-        for each in status.get(kind) or ():
-            reason = (each.get("state", {}).get("waiting") or {}).get("reason")
-            if reason:
-                return str(reason)
-    return ""
+        for each in pod.get("status", {}).get(kind) or ():
+            yield each.get("name", ""), each.get("state", {}).get("waiting") or {}
 
 
 def _epoch(pod: Json) -> int:
-    return parse_epoch((pod["metadata"].get("annotations") or {}).get(keys.EPOCH_ANNOTATION))
+    return parse_epoch(annotations_of(pod).get(keys.EPOCH_ANNOTATION))
 
 
 def _node(pod: Json) -> str:
@@ -293,15 +298,5 @@ def _controller(each: Json) -> str:
 
 
 def _natural(name: str) -> tuple[Any, ...]:
-    return tuple(int(part) if part.isdigit() else part for part in _split(name))
-
-
-def _split(name: str) -> list[str]:
-    # Digits and the rest by turns, so that numbers are never compared with text.
-    out, digits = [""], False
-    for letter in name:
-        if letter.isdigit() != digits:
-            digits = not digits
-            out.append("")
-        out[-1] += letter
-    return out
+    # Text and digits by turns, so that numbers are never compared with text.
+    return tuple(int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name))

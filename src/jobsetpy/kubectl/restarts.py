@@ -33,11 +33,10 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
         return 0
     if options.output:
         output.write(history, options.output)
-        return 0
-    if not history:
+    elif history:
+        _print(history)
+    else:
         print(_nothing(jobset, options.name))  # noqa: T201
-        return 0
-    _print(history)
     return 0
 
 

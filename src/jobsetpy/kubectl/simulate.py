@@ -70,52 +70,34 @@ class Fault(NamedTuple):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="manifest with one JobSet; - for the input")
-    parser.add_argument(
+    several = partial(parser.add_argument, action="append", default=[])
+    several(
         "--fail",
         metavar="POD@TIME[:exit=CODE]",
-        action="append",
-        default=[],
         help="the worker of a pod (such as workers-0-3) ends so; without a code it is 1",
     )
-    parser.add_argument(
-        "--lose-node",
-        metavar="POD@TIME",
-        action="append",
-        default=[],
-        help="the node of a pod is gone, and the pod with it",
+    several(
+        "--lose-node", metavar="POD@TIME", help="the node of a pod is gone, and the pod with it"
     )
-    parser.add_argument(
+    several(
         "--fail-job",
         metavar="JOB@TIME[:reason=WORD]",
-        action="append",
-        default=[],
         help="a Job (such as workers-0) fails for a reason",
     )
-    parser.add_argument(
-        "--no-node",
-        metavar="POD",
-        action="append",
-        default=[],
-        help="a pod (such as workers-0-3) never finds a node",
-    )
+    several("--no-node", metavar="POD", help="a pod (such as workers-0-3) never finds a node")
     parser.add_argument("--start", type=float, default=5.0, help="seconds from a pod to its worker")
     parser.add_argument("--until", type=float, default=0.0, help="seconds; 10 min after the last")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play it."""
+    """Run the simulation."""
     jobset = _manifest(options.file)
-    lists = {
-        "exit": [fault(each) for each in options.fail],
-        "lose": [fault(each) for each in options.lose_node],
-        "job": [fault(each) for each in options.fail_job],
-    }
-    times = [each.at for faults in lists.values() for each in faults]
-    end = options.until or max(times, default=0.0) + 600
+    given = {"exit": options.fail, "lose": options.lose_node, "job": options.fail_job}
+    faults = [(kind, fault(each)) for kind, several in given.items() for each in several]
+    end = options.until or max((each.at for _, each in faults), default=0.0) + 600
     simulation = Simulation(jobset, start_s=options.start, no_node=options.no_node)
-    for kind, faults in lists.items():
-        for each in faults:
-            simulation.plan_fault(kind, each)
+    for kind, each in faults:
+        simulation.plan_fault(kind, each)
     simulation.play(end)
     if options.output:
         output.write(simulation.result(), options.output)
@@ -129,10 +111,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def fault(text: str) -> Fault:
-    """A fault as it is written on the command line.
+    """Parse a fault from the command line.
 
     Raises:
-        CommandError: it is none.
+        CommandError: the text is not a fault.
     """
     match = _FAULT.match(text)
     try:
@@ -193,27 +175,25 @@ class Simulation:
     # ---- faults ------------------------------------------------------------------------------
 
     def plan_fault(self, kind: str, each: Fault) -> None:
-        """Have something go wrong.
+        """Schedule a fault.
 
         Raises:
-            CommandError: it is written wrongly.
+            CommandError: the details of the fault are invalid.
         """
         word, _, value = each.how.partition("=")
+        name = f"{self.name}-{each.what}"
         if kind == "job":
             if each.how and (word != "reason" or not value):
                 raise CommandError(f"error: {each.how!r} is not reason=WORD")
             reason = value or "BackoffLimitExceeded"
-            self._at(
-                each.at, lambda: self._fail_job(f"{self.name}-{each.what}", reason, "", failures=1)
-            )
+            self._at(each.at, lambda: self._fail_job(name, reason, "", failures=1))
             return
         if kind == "lose":
-            self._at(each.at, lambda: self._lose(f"{self.name}-{each.what}"))
+            self._at(each.at, lambda: self._lose(name))
             return
         if each.how and (word != "exit" or not value.isdecimal() or not 0 < int(value) < 256):
             raise CommandError(f"error: {each.how!r} is not exit=CODE, with a code from 1 to 255")
-        code = int(value or 1)
-        self._at(each.at, lambda: self._exit(f"{self.name}-{each.what}", code))
+        self._at(each.at, lambda: self._exit(name, int(value or 1)))
 
     def _exit(self, name: str, code: int) -> None:
         pod = self._pods.get(name)
@@ -304,7 +284,7 @@ class Simulation:
     # ---- time --------------------------------------------------------------------------------
 
     def play(self, end: float) -> None:
-        """Let everything happen until then, in seconds."""
+        """Advance the clock to ``end`` seconds and execute everything until then."""
         self._settle()
         while self._agenda and self._agenda[0][0] <= end:
             self._now, _, action = heapq.heappop(self._agenda)
@@ -330,7 +310,7 @@ class Simulation:
     # ---- the manager -------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Have both controllers plan until neither has anything to do."""
+        """Run both controllers until neither has anything to do."""
         for _ in range(PASSES):
             if not (self._plan_jobs() or self._plan_epochs()):
                 return
@@ -422,14 +402,8 @@ class Simulation:
 
     def _create_job(self, name: str, body: Mapping[str, Any]) -> None:
         self._count += 1
-        api = f"{keys.GROUP}/{keys.VERSION}"
-        owner = {
-            "apiVersion": api,
-            "kind": "JobSet",
-            "name": self.name,
-            "uid": UID,
-            "controller": True,
-        }
+        owner = {"kind": "JobSet", "name": self.name, "uid": UID, "controller": True}
+        owner["apiVersion"] = f"{keys.GROUP}/{keys.VERSION}"
         meta = {**body["metadata"], "uid": f"job-{self._count}", "ownerReferences": [owner]}
         meta.setdefault("name", name)
         meta["namespace"] = self._jobset["metadata"]["namespace"]
@@ -440,7 +414,7 @@ class Simulation:
         self._fill(name)
 
     def _delete_job(self, name: str) -> None:
-        """At once, with its pods: how long that takes is the cluster's affair."""
+        """Delete a Job with its pods, without the delay of a real cluster."""
         for pod in [each for each in self._pods.values() if each["job"] == name]:
             self._remove(pod["metadata"]["name"])
         old = self._jobs.pop(name)
@@ -491,8 +465,7 @@ class Simulation:
         pod = self._pods.get(name)
         if pod is None or pod["metadata"]["uid"] != uid:
             return
-        why = self._without_node(pod)
-        if why:
+        if why := self._without_node(pod):
             self._print(f"! {name} waits: {why}")
         else:
             self._change(name, phase="Running", container=self._running(pod["job"]))
@@ -501,22 +474,20 @@ class Simulation:
 
     def _without_node(self, pod: Json) -> str:
         """Return why a pod has no node; "" if it has one."""
-        found = self._finds_no_node(pod)
-        labels = child(self._template(pod["job"]), "template", "metadata", "labels")
-        gang = text(labels, keys.POD_GROUP_NAME)
+        found, gang = self._finds_no_node(pod), self._label(pod, keys.POD_GROUP_NAME)
         if found or not gang:
             return found
-        least = int(text(labels, keys.POD_GROUP_MIN_AVAILABLE))
+        least = int(self._label(pod, keys.POD_GROUP_MIN_AVAILABLE))
         members = sum(
             not self._finds_no_node(each)
             for each in self._pods.values()
-            if text(
-                child(self._template(each["job"]), "template", "metadata", "labels"),
-                keys.POD_GROUP_NAME,
-            )
-            == gang
+            if self._label(each, keys.POD_GROUP_NAME) == gang
         )
         return f"nodes for {members} of {least} pods of its gang" if members < least else ""
+
+    def _label(self, pod: Json, name: str) -> str:
+        labels = child(self._template(pod["job"]), "template", "metadata", "labels")
+        return text(labels, name)
 
     def _finds_no_node(self, pod: Json) -> str:
         notes, leader = self._jobs[pod["job"]]["metadata"]["annotations"], f"{pod['job']}-0"
@@ -626,7 +597,7 @@ class Simulation:
     # ---- what came of it ---------------------------------------------------------------------
 
     def result(self) -> Json:
-        """For programs."""
+        """Return the outcome, for programs."""
         return {
             "state": state(self._model),
             "restarts": self._jobset["status"].get("restartHistory", []),
@@ -635,11 +606,10 @@ class Simulation:
         }
 
     def summary(self) -> list[str]:
-        """For people."""
+        """Return the outcome in sentences, for people."""
         model = self._model
-        word = state(model)
         policy = model.spec.failure_policy
-        lines = [f"At {_time(self._now)} the JobSet is {word}."]
+        lines = [f"At {_time(self._now)} the JobSet is {state(model)}."]
         if policy is not None:
             spent = restart_budget.spent(model.status)
             lines.append(f"{spent} of {policy.max_restarts} restarts that count are spent.")

@@ -56,7 +56,7 @@ def _show(found: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 async def _draw(cluster: Cluster, options: argparse.Namespace, found: dict[str, Any]) -> None:
-    """On a terminal: the whole screen, again each second."""
+    """Redraw the whole screen of a terminal each second."""
     from rich.live import Live
     from rich.text import Text
 
@@ -70,7 +70,7 @@ async def _draw(cluster: Cluster, options: argparse.Namespace, found: dict[str, 
 
 
 async def _follow(cluster: Cluster, options: argparse.Namespace, found: dict[str, Any]) -> None:
-    """For files and programs: once more with each change."""
+    """Write the JobSet again after each change, for files and programs."""
     shown: dict[str, Any] = {}
     while True:
         if found != shown:
@@ -81,7 +81,7 @@ async def _follow(cluster: Cluster, options: argparse.Namespace, found: dict[str
 
 
 async def _later(cluster: Cluster, name: str, found: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The JobSet in a second; what was found before, and why, if the server is away then."""
+    """Look again in a second; if the server cannot be reached, return what was known and why."""
     await asyncio.sleep(EVERY_S)
     try:
         return await look(cluster, name), ""
@@ -90,7 +90,7 @@ async def _later(cluster: Cluster, name: str, found: dict[str, Any]) -> tuple[di
 
 
 async def look(cluster: Cluster, name: str) -> dict[str, Any]:
-    """A JobSet with all that belongs to it."""
+    """Return a JobSet with its Jobs and pods."""
     jobset = await cluster.jobset(name)
     try:
         async with asyncio.TaskGroup() as group:
@@ -102,7 +102,7 @@ async def look(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def drawn(found: dict[str, Any], now: datetime, *, everything: bool = False) -> str:
-    """As people see it."""
+    """The text that people see."""
     return "\n".join(output.tree(_tree(found, now, everything=everything)))
 
 
@@ -116,10 +116,8 @@ def _tree(found: dict[str, Any], now: datetime, *, everything: bool) -> Branch:
             pods = job["pods"]
             shown = pods if everything else pods[:MAX_PODS]
             leaves = [Branch(_pod(pod), []) for pod in shown]
-            if len(shown) < len(pods):
-                leaves.append(
-                    Branch(paint(f"and {len(pods) - len(shown)} more (--all)", "dim"), [])
-                )
+            if left := len(pods) - len(shown):
+                leaves.append(Branch(paint(f"and {left} more (--all)", "dim"), []))
             branch.branches.append(Branch(_job(job), leaves))
     return top
 
@@ -139,8 +137,7 @@ def _lines(found: dict[str, Any], now: datetime) -> list[Branch]:
     counts = found["restarts"]
     parts = [f"{counts[key]} {text}" for key, text in _RESTARTS if counts[key]]
     line = f"restarts: {', '.join(parts) or 'none'}"
-    budget = found.get("budget")
-    if budget is not None:
+    if budget := found.get("budget"):
         line += f"; {budget['left']} of {budget['max']} left"
     lines = [Branch(line, [])]
     epoch, barrier = found.get("epoch"), found.get("barrier")
@@ -153,8 +150,7 @@ def _lines(found: dict[str, Any], now: datetime) -> list[Branch]:
             closed = paint(f"barrier of epoch {barrier['epoch']} is closed", "yellow")
             text = f"{len(late)} {'pod' if len(late) == 1 else 'pods'} to come"
             lines.append(Branch(f"{closed} for {since}, {text}", _late(late)))
-    spares = found.get("spares")
-    if spares is not None:
+    if spares := found.get("spares"):
         text = f"spares: {spares['ready']} of {spares['of']} ready"
         if "jobs" in spares:
             jobs = spares["jobs"]

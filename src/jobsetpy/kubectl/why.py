@@ -1,4 +1,4 @@
-"""``why``: what a JobSet does now and what it waits for, in plain words."""
+"""``why``: explains what a JobSet does now and what it waits for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.kubectl import output, timeline
 from jobsetpy.kubectl.cluster import Cluster
-from jobsetpy.kubectl.objects import describe, owned
+from jobsetpy.kubectl.objects import annotations_of, describe, owned, waiting_containers
 from jobsetpy.reconcilers.restart_in_place import pod_backoff
 
 MAX_NAMED: Final = 3
@@ -34,8 +34,8 @@ class Answer(NamedTuple):
 
     Args:
         state: one word.
-        sentences: what it does and waits for.
-        more: a command that tells more, or changes it.
+        sentences: explanation, one sentence each.
+        more: a command that shows more, or changes the state.
     """
 
     state: str
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Say it."""
+    """Print the explanation."""
     name = options.name
     jobset = await cluster.jobset(name)
     jobs, pods = await cluster.jobs(name), await cluster.pods(name)
@@ -64,7 +64,7 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datetime) -> Answer:
-    """The answer, by what is most in the way first."""
+    """Return the explanation, with the most important reason first."""
     found = describe(jobset, jobs, pods)
     meta, spec = jobset["metadata"], jobset.get("spec", {})
     name, flag = meta["name"], f"-n {meta['namespace']}"
@@ -117,7 +117,7 @@ def _idle(jobset: Json, word: str, conditions: Mapping[str, Any], now: datetime)
             since = output.ago(conditions[end].get("lastTransitionTime"), now)
             return Answer(
                 end,
-                [f"{name} has {_end(end)} {since} ago: {_sentence(conditions[end]['message'])}"],
+                [f"{name} has {end.lower()} {since} ago: {_sentence(conditions[end]['message'])}"],
                 f"kubectl jobset restarts {name} {flag}",
             )
     manager = spec.get("managedBy")
@@ -127,7 +127,8 @@ def _idle(jobset: Json, word: str, conditions: Mapping[str, Any], now: datetime)
             [f"{name} is left to another controller: spec.managedBy is {manager}."],
             f"kubectl describe jobset {name} {flag}",
         )
-    if not jobset.get("status") and (now - _created(jobset, now)).total_seconds() > 10:
+    created = output.parse_time(meta.get("creationTimestamp")) or now
+    if not jobset.get("status") and (now - created).total_seconds() > 10:
         return Answer(
             "Unknown",
             [f"No controller has reconciled {name}: its status is empty."],
@@ -138,13 +139,8 @@ def _idle(jobset: Json, word: str, conditions: Mapping[str, Any], now: datetime)
     return None
 
 
-def _end(end: str) -> str:
-    return "completed" if end == "Completed" else "failed"
-
-
 def _suspended(name: str, flag: str, meta: Json) -> Answer:
-    queue = (meta.get("labels") or {}).get(keys.KUEUE_QUEUE_LABEL)
-    if queue:
+    if queue := (meta.get("labels") or {}).get(keys.KUEUE_QUEUE_LABEL):
         return Answer(
             "Suspended",
             [f"{name} is suspended: it waits in Kueue's queue {queue} to be admitted."],
@@ -188,7 +184,7 @@ def _dependencies(spec: Json, jobs: Sequence[Json]) -> list[str]:
 def _jobs(
     jobs: Sequence[Json], pods: Sequence[Json], flag: str, now: datetime
 ) -> tuple[list[str], str]:
-    """Jobs that have fewer pods than they want: a quota, an account, a webhook, failures."""
+    """Return sentences on Jobs with too few pods (a quota, a webhook, failures), and a command."""
     short, delays = [], []
     for job in jobs:
         status, spec = job.get("status", {}), job.get("spec", {})
@@ -202,14 +198,15 @@ def _jobs(
             delays += _delay(job, pods, now)
     if not short:
         return [], ""
-    text = f"{_listed(short[:MAX_NAMED], short)} {_have(short)} fewer pods than wanted."
+    have = "has" if len(short) == 1 else "have"
+    text = f"{_listed(short[:MAX_NAMED], short)} {have} fewer pods than wanted."
     return [text, *delays[:MAX_NAMED]], f"kubectl describe job {short[0]} {flag}"
 
 
 def _complete_without_pod(
     spec: Json, jobs: Sequence[Json], pods: Sequence[Json], flag: str
 ) -> list[str]:
-    """Completed indexes of a group that restarts in place without a pod that shows it.
+    """Return sentences on indexes that count as complete although no pod shows it.
 
     A pod that was deleted while no manager ran, and whose program saved its work and exited with 0,
     leaves nothing but this.
@@ -219,13 +216,10 @@ def _complete_without_pod(
     out = []
     for job in jobs:
         name = job["metadata"]["name"]
-        known = {
-            (pod["metadata"].get("annotations") or {}).get(keys.COMPLETION_INDEX_ANNOTATION)
-            for pod in owned(pods, {job["metadata"]["uid"]})
-        }
+        shown = owned(pods, {job["metadata"]["uid"]})
+        known = {annotations_of(pod).get(keys.COMPLETION_INDEX_ANNOTATION) for pod in shown}
         indexes = _indexes(job.get("status", {}).get("completedIndexes") or "")
-        lost = [index for index in indexes if index not in known]
-        if lost:
+        if lost := [index for index in indexes if index not in known]:
             out.append(
                 f"{name} counts index {_listed(lost[:MAX_NAMED], lost)} as complete without a pod "
                 "that shows it: if that pod was deleted while no manager ran, its work is not "
@@ -247,7 +241,7 @@ def _indexes(text: str) -> list[str]:
 
 
 def _delay(job: Json, pods: Sequence[Json], now: datetime) -> list[str]:
-    """The Job controller's back-off, with its end if the last pod that failed is still there."""
+    """Return a sentence on the Job controller's back-off, with its end if that is known."""
     status, name = job.get("status", {}), job["metadata"]["name"]
     uncounted = (status.get("uncountedTerminatedPods") or {}).get("failed") or ()
     failures = (status.get("failed") or 0) + len(uncounted)
@@ -266,7 +260,7 @@ def _delay(job: Json, pods: Sequence[Json], now: datetime) -> list[str]:
 
 
 def _failed_at(pod: Json) -> datetime | None:
-    """When the last container of a pod that failed has ended."""
+    """Return the time at which the last container of a failed pod ended; ``None`` if unknown."""
     status = pod.get("status", {})
     if status.get("phase") != "Failed":
         return None
@@ -278,17 +272,16 @@ def _failed_at(pod: Json) -> datetime | None:
 
 
 def _reasons(pods: Sequence[Json]) -> dict[str, list[str]]:
-    """Names of pods that do not run, by the reason."""
+    """Return the names of pods that do not run, by the reason."""
     reasons: dict[str, list[str]] = {}
     for pod in pods:
-        why = _why(pod)
-        if why:
+        if why := _why(pod):
             reasons.setdefault(why, []).append(pod["metadata"]["name"])
     return reasons
 
 
 def _pods(reasons: Mapping[str, list[str]], flag: str) -> tuple[list[str], str]:
-    """A sentence for each reason."""
+    """Return a sentence for each reason, and a command that shows more."""
     out, first = [], ""
     for why, names in sorted(reasons.items(), key=lambda each: -len(each[1])):
         out.append(
@@ -315,15 +308,11 @@ def _why(pod: Json) -> str:
     ready = conditions.get("Ready", {})
     if ready.get("status") == "Unknown" or status.get("reason") == "NodeLost":
         return f"its node {spec.get('nodeName')} has not been heard of"
-    for each in (
-        *(status.get("initContainerStatuses") or ()),
-        *(status.get("containerStatuses") or ()),
-    ):
-        waiting = each.get("state", {}).get("waiting") or {}
+    for name, waiting in waiting_containers(pod):
         reason = waiting.get("reason")
         if reason and reason not in {"PodInitializing", "ContainerCreating"}:
             text = waiting.get("message") or ""
-            return f"container {each['name']}: {reason}" + (f" ({text})" if text else "")
+            return f"container {name}: {reason}" + (f" ({text})" if text else "")
     return ""
 
 
@@ -331,15 +320,14 @@ def _running(found: dict[str, Any]) -> str:
     pods = [pod for item in found["replicatedJobs"] for job in item["jobs"] for pod in job["pods"]]
     ready = sum(1 for pod in pods if pod["ready"])
     text = f"{found['name']} runs: {ready} of {len(pods)} pods are ready"
-    budget = found.get("budget")
-    if budget is not None:
+    if budget := found.get("budget"):
         text += f", and {budget['left']} of {budget['max']} restarts are left"
     return f"{text}."
 
 
 def _last_restart(jobset: Json, now: datetime) -> list[str]:
     """Return a sentence on the cause of the last restart, if there was one."""
-    history = jobset["status"].get("restartHistory")
+    history = _history(jobset)
     if not history:
         return []
     began = output.ago(history[-1].get("beganAt"), now)
@@ -354,7 +342,7 @@ def _unfit_nodes(pods: Sequence[Json]) -> list[str]:
     """Return a sentence for each of the first pods whose health command has failed."""
     out = []
     for pod in pods:
-        state = (pod["metadata"].get("annotations") or {}).get(keys.AGENT_STATE_ANNOTATION, "")
+        state = annotations_of(pod).get(keys.AGENT_STATE_ANNOTATION, "")
         if state.startswith(keys.UNFIT_STATE):
             name, node = pod["metadata"]["name"], pod.get("spec", {}).get("nodeName")
             reason = state.removeprefix(keys.UNFIT_STATE)
@@ -385,18 +373,15 @@ def _suspect_nodes(jobset: Json, now: datetime) -> list[str]:
 
 def _unheard(jobset: Json, pods: Sequence[Json]) -> list[str]:
     """Return a sentence on pods whose heartbeats others do not receive, as their agents report."""
-    told = {
-        pod["metadata"]["name"]: (pod["metadata"].get("annotations") or {}).get(
-            keys.UNHEARD_ANNOTATION
-        )
-        for pod in pods
+    texts = {
+        pod["metadata"]["name"]: annotations_of(pod).get(keys.UNHEARD_ANNOTATION) for pod in pods
     }
-    if not any(told.values()):
+    if not any(texts.values()):
         return []
     from jobsetpy.reconcilers.restart_in_place.heartbeat_report import BLOCKED, parse_report
 
     epoch = (jobset.get("status") or {}).get("syncedEpoch")
-    known = {name: report for name, text in told.items() if (report := parse_report(text))}
+    known = {name: report for name, text in texts.items() if (report := parse_report(text))}
     observers: dict[str, list[str]] = {}
     blocked = []
     for name, report in known.items():
@@ -431,14 +416,6 @@ def _listed(shown: Sequence[str], everything: Sequence[Any]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def _have(names: Sequence[str]) -> str:
-    return "has" if len(names) == 1 else "have"
-
-
 def _sentence(text: str | None) -> str:
     text = (text or "no reason is reported").strip()
     return text if text.endswith(".") else f"{text}."
-
-
-def _created(jobset: Json, now: datetime) -> datetime:
-    return output.parse_time(jobset["metadata"].get("creationTimestamp")) or now
