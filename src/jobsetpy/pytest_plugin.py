@@ -30,9 +30,7 @@ def kube_world() -> World:
 
 
 @pytest.fixture
-def run_manager(
-    kube_world: World,
-) -> Callable[..., AbstractAsyncContextManager[Manager]]:
+def run_manager(kube_world: World) -> Callable[..., AbstractAsyncContextManager[Manager]]:
     """Factory of managers against ``kube_world``; takes setup functions like ``jobsetpy run``."""
     from jobsetpy.testing import running_manager
 

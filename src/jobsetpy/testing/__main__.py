@@ -53,8 +53,7 @@ def _read(path: Path) -> Iterable[dict[str, Any]]:
         if document is None:
             continue
         if not isinstance(document, dict) or "kind" not in document:
-            msg = f"{path}: not an object with a kind"
-            raise ValueError(msg)
+            raise ValueError(f"{path}: not an object with a kind")
         if document["kind"].endswith("List") and "items" in document:
             yield from document["items"]
         else:

@@ -38,6 +38,5 @@ async def eventually(
         except AssertionError as error:
             cause = error
         if loop.time() >= ends_at:
-            msg = f"not true within {timeout} s; last result: {result!r}"
-            raise AssertionError(msg) from cause
+            raise AssertionError(f"not true within {timeout} s; last result: {result!r}") from cause
         await asyncio.sleep(poll_s)

@@ -205,8 +205,7 @@ class ModelCluster:
             if plan.empty:
                 return plan
             self.carry_out(plan)
-        msg = f"no rest after {limit} passes: {self.plan()}"
-        raise AssertionError(msg)
+        raise AssertionError(f"no rest after {limit} passes: {self.plan()}")
 
     def carry_out(self, plan: p.JobsPlan) -> None:
         """Execute a plan."""

@@ -20,17 +20,15 @@ import aiohttp
 import attrs
 import msgspec
 
+from jobsetpy.api.label_selectors import LabelSelector
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.testing.apiserver import _patches, _selectors
+from jobsetpy.testing.apiserver import _patches
 from jobsetpy.testing.apiserver._answers import StatusError
 from jobsetpy.testing.apiserver._kinds import Json
 from jobsetpy.testing.apiserver._storage import Collection, Storage
 
 GROUP: Final = "admissionregistration.k8s.io"
-_PLURALS: Final = {
-    True: "mutatingwebhookconfigurations",
-    False: "validatingwebhookconfigurations",
-}
+_PLURALS: Final = {True: "mutatingwebhookconfigurations", False: "validatingwebhookconfigurations"}
 
 Handler = Callable[[str, Json], Awaitable[Mapping[str, Any]]]
 """Takes the path and the AdmissionReview; returns the AdmissionReview with its response."""
@@ -138,8 +136,7 @@ class Admission:
                 answer = await _posted(where + path, review, trusted, hostname)
         response: Json = answer["response"]
         if response.get("uid") != review["request"]["uid"]:
-            msg = "the answer has another uid than the request"
-            raise ValueError(msg)
+            raise ValueError("the answer has another uid than the request")
         return response
 
     def _place(self, config: Json) -> tuple[str | Handler, str, str | None]:
@@ -150,8 +147,7 @@ class Admission:
         name = f"{service['namespace']}/{service['name']}"
         where = self.services.get(name)
         if where is None:
-            msg = f"service {name} not found: pass its place to World.serve_webhooks"
-            raise LookupError(msg)
+            raise LookupError(f"service {name} not found: pass its place to World.serve_webhooks")
         return where, service.get("path") or "/", f"{service['name']}.{service['namespace']}.svc"
 
 
@@ -212,8 +208,7 @@ async def _posted(url: str, review: Json, trusted: str | None, hostname: str | N
     ):
         content = await answer.read()
         if answer.status != 200:
-            msg = f"{url} answered {answer.status}"
-            raise ValueError(msg)
+            raise ValueError(f"{url} answered {answer.status}")
         decoded: Json = msgspec.json.decode(content)
         return decoded
 
@@ -248,14 +243,5 @@ def _covers(hook: Json, collection: Collection, operation: str, subresource: str
 
 def _matches(selector: Mapping[str, Any] | None, obj: Json) -> bool:
     """Return whether a LabelSelector, in its JSON form, selects an object."""
-    parts = [f"{key}={value}" for key, value in ((selector or {}).get("matchLabels") or {}).items()]
-    for each in (selector or {}).get("matchExpressions") or ():
-        key, values = each["key"], ",".join(each.get("values") or ())
-        texts = {
-            "In": f"{key} in ({values})",
-            "NotIn": f"{key} notin ({values})",
-            "Exists": key,
-            "DoesNotExist": f"!{key}",
-        }
-        parts.append(texts[each["operator"]])
-    return _selectors.label_selector(",".join(parts))(obj)
+    labels = obj["metadata"].get("labels") or {}
+    return msgspec.convert(selector or {}, LabelSelector).matches(labels)

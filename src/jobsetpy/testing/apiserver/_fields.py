@@ -23,18 +23,10 @@ Path = tuple[str, ...]
 
 # Set by the server, or part of the object's identity: never owned.
 _UNOWNED_META = frozenset(
-    {
-        "name",
-        "namespace",
-        "uid",
-        "resourceVersion",
-        "generation",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "managedFields",
-        "selfLink",
-    }
+    (
+        *("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"),
+        *("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink"),
+    )
 )
 _COMPACT = (",", ":")
 
@@ -48,7 +40,7 @@ class Owner:
     api_version: str
     subresource: str
     time: str
-    paths: frozenset[Path]
+    paths: frozenset[Path] = frozenset()
 
     def same_actor(self, other: Owner) -> bool:
         """Return whether both entries have the same manager, operation and subresource."""
@@ -171,10 +163,8 @@ def show(path: Path) -> str:
 # Plain writes.
 
 
-def record_update(
-    kind: Kind, old: Json | None, new: Json, *, manager: str, subresource: str, time: str
-) -> None:
-    """Assign the fields changed by a create, PUT or PATCH to its manager in ``managedFields``."""
+def record_update(kind: Kind, old: Json | None, new: Json, writer: Owner) -> None:
+    """Assign the fields changed by a create, PUT or PATCH to its writer in ``managedFields``."""
     before = leaves(kind, old) if old is not None else {}
     after = leaves(kind, new)
     changed = frozenset(path for path, value in after.items() if before.get(path) != value)
@@ -183,7 +173,7 @@ def record_update(
     if not touched:
         _store(new, owners)
         return
-    mine = Owner(manager, "Update", kind.info.api_version, subresource, time, changed)
+    mine = attrs.evolve(writer, paths=changed)
     kept = []
     for owner in owners:
         if owner.same_actor(mine):
@@ -197,29 +187,17 @@ def record_update(
 # Server-side apply.
 
 
-def apply(
-    kind: Kind,
-    live: Json | None,
-    applied: Json,
-    *,
-    manager: str,
-    force: bool,
-    subresource: str,
-    time: str,
-) -> Json:
-    """Return the object after ``manager`` applied a configuration.
+def apply(kind: Kind, live: Json | None, applied: Json, writer: Owner, *, force: bool) -> Json:
+    """Return the object after a configuration was applied.
 
-    Fields that the manager applied before and omits now are removed unless they have another
-    owner.
+    Fields that the writer applied before and omits now are removed unless they have another owner.
 
     Args:
         kind: the kind.
         live: the current object; ``None`` if it is to be created.
         applied: the configuration.
-        manager: the field manager.
+        writer: the new owner, without paths.
         force: take over conflicting fields instead of failing.
-        subresource: "" or ``status``.
-        time: time for managedFields.
 
     Raises:
         StatusError: 409 with one cause per field that another manager owns with another value.
@@ -227,7 +205,7 @@ def apply(
     base: Json = live if live is not None else {"metadata": {}}
     present = leaves(kind, base)
     wanted = leaves(kind, applied)
-    mine = Owner(manager, "Apply", kind.info.api_version, subresource, time, frozenset(wanted))
+    mine = attrs.evolve(writer, paths=frozenset(wanted))
     owners = owners_of(base)
     previous = next((owner for owner in owners if owner.same_actor(mine)), None)
     others = [owner for owner in owners if owner is not previous]
@@ -238,16 +216,21 @@ def apply(
     others = [attrs.evolve(owner, paths=owner.paths - differing) for owner in others]
 
     merged: Json = _merge(kind, base, applied, ())
-    owned_elsewhere = frozenset().union(*(owner.paths for owner in others))
-    gone = (previous.paths if previous else frozenset()) - mine.paths - owned_elsewhere
+    if previous is not None:
+        gone = previous.paths.difference(wanted, *(owner.paths for owner in others))
+        _remove_all(merged, gone, wanted)
+        if previous.paths == mine.paths and not differing:
+            mine = previous
+    _store(merged, [*others, mine])
+    return merged
+
+
+def _remove_all(merged: Json, gone: frozenset[Path], wanted: Iterable[Path]) -> None:
+    """Remove fields that are no longer wanted."""
     # Whole items first: without its key field, an item can no longer be found.
     for path in sorted(gone, key=lambda path: (path[-1] != ".", -len(path), path)):
         if not any(other[: len(path)] == path for other in wanted):
             _remove(merged, path)
-    if previous is not None and previous.paths == mine.paths and not differing:
-        mine = previous
-    _store(merged, [*others, mine])
-    return merged
 
 
 def _conflict(conflicts: list[tuple[Owner, Path]]) -> StatusError:

@@ -87,9 +87,9 @@ class Kind:
 
     def unsupported_field(self, name: str) -> str:
         """Return the message about a field that selectors do not support."""
-        if self.info.kind in _OWN_FIELD_MESSAGE:
-            return _OWN_FIELD_MESSAGE[self.info.kind].format(name=name)
-        if not self.builtin:
+        if self.info.kind == "Job":
+            return f'field label "{name}" not supported for Job'
+        if self.info.kind in _LABELLED or not self.builtin:
             return f"field label not supported: {name}"
         known = '"metadata.name", "metadata.namespace"'
         return f'"{name}" is not a known field selector: only {known}'
@@ -106,15 +106,7 @@ class Kind:
         return BUILTIN_LIST_KEYS.get(path[-1]) if path else None
 
 
-_OWN_FIELD_MESSAGE = {
-    "Pod": "field label not supported: {name}",
-    "Job": 'field label "{name}" not supported for Job',
-    "Event": "field label not supported: {name}",
-    "Node": "field label not supported: {name}",
-    "Namespace": "field label not supported: {name}",
-    "Secret": "field label not supported: {name}",
-    "Service": "field label not supported: {name}",
-}
+_LABELLED = frozenset({"Event", "Namespace", "Node", "Pod", "Secret", "Service"})
 
 
 def _reader(*path: str, absent: str = "") -> FieldReader:
@@ -143,13 +135,8 @@ def _pod(obj: Json) -> None:
     obj["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
     if spec.get("schedulingGates"):
         message = "Scheduling is blocked due to non-empty scheduling gates"
-        gated = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "SchedulingGated",
-            "message": message,
-        }
-        obj["status"]["conditions"] = [gated]
+        gated = {"reason": "SchedulingGated", "message": message}
+        obj["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", **gated}]
 
 
 def _job(obj: Json) -> None:
@@ -208,9 +195,8 @@ _claim = _spec_defaults({"phase": "Pending"}, volumeMode="Filesystem")
 def _namespace(obj: Json) -> None:
     obj.setdefault("spec", {"finalizers": ["kubernetes"]})
     obj["status"] = {"phase": "Active"}
-    labels = dict(obj["metadata"].get("labels") or {})
-    labels["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
-    obj["metadata"]["labels"] = labels
+    meta = obj["metadata"]
+    meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
 
 
 def _secret(obj: Json) -> None:
@@ -257,10 +243,7 @@ JOBS = Kind(
     status=True,
     generation=True,
     defaults=_job,
-    zero={
-        "spec": {"template": {"metadata": {}, "spec": {"containers": None}}},
-        "status": {},
-    },
+    zero={"spec": {"template": {"metadata": {}, "spec": {"containers": None}}}, "status": {}},
     fields={"status.successful": _reader("status", "succeeded", absent="0")},
 )
 EVENTS = Kind(

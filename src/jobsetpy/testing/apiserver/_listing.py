@@ -12,7 +12,6 @@ from typing import Any
 
 import attrs
 
-from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.structural_schema import forbidden, unsupported
 from jobsetpy.testing.apiserver import _answers as answers
 from jobsetpy.testing.apiserver._selectors import Match
@@ -50,11 +49,10 @@ def parse_version(text: str) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()):
-        msg = (
+        raise ValueError(
             f"resourceVersion: Invalid value: {json.dumps(text)}: strconv.ParseUint: parsing"
             f" {json.dumps(text)}: invalid syntax"
         )
-        raise ValueError(msg)
     return int(text)
 
 
@@ -115,7 +113,7 @@ def list_page(
     items = [
         (f"{key.namespace}/{key.name}", found)
         for key, found in objects.items()
-        if _within(key, namespace) and options.matches(found.obj)
+        if (not namespace or key.namespace == namespace) and options.matches(found.obj)
     ]
     items.sort(key=lambda item: item[0])
     if after:
@@ -157,10 +155,6 @@ def _start(
             raise answers.expired("the resourceVersion of the list is too old")
         return asked, ""
     return storage.version, ""
-
-
-def _within(key: ObjectKey, namespace: str) -> bool:
-    return not namespace or key.namespace == namespace
 
 
 def _token(version: int, last: str, namespace: str) -> str:

@@ -38,11 +38,9 @@ class MemoryTransport:
             async with asyncio.timeout(request.timeout_s):
                 reply = await self._dispatcher.answer(arrival, entry)
         except TimeoutError:
-            msg = f"no answer within {request.timeout_s} s"
-            raise ApiTimeoutError(msg) from None
+            raise ApiTimeoutError(f"no answer within {request.timeout_s} s") from None
         except ConnectionCutError:
-            msg = "the answer was lost"
-            raise StreamBrokenError(msg) from None
+            raise StreamBrokenError("the answer was lost") from None
         assert isinstance(reply, Reply), "a watch is a stream"
         headers = {name.lower(): value for name, value in reply.headers.items()}
         return HttpResponse(reply.status, headers, reply.body)
@@ -54,8 +52,7 @@ class MemoryTransport:
         try:
             reply = await self._dispatcher.answer(arrival, self._dispatcher.log(arrival))
         except ConnectionCutError:
-            msg = "the answer was lost"
-            raise StreamBrokenError(msg) from None
+            raise StreamBrokenError("the answer was lost") from None
         stream = _MemoryStream(reply.status if isinstance(reply, Reply) else 200)
         if isinstance(reply, Reply):
             stream.frames.put_nowait(reply.body)

@@ -61,7 +61,8 @@ class FakeApiServer(World):
         self._dispatcher.token = token
         self._dispatcher.bookmark_s = bookmark_s
         self._tls = tls
-        self._port = port
+        self.port = port
+        """Port; 0 before the first start."""
         self._server: web.Server | None = None
         self._runner: web.ServerRunner | None = None
         self._clients: list[Client] = []
@@ -97,13 +98,13 @@ class FakeApiServer(World):
         site = web.TCPSite(
             self._runner,
             "127.0.0.1",
-            self._port,
+            self.port,
             ssl_context=self._tls,
             reuse_address=True,
         )
         await site.start()
-        if not self._port:
-            self._port = self._runner.addresses[0][1]
+        if not self.port:
+            self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
         """Reset every connection and stop listening, as if the machine had failed."""
@@ -125,14 +126,9 @@ class FakeApiServer(World):
         self._dispatcher.token = token
 
     @property
-    def port(self) -> int:
-        """Port; 0 before the first start."""
-        return self._port
-
-    @property
     def url(self) -> str:
         """URL: ``http://127.0.0.1:port`` (https with TLS)."""
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def client(self, **settings: Any) -> Client:
         """Return a client, closed with the server; ``settings`` are arguments of ``Client``."""

@@ -12,6 +12,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from jobsetpy.api import structural_schema
@@ -172,23 +173,24 @@ def _new_pod(new: Json) -> Iterator[Cause]:
     yield from _pod_spec(new.get("spec") or {}, "spec", policies, images=True)
 
 
-_WHILE_GATED = ("nodeSelector", "affinity")
+_MAY_CHANGE: Final = frozenset(
+    {"activeDeadlineSeconds", "schedulingGates", "terminationGracePeriodSeconds", "tolerations"}
+)
+_WHILE_GATED: Final = frozenset({"nodeSelector", "affinity"})
+
+
+def _fixed_part(spec: Json, may_change: AbstractSet[str]) -> Json:
+    fixed = {name: value for name, value in spec.items() if name not in may_change}
+    for part in ("containers", "initContainers"):
+        if part in fixed:
+            fixed[part] = [{**each, "image": None} for each in fixed[part] or ()]
+    return fixed
 
 
 def _changed_pod(old: Json, new: Json) -> Iterator[Cause]:
-    before, after = copy.deepcopy(old.get("spec") or {}), copy.deepcopy(new.get("spec") or {})
-    gated = bool(before.get("schedulingGates"))
-    for spec in (before, after):
-        for field in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
-            spec.pop(field, None)
-        spec.pop("terminationGracePeriodSeconds", None)
-        if gated:
-            for field in _WHILE_GATED:
-                spec.pop(field, None)
-        for part in ("containers", "initContainers"):
-            for container in spec.get(part) or ():
-                container.pop("image", None)
-    if before != after:
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    may_change = _MAY_CHANGE | (_WHILE_GATED if before.get("schedulingGates") else set())
+    if _fixed_part(before, may_change) != _fixed_part(after, may_change):
         yield forbidden(
             "spec",
             "pod updates may not change fields other than `spec.containers[*].image`,"
@@ -196,8 +198,8 @@ def _changed_pod(old: Json, new: Json) -> Iterator[Cause]:
             " additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to"
             " be set to 1 if it was previously negative)",
         )
-    gates = [gate["name"] for gate in (old.get("spec") or {}).get("schedulingGates") or ()]
-    for gate in (new.get("spec") or {}).get("schedulingGates") or ():
+    gates = [gate["name"] for gate in before.get("schedulingGates") or ()]
+    for gate in after.get("schedulingGates") or ():
         if gate["name"] not in gates:
             yield forbidden(
                 "spec.schedulingGates", "only deletion is allowed, but found new scheduling gate"

@@ -43,6 +43,10 @@ class World:
         self._registry = Registry(self._storage, clock or LoopClock())
         self._garbage = GarbageCollector(self._storage, self._registry)
         self._dispatcher = Dispatcher(self._storage, self._registry, self._settle)
+        self.faults: Faults = self._dispatcher.faults
+        """Fault rules."""
+        self.requests: RequestLog = self._dispatcher.requests
+        """Requests of clients."""
         self._collects = False
         self._controllers: builtins.list[tuple[Callable[[Change], None], Callable[[], None]]] = []
         self._settling = False
@@ -72,24 +76,8 @@ class World:
         info: ResourceInfo = what if isinstance(what, ResourceInfo) else what.RESOURCE
         keys = {path: tuple(names) for path, names in (list_keys or {}).items()}
         self._storage.register(
-            Kind(
-                info,
-                status=status,
-                builtin=False,
-                unconditional_update=False,
-                list_keys=keys,
-            )
+            Kind(info, status=status, builtin=False, unconditional_update=False, list_keys=keys)
         )
-
-    @property
-    def faults(self) -> Faults:
-        """Fault rules."""
-        return self._dispatcher.faults
-
-    @property
-    def requests(self) -> RequestLog:
-        """Requests of clients."""
-        return self._dispatcher.requests
 
     @property
     def garbage_collect(self) -> bool:
@@ -267,8 +255,7 @@ class World:
             found = self._storage.find(info.group, info.plural)
             if found is not None:
                 return found
-        msg = f"the fake server has no such kind: {what}; register it first"
-        raise LookupError(msg)
+        raise LookupError(f"the fake server has no such kind: {what}; register it first")
 
     @staticmethod
     def _key(collection: Collection, namespace: str, name: str) -> ObjectKey:

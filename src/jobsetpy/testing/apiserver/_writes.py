@@ -99,9 +99,7 @@ class Writer:
         if managed is not None:
             meta["managedFields"] = managed
         else:
-            _fields.record_update(
-                kind, None, obj, manager=options.manager, subresource="", time=self._now()
-            )
+            _fields.record_update(kind, None, obj, self._owner("Update", kind, options))
         if options.dry_run:
             return obj
         return self._storage.put(collection, key, obj).obj
@@ -252,20 +250,16 @@ class Writer:
                 meta[name] = before[name]
         if options.validate:
             _validation.check_types(kind, obj, patch=patch)
-        tidy(meta)
+        self._prepare(kind, old, obj, options)
+        _fields.record_update(kind, old, obj, self._owner("Update", kind, options))
+        return self._store(collection, key, old, obj, dry_run=options.dry_run)
+
+    def _prepare(self, kind: Kind, old: Json, obj: Json, options: WriteOptions) -> None:
+        tidy(obj["metadata"])
         prepare_update(kind, old, obj, options.subresource)
-        self._check_finalizers(kind, before, meta)
+        self._check_finalizers(kind, old["metadata"], obj["metadata"])
         if options.validate:
             _validation.check(kind, obj, old, options.subresource)
-        _fields.record_update(
-            kind,
-            old,
-            obj,
-            manager=options.manager,
-            subresource=options.subresource,
-            time=self._now(),
-        )
-        return self._store(collection, key, old, obj, dry_run=options.dry_run)
 
     def _store(
         self, collection: Collection, key: ObjectKey, old: Json, obj: Json, *, dry_run: bool
@@ -275,11 +269,10 @@ class Writer:
         if obj == old or dry_run:
             return obj
         meta = obj["metadata"]
-        if "deletionTimestamp" in meta and not meta.get("finalizers"):
-            waits = meta.get("deletionGracePeriodSeconds")
-            if not waits:
-                self._storage.remove(collection, key)
-                return obj
+        held = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
+        if "deletionTimestamp" in meta and not held:
+            self._storage.remove(collection, key)
+            return obj
         return self._storage.put(collection, key, obj).obj
 
     @staticmethod
@@ -328,15 +321,8 @@ class Writer:
         if version and (live is None or version != live["metadata"]["resourceVersion"]):
             raise answers.conflict(kind.info, key.name)
         self._reset(kind, applied, options.subresource)
-        merged = _fields.apply(
-            kind,
-            live,
-            applied,
-            manager=options.manager,
-            force=force,
-            subresource=options.subresource,
-            time=self._now(),
-        )
+        writer = self._owner("Apply", kind, options)
+        merged = _fields.apply(kind, live, applied, writer, force=force)
         managed = merged["metadata"].get("managedFields") or []
         merged["kind"], merged["apiVersion"] = kind.info.kind, kind.info.api_version
         if live is None:
@@ -344,11 +330,7 @@ class Writer:
             self._check_namespace(kind, key.namespace, merged["metadata"])
             made = self._finish_create(collection, key.namespace, merged, managed, options)
             return made, True
-        tidy(merged["metadata"])
-        prepare_update(kind, live, merged, options.subresource)
-        self._check_finalizers(kind, live["metadata"], merged["metadata"])
-        if options.validate:
-            _validation.check(kind, merged, live, options.subresource)
+        self._prepare(kind, live, merged, options)
         return self._store(collection, key, live, merged, dry_run=options.dry_run), False
 
     @staticmethod
@@ -364,6 +346,10 @@ class Writer:
                 del applied[name]
         elif kind.status:
             applied.pop("status", None)
+
+    def _owner(self, operation: str, kind: Kind, options: WriteOptions) -> _fields.Owner:
+        version, subresource = kind.info.api_version, options.subresource
+        return _fields.Owner(options.manager, operation, version, subresource, self._now())
 
     def _now(self, plus_s: float = 0) -> str:
         return seconds_text(self._clock.now() + timedelta(seconds=plus_s))

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from jobsetpy.testing._builders import Builder
 from jobsetpy.testing.apiserver._kinds import Json
 from jobsetpy.testing.apiserver._storage import Change
 from jobsetpy.testing.apiserver._world import World
@@ -133,27 +134,12 @@ class FakeJobController:
         labels, annotations = dict(given.get("labels") or {}), dict(given.get("annotations") or {})
         if indexed:
             annotations[_INDEX] = labels[_INDEX] = str(index)
-        ref = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": meta["name"],
-            "uid": meta["uid"],
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
         pod_spec = dict(template.get("spec") or {})
         if indexed and pod_spec.get("hostname") is None:
             pod_spec["hostname"] = f"{meta['name']}-{index}"
-        body = {
-            "metadata": {
-                "name": name,
-                "labels": labels,
-                "annotations": annotations,
-                "ownerReferences": [ref],
-            },
-            "spec": pod_spec,
-        }
-        self._world.create("pods", body, namespace=meta["namespace"])
+        pod = Builder("v1", "Pod", name, meta["namespace"]).owned_by(job).spec(**pod_spec)
+        pod.labels(labels).annotations(annotations)
+        self._world.create("pods", pod.build())
         if self._kubelet:
             ready = [{"type": "Ready", "status": "True"}]
             self._world.set_status(
