@@ -12,12 +12,11 @@ from typing import Any, Final, Never
 
 
 def _refuse(self: Any, *_: Any, **__: Any) -> Never:
-    msg = (
+    raise TypeError(
         f"a {'mapping' if isinstance(self, dict) else 'list'} of an object from the API is shared "
         "by all its readers and cannot be changed: change a copy (copy.deepcopy), and write with "
         "the client"
     )
-    raise TypeError(msg)
 
 
 class FrozenDict(dict[str, Any]):

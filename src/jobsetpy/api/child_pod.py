@@ -47,8 +47,7 @@ _REPORTS: Final = (
 
 def _intern(obj: Any, *names: str) -> None:
     for name in names:
-        value = getattr(obj, name)
-        if value:
+        if value := getattr(obj, name):
             object.__setattr__(obj, name, sys.intern(value))
 
 

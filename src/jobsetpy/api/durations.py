@@ -24,8 +24,7 @@ def parse_duration(text: str) -> float:
         seconds += float(part[1]) * _UNITS[part[2]]
         end = part.end()
     if not text or end != len(text):
-        msg = f"{text!r} is no duration such as 15s or 1m30s"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} is no duration such as 15s or 1m30s")
     return seconds
 
 

@@ -312,10 +312,7 @@ class JobSetSpec:
     """Desired state of a JobSet."""
 
     RULES: ClassVar[tuple[tuple[str, str], ...]] = (
-        (
-            _IN_ORDER_WITH_DEPENDENCIES,
-            "startupPolicy InOrder and dependsOn are mutually exclusive",
-        ),
+        (_IN_ORDER_WITH_DEPENDENCIES, "startupPolicy InOrder and dependsOn are mutually exclusive"),
     )
     replicated_jobs: tuple[ReplicatedJob, ...] = field(
         default=(), map_keys=("name",), description="The Jobs, by kind."

@@ -25,8 +25,7 @@ def quantity(value: int | str) -> Decimal:
     """
     found = _TEXT.match(str(value))
     if found is None:
-        msg = f"not a quantity: {value!r}; quantities are such as 500m, 2, 1.5Gi, 1e3"
-        raise ValueError(msg)
+        raise ValueError(f"not a quantity: {value!r}; quantities are such as 500m, 2, 1.5Gi, 1e3")
     unit = found[3] or ""
     number = str(value).removesuffix(unit)
     if unit[1:].lstrip("+-").isdigit():

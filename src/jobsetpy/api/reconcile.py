@@ -44,8 +44,7 @@ def _delay(value: object) -> timedelta | None:
     if value is None or isinstance(value, timedelta):
         return value
     if not isinstance(value, int | float) or isinstance(value, bool):
-        msg = f"a Result's delay is a timedelta or a number of seconds, not {value!r}"
-        raise TypeError(msg)
+        raise TypeError(f"a Result's delay is a timedelta or a number of seconds, not {value!r}")
     try:
         if math.isfinite(value):
             return timedelta(seconds=value)

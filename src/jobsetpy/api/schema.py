@@ -28,46 +28,42 @@ IMMUTABLE: Final = {"rule": "self == oldSelf", "message": "Value is immutable"}
 _NAME: Final = "[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _LABEL: Final = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 
+
+def _text(description: str, **limits: Any) -> Schema:
+    return {"type": "string", **limits, "description": description}
+
+
+def _column(name: str, kind: str, path: str, description: str = "", **more: Any) -> Schema:
+    out = {"name": name, "type": kind, **more, "jsonPath": path}
+    return {**out, "description": description} if description else out
+
+
 # metav1.Condition. ``api.meta.Condition`` also models conditions of other kinds, so the limits
 # are defined here.
 _CONDITION: Final[Schema] = {
     "type": "object",
     "required": ["lastTransitionTime", "message", "reason", "status", "type"],
     "properties": {
-        "lastTransitionTime": {
-            "type": "string",
-            "format": "date-time",
-            "description": "When the status changed last.",
-        },
-        "message": {
-            "type": "string",
-            "maxLength": 32768,
-            "description": "Details for people; may be empty.",
-        },
+        "lastTransitionTime": _text("When the status changed last.", format="date-time"),
+        "message": _text("Details for people; may be empty.", maxLength=32768),
         "observedGeneration": {
             "type": "integer",
             "format": "int64",
             "minimum": 0,
             "description": "metadata.generation that the condition was derived from.",
         },
-        "reason": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 1024,
-            "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-            "description": "Details for programs, one word in CamelCase.",
-        },
-        "status": {
-            "type": "string",
-            "enum": ["True", "False", "Unknown"],
-            "description": "Whether the condition holds.",
-        },
-        "type": {
-            "type": "string",
-            "maxLength": 316,
-            "pattern": f"^({_LABEL}([.]{_LABEL})*/)?{_NAME}$",
-            "description": "What the condition is about.",
-        },
+        "reason": _text(
+            "Details for programs, one word in CamelCase.",
+            minLength=1,
+            maxLength=1024,
+            pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        ),
+        "status": _text("Whether the condition holds.", enum=["True", "False", "Unknown"]),
+        "type": _text(
+            "What the condition is about.",
+            maxLength=316,
+            pattern=f"^({_LABEL}([.]{_LABEL})*/)?{_NAME}$",
+        ),
     },
 }
 _OWN: Final[Mapping[type, Schema]] = {
@@ -80,64 +76,32 @@ _OWN: Final[Mapping[type, Schema]] = {
     datetime: {"type": "string", "format": "date-time"},
 }
 _COLUMNS: Final = (
-    {
-        "name": "TerminalState",
-        "type": "string",
-        "jsonPath": ".status.terminalState",
-        "description": "How the JobSet ended.",
-    },
-    {
-        "name": "Restarts",
-        "type": "string",
-        "jsonPath": ".status.restarts",
-        "description": "How often all Jobs were recreated.",
-    },
-    {
-        "name": "Completed",
-        "type": "string",
-        "priority": 0,
-        "jsonPath": '.status.conditions[?(@.type=="Completed")].status',
-    },
-    {
-        "name": "Suspended",
-        "type": "string",
-        "jsonPath": ".spec.suspend",
-        "description": "Whether the JobSet is suspended.",
-    },
-    {
-        "name": "Age",
-        "type": "date",
-        "jsonPath": ".metadata.creationTimestamp",
-        "description": "Since when the JobSet exists.",
-    },
-    {
-        "name": "InPlace",
-        "type": "integer",
-        "jsonPath": ".status.inPlaceRestart.restarts",
-        "description": "How many restarts in place have counted towards maxRestarts.",
-    },
-    {
-        "name": "State",
-        "type": "string",
-        "jsonPath": ".status.state",
-        "description": "What the JobSet does, in one word.",
-    },
-    {
-        "name": "Ready",
-        "type": "string",
-        "jsonPath": ".status.readyPods",
-        "description": "Ready pods of all, as of the latest write of the counters.",
-    },
-    {
-        "name": "Epoch",
-        "type": "integer",
-        "priority": 1,
-        "jsonPath": ".status.syncedEpoch",
-        "description": "Latest epoch that all pods reached, with the strategy InPlaceRestart.",
-    },
+    _column("TerminalState", "string", ".status.terminalState", "How the JobSet ended."),
+    _column("Restarts", "string", ".status.restarts", "How often all Jobs were recreated."),
+    _column("Completed", "string", '.status.conditions[?(@.type=="Completed")].status', priority=0),
+    _column("Suspended", "string", ".spec.suspend", "Whether the JobSet is suspended."),
+    _column("Age", "date", ".metadata.creationTimestamp", "Since when the JobSet exists."),
+    _column(
+        "InPlace",
+        "integer",
+        ".status.inPlaceRestart.restarts",
+        "How many restarts in place have counted towards maxRestarts.",
+    ),
+    _column("State", "string", ".status.state", "What the JobSet does, in one word."),
+    _column(
+        "Ready",
+        "string",
+        ".status.readyPods",
+        "Ready pods of all, as of the latest write of the counters.",
+    ),
+    _column(
+        "Epoch",
+        "integer",
+        ".status.syncedEpoch",
+        "Latest epoch that all pods reached, with the strategy InPlaceRestart.",
+        priority=1,
+    ),
 )
-
-
 _LIMITS: Final = {
     "minimum": "minimum",
     "maximum": "maximum",
@@ -145,6 +109,7 @@ _LIMITS: Final = {
     "max_length": "maxLength",
     "pattern": "pattern",
     "min_items": "minItems",
+    "max_items": "maxItems",
 }
 _INT_OR_STRING: Final[Schema] = {
     "x-kubernetes-int-or-string": True,
@@ -174,8 +139,7 @@ def object_schema(cls: type, definitions: Mapping[str, Schema]) -> Schema:
     out: Schema = {"type": "object", "properties": properties}
     if required:
         out["required"] = sorted(required)
-    rules = getattr(cls, "RULES", ())
-    if rules:
+    if rules := getattr(cls, "RULES", ()):
         out["x-kubernetes-validations"] = [
             {"rule": rule, "message": message} for rule, message in rules
         ]
@@ -222,8 +186,7 @@ def crd_of(
     if info is None or not attrs.has(cls):
         msg = f"{cls!r} stands for no kind: decorate it with runtime.resource and runtime.model"
         raise TypeError(msg)
-    shown = [dict(column) for column in columns or getattr(cls, "COLUMNS", ())]
-    has_status = any(attribute.name == "status" for attribute in attrs.fields(cls))
+    version = _version_of(cls, columns, snapshot() if definitions is None else definitions)
     out = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -237,24 +200,23 @@ def crd_of(
                 "singular": info.kind.lower(),
             },
             "scope": "Namespaced" if info.namespaced else "Cluster",
-            "versions": [
-                {
-                    "name": info.version,
-                    "served": True,
-                    "storage": True,
-                    **({"additionalPrinterColumns": shown} if shown else {}),
-                    "schema": {
-                        "openAPIV3Schema": resource_schema(
-                            cls, snapshot() if definitions is None else definitions
-                        )
-                    },
-                    **({"subresources": {"status": {}}} if has_status else {}),
-                }
-            ],
+            "versions": [version],
         },
     }
     unshared: dict[str, Any] = json.loads(json.dumps(out))
     return unshared
+
+
+def _version_of(
+    cls: type[Any], columns: Iterable[Mapping[str, Any]], definitions: Mapping[str, Schema]
+) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": cls.RESOURCE.version, "served": True, "storage": True}
+    if shown := [dict(column) for column in columns or getattr(cls, "COLUMNS", ())]:
+        out["additionalPrinterColumns"] = shown
+    out["schema"] = {"openAPIV3Schema": resource_schema(cls, definitions)}
+    if any(attribute.name == "status" for attribute in attrs.fields(cls)):
+        out["subresources"] = {"status": {}}
+    return out
 
 
 def crd_of_versions(classes: Sequence[type[Any]]) -> dict[str, Any]:
@@ -270,8 +232,7 @@ def crd_of_versions(classes: Sequence[type[Any]]) -> dict[str, Any]:
     names = [version["name"] for version in versions]
     if any(crd["metadata"] != out["metadata"] for crd in made) or len({*names}) < len(names):
         kinds = ", ".join(f"{cls.RESOURCE.api_version} {cls.RESOURCE.kind}" for cls in classes)
-        msg = f"these are not the versions of one kind: {kinds}"
-        raise ValueError(msg)
+        raise ValueError(f"these are not the versions of one kind: {kinds}")
     for version in versions[:-1]:
         version["storage"] = False
     out["spec"]["versions"] = versions
@@ -314,8 +275,6 @@ def _field_schema(
             out[word] = meta[key]
     if "enum" in meta:
         out["enum"] = list(meta["enum"])
-    if "max_items" in meta:
-        out["maxItems"] = meta["max_items"]
     if "map_keys" in meta:
         out["x-kubernetes-list-type"] = "map"
         out["x-kubernetes-list-map-keys"] = list(meta["map_keys"])
@@ -338,8 +297,7 @@ def _type_schema(
         if set(present) == {int, str}:
             return _INT_OR_STRING
         if len(present) != 1:
-            msg = f"no schema for {annotation}: one type and None, or int | str"
-            raise TypeError(msg)
+            raise TypeError(f"no schema for {annotation}: one type and None, or int | str")
         return _type_schema(present[0], meta, definitions)
     if origin in {tuple, list}:
         return {"type": "array", "items": _type_schema(arguments[0], meta, definitions)}

@@ -63,26 +63,13 @@ _WITHOUT_DEFAULTS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Fields whose defaults are references to constants, which other generators leave out."""
 _EMPTY_BY_DEFAULT: Final = frozenset({"name", "service"})
-_KEPT: Final = frozenset(
-    {
-        "type",
-        "format",
-        "required",
-        "x-kubernetes-list-type",
-        "x-kubernetes-list-map-keys",
-        "x-kubernetes-map-type",
-    }
-)
-_DROPPED: Final = frozenset(
-    {
-        "description",
-        "enum",
-        "x-kubernetes-group-version-kind",
-        "x-kubernetes-patch-merge-key",
-        "x-kubernetes-patch-strategy",
-        "x-kubernetes-unions",
-    }
-)
+_KEPT: Final = frozenset({"type", "format", "required"}) | {
+    f"x-kubernetes-{each}" for each in ("list-type", "list-map-keys", "map-type")
+}
+_DROPPED: Final = frozenset({"description", "enum"}) | {
+    f"x-kubernetes-{each}"
+    for each in ("group-version-kind", "patch-merge-key", "patch-strategy", "unions")
+}
 
 
 def snapshot() -> dict[str, Schema]:

@@ -47,14 +47,12 @@ class Unstructured:
     def __decode__(cls, data: Any) -> Self:
         """Create an object from decoded JSON, for decoders."""
         if not isinstance(data, Mapping):
-            msg = f"Expected `object`, got `{type(data).__name__}`"
-            raise msgspec.ValidationError(msg)
+            raise msgspec.ValidationError(f"Expected `object`, got `{type(data).__name__}`")
         return cls(data)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse the change."""
-        msg = f"{self!r} is frozen; write with the client"
-        raise AttributeError(msg)
+        raise AttributeError(f"{self!r} is frozen; write with the client")
 
     def __getitem__(self, name: str) -> Any:
         """Return a top-level field: ``widget["spec"]``."""

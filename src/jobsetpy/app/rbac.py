@@ -104,13 +104,13 @@ def needs_of(module_name: str, *, applies_new: bool = False) -> frozenset[Need]:
 
 
 def resource_of(value: object) -> ResourceInfo | None:
-    """Where objects of a class are, if it is one of objects of the API."""
+    """Return the resource of a class; ``None`` for a class that represents no kind."""
     found = getattr(value, "RESOURCE", None)
     return found if isinstance(found, ResourceInfo) else None
 
 
 def resources_in(annotation: object) -> Iterator[ResourceInfo]:
-    """Those of all classes that a type speaks of as classes, such as ``type[Job] | type[Pod]``."""
+    """Yield the resources of the classes in an annotation such as ``type[Job] | type[Pod]``."""
     for part in get_args(annotation):
         if get_origin(annotation) is type and (kind := resource_of(part)):
             yield kind
@@ -118,7 +118,7 @@ def resources_in(annotation: object) -> Iterator[ResourceInfo]:
 
 
 def resources_of_fields(annotation: object) -> Iterator[ResourceInfo]:
-    """Those of all classes that a type speaks of, with the fields of values in it."""
+    """Yield the resources of all classes in an annotation and in the fields of its classes."""
     if kind := resource_of(annotation):
         yield kind
     elif isinstance(annotation, type) and attrs.has(annotation):
@@ -487,7 +487,7 @@ class Reader:
 
 
 def rule(at: tuple[str, str], verbs: Iterable[str], name: str) -> list[str]:
-    """One rule as lines of YAML.
+    """Return a rule as lines of YAML.
 
     Args:
         at: group and resource.
@@ -516,7 +516,7 @@ def manifests(
     watched: Iterable[str] = (),
     leader_elect: bool = False,
 ) -> str:
-    """A service account, and the roles that controllers need, as YAML.
+    """Return a service account and the roles that controllers need, as YAML.
 
     Args:
         modules: theirs; ``package.*`` is all modules of a package.

@@ -1,4 +1,4 @@
-"""The manifests that have API servers call a manager's webhooks."""
+"""Manifests with which API servers call a manager's webhooks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SYSTEM = "kube-system"
 def webhook_manifests(
     served: ServedWebhooks, *, namespace: str, url: str = ""
 ) -> list[dict[str, Any]]:
-    """Service, Secret, configurations, and definitions with conversions, as JSON objects.
+    """Return Service, Secret, configurations, and CRDs with conversions, as JSON objects.
 
-    The Secret is empty, and so are the CA bundles: the manager fills them in. Applying the
-    manifests again takes nothing of that away.
+    The Secret and the CA bundles are empty: the manager fills them in. Applying the manifests again
+    keeps its values.
 
     Args:
         served: the webhooks.
-        namespace: where the manager runs.
+        namespace: namespace of the manager.
         url: ``https://host:port`` to call instead of a Service, of a manager outside the cluster.
     """
     settings, labels = served.settings, {"app.kubernetes.io/name": served.app}
@@ -33,44 +33,29 @@ def webhook_manifests(
             return {"url": url.rstrip("/") + path}
         return {"service": {"name": settings.service_name, "namespace": namespace, "path": path}}
 
-    def metadata(name: str, **more: str) -> dict[str, Any]:
-        return {"name": name, **more, "labels": labels}
+    out: list[dict[str, Any]] = []
 
-    out: list[dict[str, Any]] = [
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": metadata(settings.secret_name, namespace=namespace),
-        }
-    ]
+    def add(api_version: str, kind: str, name: str, home: dict[str, str], **fields: Any) -> None:
+        metadata = {"name": name, **home, "labels": labels}
+        out.append({"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields})
+
+    home = {"namespace": namespace}
+    add("v1", "Secret", settings.secret_name, home)
     if not url:
         port = (parse_address(settings.bind_address) or ("", 0))[1]
-        out.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": metadata(settings.service_name, namespace=namespace),
-                "spec": {"selector": labels, "ports": [{"port": 443, "targetPort": port}]},
-            }
-        )
+        spec = {"selector": labels, "ports": [{"port": 443, "targetPort": port}]}
+        add("v1", "Service", settings.service_name, home, spec=spec)
     for kind, name, verb in (
         ("MutatingWebhookConfiguration", settings.mutating_configuration, "mutate"),
         ("ValidatingWebhookConfiguration", settings.validating_configuration, "validate"),
     ):
+        called = [
+            _webhook(one, verb, client(one.path(verb)), namespace)
+            for one in served.webhooks
+            if (one.default if verb == "mutate" else one.validate)
+        ]
         if name:
-            called = [
-                _webhook(one, verb, client(one.path(verb)), namespace)
-                for one in served.webhooks
-                if (one.default if verb == "mutate" else one.validate)
-            ]
-            out.append(
-                {
-                    "apiVersion": "admissionregistration.k8s.io/v1",
-                    "kind": kind,
-                    "metadata": metadata(name),
-                    "webhooks": called,
-                }
-            )
+            add("admissionregistration.k8s.io/v1", kind, name, {}, webhooks=called)
     return out + _definitions(served, client(CONVERT))
 
 

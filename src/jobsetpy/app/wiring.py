@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from jobsetpy.app.config import tls_names
-from jobsetpy.app.config.election import NAMESPACE_FILE, election_settings
+from jobsetpy.app.config.election import election_settings
 from jobsetpy.app.config.settings import Configuration
 from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.manager import Manager, ManagerSettings, Shards
-from jobsetpy.serving.namespace import own_namespace
+from jobsetpy.serving.namespace import NAMESPACE_FILE, own_namespace
 from jobsetpy.serving.tls import TlsPolicy
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
@@ -23,19 +23,20 @@ if TYPE_CHECKING:
     from jobsetpy.admission import WebhookSettings
     from jobsetpy.app.backend import Backend
     from jobsetpy.coscheduler import CoschedulerSettings
+    from jobsetpy.reconcilers.rules.backoff import RestartBackoff
     from jobsetpy.serving.certificates import CertificateManager
 
 IN_POD_DRAIN_S: Final = 5.0
-"""How long all API servers and proxies may take to hear that a pod ends."""
+"""Time in seconds until all API servers and proxies know that a pod ends."""
 METRICS_CHECK_PERIOD_S: Final = 60.0
-"""How often the certificate of the metrics is looked at."""
+"""Interval between checks of the certificate for metrics, in seconds."""
 
 
 def manager_settings(configuration: Configuration) -> ManagerSettings:
-    """Where a manager serves what, and whether it stands for election.
+    """Return the settings of a manager: its servers, shards and leader election.
 
     Raises:
-        ConfigurationError: what is asked for is not possible.
+        ConfigurationError: the settings cannot be used together.
     """
     election = election_settings(configuration)
     return configuration.make(
@@ -52,34 +53,32 @@ def manager_settings(configuration: Configuration) -> ManagerSettings:
 
 
 def shards(configuration: Configuration, *, elected: bool) -> Shards | None:
-    """How managers share the JobSets; ``None`` for one that looks after all.
+    """Return the shards of the JobSets; ``None`` for one manager of all of them.
 
     Args:
         configuration: as read.
-        elected: whether this manager stands for election.
+        elected: True if this manager takes part in leader election.
 
     Raises:
-        ConfigurationError: what else is asked for does not go with it.
+        ConfigurationError: sharding needs leader election.
     """
     count: int = configuration["shards.count"]
     if count == 1:
         return None
-    problems = []
     if not elected:
-        problems.append(
+        problem = (
             f"shards.count (--shards): {count} managers share the JobSets by Leases, so they need "
             "leaderElection.leaderElect (--leader-elect), and outside of a pod "
             "leaderElection.resourceNamespace"
         )
-    if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError([problem])
     from jobsetpy.reconcilers.execution.shards import jobset_name_of, peek
 
     return Shards(count, jobset_name_of, peek)
 
 
 def metrics_tls(configuration: Configuration) -> CertificateManager | None:
-    """How metrics are protected; ``None`` when they are served in plain, or not at all.
+    """Return the certificates of the metrics server; ``None`` without TLS or without metrics.
 
     Raises:
         ConfigurationError: the TLS library cannot do what the ``tls`` section asks for.
@@ -124,9 +123,6 @@ def add_jobset_controllers(
     from jobsetpy.reconcilers.jobs import refused_pods_reconciler
     from jobsetpy.reconcilers.lost_nodes import reconciler as lost_nodes_reconciler
     from jobsetpy.reconcilers.placement import reconciler as placement_reconciler
-    from jobsetpy.reconcilers.restart_in_place import leaving_pods, successor_pods
-    from jobsetpy.reconcilers.restart_in_place import reconciler as restart_in_place_reconciler
-    from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
     from jobsetpy.reconcilers.rules.backoff import RestartBackoff
     from jobsetpy.reconcilers.startup_groups import reconciler as startup_groups_reconciler
 
@@ -135,7 +131,6 @@ def add_jobset_controllers(
     features, make = configuration.features, configuration.make
     manager.add_metrics(execution_metrics.REGISTRY)
     backoff = make(RestartBackoff)
-    nodes = make(NodeMemory)
     lost = make(lost_nodes_reconciler.LostNodesSettings)
     job_settings = make(
         jobs_reconciler.JobsSettings,
@@ -164,23 +159,31 @@ def add_jobset_controllers(
             ),
         )
     if features.in_place_restart:
-        restart_in_place_reconciler.setup(
-            manager,
-            make(restart_in_place_reconciler.RestartInPlaceSettings, backoff=backoff, nodes=nodes),
-        )
-        leaving_pods.setup(manager)
-        successor_pods.setup(manager, make(successor_pods.SuccessorSettings, nodes=nodes))
+        _add_restart_in_place(manager, configuration, backoff)
     lost_nodes_reconciler.setup(manager, lost)
     refused_pods_reconciler.setup(manager)
-    # Only where the pod webhook is served is a misplaced pod an accident.
+    # Without the pod webhook, a misplaced pod is no accident.
     repair = configuration["--webhooks"]
     placement_reconciler.setup(manager, make(placement_reconciler.PlacementSettings, repair=repair))
+
+
+def _add_restart_in_place(
+    manager: Manager, configuration: Configuration, backoff: RestartBackoff
+) -> None:
+    from jobsetpy.reconcilers.restart_in_place import leaving_pods, reconciler, successor_pods
+    from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
+
+    make, nodes = configuration.make, configuration.make(NodeMemory)
+    settings = make(reconciler.RestartInPlaceSettings, backoff=backoff, nodes=nodes)
+    reconciler.setup(manager, settings)
+    leaving_pods.setup(manager)
+    successor_pods.setup(manager, make(successor_pods.SuccessorSettings, nodes=nodes))
 
 
 def webhook_settings(
     configuration: Configuration, backend: Backend | None = None
 ) -> WebhookSettings:
-    """How the admission webhooks are served."""
+    """Return the settings of the admission webhooks."""
     from jobsetpy.admission import WebhookSettings
     from jobsetpy.app.backend import Backend
 
@@ -191,7 +194,7 @@ def webhook_settings(
         WebhookSettings,
         bind_address=f"{f'[{host}]' if ':' in host else host}:{configuration['webhook.port']}",
         certificate_dir=folder,
-        # A pod's Service is left only when all have heard of it.
+        # API servers call the pod until all of them know that it has left the Service.
         drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0,
         features=configuration.features,
         marks=(backend or Backend()).marks,
@@ -201,7 +204,7 @@ def webhook_settings(
 
 
 def coscheduler_settings(configuration: Configuration) -> CoschedulerSettings:
-    """How the coscheduler works."""
+    """Return the settings of the coscheduler."""
     from jobsetpy.coscheduler import CoschedulerSettings
     from jobsetpy.coscheduler.gang_scheduler.state import Limits
 

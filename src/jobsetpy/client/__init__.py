@@ -70,8 +70,7 @@ def __getattr__(name: str) -> Any:
     """Load a name's module (PEP 562)."""
     home = _HOME_OF.get(name)
     if home is None:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value

@@ -162,7 +162,7 @@ class AiohttpTransport:
         """Implement ``Transport.request``."""
         try:
             with AbortOnFailure(request.fence) as sending:
-                session = self._requests or self._open_requests()
+                session = self._requests = self._requests or self._session(self._max_connections)
                 response = await self._send(session, request, request.timeout_s, sending)
                 async with response:
                     body = await response.read()
@@ -176,7 +176,7 @@ class AiohttpTransport:
         try:
             with AbortOnFailure(request.fence) as sending:
                 async with asyncio.timeout(request.timeout_s):
-                    session = self._streams or self._open_streams()
+                    session = self._streams = self._streams or self._session(0)
                     response = await self._send(session, request, None, sending)
         except _FAILURES as problem:
             raise self._translate(problem, request) from problem
@@ -308,22 +308,10 @@ class AiohttpTransport:
 
     # ---- connections ------------------------------------------------------------------------
 
-    def _open_requests(self) -> aiohttp.ClientSession:
-        self._requests = self._session(self._max_connections)
-        return self._requests
-
-    def _open_streams(self) -> aiohttp.ClientSession:
-        self._streams = self._session(0)
-        return self._streams
-
     def _session(self, limit: int) -> aiohttp.ClientSession:
         if self._closed:
-            msg = "the transport is closed"
-            raise TransportError(msg)
-        connector = _Connector(
-            limit=limit,
-            keepalive_timeout=KEEPALIVE_S,
-        )
+            raise TransportError("the transport is closed")
+        connector = _Connector(limit=limit, keepalive_timeout=KEEPALIVE_S)
         session = aiohttp.ClientSession(
             connector=connector,
             request_class=_Request,

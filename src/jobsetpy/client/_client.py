@@ -29,7 +29,6 @@ T = TypeVar("T")
 
 Query = tuple[tuple[str, str], ...]
 
-_DELETE_BACKGROUND = _patches.encode(_patches.delete_options("Background", "", ""))
 _SAFETY_OF_METHOD = {"GET": Safety.READ, "HEAD": Safety.READ, "POST": Safety.CREATE}
 
 
@@ -84,19 +83,18 @@ class Client:
         Writes that the fence refuses raise ``LeadershipLostError`` before anything is sent. A write
         in flight when the fence closes is aborted at that moment and not delivered later.
         """
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__)
-        view._fence = fence
-        return view
+        return self._view(_fence=fence)
 
     def dry_run(self) -> Self:
         """Return a view of this client whose writes are checked by the server but not stored.
 
         They return the object that would have been stored, or raise the refusal.
         """
+        return self._view(_dry=(("dryRun", "All"),))
+
+    def _view(self, **changes: Any) -> Self:
         view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__)
-        view._dry = (("dryRun", "All"),)
+        view.__dict__.update(self.__dict__, **changes)
         return view
 
     def unpooled(self, *, qps: float = 0, burst: int = 0) -> Client:
@@ -444,19 +442,9 @@ class Client:
             ConflictError: a precondition is not met.
         """
         model = self._model(cls)
-        if (propagation, uid, resource_version, grace_period_seconds) == (
-            "Background",
-            "",
-            "",
-            None,
-        ):
-            body = _DELETE_BACKGROUND
-        else:
-            options = _patches.delete_options(
-                propagation, uid, resource_version, grace_period_seconds
-            )
-            body = _patches.encode(options)
-        request = self._change("DELETE", model.object(namespace, name), body, timeout_s)
+        options = _patches.delete_options(propagation, uid, resource_version, grace_period_seconds)
+        path, body = model.object(namespace, name), _patches.encode(options)
+        request = self._change("DELETE", path, body, timeout_s)
         await self._send("delete", model.plural, Safety.WRITE, request)
 
     async def raw(self, request: HttpRequest) -> HttpResponse:
@@ -557,11 +545,10 @@ def _check_body(body: object) -> None:
         TypeError: the body is not a mapping.
     """
     if not isinstance(body, Mapping):
-        msg = (
+        raise TypeError(
             f"a body is JSON data such as {{'spec': ...}}, not {type(body).__name__}: "
             "runtime.to_json(...) makes it of an object"
         )
-        raise TypeError(msg)
 
 
 def _query(*pairs: tuple[str, str]) -> Query:

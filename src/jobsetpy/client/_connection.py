@@ -41,19 +41,8 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_chunks",
-        "_ended",
-        "_error",
-        "_http",
-        "_paused",
-        "_size",
-        "_waiter",
-        "answered",
-        "headers",
-        "idle_since",
-        "lost",
-        "status",
-        "transport",
+        *("_chunks", "_ended", "_error", "_http", "_paused", "_size", "_waiter", "answered"),
+        *("headers", "idle_since", "lost", "status", "transport"),
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -140,8 +129,7 @@ class Connection(asyncio.Protocol):
                 self.headers = {name: value.decode("latin-1") for name, value in names}
                 return
             elif not isinstance(event, h11.InformationalResponse):
-                msg = f"unexpected {type(event).__name__} instead of an answer"
-                raise StreamBrokenError(msg)
+                raise StreamBrokenError(f"unexpected {type(event).__name__} instead of an answer")
 
     async def read(self) -> bytes:
         """Return the received part of the body, at least one byte; b"" at its end.
@@ -161,8 +149,7 @@ class Connection(asyncio.Protocol):
                     break
                 await self._receive()
         if self._http.their_state is h11.ERROR:
-            msg = "the connection broke before"
-            raise StreamBrokenError(msg)
+            raise StreamBrokenError("the connection broke before")
         return b"".join(pieces)
 
     def finish(self) -> bool:
@@ -184,8 +171,7 @@ class Connection(asyncio.Protocol):
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as problem:
-            msg = f"the connection broke: {self._error or problem}"
-            raise StreamBrokenError(msg) from problem
+            raise StreamBrokenError(f"the connection broke: {self._error or problem}") from problem
 
     async def _receive(self) -> None:
         while not self._chunks and not self._ended:

@@ -73,8 +73,7 @@ class LineSplitter:
     def _keep(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > MAX_LINE:
-            msg = f"a watch frame is longer than {MAX_LINE} bytes"
-            raise StreamBrokenError(msg)
+            raise StreamBrokenError(f"a watch frame is longer than {MAX_LINE} bytes")
         self._pieces.append(piece)
 
 
@@ -110,6 +109,5 @@ class WatchStream:
             if not piece:
                 self._splitter.finish()
                 return []
-            frames = self._splitter.feed(piece)
-            if frames:
+            if frames := self._splitter.feed(piece):
                 return frames

@@ -63,8 +63,7 @@ def parse_origin(url: str) -> Origin:
     """
     match = _origin.match(url)
     if match is None:
-        msg = f"not the base URL of an API server: {url!r}"
-        raise ValueError(msg)
+        raise ValueError(f"not the base URL of an API server: {url!r}")
     tls = match["scheme"] == "https"
     port = int(match["port"] or (443 if tls else 80))
     return Origin(tls, match["host"].strip("[]"), port, (match["path"] or "").rstrip("/"))

@@ -88,8 +88,7 @@ def decoder_of(cls: Any) -> msgspec.json.Decoder[Any]:
 def _decode_itself(cls: Any, data: Any) -> Any:
     make = getattr(cls, "__decode__", None)
     if make is None:
-        msg = f"{cls} cannot be decoded"
-        raise NotImplementedError(msg)
+        raise NotImplementedError(f"{cls} cannot be decoded")
     return make(data)
 
 
@@ -106,27 +105,18 @@ class Model(Generic[T]):
     """Decoders and URL paths of one wire class."""
 
     __slots__ = (
-        "_all",
-        "_decoder",
-        "_list_decoder",
-        "_prefix",
-        "api_version",
-        "cls",
-        "kind",
-        "plural",
+        *("_all", "_decoder", "_list_decoder", "_prefix", "api_version", "cls", "kind", "plural"),
     )
 
     def __init__(self, cls: type[T]) -> None:
         resource: Resource | None = getattr(cls, "RESOURCE", None)
         if resource is None:
-            msg = f"{cls.__name__} stands for no kind of the API: it has no RESOURCE"
-            raise TypeError(msg)
+            raise TypeError(f"{cls.__name__} stands for no kind of the API: it has no RESOURCE")
         if "__attrs_attrs__" in vars(cls) and "__wire__" not in vars(cls):
-            msg = (
+            raise TypeError(
                 f"{cls.__name__} is an attrs class without wire names, of which camelCase fields "
                 "would be lost without a word: decorate it with runtime.model, not with attrs"
             )
-            raise TypeError(msg)
         group, version = resource.group, resource.version
         self.cls = cls
         self.kind = resource.kind

@@ -18,8 +18,7 @@ def _plain(value: Any) -> Any:
     """Convert values that msgspec cannot encode: mappings other than dict (read-only views)."""
     if isinstance(value, Mapping):
         return dict(value)
-    msg = f"a request body cannot hold {type(value).__name__}"
-    raise NotImplementedError(msg)
+    raise NotImplementedError(f"a request body cannot hold {type(value).__name__}")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)

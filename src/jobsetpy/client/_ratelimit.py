@@ -28,8 +28,7 @@ class RateLimiter:
 
     def __init__(self, qps: float, burst: int = 0) -> None:
         if qps < 0 or burst < 0:
-            msg = f"qps and burst cannot be negative: {qps}, {burst}"
-            raise ValueError(msg)
+            raise ValueError(f"qps and burst cannot be negative: {qps}, {burst}")
         self._qps = qps
         self._burst = float(burst or max(1, int(qps)))
         self._tokens = self._burst

@@ -123,8 +123,7 @@ class H11Transport:
         host = host or os.environ.get("KUBERNETES_SERVICE_HOST")
         port = port or os.environ.get("KUBERNETES_SERVICE_PORT") or 443
         if not host:
-            msg = "not in a Pod: KUBERNETES_SERVICE_HOST is not set"
-            raise ConnectFailedError(msg)
+            raise ConnectFailedError("not in a Pod: KUBERNETES_SERVICE_HOST is not set")
         bracketed = f"[{host}]" if ":" in host else host
         return cls(
             f"https://{bracketed}:{port}",
@@ -208,8 +207,7 @@ class H11Transport:
             ("User-Agent", self._user_agent),
             ("Accept", request.accept),
         ]
-        token = self._bearer()
-        if token:
+        if token := self._bearer():
             headers.append(("Authorization", f"Bearer {token}"))
         if body is not None:
             headers.append(("Content-Type", request.content_type))
@@ -243,8 +241,7 @@ class H11Transport:
 
     async def _connect(self, request: HttpRequest) -> Connection:
         if self._closed:
-            msg = "the transport is closed"
-            raise TransportError(msg)
+            raise TransportError("the transport is closed")
         self._bearer()  # without credentials a connection is useless
         origin = self._origin
         what = f"{request.method} {request.path}: cannot connect to {origin.authority}"

@@ -137,8 +137,7 @@ class Controller(Runnable):
         clock: Clock | None = None,
     ) -> None:
         if workers < 1:
-            msg = f"controller {name!r} needs at least one worker, not {workers}"
-            raise ValueError(msg)
+            raise ValueError(f"controller {name!r} needs at least one worker, not {workers}")
         _check_reconciler(reconciler)
         self.name = name
         self.reconciler = reconciler
@@ -232,8 +231,7 @@ class Controller(Runnable):
             AlreadyStartedError: it is running, or has run.
         """
         if self._started:
-            msg = f"controller {self.name!r} was started already"
-            raise AlreadyStartedError(msg)
+            raise AlreadyStartedError(f"controller {self.name!r} was started already")
         self._started = True
         self._held = False
         self.wire()
@@ -340,7 +338,7 @@ class Controller(Runnable):
                 if steps.longest_cpu_s >= _BLOCKED_S:
                     rest_s = min(_LONGEST_REST_S, steps.longest_cpu_s * _REST_FACTOR)
                     self._rests[request] = self._clock.monotonic() + rest_s
-                self._metrics.blocked()
+                self._metrics.problem("blocked")
                 self._log.warning(
                     "a reconcile blocked the event loop: what takes long needs an await, such as "
                     "asyncio.to_thread",
@@ -369,21 +367,21 @@ class Controller(Runnable):
                     again_in_s=delay.total_seconds(),
                 )
             case _Conflicted(error):
-                self._metrics.conflict()
+                self._metrics.problem("conflict")
                 self._metrics.result("requeue")
                 self._retry(request, error, seconds, "conflict")
             case _TimedOut(error):
-                self._metrics.timeout()
+                self._metrics.problem("timeout")
                 self._metrics.result("error")
                 self._retry(request, error, seconds, "timeout", timeout_s=self._timeout_s)
             case _Failed(error):
                 if not _on_purpose(error):
-                    self._metrics.panic()
+                    self._metrics.problem("panic")
                 self._metrics.result("error")
                 self._retry(request, error, seconds, "error")
             case _Terminated(error):
                 self.queue.forget(request)
-                self._metrics.terminal()
+                self._metrics.problem("terminal")
                 self._metrics.result("error")
                 self._log.warning(
                     "reconcile failed, waiting for the object to change",
@@ -408,13 +406,7 @@ class Controller(Runnable):
     ) -> None:
         """Log the single line of a successful reconcile."""
         log = self._log.info if summary else self._log.debug
-        log(
-            "reconciled",
-            outcome=outcome,
-            summary=summary,
-            **self._times(request, seconds),
-            **more,
-        )
+        log("reconciled", outcome=outcome, summary=summary, **self._times(request, seconds), **more)
 
     def _times(self, request: Request, seconds: float) -> dict[str, float]:
         """Return the duration of the reconcile and of its wait for a worker, in seconds."""
@@ -475,11 +467,10 @@ def check_async(function: Callable[..., Any], where: str) -> None:
     function = inspect.unwrap(function)
     plain = inspect.ismethod(function) or inspect.isfunction(function)
     if plain and not inspect.iscoroutinefunction(function) and not _gives_awaitable(function):
-        msg = (
+        raise TypeError(
             f"{where} has to be `async def`: it runs on the event loop, which nothing may block; "
             "what blocks goes into `await asyncio.to_thread(...)`"
         )
-        raise TypeError(msg)
 
 
 def _gives_awaitable(function: Callable[..., Any]) -> bool:
@@ -490,14 +481,12 @@ def _gives_awaitable(function: Callable[..., Any]) -> bool:
 
 def _checked_watches(watches: Any) -> tuple[Watch[Any], ...]:
     if isinstance(watches, Watch):
-        msg = "a controller needs a list of watches, not one Watch: watches=[Watch(...)]"
-        raise TypeError(msg)
+        raise TypeError("a controller needs a list of watches, not one Watch: watches=[Watch(...)]")
     made = tuple(watches)
     watch: object
     for watch in made:
         if not isinstance(watch, Watch):
-            msg = f"a controller's watches are Watch(informer, handler), not {watch!r}"
-            raise TypeError(msg)
+            raise TypeError(f"a controller's watches are Watch(informer, handler), not {watch!r}")
     return made
 
 

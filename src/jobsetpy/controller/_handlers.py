@@ -38,11 +38,7 @@ def enqueue_owner(owner: HasResource) -> EventHandler[Any]:
     The owner's key is its name in the object's namespace, or without a namespace if its kind is
     cluster-scoped. Objects need ``metadata.owner_references``.
     """
-    group, kind, namespaced = (
-        owner.RESOURCE.group,
-        owner.RESOURCE.kind,
-        owner.RESOURCE.namespaced,
-    )
+    group, kind, namespaced = (owner.RESOURCE.group, owner.RESOURCE.kind, owner.RESOURCE.namespaced)
 
     def owner_of(obj: Any) -> tuple[Request, ...]:
         metadata = obj.metadata

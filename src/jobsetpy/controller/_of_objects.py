@@ -91,8 +91,7 @@ class _OfObject(Generic[T]):
 
     def _report_finalizers(self, obj: T) -> None:
         """Log a finalizer of this program that nothing will remove."""
-        held = FINALIZERS & set(getattr(obj.metadata, "finalizers", ()))
-        if held:
+        if held := FINALIZERS & set(getattr(obj.metadata, "finalizers", ())):
             get_logger("controller").warning(
                 "an object that is being deleted has a finalizer of this program, and is not given "
                 "to reconcile: say controller_for(..., deleting=True) and call Finalizer.guard",

@@ -64,11 +64,10 @@ class Watch(Generic[T]):
             msg = f"a Watch needs an informer, not the class {name}: manager.informer({name})"
             raise TypeError(msg)
         if not callable(getattr(informer, "add_handler", None)):
-            msg = (
+            raise TypeError(
                 f"a Watch needs an informer, not {_short(informer)}: take what "
                 "manager.informer(...) returns, not its store"
             )
-            raise TypeError(msg)
 
     @handler.validator
     def _check_handler(self, _: object, handler: object) -> None:
@@ -77,14 +76,12 @@ class Watch(Generic[T]):
                 msg = f"a Watch needs what {usage} returns, not {factory.__name__} itself"
                 raise TypeError(msg)
         if not callable(handler):
-            msg = f"a Watch's handler is a function of an Event, not {_short(handler)}"
-            raise TypeError(msg)
+            raise TypeError(f"a Watch's handler is a function of an Event, not {_short(handler)}")
         if inspect.iscoroutinefunction(handler):
-            msg = (
+            raise TypeError(
                 f"a Watch's handler must not be async: {_short(handler)} is called for each event "
                 "and only says which keys to reconcile"
             )
-            raise TypeError(msg)
 
     @when.validator
     def _check_when(self, _: object, when: object) -> None:
@@ -187,8 +184,7 @@ class WatchHandler(Generic[T]):
 
 def _check_request(request: object) -> None:
     if not isinstance(request, Request):
-        msg = (
+        raise TypeError(
             "a watch's handler gives Requests (a function for enqueue_mapped: or ObjectKeys), not "
             f"{_short(request)}"
         )
-        raise TypeError(msg)

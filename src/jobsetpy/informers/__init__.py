@@ -32,37 +32,26 @@ if TYPE_CHECKING:
     from jobsetpy.informers._tally import Tally
     from jobsetpy.informers._watcher import Watcher
 
-_HOME = {
-    "Applied": "_events",
-    "Assignment": "_keyed_shard",
-    "BY_NAMESPACE": "_indexer",
-    "Bookmark": "_events",
-    "CoalescingBuffer": "_buffer",
-    "Deleted": "_events",
-    "Diff": "_store",
-    "Handler": "_handlers",
-    "Index": "_indexer",
-    "InformerCache": "_cache",
-    "InformerObserver": "_observer",
-    "KeyedShard": "_keyed_shard",
-    "ListCompleted": "_events",
-    "ListStarted": "_events",
-    "Listed": "_events",
-    "NullObserver": "_observer",
-    "OWNER_UID": "_indexer",
-    "Registration": "_handlers",
-    "Shard": "_shard",
-    "Share": "_shard",
-    "SharedInformer": "_informer",
-    "Store": "_store",
-    "StoreWriter": "_store",
-    "Tally": "_tally",
-    "Unreadable": "_events",
-    "WatchEvent": "_events",
-    "WatchMachine": "_machine",
-    "WatchOptions": "_options",
-    "Watcher": "_watcher",
-}
+_HOMES = {
+    "_buffer": ("CoalescingBuffer",),
+    "_cache": ("InformerCache",),
+    "_events": (
+        "Applied", "Bookmark", "Deleted", "ListCompleted", "ListStarted", "Listed", "Unreadable",
+        "WatchEvent",
+    ),
+    "_handlers": ("Handler", "Registration"),
+    "_indexer": ("BY_NAMESPACE", "Index", "OWNER_UID"),
+    "_informer": ("SharedInformer",),
+    "_keyed_shard": ("Assignment", "KeyedShard"),
+    "_machine": ("WatchMachine",),
+    "_observer": ("InformerObserver", "NullObserver"),
+    "_options": ("WatchOptions",),
+    "_shard": ("Shard", "Share"),
+    "_store": ("Diff", "Store", "StoreWriter"),
+    "_tally": ("Tally",),
+    "_watcher": ("Watcher",),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BY_NAMESPACE",
@@ -101,8 +90,7 @@ def __getattr__(name: str) -> Any:
     """Load a public name from its module (PEP 562)."""
     home = _HOME.get(name)
     if home is None:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     return getattr(import_module(f"{__name__}.{home}"), name)

@@ -141,8 +141,7 @@ class InformerCache:
             AlreadyStartedError: the cache was started before.
         """
         if self._started:
-            msg = "the informer cache was started already"
-            raise AlreadyStartedError(msg)
+            raise AlreadyStartedError("the informer cache was started already")
         self._started = True
         async with supervise() as tasks:
             for informer in self._informers.values():

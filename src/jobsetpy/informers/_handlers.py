@@ -73,7 +73,7 @@ class HandlerSet(Generic[T]):
         lists: number of first lists: one, or one per namespace.
     """
 
-    __slots__ = ("_announced", "_first", "_lists", "_members", "_synced", "everybody")
+    __slots__ = ("_announced", "_first", "_lists", "_members", "everybody", "synced")
 
     def __init__(self, lists: int = 1) -> None:
         self._members: tuple[Registration, ...] = ()
@@ -82,12 +82,8 @@ class HandlerSet(Generic[T]):
         self._announced = False
         self._first: tuple[Registration, ...] = ()
         self._lists = lists
-        self._synced = asyncio.Event()
-
-    @property
-    def synced(self) -> asyncio.Event:
-        """Event set when the first list was delivered to all handlers registered at its end."""
-        return self._synced
+        self.synced = asyncio.Event()
+        """Set when the first list was delivered to all handlers registered at its end."""
 
     def join(self, handler: Handler[T], store: Store[T]) -> Registration:
         """Add a handler; if delivery of the first list has begun, replay all objects to it.
@@ -124,7 +120,7 @@ class HandlerSet(Generic[T]):
         for member in self._first:
             member._synced.set()  # noqa: SLF001 - as above
         self._first = ()
-        self._synced.set()
+        self.synced.set()
 
 
 class Audience(Generic[T]):

@@ -78,8 +78,7 @@ class IndexTable(Generic[T]):
         values = (found,) if isinstance(found, str) else tuple(found)
         for value in values:
             if type(value) is not str and not isinstance(value, str):
-                msg = f"an index needs texts as values, not {value!r}"
-                raise TypeError(msg)
+                raise TypeError(f"an index needs texts as values, not {value!r}")
         return values if len(values) < 2 else tuple(dict.fromkeys(values))
 
     def change(

@@ -21,7 +21,6 @@ from jobsetpy.informers._handlers import Handler, HandlerSet, Registration
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 from jobsetpy.informers._reflector import Reflector
-from jobsetpy.informers._shard import Share
 from jobsetpy.informers._store import Store, StoreWriter
 from jobsetpy.informers._tally import Tally
 from jobsetpy.informers._watcher import Watcher
@@ -72,8 +71,7 @@ class SharedInformer(Generic[T]):
         resource: ResourceInfo | None = getattr(cls, "RESOURCE", None)
         self._namespaces = tuple(sorted(set(namespaces))) or (options.namespace,)
         if resource is not None and not resource.namespaced and self._namespaces != ("",):
-            msg = f"a {resource.kind} is in no namespace: {', '.join(self._namespaces)}"
-            raise ValueError(msg)
+            raise ValueError(f"a {resource.kind} is in no namespace: {', '.join(self._namespaces)}")
 
         def watcher(namespace: str) -> Watcher[T]:
             advise = None
@@ -92,9 +90,11 @@ class SharedInformer(Generic[T]):
         self._before_first = before_first
         self.store: Store[T] = self._writer.store
         self._transform = transform
-        self._shard = options.shard
+        self.shard = options.shard
+        """The followed shard; ``None`` for everything."""
         self._handlers: HandlerSet[T] = HandlerSet(lists=len(self._watchers))
-        self._started = False
+        self.started = False
+        """True once ``run`` was called."""
 
     def __repr__(self) -> str:
         """Kind and state."""
@@ -104,16 +104,6 @@ class SharedInformer(Generic[T]):
     def kind(self) -> str:
         """Name of the kind."""
         return self._watchers[0].kind
-
-    @property
-    def shard(self) -> Share | None:
-        """The followed shard; ``None`` for everything."""
-        return self._shard
-
-    @property
-    def started(self) -> bool:
-        """True once ``run`` was called."""
-        return self._started
 
     @property
     def has_synced(self) -> bool:
@@ -138,7 +128,7 @@ class SharedInformer(Generic[T]):
         """Reason why the informer has not synced; "" if it has."""
         if self.has_synced:
             return ""
-        if not self._started:
+        if not self.started:
             return (
                 f"the informer of {self.kind} is not running: take informers from "
                 "manager.informer(...), or add a Runnable that runs this one"
@@ -167,7 +157,7 @@ class SharedInformer(Generic[T]):
             IndexConflictError: another function has that name.
             AlreadyStartedError: the index is new and the informer runs.
         """
-        if self._started:
+        if self.started:
             self._require_declared(index)
         self._writer.add_index(index)
 
@@ -178,7 +168,7 @@ class SharedInformer(Generic[T]):
             IndexConflictError: another function has that name.
             AlreadyStartedError: the tally is new and the informer runs.
         """
-        if self._started:
+        if self.started:
             self._require_declared(tally)
         self._writer.add_tally(tally)
 
@@ -201,10 +191,9 @@ class SharedInformer(Generic[T]):
         Raises:
             AlreadyStartedError: the informer was started before.
         """
-        if self._started:
-            msg = f"the informer of {self.kind} was started already"
-            raise AlreadyStartedError(msg)
-        self._started = True
+        if self.started:
+            raise AlreadyStartedError(f"the informer of {self.kind} was started already")
+        self.started = True
         async with supervise() as tasks:
             for watcher, writer in zip(
                 self._watchers, self._writer.split(self._namespaces), strict=True

@@ -117,28 +117,10 @@ class WatchMachine(Generic[T]):
     """
 
     __slots__ = (
-        "_backoff",
-        "_command",
-        "_expiries",
-        "_idle_s",
-        "_kind",
-        "_list_backoff",
-        "_list_open",
-        "_list_version",
-        "_next",
-        "_observer",
-        "_opened_at",
-        "_options",
-        "_phase",
-        "_probing",
-        "_progressed",
-        "_reader",
-        "_shard",
-        "_streak",
-        "_streaming",
-        "_streaming_failures",
-        "_stuck",
-        "_version",
+        *("_backoff", "_expiries", "_idle_s", "_kind", "_list_backoff", "_list_open"),
+        *("_list_version", "_next", "_observer", "_opened_at", "_options", "_phase", "_probing"),
+        *("_progressed", "_reader", "_shard", "_streak", "_streaming", "_streaming_failures"),
+        *("_stuck", "_version", "command"),
     )
 
     def __init__(
@@ -169,16 +151,12 @@ class WatchMachine(Generic[T]):
         self._stuck = 0
         self._next: Command | None = None
         self._phase = _Phase.LISTING
-        self._command: Command
+        self.command: Command
+        """Command for the driver to execute now; unchanged until an ``on_*`` method is called."""
         self._begin_list(0.0)
 
     # ---------------------------------------------------------------------------------------------
     # Outputs for the driver.
-
-    @property
-    def command(self) -> Command:
-        """Command to execute now; unchanged until an ``on_*`` method is called."""
-        return self._command
 
     @property
     def resource_version(self) -> str:
@@ -196,7 +174,7 @@ class WatchMachine(Generic[T]):
     def on_waited(self) -> None:
         """The time of a ``Wait`` is over."""
         assert self._next is not None
-        self._command, self._next = self._next, None
+        self.command, self._next = self._next, None
 
     def on_page(
         self,
@@ -206,9 +184,9 @@ class WatchMachine(Generic[T]):
         bad: Sequence[DecodeError] = (),
     ) -> list[WatchEvent[T]]:
         """The page of ``RequestPage`` was received; ``bad`` are the objects that did not decode."""
-        assert isinstance(self._command, RequestPage)
+        assert isinstance(self.command, RequestPage)
         events: list[WatchEvent[T]] = []
-        if not self._command.continue_token:
+        if not self.command.continue_token:
             events.append(ListStarted())
             self._list_open = True
             # A later page may name a newer version if the server continued from another snapshot;
@@ -223,7 +201,7 @@ class WatchMachine(Generic[T]):
         events.extend(Unreadable(e.namespace, e.name, e.uid) for e in bad if e.name)
         self._list_backoff.reset()
         if continue_token:
-            self._command = RequestPage(continue_token, self._command.limit)
+            self.command = RequestPage(continue_token, self.command.limit)
         else:
             self._expiries = 0
             self._complete_list(self._list_version, events)
@@ -232,7 +210,7 @@ class WatchMachine(Generic[T]):
 
     def on_absent(self) -> list[WatchEvent[T]]:
         """The server does not know the kind: there are no objects; list again later."""
-        assert isinstance(self._command, RequestPage)
+        assert isinstance(self.command, RequestPage)
         self._version = ""
         self._list_open = False
         self._list_backoff.reset()
@@ -242,12 +220,12 @@ class WatchMachine(Generic[T]):
 
     def on_opened(self, now: float) -> None:
         """The watch of ``OpenWatch`` is open; ``now`` in seconds of any clock."""
-        assert isinstance(self._command, OpenWatch)
+        assert isinstance(self.command, OpenWatch)
         self._opened_at = now
         self._progressed = False
         initial = self._phase is _Phase.INITIAL
         self._observer.on_watch_open(self._kind, "" if initial else self._version)
-        self._command = ReadFrames(self._idle_s)
+        self.command = ReadFrames(self._idle_s)
 
     def on_frames(self, frames: Sequence[WatchFrame], now: float) -> list[WatchEvent[T]]:
         """Lines of the open watch were received.
@@ -378,9 +356,9 @@ class WatchMachine(Generic[T]):
 
     def _go(self, command: Command, wait: float) -> None:
         if wait > 0:
-            self._command, self._next = Wait(wait), command
+            self.command, self._next = Wait(wait), command
         else:
-            self._command, self._next = command, None
+            self.command, self._next = command, None
 
     def _begin_list(self, wait: float) -> None:
         """List from scratch."""
@@ -440,13 +418,13 @@ class WatchMachine(Generic[T]):
         return 0.0 if self._streak == 1 else self._backoff.next()
 
     def _list_failed(self, error: JobSetPyError) -> float:
-        assert isinstance(self._command, RequestPage)
-        if self._command.continue_token and isinstance(error, ExpiredError | InvalidError):
+        assert isinstance(self.command, RequestPage)
+        if self.command.continue_token and isinstance(error, ExpiredError | InvalidError):
             self._expiries += 1
             wait = 0.0 if self._expiries == 1 else self._list_backoff.next()
             return self._relist("the continue token expired", wait)
         wait = self._list_backoff.next(_retry_after(error))
-        self._go(self._command, wait)
+        self._go(self.command, wait)
         return wait
 
     def _streaming_failed(self, error: JobSetPyError) -> float:

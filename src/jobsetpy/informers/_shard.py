@@ -88,14 +88,12 @@ class Shard(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Validate the fields."""
         if not 1 <= self.count <= MOST:
-            msg = f"number of shards: {self.count}: must be from 1 to {MOST}"
-            raise ValueError(msg)
+            raise ValueError(f"number of shards: {self.count}: must be from 1 to {MOST}")
         if not 0 <= self.index < self.count:
             msg = f"shard {self.index} of {self.count}: must be from 0 to {self.count - 1}"
             raise ValueError(msg)
         if self.by not in {"namespace", "uid"}:
-            msg = f"shards by {self.by!r}: must be by namespace or uid"
-            raise ValueError(msg)
+            raise ValueError(f"shards by {self.by!r}: must be by namespace or uid")
 
     @classmethod
     def parse(cls, text: str) -> Shard:
@@ -106,8 +104,7 @@ class Shard(msgspec.Struct, frozen=True):
         """
         index, slash, count = text.partition("/")
         if not (slash and index.isdecimal() and count.isdecimal() and text.isascii()):
-            msg = f"{text!r} is not INDEX/COUNT, such as 0/2 and 1/2"
-            raise ValueError(msg)
+            raise ValueError(f"{text!r} is not INDEX/COUNT, such as 0/2 and 1/2")
         return cls(int(index), int(count))
 
     def __str__(self) -> str:

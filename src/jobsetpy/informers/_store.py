@@ -190,21 +190,11 @@ class Store(Generic[T]):
             UnknownIndexError: the tally was not declared.
             NotSyncedError: before the first complete list.
         """
-        table = self._state.tallies.get(tally.name)
-        if table is None:
-            msg = f"the store of {self._state.name} has no tally {tally.name!r}"
-            raise UnknownIndexError(msg)
-        self._state.require_sync()
-        return TallyView(table.counts, key)
+        return TallyView(self._tally(tally).counts, key)
 
     def tally_keys(self, tally: Tally[T, K, V]) -> builtins.list[K]:
         """Return all keys to which an object contributes, O(keys); errors as ``tally``."""
-        table = self._state.tallies.get(tally.name)
-        if table is None:
-            msg = f"the store of {self._state.name} has no tally {tally.name!r}"
-            raise UnknownIndexError(msg)
-        self._state.require_sync()
-        return [*table.counts]
+        return [*self._tally(tally).counts]
 
     def require(self, *declared: Index[T] | Tally[T, Any, Any]) -> None:
         """Check, during set-up, that indexes and tallies are declared.
@@ -215,9 +205,7 @@ class Store(Generic[T]):
         for one in declared:
             known = self._state.tallies if isinstance(one, Tally) else self._state.indexes
             if one.name not in known:
-                what = "tally" if isinstance(one, Tally) else "index"
-                msg = f"the store of {self._state.name} has no {what} {one.name!r}"
-                raise UnknownIndexError(msg)
+                raise self._unknown("tally" if isinstance(one, Tally) else "index", one.name)
 
     def list(self, namespace: str | None = None) -> builtins.list[T]:
         """Return all objects, or those of a namespace; O(objects), or O(result) with BY_NAMESPACE.
@@ -236,10 +224,19 @@ class Store(Generic[T]):
         name = index if isinstance(index, str) else index.name
         table = self._state.indexes.get(name)
         if table is None:
-            msg = f"the store of {self._state.name} has no index {name!r}"
-            raise UnknownIndexError(msg)
+            raise self._unknown("index", name)
         self._state.require_sync()
         return table
+
+    def _tally(self, tally: Tally[T, K, V]) -> TallyTable[T]:
+        table = self._state.tallies.get(tally.name)
+        if table is None:
+            raise self._unknown("tally", tally.name)
+        self._state.require_sync()
+        return table
+
+    def _unknown(self, what: str, name: str) -> UnknownIndexError:
+        return UnknownIndexError(f"the store of {self._state.name} has no {what} {name!r}")
 
     def _bucket(self, index: Index[T] | str, value: str) -> Mapping[Identity, T]:
         return self._index(index).entries.get(value, {})

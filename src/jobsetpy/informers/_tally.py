@@ -90,8 +90,7 @@ class TallyTable(Generic[T]):
         if part is not None:
             hash(part)  # an unhashable key must fail here, before anything is changed
             if len(part) != 2:
-                msg = f"a tally needs a key and a value, not {part!r}"
-                raise TypeError(msg)
+                raise TypeError(f"a tally needs a key and a value, not {part!r}")
         return part  # type: ignore[no-any-return] # checked
 
     def nothing(self) -> None:

@@ -77,39 +77,27 @@ class Watcher(Generic[T]):
         advise: Callable[[Exception], str] | None = None,
     ) -> None:
         self._advise = advise
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
+        """Exception of the last request; ``None`` if it did not fail."""
         self._client = client
         self._cls = cls
         self._options = options
         resource: Any = getattr(cls, "RESOURCE", None)
-        self._kind = str(resource.kind) if resource is not None else cls.__name__
+        self.kind = str(resource.kind) if resource is not None else cls.__name__
+        """Name of the kind that is watched."""
         self._machine: WatchMachine[T] = WatchMachine(
-            decode or decoder_of(cls).decode, kind=self._kind, options=options
+            decode or decoder_of(cls).decode, kind=self.kind, options=options
         )
         self._shard_selector = options.shard.selector if options.shard is not None else ""
-        self._last_activity: float | None = None
+        self.last_activity: float | None = None
+        """Monotonic time of the last sign of life from the server; ``None`` before the first."""
         self._list_began = 0.0
         self._list_count = 0
-
-    @property
-    def kind(self) -> str:
-        """Name of the kind that is watched."""
-        return self._kind
 
     @property
     def resource_version(self) -> str:
         """Version up to which the sink has received events; "" before the first list."""
         return self._machine.resource_version
-
-    @property
-    def last_activity(self) -> float | None:
-        """Monotonic time of the last sign of life from the server; ``None`` before the first."""
-        return self._last_activity
-
-    @property
-    def failure(self) -> Exception | None:
-        """Exception of the last request; ``None`` if it did not fail."""
-        return self._failure
 
     def silent_too_long(self, now: float | None = None) -> bool:
         """Return whether the server has been silent for longer than all deadlines together allow.
@@ -117,11 +105,11 @@ class Watcher(Generic[T]):
         A quiet but healthy watch shows a sign of life at least every ``idle_timeout_s``, plus the
         time to open a new one.
         """
-        if self._last_activity is None:
+        if self.last_activity is None:
             return True
         at = self._options.clock.monotonic() if now is None else now
         longest = self._options.idle_timeout_s + self._options.connect_timeout_s
-        return at - self._last_activity > longest
+        return at - self.last_activity > longest
 
     # ---------------------------------------------------------------------------------------------
 
@@ -162,30 +150,26 @@ class Watcher(Generic[T]):
         """
         buffer: CoalescingBuffer[T] = CoalescingBuffer()
         async with supervise() as tasks:
-            tasks.start(self.run(buffer.put), name=f"watch {self._kind}")
+            tasks.start(self.run(buffer.put), name=f"watch {self.kind}")
             yield buffer
 
     # ---------------------------------------------------------------------------------------------
 
     def _alive(self) -> float:
         now = self._options.clock.monotonic()
-        self._last_activity = now
-        self._failure = None
+        self.last_activity = now
+        self.failure = None
         return now
 
     def _failed(self, error: JobSetPyError | RecursionError) -> None:
         if isinstance(error, RecursionError):
-            error = DecodeError(self._kind, "", "it is nested too deeply")
+            error = DecodeError(self.kind, "", "it is nested too deeply")
         if self._advise is not None and (advice := self._advise(error)):
             error.add_note(advice)
-        self._failure = error
+        self.failure = error
         self._machine.on_error(error, self._options.clock.monotonic())
 
-    async def _list(
-        self,
-        command: RequestPage,
-        sink: Sink[T],
-    ) -> None:
+    async def _list(self, command: RequestPage, sink: Sink[T]) -> None:
         if not command.continue_token:
             self._list_began = self._options.clock.monotonic()
         page: Page[T]
@@ -213,21 +197,17 @@ class Watcher(Generic[T]):
         self._alive()
         if self._shard_selector and not command.continue_token:
             by_server = page.shard_selector == self._shard_selector
-            self._options.observer.on_shard(self._kind, by_server=by_server)
+            self._options.observer.on_shard(self.kind, by_server=by_server)
         for problem in page.bad:
             self._options.observer.on_decode_error(
-                self._kind, problem, problem.namespace, problem.name
+                self.kind, problem, problem.namespace, problem.name
             )
         events = self._machine.on_page(
             page.items, page.resource_version, page.continue_token, page.bad
         )
         await self._deliver(events, sink)
 
-    async def _watch(
-        self,
-        command: OpenWatch,
-        sink: Sink[T],
-    ) -> None:
+    async def _watch(self, command: OpenWatch, sink: Sink[T]) -> None:
         machine = self._machine
         if command.send_initial_events:
             self._list_began = self._options.clock.monotonic()
@@ -247,7 +227,7 @@ class Watcher(Generic[T]):
             async with asyncio.timeout(self._options.connect_timeout_s):
                 stream = await watch.__aenter__()
         except TimeoutError:
-            self._failed(ApiTimeoutError(f"the watch of {self._kind} did not open in time"))
+            self._failed(ApiTimeoutError(f"the watch of {self.kind} did not open in time"))
             return
         except FAULTS as error:
             self._failed(error)
@@ -298,11 +278,7 @@ class Watcher(Generic[T]):
                 return
             await self._take(frames, sink)
 
-    async def _take(
-        self,
-        frames: Sequence[WatchFrame],
-        sink: Sink[T],
-    ) -> None:
+    async def _take(self, frames: Sequence[WatchFrame], sink: Sink[T]) -> None:
         now = self._alive()
         for start in range(0, len(frames), SLICE):
             events = self._machine.on_frames(frames[start : start + SLICE], now)
@@ -310,11 +286,7 @@ class Watcher(Generic[T]):
             if not isinstance(self._machine.command, ReadFrames):
                 return
 
-    async def _deliver(
-        self,
-        events: Sequence[WatchEvent[T]],
-        sink: Sink[T],
-    ) -> None:
+    async def _deliver(self, events: Sequence[WatchEvent[T]], sink: Sink[T]) -> None:
         if events:
             result = sink(events)
             if result is not None:
@@ -331,4 +303,4 @@ class Watcher(Generic[T]):
                 self._list_count = 0
             elif isinstance(event, ListCompleted):
                 seconds = self._options.clock.monotonic() - self._list_began
-                self._options.observer.on_list(self._kind, seconds, self._list_count)
+                self._options.observer.on_list(self.kind, seconds, self._list_count)

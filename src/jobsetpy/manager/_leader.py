@@ -92,11 +92,10 @@ class LeaderElectionSettings:
         """Reject times that allow two leaders, or none for long."""
         lease, renew, retry = self.lease_duration_s, self.renew_deadline_s, self.retry_period_s
         if not lease > renew > 1.2 * retry > 0:
-            msg = (
+            raise ValueError(
                 f"leader election needs leaseDuration > renewDeadline > 1.2 retryPeriod > 0, "
                 f"not {lease:g} s, {renew:g} s and {retry:g} s"
             )
-            raise ValueError(msg)
 
 
 @attrs.define
@@ -245,8 +244,7 @@ class LeaderElector:
             failed = not await self.attempt()
             holder = self._holder()
             if failed and holder != self.identity:
-                msg = f"the Lease is held by {holder!r}"
-                raise LeadershipLostError(msg)
+                raise LeadershipLostError(f"the Lease is held by {holder!r}")
 
     def _lose(self) -> None:
         self._unsure = False

@@ -261,8 +261,7 @@ class Manager:
         """
         self._before_start("a runnable")
         if isinstance(runnable, type) or not callable(getattr(runnable, "running", None)):
-            msg = f"a manager runs Controllers and other Runnables, not {runnable!r}"
-            raise TypeError(msg)
+            raise TypeError(f"a manager runs Controllers and other Runnables, not {runnable!r}")
         if isinstance(runnable, Controller):
             self._check_name(runnable)
         runnable.prepare(held=self._elector is not None)
@@ -270,15 +269,13 @@ class Manager:
 
     def _check_name(self, controller: Controller) -> None:
         if any(controller is each for each in self._runnables):
-            msg = f"controller {controller.name!r} was added already"
-            raise ValueError(msg)
+            raise ValueError(f"controller {controller.name!r} was added already")
         names = {each.name for each in self._runnables if isinstance(each, Controller)}
         if controller.name in names:
-            msg = (
+            raise ValueError(
                 f"a controller named {controller.name!r} exists already: give each its own name, "
                 "by which logs and metrics distinguish them"
             )
-            raise ValueError(msg)
 
     @property
     def runnables(self) -> tuple[Runnable, ...]:
@@ -531,8 +528,7 @@ class Manager:
 
     def _before_start(self, what: str) -> None:
         if self._started:
-            msg = f"the manager runs already: {what} has to come before run()"
-            raise AlreadyStartedError(msg)
+            raise AlreadyStartedError(f"the manager runs already: {what} has to come before run()")
 
     async def _measure_loop_lag(self) -> None:
         loop = asyncio.get_running_loop()

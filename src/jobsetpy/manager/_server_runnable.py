@@ -34,8 +34,7 @@ class ServerRunnable(Runnable):
     def __init__(self, bind_address: str, certificates: CertificateManager | None) -> None:
         address = parse_address(bind_address)
         if address is None:
-            msg = f"the {self.title} needs an address: host:port or :port"
-            raise ValueError(msg)
+            raise ValueError(f"the {self.title} needs an address: host:port or :port")
         self._address = address
         self._certificates = certificates
         self._server: HttpServer | None = None

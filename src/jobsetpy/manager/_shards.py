@@ -65,8 +65,7 @@ class Shards:
     @count.validator
     def _check_count(self, _: object, count: int) -> None:
         if not 2 <= count <= MOST_SHARDS:
-            msg = f"number of shards: {count}: must be from 2 to {MOST_SHARDS}"
-            raise ValueError(msg)
+            raise ValueError(f"number of shards: {count}: must be from 2 to {MOST_SHARDS}")
 
 
 def lease_of(name: str, index: int, count: int) -> str:

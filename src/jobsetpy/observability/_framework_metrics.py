@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from jobsetpy.observability._registry import REGISTRY
 
 Result = Literal["success", "error", "requeue", "requeue_after"]
+Problem = Literal["terminal", "panic", "timeout", "conflict", "blocked"]
 
 # controller-runtime's: 10 ns to 1,000 s by powers of ten, and 5 ms to a minute.
 _QUEUE_BUCKETS: Final = tuple(10.0**exponent for exponent in range(-8, 4))
@@ -164,31 +165,33 @@ _reconcile_errors = REGISTRY.counter(
     "Total number of reconciliation errors per controller",
     "controller",
 )
-_terminal_errors = REGISTRY.counter(
-    "controller_runtime_terminal_reconcile_errors_total",
-    "Total number of terminal reconciliation errors per controller",
-    "controller",
-)
-_panics = REGISTRY.counter(
-    "controller_runtime_reconcile_panics_total",
-    "Total number of reconciliations that ended in an unexpected exception",
-    "controller",
-)
-_timeouts = REGISTRY.counter(
-    "controller_runtime_reconcile_timeouts_total",
-    "Total number of reconciliation timeouts per controller",
-    "controller",
-)
-_conflicts = REGISTRY.counter(
-    "controller_reconcile_conflicts_total",
-    "Total number of reconciliations retried because the object had changed meanwhile",
-    "controller",
-)
-_blocked = REGISTRY.counter(
-    "controller_reconcile_blocked_total",
-    "Reconciliations that held the event loop for more than half a second without a wait",
-    "controller",
-)
+_problems: Final = {
+    "terminal": REGISTRY.counter(
+        "controller_runtime_terminal_reconcile_errors_total",
+        "Total number of terminal reconciliation errors per controller",
+        "controller",
+    ),
+    "panic": REGISTRY.counter(
+        "controller_runtime_reconcile_panics_total",
+        "Total number of reconciliations that ended in an unexpected exception",
+        "controller",
+    ),
+    "timeout": REGISTRY.counter(
+        "controller_runtime_reconcile_timeouts_total",
+        "Total number of reconciliation timeouts per controller",
+        "controller",
+    ),
+    "conflict": REGISTRY.counter(
+        "controller_reconcile_conflicts_total",
+        "Total number of reconciliations retried because the object had changed meanwhile",
+        "controller",
+    ),
+    "blocked": REGISTRY.counter(
+        "controller_reconcile_blocked_total",
+        "Reconciliations that held the event loop for more than half a second without a wait",
+        "controller",
+    ),
+}
 _reconcile_seconds = REGISTRY.histogram(
     "controller_runtime_reconcile_time_seconds",
     "Length of time per reconciliation per controller",
@@ -220,18 +223,7 @@ _expectations_expired = REGISTRY.counter(
 class ReconcileMetrics:
     """Metrics of one controller; all series exist from the start with the value 0."""
 
-    __slots__ = (
-        "_active",
-        "_blocked",
-        "_conflicts",
-        "_errors",
-        "_panics",
-        "_results",
-        "_seconds",
-        "_terminal",
-        "_timeouts",
-        "_workers",
-    )
+    __slots__ = ("_active", "_errors", "_problems", "_results", "_seconds", "_workers")
 
     def __init__(self, controller: str) -> None:
         self._results = {
@@ -239,11 +231,7 @@ class ReconcileMetrics:
             for result in ("success", "error", "requeue", "requeue_after")
         }
         self._errors = _reconcile_errors.labels(controller)
-        self._terminal = _terminal_errors.labels(controller)
-        self._panics = _panics.labels(controller)
-        self._timeouts = _timeouts.labels(controller)
-        self._conflicts = _conflicts.labels(controller)
-        self._blocked = _blocked.labels(controller)
+        self._problems = {name: each.labels(controller) for name, each in _problems.items()}
         self._seconds = _reconcile_seconds.labels(controller)
         self._workers = _workers.labels(controller)
         self._active = _active_workers.labels(controller)
@@ -268,25 +256,14 @@ class ReconcileMetrics:
         if result == "error":
             self._errors.inc()
 
-    def terminal(self) -> None:
-        """Count an error that will not be retried (in addition to the result)."""
-        self._terminal.inc()
+    def problem(self, kind: Problem) -> None:
+        """Count a problem of a reconcile, in addition to its result.
 
-    def panic(self) -> None:
-        """Count an unexpected exception (in addition to the result)."""
-        self._panics.inc()
-
-    def blocked(self) -> None:
-        """Count a reconcile that held the event loop for too long (in addition to the result)."""
-        self._blocked.inc()
-
-    def timeout(self) -> None:
-        """Count a reconcile that timed out (in addition to the result)."""
-        self._timeouts.inc()
-
-    def conflict(self) -> None:
-        """Count a conflict: the object had changed meanwhile (in addition to the result)."""
-        self._conflicts.inc()
+        Args:
+            kind: an error that will not be retried, an unexpected exception, a timeout, an object
+                that had changed meanwhile, or an event loop that was held for too long.
+        """
+        self._problems[kind].inc()
 
 
 def watch_error(controller: str) -> None:

@@ -64,11 +64,9 @@ def configure(
     """
     threshold = _LEVELS.get(level.lower())
     if threshold is None:
-        msg = f"unknown log level {level!r}: use one of {', '.join(_LEVELS)}"
-        raise ValueError(msg)
+        raise ValueError(f"unknown log level {level!r}: use one of {', '.join(_LEVELS)}")
     if format not in {"auto", "json", "console"}:
-        msg = f"unknown log format {format!r}: use auto, json or console"
-        raise ValueError(msg)
+        raise ValueError(f"unknown log format {format!r}: use auto, json or console")
     out = sys.stderr if stream is None else stream
     terminal = out.isatty()
     console = format == "console" or (format == "auto" and terminal)

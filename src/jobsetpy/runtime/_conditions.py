@@ -41,8 +41,7 @@ def set_condition(
         msg = f"the status of condition {type!r} is True, False or Unknown, not {status!r}"
         raise ValueError(msg)
     if not reason:
-        msg = f"condition {type!r} needs a reason, one word in CamelCase"
-        raise ValueError(msg)
+        raise ValueError(f"condition {type!r} needs a reason, one word in CamelCase")
     at = (LoopClock().now() if now is None else now).replace(microsecond=0)
     wanted = Condition(
         type=type,

@@ -137,8 +137,7 @@ class Webhook(Generic[T]):
             msg = f"operations are CREATE, UPDATE, DELETE, not {unknown or operations!r}"
             raise ValueError(msg)
         if not 1 <= timeout_s <= 30:
-            msg = f"timeout_s must be between 1 and 30, not {timeout_s}"
-            raise ValueError(msg)
+            raise ValueError(f"timeout_s must be between 1 and 30, not {timeout_s}")
         self.cls = cls
         self.default = default
         self.validate = validate
@@ -166,8 +165,7 @@ class Webhook(Generic[T]):
         if inspect.isawaitable(after):
             after = await after
         if not isinstance(after, self.cls):
-            msg = f"{self.default!r} has to return a {self.cls.__name__}, not {after!r}"
-            raise TypeError(msg)
+            raise TypeError(f"{self.default!r} has to return a {self.cls.__name__}, not {after!r}")
         wanted = carried_over(request.object, to_json(before), to_json(after))
         return Answer(patch=tuple(json_patch(request.object, wanted)))
 
@@ -240,11 +238,10 @@ class Conversion(Generic[Old, New]):
             after.plural,
             after.kind,
         ):
-            msg = (
+            raise ValueError(
                 f"{before.api_version} {before.kind} and {after.api_version} {after.kind} are not "
                 "two versions of one kind"
             )
-            raise ValueError(msg)
         self.old, self.to = old, to
         self.up, self.down = up, down
         self.resource = after
@@ -294,15 +291,13 @@ class ConversionHandler:
                 stored = msgspec.convert(obj, self._stored[version, kind])
             made = down.down(stored) if down is not None else stored
         except KeyError:
-            msg = f"no conversion of {kind} from {version} to {wanted}"
-            raise ValueError(msg) from None
+            raise ValueError(f"no conversion of {kind} from {version} to {wanted}") from None
         except Exception as error:
             msg = f"{kind} {name!r} cannot be converted from {version} to {wanted}: {error}"
             raise ValueError(msg) from error
         info: ResourceInfo = type(made).RESOURCE
         if info.api_version != wanted:
-            msg = f"no conversion of {kind} from {version} to {wanted}"
-            raise ValueError(msg)
+            raise ValueError(f"no conversion of {kind} from {version} to {wanted}")
         out: dict[str, Any] = to_json(made)
         metadata = dict(obj.get("metadata", {}))
         for changeable in ("labels", "annotations"):
@@ -354,8 +349,7 @@ def serve_webhooks(
     from jobsetpy.serving.webhook_certificates import certificate_manager  # 10 MB: cryptography
 
     if not webhooks:
-        msg = "serve_webhooks needs webhooks"
-        raise ValueError(msg)
+        raise ValueError("serve_webhooks needs webhooks")
     admission = [one for one in webhooks if isinstance(one, Webhook)]
     conversions = [one for one in webhooks if isinstance(one, Conversion)]
     twice = {

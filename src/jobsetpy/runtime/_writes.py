@@ -104,10 +104,7 @@ async def patch_status(client: Client, obj: T, status: Any) -> T:
         if not patch:
             return current  # type: ignore[no-any-return]
         key, meta = key_of(current), current.metadata
-        body = {
-            "metadata": {"resourceVersion": meta.resource_version},
-            "status": patch,
-        }
+        body = {"metadata": {"resourceVersion": meta.resource_version}, "status": patch}
         try:
             return await client.merge_patch(
                 type(obj), key.namespace, key.name, body, subresource="status"
@@ -187,7 +184,7 @@ async def create_or_apply(
     if controller is not None:
         _check_owner(live, controller, f"{cls.__name__} {namespace}/{name}")
     drift = tuple(_drift(wanted, live, ""))
-    if not drift and not (_owned(live, owner) - set(_chains(wanted, ()))) and _applied(live, owner):
+    if not drift and any(_entries(live, owner)) and _owned(live, owner) <= {*_chains(wanted, ())}:
         return Applied(msgspec.json.decode(msgspec.json.encode(live), type=cls), Outcome.UNCHANGED)
     made = await client.apply(cls, namespace, name, wanted, owner=owner)
     same = made.metadata.resource_version == live["metadata"]["resourceVersion"]  # type: ignore[attr-defined] # KubeObject
@@ -207,11 +204,10 @@ def _complete(
     if controller is not None:
         theirs = controller.metadata.namespace
         if theirs and theirs != namespace:
-            msg = (
+            raise ValueError(
                 f"{cls.RESOURCE.kind} {name} cannot belong to {key_of(controller)}: an owner is in "
                 "the same namespace, or in none"
             )
-            raise ValueError(msg)
         meta["ownerReferences"] = [owner_reference_to(controller)]
     info = cls.RESOURCE
     return {**body, "apiVersion": info.api_version, "kind": info.kind, "metadata": meta}
@@ -258,10 +254,6 @@ def _entries(live: Mapping[str, Any], owner: str) -> Iterator[Mapping[str, Any]]
     for entry in live["metadata"].get("managedFields") or ():
         if entry.get("manager") == owner and entry.get("operation") == "Apply":
             yield entry
-
-
-def _applied(live: Mapping[str, Any], owner: str) -> bool:
-    return next(_entries(live, owner), None) is not None
 
 
 def _owned(live: Mapping[str, Any], owner: str) -> set[tuple[str, ...]]:

@@ -284,8 +284,7 @@ class CertificateManager:
             unusable = await self._load(use)
         if unusable is not None:
             # Renewing repairs our own certificates; files of a folder are being replaced.
-            msg = f"the certificate cannot be used: {unusable}"
-            raise ValueError(msg)
+            raise ValueError(f"the certificate cannot be used: {unusable}")
 
     async def _load(self, use: Callable[[ssl.SSLContext], Awaitable[None]]) -> Exception | None:
         """Serve with the current material if it has changed; return why it is not usable, if so."""

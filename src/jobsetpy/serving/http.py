@@ -95,8 +95,7 @@ class Request:
         async for chunk in self._http.content.iter_any():
             content += chunk
             if len(content) > limit:
-                msg = f"the request is longer than {limit} bytes"
-                raise TooLargeError(msg)
+                raise TooLargeError(f"the request is longer than {limit} bytes")
         return content
 
 

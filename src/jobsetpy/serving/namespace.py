@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-def own_namespace(file: Path = _NAMESPACE_FILE, *, outside: str = "default") -> str:
+def own_namespace(file: Path = NAMESPACE_FILE, *, outside: str = "default") -> str:
     """Return the namespace of the pod this runs in; ``outside`` if it does not run in a cluster."""
     try:
         return file.read_text().strip() or outside

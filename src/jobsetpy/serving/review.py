@@ -93,11 +93,9 @@ def _decode(
     try:
         review = decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        msg = f"not {a} {kind}: {error}"
-        raise ValueError(msg) from None
+        raise ValueError(f"not {a} {kind}: {error}") from None
     if (review.api_version, review.kind) != (api_version, kind):
-        msg = f"expected {api_version} {kind}, got {review.api_version} {review.kind}"
-        raise ValueError(msg)
+        raise ValueError(f"expected {api_version} {kind}, got {review.api_version} {review.kind}")
     return review
 
 

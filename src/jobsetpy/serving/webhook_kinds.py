@@ -7,6 +7,9 @@ from typing import ClassVar
 from jobsetpy.api._wire import wire
 from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 
+_ADMISSION = "admissionregistration.k8s.io"
+_DEFINITIONS = "apiextensions.k8s.io"
+
 
 @wire
 class ClientConfig:
@@ -24,7 +27,7 @@ class Webhook:
 
 
 @resource(
-    "admissionregistration.k8s.io",
+    _ADMISSION,
     "v1",
     "MutatingWebhookConfiguration",
     "mutatingwebhookconfigurations",
@@ -40,7 +43,7 @@ class MutatingConfiguration:
 
 
 @resource(
-    "admissionregistration.k8s.io",
+    _ADMISSION,
     "v1",
     "ValidatingWebhookConfiguration",
     "validatingwebhookconfigurations",
@@ -78,11 +81,7 @@ class DefinitionSpec:
 
 
 @resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "CustomResourceDefinition",
-    "customresourcedefinitions",
-    namespaced=False,
+    _DEFINITIONS, "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
 @wire
 class Definition:

@@ -6,7 +6,7 @@ Private keys are RSA 2048 in PKCS#1 (the form that other programs sharing the Se
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -81,12 +81,8 @@ def new_authority(now: datetime, name: str = AUTHORITY_NAME) -> KeyPair:
         name: organization of its subject; the common name is the same with ``-ca``.
     """
     key = _new_key()
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.COMMON_NAME, f"{name}-ca"),
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, name),
-        ]
-    )
+    names = {NameOID.COMMON_NAME: f"{name}-ca", NameOID.ORGANIZATION_NAME: name}
+    subject = x509.Name([x509.NameAttribute(*each) for each in names.items()])
     usage = _usage(sign_certificates=True)
     certificate = (
         _builder(subject, subject, key.public_key(), now, AUTHORITY_LIFETIME)
@@ -170,31 +166,32 @@ def authority_usable(pair: KeyPair, now: datetime) -> bool:
 
 def serving_usable(pair: KeyPair, authority: bytes, names: Sequence[str], now: datetime) -> bool:
     """Return whether the pair serves ``names``, is issued by ``authority`` and lasts."""
-    try:
-        certificate = x509.load_pem_x509_certificate(pair.certificate)
-        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+
+    def serves(certificate: x509.Certificate) -> bool:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return (
-            {_name(name) for name in names} <= set(found)
-            and _matches(certificate, pair.key)
-            and _lasts(certificate, now)
-        )
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
-        return False
+        return {_name(name) for name in names} <= set(found)
+
+    return _usable(pair, authority, now, serves)
 
 
 def client_usable(pair: KeyPair, authority: bytes, name: str, now: datetime) -> bool:
     """Return whether the pair is for client ``name``, is issued by ``authority`` and lasts."""
+
+    def is_named(certificate: x509.Certificate) -> bool:
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return [each.value for each in names] == [name[:64]]
+
+    return _usable(pair, authority, now, is_named)
+
+
+def _usable(
+    pair: KeyPair, authority: bytes, now: datetime, fits: Callable[[x509.Certificate], bool]
+) -> bool:
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
-        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        return (
-            [each.value for each in names] == [name[:64]]
-            and _matches(certificate, pair.key)
-            and _lasts(certificate, now)
-        )
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return fits(certificate) and _matches(certificate, pair.key) and _lasts(certificate, now)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
         return False
 
 

@@ -115,21 +115,9 @@ class WorkQueue(Generic[K]):
     """
 
     __slots__ = (
-        "_clock",
-        "_delayed",
-        "_dirty",
-        "_fair_every",
-        "_levels",
-        "_limiter",
-        "_observer",
-        "_order",
-        "_processing",
-        "_queued",
-        "_shut",
-        "_taken",
-        "_timer",
-        "_timer_due",
-        "_waiters",
+        *("_clock", "_delayed", "_dirty", "_fair_every", "_levels", "_limiter", "_observer"),
+        *("_order", "_processing", "_queued", "_taken", "_timer", "_timer_due", "_waiters"),
+        "shutting_down",
     )
 
     def __init__(
@@ -141,8 +129,7 @@ class WorkQueue(Generic[K]):
         observer: QueueObserver | None = None,
     ) -> None:
         if fair_every < 1:
-            msg = f"fair_every must be at least 1, not {fair_every}"
-            raise ValueError(msg)
+            raise ValueError(f"fair_every must be at least 1, not {fair_every}")
         self._clock: Clock = clock or LoopClock()
         self._limiter: RateLimiter[K] = rate_limiter or default_rate_limiter(clock=self._clock)
         self._observer: QueueObserver = observer or NullQueueObserver()
@@ -160,16 +147,12 @@ class WorkQueue(Generic[K]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._shut = False
+        self.shutting_down = False
+        """True once ``shut_down`` was called."""
 
     def __len__(self) -> int:
         """Number of items that could be taken now (neither processed nor delayed)."""
         return len(self._queued)
-
-    @property
-    def shutting_down(self) -> bool:
-        """True once ``shut_down`` was called."""
-        return self._shut
 
     @property
     def waiting(self) -> int:
@@ -193,7 +176,7 @@ class WorkQueue(Generic[K]):
 
     def add(self, item: K, *, priority: int = 0) -> None:
         """Queue ``item`` (laws 1 to 3). O(1)."""
-        if self._shut:
+        if self.shutting_down:
             return
         if item in self._processing:
             if self._dirty.get(item, priority) <= priority:
@@ -203,7 +186,7 @@ class WorkQueue(Generic[K]):
 
     def add_after(self, item: K, delay_s: float, *, priority: int = 0) -> None:
         """Queue ``item`` in ``delay_s`` seconds (law 6); immediately if not positive."""
-        if self._shut:
+        if self.shutting_down:
             return
         if delay_s <= 0:
             self.add(item, priority=priority)
@@ -228,7 +211,7 @@ class WorkQueue(Generic[K]):
             taken = self._processing.get(item)
             priority = 0 if taken is None else taken.priority
         delay_s = max(self._limiter.when(item), at_least_s)
-        if not self._shut:
+        if not self.shutting_down:
             self._observer.on_retry()
             self.add_after(item, delay_s, priority=priority)
         return delay_s
@@ -255,9 +238,8 @@ class WorkQueue(Generic[K]):
             self.poll()
             if self._queued:
                 return self._take()
-            if self._shut:
-                msg = "the queue is shut down"
-                raise QueueShutDown(msg)
+            if self.shutting_down:
+                raise QueueShutDown("the queue is shut down")
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             try:
@@ -280,9 +262,8 @@ class WorkQueue(Generic[K]):
         self.poll()
         if self._queued:
             return self._take()
-        if self._shut:
-            msg = "the queue is shut down"
-            raise QueueShutDown(msg)
+        if self.shutting_down:
+            raise QueueShutDown("the queue is shut down")
         raise asyncio.QueueEmpty
 
     def done(self, item: K) -> None:
@@ -293,8 +274,7 @@ class WorkQueue(Generic[K]):
         """
         taken = self._processing.pop(item, None)
         if taken is None:
-            msg = f"done() without get(): {item}"
-            raise ValueError(msg)
+            raise ValueError(f"done() without get(): {item}")
         self._observer.on_done(self._clock.monotonic() - taken.since)
         priority = self._dirty.pop(item, None)
         if priority is not None:
@@ -315,7 +295,7 @@ class WorkQueue(Generic[K]):
             drain: return the queued items before ``get`` raises; otherwise drop them, so that
                 workers finish the items they are processing and stop.
         """
-        self._shut = True
+        self.shutting_down = True
         self._delayed.clear()
         self._set_timer()
         if not drain:

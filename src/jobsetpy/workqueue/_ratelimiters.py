@@ -51,8 +51,7 @@ class ItemExponential(Generic[K]):
 
     def __init__(self, *, base_s: float = 0.005, cap_s: float = 1000.0) -> None:
         if not 0 < base_s <= cap_s:
-            msg = f"need 0 < base_s <= cap_s, not {base_s} and {cap_s}"
-            raise ValueError(msg)
+            raise ValueError(f"need 0 < base_s <= cap_s, not {base_s} and {cap_s}")
         self._base_s = base_s
         self._cap_s = cap_s
         self._failures: dict[K, int] = {}
@@ -88,8 +87,7 @@ class TokenBucket(Generic[K]):
 
     def __init__(self, *, qps: float, burst: int, clock: Clock | None = None) -> None:
         if qps <= 0 or burst < 1:
-            msg = f"need qps > 0 and burst >= 1, not {qps} and {burst}"
-            raise ValueError(msg)
+            raise ValueError(f"need qps > 0 and burst >= 1, not {qps} and {burst}")
         self._qps = qps
         self._burst = float(burst)
         self._clock = clock or LoopClock()
@@ -121,8 +119,7 @@ class MaxOf(Generic[K]):
 
     def __init__(self, *limiters: RateLimiter[K]) -> None:
         if not limiters:
-            msg = "MaxOf needs at least one limiter"
-            raise ValueError(msg)
+            raise ValueError("MaxOf needs at least one limiter")
         self._limiters = limiters
 
     def when(self, item: K) -> float:

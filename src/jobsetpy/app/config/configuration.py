@@ -61,8 +61,7 @@ def checked(configuration: Configuration) -> Configuration:
     Raises:
         ConfigurationError: they are not; with every problem.
     """
-    problems = validate(configuration)
-    if problems:
+    if problems := validate(configuration):
         raise ConfigurationError(problems)
     return configuration
 
@@ -91,10 +90,11 @@ def parse(text: str, command: Command = MANAGER) -> Configuration:
 
 def validate(configuration: Configuration) -> list[str]:
     """Return one line for each invalid value, with the path of the field in front."""
+    own_certificates = configuration["internalCertManagement.enable"]
     problems = [
         f"{path}: Invalid value: {why}"
         for path, value in configuration.values.items()
-        if configuration["internalCertManagement.enable"] or not _is_internal(path)
+        if own_certificates or not path.startswith("internalCertManagement.")
         for why in BY_PATH[path].check(value)
     ]
     problems += tls_names.problems(
@@ -106,10 +106,6 @@ def validate(configuration: Configuration) -> list[str]:
         whys = gate_problems(configuration.feature_gates)
         problems += [f"featureGates: {why}" for why in whys]
     return problems
-
-
-def _is_internal(path: str) -> bool:
-    return path.startswith("internalCertManagement.")
 
 
 # -- decoding -------------------------------------------------------------------------------------

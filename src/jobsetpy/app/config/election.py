@@ -11,20 +11,19 @@ from jobsetpy.app.config.settings import Configuration
 from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.manager import LeaderElectionSettings, ManagerSettings
 from jobsetpy.observability.logging import get_logger
-
-NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+from jobsetpy.serving.namespace import NAMESPACE_FILE, own_namespace
 
 
 def election_settings(
     configuration: Configuration, *, namespace_file: Path = NAMESPACE_FILE
 ) -> LeaderElectionSettings | None:
-    """How leader election is to go; ``None`` for a manager that works without.
+    """Return the settings of leader election; ``None`` for a manager without it.
 
-    Outside a pod there is no namespace to take the Lease from. A manager that is started there for
-    a test or for a look, with nothing said of elections, works at once.
+    Outside a pod, the namespace of the Lease is unknown. A manager that is started there without
+    any setting of leader election, such as for a test, runs without it.
 
     Raises:
-        ConfigurationError: what is asked for is not possible.
+        ConfigurationError: the settings cannot be used.
     """
     if not configuration["leaderElection.leaderElect"]:
         return None
@@ -32,7 +31,7 @@ def election_settings(
     if lock != "leases":
         msg = f"leaderElection.resourceLock: {lock!r}: only leases can be used"
         raise ConfigurationError([msg])
-    namespace = _namespace_of_the_pod(namespace_file)
+    namespace = own_namespace(namespace_file, outside="")
     if not (namespace or configuration["leaderElection.resourceNamespace"]):
         given = {*configuration.given, *configuration.values}
         if any(path.startswith("leaderElection") for path in given):
@@ -70,10 +69,3 @@ def with_lease_of_shard(settings: ManagerSettings) -> ManagerSettings:
         return settings
     name = f"{election.name}-shard-{shard.index}-of-{shard.count}"
     return attrs.evolve(settings, leader_election=attrs.evolve(election, name=name))
-
-
-def _namespace_of_the_pod(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""

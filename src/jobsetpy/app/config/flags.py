@@ -92,11 +92,9 @@ def parse_gates(text: str) -> dict[str, bool]:
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals:
-            msg = f"{part!r} is not NAME=true or NAME=false"
-            raise argparse.ArgumentTypeError(msg)
+            raise argparse.ArgumentTypeError(f"{part!r} is not NAME=true or NAME=false")
         gates[name.strip()] = boolean(value.strip())
-    problems = gate_problems(gates)
-    if problems:
+    if problems := gate_problems(gates):
         raise argparse.ArgumentTypeError("; ".join(problems))
     return gates
 

@@ -1,10 +1,10 @@
-"""Every setting, once: its field in the configuration file, its flag, and what it becomes.
+"""Table of all settings: field in the configuration file, flag, and target.
 
-A setting that is given is an argument of the Settings class that uses it (``target``), and that
-class states the default. A default is stated here where there is no such class, or where a command
-starts from another one than the class does.
+A setting that is given becomes an argument of the Settings class that uses it (``target``), which
+also defines the default. A default is defined here if there is no such class, or if a command has
+another default than the class.
 
-``jobsetpy run`` reads the same table: what is JobSet's own is imported where it is asked for.
+``jobsetpy run`` reads the same table, so modules of JobSet are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class Setting:
     """One setting.
 
     Args:
-        path: of its field in the configuration file; of one that is only a flag, the flag.
-        kind: how it is written.
-        target: class and field that takes it as it is; "" if something else is made of it.
-        flag: "" if only the file can set it.
-        help: of the flag; ``{}`` stands for the default.
-        default: as in the file, where the class has none, or another one.
-        check: what is wrong with a value.
+        path: path of its field in the configuration file; the flag if it is a flag only.
+        kind: form of its values.
+        target: class and field that receive the value unchanged; "" if it is processed otherwise.
+        flag: its flag; "" if only the file can set it.
+        help: help text of the flag; ``{}`` stands for the default.
+        default: default in the form of the file, if it differs from that of the class.
+        check: returns the problems of a value.
     """
 
     path: str
@@ -91,7 +91,7 @@ class Setting:
         return "" if self.path.startswith("--") else self.path.partition(".")[0]
 
     def default_value(self) -> Any:
-        """As in the file."""
+        """Return the default in the form of the configuration file."""
         if self.default is not None or not self.target:
             return self.default
         name, _, field = self.target.partition(".")
@@ -133,15 +133,13 @@ def _lost_node_deadline_check(seconds: float) -> Sequence[str]:
 
 
 def _scheduler_name(text: str) -> str:
-    problems = dns1123_subdomain(text)
-    if problems:
+    if problems := dns1123_subdomain(text):
         raise argparse.ArgumentTypeError(f"{text!r}: {problems[0]}")
     return text
 
 
 def _namespace(text: str) -> str:
-    problems = dns1123_label(text)
-    if problems:
+    if problems := dns1123_label(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no namespace: {problems[0]}")
     return text
 
@@ -381,11 +379,11 @@ class Command:
     """A command that runs a manager.
 
     Args:
-        name: on the command line.
-        sections: of the configuration file that it looks at; their flags are its own.
-        flags: those of no section.
-        defaults: by path, where they are others than the manager's.
-        metrics_service: in the name of a certificate that it makes for metrics.
+        name: name on the command line.
+        sections: sections of the configuration file that it reads; it has their flags.
+        flags: flags that belong to no section.
+        defaults: defaults that differ from the manager's, by path.
+        metrics_service: Service name in a generated certificate for metrics.
     """
 
     name: str
@@ -395,7 +393,7 @@ class Command:
     metrics_service: str = ""
 
     def uses(self, setting: Setting) -> bool:
-        """Return True if a setting has a meaning for it."""
+        """Return True if the command has a setting."""
         return setting.section in self.sections or setting.path in self.flags
 
 
@@ -441,10 +439,10 @@ class Configuration:
     """Configuration of a command.
 
     Args:
-        command: whose defaults hold.
-        values: what file and flags say, by path; neither what counts as not given.
-        feature_gates: those that are given.
-        given: paths of all that the file says, such as ``metrics`` and ``metrics.certDir``.
+        command: command whose defaults apply.
+        values: values from file and flags, by path; without those that count as absent.
+        feature_gates: feature gates that are given.
+        given: paths of all fields in the file, such as ``metrics`` and ``metrics.certDir``.
     """
 
     command: Command = MANAGER
