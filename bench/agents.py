@@ -44,10 +44,11 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, connect
 from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
-from support.agents.agent_account import RBAC, agent_environ, binding, post
+from support.agents.agent_account import RBAC, agent_environ, binding
 from support.cluster.account import account_kubeconfig, manager_kubeconfig
 from support.cluster.follow import following
 from support.cluster.install import CONFIG, apply_manifest
+from support.cluster.json_api import send
 from support.cluster.manager_process import ManagerProcess
 
 NAMESPACE, NAME, BARE = "bench-agents", "gang", "bare"
@@ -366,11 +367,11 @@ async def prepare(client: Client, kubeconfig: str, folder: Path) -> tuple[Path, 
     await create_namespace(client, NAMESPACE)
     await apply_manifest(client, CONFIG / "agent/flow/flow.yaml")
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "kubelets"}}
-    await post(client, f"{CORE}/serviceaccounts", account)
+    await send(client, "POST", f"{CORE}/serviceaccounts", account)
     rbac = f"{RBAC}/namespaces/{NAMESPACE}"
-    await post(client, f"{rbac}/roles", KUBELETS_ROLE)
-    await post(client, f"{rbac}/rolebindings", binding(NAMESPACE, "kubelets", "kubelets"))
-    await post(client, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", KUBELETS_FLOW)
+    await send(client, "POST", f"{rbac}/roles", KUBELETS_ROLE)
+    await send(client, "POST", f"{rbac}/rolebindings", binding(NAMESPACE, "kubelets", "kubelets"))
+    await send(client, "POST", "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", KUBELETS_FLOW)
     kubelets = await account_kubeconfig(client, kubeconfig, folder, NAMESPACE, "kubelets")
     return await manager_kubeconfig(client, kubeconfig, folder), kubelets
 

@@ -1,1 +1,1 @@
-"""What tests, benchmarks and the commands in ``hack`` share."""
+"""Code that tests, benchmarks and the commands in ``hack`` share."""

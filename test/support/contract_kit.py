@@ -1,4 +1,4 @@
-"""How contract tests talk to a server: plain HTTP, nothing of jobsetpy's client."""
+"""Access of contract tests to a server by plain HTTP, without jobsetpy's client."""
 
 import json
 import ssl
@@ -37,7 +37,7 @@ class Answer:
 
     @property
     def causes(self) -> list[tuple[str, str]]:
-        """Reason and field of each cause, each once."""
+        """Reason and field of each cause, without repetitions."""
         found = [(c["reason"], c["field"]) for c in self.body["details"]["causes"]]
         return list(dict.fromkeys(found))
 
@@ -55,7 +55,7 @@ class Answer:
 
 
 class Events:
-    """The lines of an open watch."""
+    """Lines of an open watch."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self.status = response.status
@@ -63,17 +63,17 @@ class Events:
         self._response = response
 
     async def next(self) -> dict[str, Any] | None:
-        """The next event; None at the end of the stream."""
+        """Return the next event; None at the end of the stream."""
         async with patience.timeout(15):
             line = await self._response.content.readline()
         return json.loads(line) if line.strip() else None
 
     async def take(self, count: int) -> list[tuple[str, str]]:
-        """Type and object name of the next events."""
+        """Return type and object name of the next events."""
         return [brief(await self.next()) for _ in range(count)]
 
     async def rest(self) -> list[dict[str, Any]]:
-        """Every event until the end."""
+        """Return every event until the end."""
         found = []
         while (event := await self.next()) is not None:
             found.append(event)
@@ -86,7 +86,7 @@ def brief(event: dict[str, Any]) -> tuple[str, str]:
 
 @attrs.frozen
 class Endpoint:
-    """How to reach a server."""
+    """Address of a server, and how to reach it."""
 
     url: str
     headers: dict[str, str]
@@ -95,7 +95,7 @@ class Endpoint:
 
 
 class Api:
-    """A server under test, and a namespace of its own on it."""
+    """A server under test, and a namespace for one test."""
 
     def __init__(self, endpoint: Endpoint, session: aiohttp.ClientSession, namespace: str) -> None:
         self._endpoint = endpoint
@@ -173,13 +173,13 @@ class Api:
         return answer
 
     def like_a_cluster(self) -> None:
-        """Switch on what the fake does not do by default."""
+        """Enable features of clusters that the fake does not have by default."""
         if self._endpoint.fake is not None:
             self._endpoint.fake.graceful_pods = True
             self._endpoint.fake.garbage_collect = True
 
     def expire(self) -> None:
-        """Forget old versions; the real one does within seconds by itself."""
+        """Forget old versions; a real server does so within seconds."""
         if self._endpoint.fake is not None:
             self._endpoint.fake.expire()
 
@@ -207,7 +207,7 @@ def widget(name: str, meta: Any = None, **fields: Any) -> dict[str, Any]:
 
 
 def reference(owner: dict[str, Any], *, block: bool = True) -> dict[str, Any]:
-    """An owner reference to an object of a built-in kind."""
+    """Return an owner reference to an object of a built-in kind."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -222,7 +222,7 @@ def config_map(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def definition(plural: str, kind: str) -> dict[str, Any]:
-    """A kind with lists of every type, for server-side apply."""
+    """Return a CRD with lists of every type, for server-side apply."""
     named = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "size": {"type": "integer"}},
@@ -298,7 +298,7 @@ def definition(plural: str, kind: str) -> dict[str, Any]:
 
 
 async def define(api: Api, body: dict[str, Any]) -> None:
-    """Make a kind, and wait until it is served."""
+    """Create a kind, and wait until it is served."""
     made = await api.post(DEFINITIONS, body)
     assert made.status in {201, 409}, made.body
     name = body["spec"]["names"]["plural"]

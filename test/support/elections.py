@@ -20,7 +20,7 @@ def loop_time() -> float:
 
 
 class Contender:
-    """One process, with its elector and the error with which its leadership ended."""
+    """A process, with its elector and the error with which its leadership ended."""
 
     def __init__(self, elector: Any) -> None:
         self.elector = elector

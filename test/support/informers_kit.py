@@ -137,7 +137,7 @@ class InformerLog(NullObserver):
         stale: types of dropped events.
         bad: namespace and name of each object that could not be decoded.
         functions: function, class of the error, namespace and name of each failed function.
-        shards: for each list of a shard, whether the server left out objects of others.
+        shards: for each list of a shard, True if the server left out objects of others.
     """
 
     def __init__(self) -> None:

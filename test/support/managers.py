@@ -1,4 +1,4 @@
-"""Manager that runs for the duration of a block."""
+"""A manager that runs for the duration of a block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ START_S = 60.0
 
 @asynccontextmanager
 async def started(manager: Manager) -> AsyncIterator[Manager]:
-    """Run a manager; it is ready within the block, and stops in order at its end."""
+    """Run a manager, which is ready within the block and stopped in order at its end."""
     stop = asyncio.Event()
     async with aio.supervise() as tasks:
         running = tasks.start(manager.run(stop), name="manager")

@@ -1,9 +1,9 @@
-"""How long tests wait: time-outs are stated for an idle machine, and grow with how slow this one is.
+"""Timeouts of tests, which are stated for an idle machine and grow with the load of this one.
 
-A time-out of a test is there to end what hangs, not to find out that other programs run as well. So
-the machine is measured once, when this module is imported, and all that ends a test or a wait by the
-wall clock goes through `scaled`. What a test asserts about time in its own sense (that something does
-not happen before, or virtual time) does not.
+A test's timeout ends hangs; it must not fail because other programs run. So the machine is measured
+once, when this module is imported, and all timeouts of tests and waits by the wall clock use
+`scaled`. Assertions about time itself (that something does not happen earlier, or virtual time) do
+not.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from jobsetpy import testing
 T = TypeVar("T")
 
 REFERENCE_S = 0.09
-"""What `_work` takes on an idle core of the machine that the time-outs were chosen on."""
+"""Seconds that `_work` takes on an idle core of the machine for which timeouts were chosen."""
 MOST = 20.0
 SLOWEST_POLL_S = 0.1
-"""Dozens of tests that ask an API server a hundred times a second keep it from its work."""
+"""Dozens of tests that poll an API server a hundred times a second would overload it."""
 VARIABLE = "JOBSETPY_PATIENCE"
-"""Names a factor to use in place of the measured one."""
+"""Variable with a factor that replaces the measured one."""
 
 
 def factor_of(work_s: float, load: float, cores: int) -> float:
-    """How many times longer things take than on the idle reference machine; 1 to `MOST`.
+    """Return how many times longer things take than on the idle reference machine, 1 to `MOST`.
 
     Args:
-        work_s: what `_work` took, in seconds: the share of a core that this process gets just now.
-        load: the load average of the last minute, which a lucky moment does not hide.
-        cores: how many share it.
+        work_s: seconds that `_work` took, for the share of a core that this process has now.
+        load: load average of the last minute, for load that the measurement may have missed.
+        cores: number of cores that share it.
     """
     return min(max(1.0, work_s / REFERENCE_S, load / cores), MOST)
 
@@ -50,19 +50,19 @@ def _measured() -> float:
 
 
 LEAST = "JOBSETPY_PATIENCE_LEAST"
-"""Names a factor that the measured one is not to be below: what will be busy is idle at the start."""
+"""Variable with a minimum of the measured factor, for a machine that will be busy later."""
 
 FACTOR = float(os.environ.get(VARIABLE) or max(float(os.environ.get(LEAST) or 1), _measured()))
 os.environ[VARIABLE] = f"{FACTOR:.2f}"  # for clusters, and programs that tests start
 
 
 def scaled(seconds: float) -> float:
-    """So many seconds of an idle machine, on this one."""
+    """Return the time on this machine for seconds of an idle one."""
     return seconds * FACTOR
 
 
 def timeout(seconds: float) -> asyncio.Timeout:
-    """``asyncio.timeout`` of scaled seconds."""
+    """Return ``asyncio.timeout`` of scaled seconds."""
     return asyncio.timeout(scaled(seconds))
 
 
@@ -72,13 +72,13 @@ async def eventually(
     *,
     poll_s: float | None = None,
 ) -> T:
-    """``jobsetpy.testing.eventually`` within scaled seconds.
+    """Call ``jobsetpy.testing.eventually`` with scaled seconds.
 
     Args:
         predicate: a function or coroutine function.
-        seconds: how long to try.
-        poll_s: how long to wait between tries. By default one that is awaited, which asks a server
-            most of the time, is called less and less often, `SLOWEST_POLL_S` apart at last.
+        seconds: maximum time.
+        poll_s: interval between calls. By default an awaited predicate, which usually sends a request, is
+            called less and less often, up to `SLOWEST_POLL_S` apart.
     """
     if poll_s is None:
         return await testing.eventually(_slower(predicate), scaled(seconds))
@@ -102,10 +102,10 @@ def _slower(predicate: Callable[[], T | Awaitable[T]]) -> Callable[[], Awaitable
 
 
 def wait_for(look: Callable[[], T], seconds: float = 30.0, *, poll_s: float = 0.1) -> T:
-    """Call ``look`` until its result is true, for scaled seconds at most, and return that.
+    """Call ``look`` until its result is true, for scaled seconds at most, and return the result.
 
     Raises:
-        AssertionError: it never became true; the last failed assert in ``look`` is its cause.
+        AssertionError: it never became true; the last failed assertion in ``look`` is its cause.
     """
     deadline = time.monotonic() + scaled(seconds)
     while True:

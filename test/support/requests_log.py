@@ -1,4 +1,4 @@
-"""Observer of a client's requests, for tests of what a manager asks for and may ask for."""
+"""Observer of a client's requests, for tests of a manager's requests and rights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Requests(Counter[str]):
     """Counter of requests by verb and resource, such as ``patch configmaps``.
 
     Attributes:
-        refused: those that the account had no right to.
+        refused: requests for which the account had no right.
     """
 
     def __init__(self, counts: Iterable[str] = ()) -> None:
@@ -24,4 +24,4 @@ class Requests(Counter[str]):
             self.refused.append(f"{verb} {resource}")
 
     def on_throttled(self, seconds: float) -> None:
-        """Nothing to count."""
+        """Do nothing."""

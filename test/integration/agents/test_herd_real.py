@@ -14,10 +14,11 @@ import pytest
 from hack.cluster import Cluster
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import connect
-from support.agents.agent_account import ACCOUNT, agent_environ, post
+from support.agents.agent_account import ACCOUNT, agent_environ
 from support.cluster.account import manager_kubeconfig
 from support.cluster.bare_pods import make_pods
 from support.cluster.install import create_namespace, install_crd
+from support.cluster.json_api import send
 from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import in_place_jobset
 
@@ -65,7 +66,7 @@ async def test_a_thousand_agents_at_once(tmp_path, record_property):
         manager = ManagerProcess(own, tmp_path / "manager.log")
         try:
             await create_namespace(client, NAMESPACE)
-            await post(client, f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", ACCOUNT)
+            await send(client, "POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", ACCOUNT)
             environ = await agent_environ(client, tight.kubeconfig, tmp_path, NAMESPACE, "gang")
             await manager.start()
             await client.create(JobSet, NAMESPACE, in_place_jobset("gang", jobs=JOBS, pods=PODS))

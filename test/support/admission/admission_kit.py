@@ -1,11 +1,10 @@
-"""What the tests of admission share."""
+"""JobSets as JSON for tests of admission, and requests for them."""
 
 import asyncio
-import copy
-import json
 import ssl
 
-from jobsetpy.client import HttpRequest
+from support.admission.forms import with_value
+from support.cluster.json_api import send
 
 JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 
@@ -31,48 +30,33 @@ def jobset(*jobs: dict, name: str = "js", **spec) -> dict:
 
 
 class Api:
-    """Plain JSON of JobSets in one namespace."""
+    """Requests for JobSets in one namespace, with JSON bodies."""
 
     def __init__(self, client, namespace: str) -> None:
         self.client = client
         self.path = JOBS.format(namespace)
 
     async def create(self, body: dict) -> dict:
-        data = json.dumps(body).encode()
-        return await self._send(HttpRequest(method="POST", path=self.path, body=data))
+        return await send(self.client, "POST", self.path, body)
 
     async def try_create(self, body: dict) -> dict:
-        """What would be stored; nothing is."""
-        data = json.dumps(body).encode()
-        path = f"{self.path}?dryRun=All"
-        return await self._send(HttpRequest(method="POST", path=path, body=data))
+        """Return the object that would be stored, by a dry run."""
+        return await send(self.client, "POST", f"{self.path}?dryRun=All", body)
 
     async def set_status(self, stored: dict, status: dict) -> dict:
         """Replace the status."""
-        body = json.dumps({**stored, "status": status}).encode()
         path = f"{self.path}/{stored['metadata']['name']}/status"
-        return await self._send(HttpRequest(method="PUT", path=path, body=body))
+        return await send(self.client, "PUT", path, {**stored, "status": status})
 
     async def change(self, stored: dict, value, *path, dry_run: bool = False) -> dict:
         """Replace the object by one with ``value`` at ``path``; ``None`` removes the field."""
-        new = copy.deepcopy(stored)
-        at = new
-        for part in path[:-1]:
-            at = at[part] if isinstance(at, list) else at.setdefault(part, {})
-        if value is None:
-            at.pop(path[-1], None)
-        else:
-            at[path[-1]] = value
-        path = f"{self.path}/{stored['metadata']['name']}{'?dryRun=All' if dry_run else ''}"
-        body = json.dumps(new).encode()
-        return await self._send(HttpRequest(method="PUT", path=path, body=body))
-
-    async def _send(self, request: HttpRequest) -> dict:
-        return json.loads((await self.client.raw(request)).body)
+        query = "?dryRun=All" if dry_run else ""
+        url = f"{self.path}/{stored['metadata']['name']}{query}"
+        return await send(self.client, "PUT", url, with_value(stored, path, value))
 
 
 async def served_certificate(port: int) -> bytes:
-    """The certificate (DER) that the server on ``port`` shows now."""
+    """Return the current certificate (DER) of the server on ``port``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,7 +1,7 @@
-"""Forms in which users write parts of a JobSet, and as typed Go clients write them back.
+"""Forms in which users write parts of a JobSet, and in which typed Go clients write them back.
 
-Each entry puts something at a place of a small JobSet. ``back`` is what such a client makes of it;
-``None`` stands for nothing at all.
+Each entry puts a value at a place in a small JobSet. ``back`` is the value that such a client writes;
+``None`` stands for no field.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLAIMS = ("spec", "volumeClaimPolicies")
 
 
 class Form(NamedTuple):
-    """One form: where it is, what the user wrote, what a typed client writes back."""
+    """A form: its place, the value of the user, and the value of a typed client."""
 
     name: str
     path: tuple[str | int, ...]
@@ -191,7 +191,7 @@ FORMS = tuple(_all())
 
 
 def with_value(obj: dict, path: tuple[str | int, ...], value: Any) -> dict:
-    """A copy with ``value`` at ``path``; ``None`` removes."""
+    """Return a copy with ``value`` at ``path``; ``None`` removes the field."""
     out: Any = copy.deepcopy(obj)
     at = out
     for part in path[:-1]:
@@ -204,7 +204,7 @@ def with_value(obj: dict, path: tuple[str | int, ...], value: Any) -> dict:
 
 
 def pair(form: Form) -> tuple[dict, dict]:
-    """The JobSet as written and as it comes back."""
+    """Return the JobSet as written and as it is written back."""
     base = jobset(rjob(job={"parallelism": 1, "completions": 1}))
     if form.path == CLAIMS:
         base = with_value(base, (*CONTAINER, "volumeMounts"), [{"name": "data", "mountPath": "/d"}])
@@ -212,7 +212,7 @@ def pair(form: Form) -> tuple[dict, dict]:
 
 
 def gathered() -> dict[str, dict]:
-    """All forms as written, in few JobSets: those of Job templates are in one, a form each."""
+    """Return all forms as written, in few JobSets: those of Job templates share one."""
     rest = {form.name: pair(form)[0] for form in FORMS if form.path[: len(JOB)] != JOB}
     jobs = [
         {**pair(form)[0]["spec"]["replicatedJobs"][0], "name": f"form-{at}"}

@@ -1,7 +1,7 @@
-"""The largest objects that etcd takes, each of a shape that costs much, for tests and benchmarks.
+"""The largest objects that etcd accepts, each of an expensive shape, for tests and benchmarks.
 
-Each maker takes a number and gives a JobSet as JSON, as it is after defaulting. ``SIZES`` has the
-number with which it is just below 1.5 MB, or as large as the rules for its fields allow.
+Each maker takes a number and returns a JobSet as JSON after defaulting. ``SIZES`` has the number with
+which it is just below 1.5 MB, or as large as the rules for its fields allow.
 """
 
 from __future__ import annotations
@@ -28,6 +28,15 @@ def _jobs(count: int, **more: Any) -> list[Json]:
     return [replicated_job(f"r{at}", **more) for at in range(count)]
 
 
+_IN_PLACE_JOB = {"job_spec": {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}}
+
+
+def _in_place(*jobs: Json) -> Json:
+    annotations = {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor"}
+    policy = {"restartStrategy": "InPlaceRestart"}
+    return _jobset(*jobs, annotations=annotations, failurePolicy=policy)
+
+
 def _rules(count: int, **rule: Any) -> list[Json]:
     return [{"name": f"n{at}", "action": "RestartJobSet", **rule} for at in range(count)]
 
@@ -37,23 +46,23 @@ def _jobset(*jobs: Json, **more: Any) -> Json:
 
 
 def many_replicated_jobs(count: int) -> Json:
-    """ReplicatedJobs and nothing else."""
+    """Many ReplicatedJobs."""
     return _jobset(*_jobs(count))
 
 
 def startup_group(count: int) -> Json:
-    """All ReplicatedJobs start as a group, each named as a target."""
+    """A startup group of all ReplicatedJobs, each named as a target."""
     names = [f"r{at}" for at in range(count)]
     return _jobset(*_jobs(count), groupSchedulingConfig={"targetReplicatedJobs": names})
 
 
 def gangs(count: int) -> Json:
     """A gang for each ReplicatedJob, each named as a target."""
-    notes = {
+    annotations = {
         keys.COSCHEDULING_ANNOTATION: "ReplicatedJob",
         keys.COSCHEDULING_TARGETS_ANNOTATION: ",".join(f"r{at}" for at in range(count)),
     }
-    return _jobset(*_jobs(count), annotations=notes)
+    return _jobset(*_jobs(count), annotations=annotations)
 
 
 def chain(count: int) -> Json:
@@ -67,45 +76,45 @@ def chain(count: int) -> Json:
 
 
 def group_behind_chain(count: int) -> Json:
-    """A startup group and a gang of two, the second of which stands behind a chain of others."""
+    """A startup group and a gang of two, the second of which depends on a chain of others."""
     jobs = [
         replicated_job(f"r{at}", depends_on=[(f"r{at - 1}", "Ready")] if at > 1 else ())
         for at in range(count)
     ]
-    notes = {
+    annotations = {
         keys.COSCHEDULING_ANNOTATION: "JobSet",
         keys.COSCHEDULING_TARGETS_ANNOTATION: f"r0,r{count - 1}",
     }
     group = {"targetReplicatedJobs": ["r0", f"r{count - 1}"]}
-    return _jobset(*jobs, annotations=notes, groupSchedulingConfig=group)
+    return _jobset(*jobs, annotations=annotations, groupSchedulingConfig=group)
 
 
 def stays_failed(count: int) -> Json:
-    """A rule that leaves failed Jobs as they are."""
+    """A rule that keeps failed Jobs."""
     policy = {"rules": [{"name": "stay", "action": "FailJob"}]}
     return _jobset(*_jobs(count), failurePolicy=policy)
 
 
 def many_reasons(count: int) -> Json:
-    """A rule with different reasons."""
+    """A rule with many different reasons."""
     rule = {"onJobFailureReasons": [f"Reason{at:05}Reason{at:05}" for at in range(count)]}
     return _jobset(replicated_job("r"), failurePolicy={"rules": _rules(1, **rule)})
 
 
 def many_targets(count: int) -> Json:
-    """A rule with different targets."""
+    """A rule with many different targets."""
     rule = {"targetReplicatedJobs": [f"r{at}" for at in range(count)]}
     return _jobset(*_jobs(count), failurePolicy={"rules": _rules(1, **rule)})
 
 
 def many_rules(count: int) -> Json:
-    """Rules that apply to nothing."""
+    """Rules that never apply."""
     rules = _rules(count, onJobFailureReasons=["Another"])
     return _jobset(replicated_job("r", 1000), failurePolicy={"rules": rules})
 
 
 def large_patterns(count: int) -> Json:
-    """Patterns of 13 characters, each of which would be a program of 38 MiB."""
+    """Patterns of 13 characters, each of which would compile to a program of 38 MiB."""
     patterns = [rf"(\pL{{30}}){{10}}{at}" for at in range(count)]
     rules = _rules(1, onJobFailureMessagePatterns=patterns)
     return _jobset(replicated_job("r"), failurePolicy={"rules": rules})
@@ -119,14 +128,14 @@ def many_patterns(count: int) -> Json:
 
 
 def restarts_of_jobs(count: int) -> Json:
-    """Each Job is restarted by itself."""
+    """Jobs that restart separately."""
     policy = {"maxRestarts": 10**6, "rules": [{"name": "one", "action": "RestartJob"}]}
     jobs = [replicated_job(f"r{at}", 1000) for at in range(count)]
     return _jobset(*jobs, failurePolicy=policy)
 
 
 def restarts_of_replicated_jobs(count: int) -> Json:
-    """Each ReplicatedJob is restarted by itself."""
+    """ReplicatedJobs that restart separately."""
     policy = {"maxRestarts": 10**6, "rules": [{"name": "some", "action": "RestartReplicatedJob"}]}
     return _jobset(*_jobs(count), failurePolicy=policy)
 
@@ -148,41 +157,32 @@ def many_claims(count: int) -> Json:
 
 
 def many_variables(count: int) -> Json:
-    """A container with many variables, and restarts in place."""
+    """A container with many variables, and restart in place."""
     env = [{"name": f"V{at}", "value": "x"} for at in range(count)]
     containers = [{"name": "worker", "image": "worker:1", "env": env}]
-    job_spec = {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}
-    job = replicated_job("r", job_spec=job_spec, pod_spec={"containers": containers})
-    notes = {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor"}
-    return _jobset(job, annotations=notes, failurePolicy={"restartStrategy": "InPlaceRestart"})
+    return _in_place(replicated_job("r", **_IN_PLACE_JOB, pod_spec={"containers": containers}))
 
 
 def many_containers(count: int) -> Json:
-    """A pod with many containers, and restarts in place."""
+    """A pod with many containers, and restart in place."""
     containers = [
         {"name": f"c{at}", "image": "worker:1", "command": ["work"]} for at in range(count)
     ]
-    job_spec = {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}
-    job = replicated_job("r", job_spec=job_spec, pod_spec={"containers": containers})
-    notes = {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor"}
-    return _jobset(job, annotations=notes, failurePolicy={"restartStrategy": "InPlaceRestart"})
+    return _in_place(replicated_job("r", **_IN_PLACE_JOB, pod_spec={"containers": containers}))
 
 
 def many_agents(count: int) -> Json:
     """ReplicatedJobs that restart in place, to each of which the agent is added."""
-    job_spec = {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}
     containers = [{"name": "w", "image": "w:1", "command": ["work"]}]
-    jobs = _jobs(count, job_spec=job_spec, pod_spec={"containers": containers})
-    notes = {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor"}
-    return _jobset(*jobs, annotations=notes, failurePolicy={"restartStrategy": "InPlaceRestart"})
+    return _in_place(*_jobs(count, **_IN_PLACE_JOB, pod_spec={"containers": containers}))
 
 
 def many_tolerations(count: int) -> Json:
     """Tolerations, with a deadline for lost nodes."""
     each = [{"key": f"k{at}", "operator": "Exists"} for at in range(count)]
-    notes = {keys.LOST_NODE_DEADLINE_ANNOTATION: "60s"}
+    annotations = {keys.LOST_NODE_DEADLINE_ANNOTATION: "60s"}
     job = replicated_job("r", 1000, pod_spec={"tolerations": each})
-    return _jobset(job, annotations=notes)
+    return _jobset(job, annotations=annotations)
 
 
 SIZES: Final[Mapping[Callable[[int], Json], int]] = {
@@ -208,17 +208,17 @@ SIZES: Final[Mapping[Callable[[int], Json], int]] = {
 
 
 def size_of(jobset: Json) -> int:
-    """Bytes of an object as the API server stores it."""
+    """Return the bytes of an object as the API server stores it."""
     return len(msgspec.json.encode(jobset))
 
 
 def observed(jobset: Json, state: str) -> ObservedJobSet:
-    """What the jobs reconciler sees of a JobSet.
+    """Return a JobSet with its Jobs as the jobs reconciler observes it.
 
     Args:
         jobset: as JSON.
-        state: ``new``, or what all of its Jobs do: ``running``, ``failed``, ``successful``,
-            ``suspended``; or ``first failed``, all others having succeeded.
+        state: ``new``, or the state of all its Jobs: ``running``, ``failed``, ``successful``,
+            ``suspended``; or ``first failed``, if all others have succeeded.
     """
     cluster = ModelCluster(jobset)
     if state == "new":
@@ -263,7 +263,7 @@ def _add_job(cluster: ModelCluster, replicated: str, index: int) -> None:
 
 
 def cpu_ms(call: Callable[[], object], times: int = 1) -> float:
-    """CPU time of this thread in milliseconds, the least of several; no garbage collection."""
+    """Return the minimum CPU time of this thread in milliseconds, without garbage collection."""
     best = float("inf")
     enabled = gc.isenabled()
     gc.disable()

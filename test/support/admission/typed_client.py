@@ -1,6 +1,6 @@
-"""The typed Go client of ``test/clients/typed``, built of the same modules as the servers.
+"""The typed Go client of ``test/clients/typed``, built from the same modules as the servers.
 
-It is kept in the cache under the hash of its source and of the modules' versions.
+It is cached under the hash of its source and of the modules' versions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parents[2] / "clients" / "typed" / "main.go"
 
 
 def typed_client() -> Path:
-    """The program; building it takes about a minute, once."""
+    """Return the program; building it takes about a minute, once."""
     module = [_build.LOCK / name for name in ("go.mod", "go.sum")]
     content = b"".join(path.read_bytes() for path in (SOURCE, *module))
     cache = _state.cache_dir()

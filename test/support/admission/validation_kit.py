@@ -1,10 +1,10 @@
-"""JobSets as JSON for the tests of validation."""
+"""JobSets as JSON for tests of validation."""
 
 MAX = 2**31 - 1
 
 
 def rjob(name: str = "w", replicas: int | None = 1, **more) -> dict:
-    """A ReplicatedJob; ``pod`` and ``job`` are put into the pod's and the Job's spec."""
+    """Return a ReplicatedJob; ``pod`` and ``job`` are fields of the pod's and the Job's spec."""
     pod, job = more.pop("pod", {}), more.pop("job", {})
     spec = {"completionMode": "Indexed", **job}
     spec["template"] = {"spec": {"containers": [{"name": "c", "image": "i"}], **pod}}
@@ -13,7 +13,7 @@ def rjob(name: str = "w", replicas: int | None = 1, **more) -> dict:
 
 
 def jobset(*jobs: dict, name: str = "js", generate_name: str = "", **spec) -> dict:
-    """A JobSet of these ReplicatedJobs; one if there are none."""
+    """Return a JobSet of these ReplicatedJobs, or of one by default."""
     metadata = {"generateName": generate_name} if generate_name else {"name": name}
     return {
         "metadata": {**metadata, "namespace": "ns"},
@@ -27,5 +27,5 @@ def jobset(*jobs: dict, name: str = "js", generate_name: str = "", **spec) -> di
 
 
 def rules(*given: dict, **more) -> dict:
-    """A failure policy."""
+    """Return a failure policy."""
     return {"rules": [{"action": "RestartJobSet", **rule} for rule in given], **more}

@@ -1,1 +1,1 @@
-"""Agents outside of pods, and trainings that they restart."""
+"""Agents outside of pods and as processes, and trainings that they restart."""

@@ -1,17 +1,17 @@
-"""What agents outside of any pod need: the rights of their account, its token and an environment."""
+"""Rights, token and environment of agents outside of any pod."""
 
 from __future__ import annotations
 
 import base64
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from jobsetpy.client import Client, HttpRequest
+from jobsetpy.client import Client
 from support.cluster.account import token_of
+from support.cluster.json_api import send
 
 ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
 ROLE = {
@@ -27,7 +27,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def binding(namespace: str, role: str, account: str) -> dict[str, Any]:
-    """Gives the rights of a Role to an account; named as the Role."""
+    """Return the binding of a Role to an account, with the Role's name."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
@@ -37,27 +37,21 @@ def binding(namespace: str, role: str, account: str) -> dict[str, Any]:
     }
 
 
-async def post(client: Client, path: str, body: dict[str, Any]) -> Any:
-    """Create something that has no model here."""
-    answer = await client.raw(HttpRequest(method="POST", path=path, body=json.dumps(body).encode()))
-    return json.loads(answer.body)
-
-
 async def agent_environ(
     client: Client, kubeconfig: str | Path, folder: Path, namespace: str, jobset: str
 ) -> dict[str, str]:
-    """The environment of agents, but for ``POD_NAME``; makes the Role that their account needs.
+    """Return the environment of agents without ``POD_NAME``; create the Role of their account.
 
     Args:
         client: an administrator's.
-        kubeconfig: where the API server is, and whom it is signed by.
-        folder: for the files of the account.
-        namespace: of the account ``default``, which may come into being later.
-        jobset: its name.
+        kubeconfig: for the API server's address and authority.
+        folder: for the account's files.
+        namespace: of the account ``default``, which may be created later.
+        jobset: name of the JobSet.
     """
     rbac = f"{RBAC}/namespaces/{namespace}"
-    await post(client, f"{rbac}/roles", ROLE)
-    await post(client, f"{rbac}/rolebindings", binding(namespace, "agent", "default"))
+    await send(client, "POST", f"{rbac}/roles", ROLE)
+    await send(client, "POST", f"{rbac}/rolebindings", binding(namespace, "agent", "default"))
     config = yaml.safe_load(Path(kubeconfig).read_text())["clusters"][0]["cluster"]
     (folder / "token").write_text(await token_of(client, namespace, "default"))
     (folder / "ca.crt").write_bytes(base64.b64decode(config["certificate-authority-data"]))

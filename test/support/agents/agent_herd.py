@@ -1,9 +1,9 @@
-"""A process full of agents: each is the sidecar's own ``Agent``, with connections of its own.
+"""A process with many agents: each is the sidecar's own ``Agent``, with its own connections.
 
-Started with the number of agents and the same environment as one agent, but for ``POD_NAMES``. It
-waits for a line on its standard input, starts all agents at once, and writes a line when all have
-lifted their barriers: for each agent its requests, how many answers said that the API server is
-overloaded, and how many seconds its barrier took.
+It is started with the number of agents and the environment of one agent, but for ``POD_NAMES``. It
+waits for a line on its standard input, starts all agents together, and writes a line when all have
+lifted their barriers: for each agent its requests, the number of answers of an overloaded API server,
+and the seconds until its barrier was lifted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jobsetpy.client import ByteStream, Client, HttpRequest, HttpResponse, Trans
 
 
 class Counting:
-    """A transport that counts."""
+    """A transport that counts requests."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -52,7 +52,7 @@ class Counting:
 
 
 class One:
-    """One agent, and what is known of it."""
+    """One agent with its counters."""
 
     def __init__(self, pod: str) -> None:
         settings = load({**os.environ, "POD_NAME": pod})

@@ -1,6 +1,6 @@
-"""Agents that speak the Go project's names for restart in place, by its documented protocol.
+"""Agents with the Go project's names for restart in place, by its documented protocol.
 
-Only what an agent decides is here; whoever plays the kubelet carries it out.
+They only decide; the player of the kubelet executes the steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jobsetpy.api import keys
 
 
 class Step(enum.Enum):
-    """What an agent does about a state of its JobSet."""
+    """Reaction of an agent to a state of its JobSet."""
 
     NOTHING = enum.auto()
     REPORT = enum.auto()
@@ -25,8 +25,8 @@ class AttemptAgent:
     """One run of one pod's agent.
 
     Attributes:
-        attempt: that it has reported, if it has.
-        lifted: whether its workers run.
+        attempt: that it has reported, if any.
+        lifted: True if its workers run.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class AttemptAgent:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """What it applies to its pod, and nothing else."""
+        """All annotations that it applies to its pod."""
         return {keys.ATTEMPT_ANNOTATION: str(self.attempt)}
 
     def hear(self, jobset: Mapping[str, Any]) -> Step:
-        """What is to be done about the JobSet as it is now; a step is taken with this call."""
+        """Return the step for the JobSet's current state, which is taken with this call."""
         status = jobset.get("status") or {}
         current = status.get("currentInPlaceRestartAttempt")
         previous = status.get("previousInPlaceRestartAttempt")

@@ -1,9 +1,9 @@
-"""Many agents in one process, on the real agent core, against a real API server without nodes.
+"""Many agents in one process, on the real agent core, with a real API server without nodes.
 
-The Job controller makes the pods; nothing runs them. Each ``SimulatedAgent`` is the agent's own
-decision core fed from one shared watch of the JobSet, and a restart of its pod is a new core, as a
-restarted container would be. Checked at every lift: no pod of the group is behind the epoch that
-starts running.
+The Job controller creates the pods; they do not run. Each ``SimulatedAgent`` is the agent's own
+decision core with events of one shared watch of the JobSet, and a restart of its pod is a new core,
+like a restarted container. At every lift it is checked that no pod of the group is behind the epoch
+that starts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from support.cluster.follow import following
 
 
 class SimulatedAgent:
-    """One pod's agent: its core, and what it has stored."""
+    """The agent of a pod: its core and its stored epoch."""
 
     def __init__(self, pod: str) -> None:
         self.pod = pod
@@ -32,7 +32,7 @@ class SimulatedAgent:
 
 
 class Fleet:
-    """All agents of one JobSet.
+    """All agents of a JobSet.
 
     Args:
         client: a client that reaches the API server directly.
@@ -62,15 +62,15 @@ class Fleet:
                 await asyncio.Event().wait()
 
     def fail(self, pod: str) -> None:
-        """The pod's worker ends with an error: the kubelet restarts its containers, agent first."""
+        """Fail the pod's worker: the kubelet restarts its containers, agent first."""
         self._restart(self.agents[pod])
 
     def lifted(self, epoch: int) -> int:
-        """How many workers run at ``epoch``."""
+        """Return the number of workers that run at ``epoch``."""
         return sum(a.barrier.lifted and a.barrier.epoch == epoch for a in self.agents.values())
 
     async def wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
-        """Wait until something is true of the fleet."""
+        """Wait until a condition of the fleet holds."""
         try:
             async with patience.timeout(timeout_s):
                 while not condition():
@@ -121,7 +121,7 @@ class Fleet:
         self._tasks.start(coro, name="agent")
 
     async def _join(self, agent: SimulatedAgent, life: int) -> None:
-        """A new agent's first, consistent sight of the JobSet."""
+        """Read the JobSet consistently, as a new agent does."""
         while agent.lives == life:
             try:
                 jobset = await self.client.get(

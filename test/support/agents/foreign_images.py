@@ -1,4 +1,4 @@
-"""Images for another architecture, unpacked, and their interpreter under qemu-user."""
+"""Unpacked images for another architecture, and their interpreter in qemu-user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hack.images.foreign import Sysroot
 
 
 def root_of(name: str, place: Path) -> Path:
-    """The root folder of an image for arm64, which is built below ``place``."""
+    """Return the root folder of an image for arm64, which is built below ``place``."""
     built = project.build(name, place, project.Source(sysroot=Sysroot.of("arm64")))
     root = place / "root"
     with tarfile.open(built.path) as archive:
@@ -25,7 +25,7 @@ def root_of(name: str, place: Path) -> Path:
 
 
 def emulated(root: Path, *switches: str) -> list[str]:
-    """The interpreter of an image for arm64, on this machine."""
+    """Return the command of the interpreter of an image for arm64 on this machine."""
     qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
     assert qemu, "no qemu here: apt-get install qemu-user-static"
     return [qemu, "-L", str(root), str(root / "usr/local/bin/python3"), *switches]

@@ -1,4 +1,4 @@
-"""A training with seats and spares in real pods, for tests of what becomes of its seats."""
+"""A training with seats and spares in real pods."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.errors import NotFoundError
 from support import patience
 from support.agents.training_kit import NAMESPACE, Training, manifest
+from support.cluster.json_api import exists
 from support.cluster.processes import pod_host_name
 from support.restarts.scenario import install_agents
 
@@ -17,7 +17,7 @@ SEATS = 2
 
 
 class Group:
-    """A JobSet of two seats, its ranks, and its status."""
+    """A JobSet of two seats, with its ranks and its status."""
 
     def __init__(self, client, name, training):
         self.client = client
@@ -25,23 +25,23 @@ class Group:
         self.training = training
 
     async def record(self):
-        """The status of its restarts in place."""
+        """Return the status of its restarts in place."""
         jobset = await self.client.get(JobSet, NAMESPACE, self.name)
         return jobset.status.in_place_restart
 
     async def seats(self):
-        """Name of the holder by seat, as far as it is not the pod with that index."""
+        """Return the holders of taken seats by seat."""
         return {one.seat: one.pod for one in (await self.record()).taken_seats}
 
     async def ready_spares(self, count):
-        """Wait until the status has that number of ready spares."""
+        """Wait until the status has a number of ready spares; return the status."""
         async with patience.timeout(120):
             while (found := await self.record()) is None or found.ready_spares != count:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         return found
 
     async def pod_of(self, host):
-        """Name of the pod with a host name that is not being deleted."""
+        """Return the name of the pod with a host name that is not being deleted."""
         pods = (await self.client.list_page(Pod, NAMESPACE)).items
         (found,) = [
             each.metadata.name
@@ -53,7 +53,7 @@ class Group:
 
 @asynccontextmanager
 async def running(client, name, framework, folder, spares, *, spread=False, notes=()):
-    """A training with spares whose ranks step and whose spares are ready; deleted in the end.
+    """Run a training with spares until its ranks step and its spares are ready; delete it at the end.
 
     ``notes`` are further annotations; with ``spread`` its pods are on as many nodes as possible.
     """
@@ -73,11 +73,9 @@ async def running(client, name, framework, folder, spares, *, spread=False, note
 
 
 async def gone(client, name):
-    """Wait until the JobSet is deleted with its pods."""
-    async with patience.timeout(120):
-        while True:
-            try:
-                await client.get(JobSet, NAMESPACE, name)
-            except NotFoundError:
-                return
-            await asyncio.sleep(0.1)
+    """Wait until the JobSet and its pods are deleted."""
+
+    async def deleted():
+        return not await exists(client, JobSet.RESOURCE.path(NAMESPACE, name))
+
+    await patience.eventually(deleted, 120, poll_s=0.1)

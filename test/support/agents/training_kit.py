@@ -1,7 +1,7 @@
-"""Trainings with a real framework in real pods: their manifests, and what their ranks tell.
+"""Trainings with a real framework in real pods: their manifests, and the reports of their ranks.
 
-The programs are ``bench/training_*.py``. What becomes of each run is told in a folder of this
-machine that all pods share.
+The programs are ``bench/training_*.py``. Ranks report each run in a folder of this machine that all
+pods share.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from support.cluster.install import ROOT
 NAMESPACE = "default"
 PROGRAMS = ROOT / "bench"
 SPARES = {"spare-1": 1, "spare-2": 2, "ring-1": 1, "ring-2": 2}
-"""Ways with standbys (``list``) and that number of spare pods."""
+"""Modes with standby processes (``list``), and their number of spare pods."""
 
 RINGS = ("ring-1", "ring-2")
-"""Those whose agents send each other heartbeats."""
+"""Modes in which agents send each other heartbeats."""
 
 STANDBYS = ("list", "auto", "kept", *SPARES)
 MODES = (
     *("recreate", "torchrun", "torchrun-more", "ft_launcher", "sidecar", "supervisor"),
     *STANDBYS,
 )
-"""Ways to restart; those with standbys are supervisors."""
+"""Modes of restarting; those with standby processes have supervisors."""
 
 SUPERVISED = ("supervisor", *STANDBYS)
 ELASTIC = {
@@ -48,7 +48,7 @@ FRAMEWORKS_OF = {
     "ft_launcher": ("torch",),
     "kept": ("jax",),
 }
-"""Frameworks of ways that not all have."""
+"""Frameworks of modes that only some have."""
 
 LISTED = {
     "torch": "torch,torch.distributed,torch.nn.parallel",
@@ -60,14 +60,14 @@ PLAIN = "plain"
 """Name of the program without a framework, which runs in JAX's image."""
 
 MORE = {**SPARES, "torchrun-more": 1}
-"""Ways with pods in addition to those that the training needs; torchrun's all work."""
+"""Modes with pods in addition to those that the training needs; all of torchrun's work."""
 HANG_S = 5
 PORT = "29500"
 RANKS_HAVE = "SHARED=/shared"
-"""A variable of all ranks, and of nothing else in their pods."""
+"""A variable that only the ranks in their pods have."""
 START_LIMIT_S = 180.0
 IDLE_S = 6.0
-"""Time without use of CPU after which a standby process has done what it can."""
+"""Time without use of CPU after which a standby process is fully prepared."""
 
 
 def manifest(
@@ -80,9 +80,9 @@ def manifest(
     spread: bool = False,
     standby_delay: int = 1,
 ) -> dict[str, Any]:
-    """The training as a JobSet; spares are pods in addition to ``pods``.
+    """Return the training as a JobSet; spares are pods in addition to ``pods``.
 
-    With ``spread`` the scheduler prefers the node that has the fewest pods. Standby processes are
+    With ``spread`` the scheduler prefers the node with the fewest pods. Standby processes are
     started ``standby_delay`` seconds after their workers.
     """
     spares, more = SPARES.get(mode, 0), MORE.get(mode, 0)
@@ -92,9 +92,9 @@ def manifest(
     index = "metadata.labels['batch.kubernetes.io/job-completion-index']"
     name_of, _, value = RANKS_HAVE.partition("=")
     env: list[dict[str, Any]] = [{"name": name_of, "value": value}]
-    notes = {keys.RESTART_BACKOFF_ANNOTATION: "0"}
+    annotations = {keys.RESTART_BACKOFF_ANNOTATION: "0"}
     if mode in SUPERVISED:
-        notes |= {
+        annotations |= {
             keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
             keys.IN_PLACE_HANG_ANNOTATION: str(HANG_S),
             keys.IN_PLACE_HANG_FIRST_ANNOTATION: "120",
@@ -108,16 +108,17 @@ def manifest(
         ]
     if mode in STANDBYS:
         preload = LISTED[framework] if mode in {"list", *SPARES} else "auto"
-        notes[keys.IN_PLACE_PRELOAD_ANNOTATION] = preload
-        notes[keys.IN_PLACE_STANDBY_DELAY_ANNOTATION] = str(standby_delay)
+        annotations[keys.IN_PLACE_PRELOAD_ANNOTATION] = preload
+        annotations[keys.IN_PLACE_STANDBY_DELAY_ANNOTATION] = str(standby_delay)
     if spares:
-        notes[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
+        annotations[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
     if mode in RINGS:
-        notes[keys.IN_PLACE_HEARTBEAT_ANNOTATION] = "auto"
+        annotations[keys.IN_PLACE_HEARTBEAT_ANNOTATION] = "auto"
     if mode == "kept":
         env.append({"name": "KEEP_EXECUTABLE", "value": "1"})
     if mode in {"sidecar", *SUPERVISED}:
-        notes[keys.IN_PLACE_AGENT_ANNOTATION] = "sidecar" if mode == "sidecar" else "supervisor"
+        agent = "sidecar" if mode == "sidecar" else "supervisor"
+        annotations[keys.IN_PLACE_AGENT_ANNOTATION] = agent
     if mode in ELASTIC:
         command = ["sh", "-c", elastic(mode, framework, pods, host, program)]
     container = {
@@ -157,14 +158,14 @@ def manifest(
     }
     policy: dict[str, Any] = {"maxRestarts": 1000}
     if mode == "recreate" or mode in ELASTIC:
-        # Elastic agents are to be replaced pod by pod; otherwise the first one fails its Job.
+        # Elastic agents must be replaced pod by pod; otherwise the first failure fails the Job.
         job["backoffLimit"] = 0 if mode == "recreate" else 1000
     else:
         policy["restartStrategy"] = keys.IN_PLACE_RESTART
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": name, "annotations": notes},
+        "metadata": {"name": name, "annotations": annotations},
         "spec": {
             "failurePolicy": policy,
             "replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": job}}],
@@ -175,8 +176,8 @@ def manifest(
 def elastic(mode: str, framework: str, pods: int, host: str, program: str) -> str:
     """Return the shell command of an elastic launcher, as its documentation has it for c10d.
 
-    Without a store of their own, torchrun's workers read addresses of processes that have ended,
-    and do not start again within minutes.
+    Without their own store, torchrun's workers read addresses of processes that have ended, and do not
+    start again within minutes.
     """
     nodes = f"{pods}:{pods + MORE[mode]}" if mode in MORE else f"{pods}"
     words = [
@@ -185,7 +186,7 @@ def elastic(mode: str, framework: str, pods: int, host: str, program: str) -> st
         *("--rdzv_conf=is_host=$IS_HOST", "--max_restarts=1000", "--monitor_interval=0.2"),
     ]
     environ = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
-    if framework == "torch1":  # fails at its start without
+    if framework == "torch1":  # fails at its start otherwise
         words += ["--redirects=0:1", "--tee=0:2", "--log_dir=/tmp/log"]
     if mode == "ft_launcher":
         environ = f"PYTHONPATH=/{PACKAGES}:/{PACKAGES}/{LAUNCHER}"
@@ -195,19 +196,19 @@ def elastic(mode: str, framework: str, pods: int, host: str, program: str) -> st
 
 
 async def cordon(client: Client, node: str, *, cordoned: bool) -> None:
-    """Let no further pods on a node, or let them again."""
+    """Make a node unschedulable, or schedulable again."""
     await client.merge_patch(LabelledNode, "", node, {"spec": {"unschedulable": cordoned}})
 
 
 @attrs.define
 class Training:
-    """One training: what its ranks have told of in its folder."""
+    """A training, with the reports of its ranks in its folder."""
 
     folder: Path
     pods: int
 
     def runs(self, since: float = 0.0) -> dict[int, dict[str, Any]]:
-        """Of each rank, the last run that has come to its first step after a moment."""
+        """Return the last run of each rank that has made its first step after a time."""
         found = {}
         for rank in range(self.pods):
             lines = [each for each in _lines(self.folder / f"runs-{rank}") if each["at"] > since]
@@ -216,21 +217,21 @@ class Training:
         return found
 
     def step(self) -> int:
-        """The last step that rank 0 has done."""
+        """Return the last step of rank 0."""
         return int((self.folder / "step-0").read_text().strip() or 0)
 
     async def stepping(self, since: float, limit_s: float) -> dict[int, dict[str, Any]]:
-        """Each rank's run, once all have stepped after a moment."""
+        """Return each rank's run, once all have made a step after a time."""
         async with patience.timeout(limit_s):
-            while len(found := self.runs(since)) < self.pods:  # noqa: ASYNC110 - files tell nobody
+            while len(found := self.runs(since)) < self.pods:  # noqa: ASYNC110 - files have no events
                 await asyncio.sleep(0.05)
         return found
 
     async def standbys(self) -> dict[str, int]:
-        """Standby processes by the host name of their pod, once each rank has one that waits.
+        """Return standby processes by the host name of their pod, once each rank has one that waits.
 
-        A process that is ready still imports what is added to its list, so a process counts once it
-        has used no CPU for a while. Numbers are those on this machine.
+        A ready process still imports modules that are added to its list, so it counts once it has used no
+        CPU for a while. The process ids are those of this machine.
         """
         async with patience.timeout(START_LIMIT_S):
             before: dict[str, tuple[int, int]] = {}
@@ -257,7 +258,7 @@ class Training:
 
 
 def cpu_time(process: int) -> int:
-    """CPU time of a process, in clock ticks; -1 if it has ended."""
+    """Return the CPU time of a process in clock ticks; -1 if it has ended."""
     with suppress(OSError):
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])

@@ -1,16 +1,16 @@
-"""Kubeconfigs and tokens of service accounts: what is tested has the rights it ships with."""
+"""Kubeconfigs and tokens of service accounts, so that programs under test have their shipped rights."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from jobsetpy.client import Client, HttpRequest
+from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
 from support.cluster.install import CONFIG, apply_manifest, create_namespace
+from support.cluster.json_api import send
 from support.patience import eventually
 
 SYSTEM = "jobset-system"
@@ -31,11 +31,11 @@ _ACCOUNT_TIMEOUT_S = 60.0
 async def token_of(
     client: Client, namespace: str, account: str, *, bound_to: dict[str, Any] | None = None
 ) -> str:
-    """A token of an account, which may come into being only after its namespace.
+    """Return a token of an account, which may be created some time after its namespace.
 
     Args:
         client: an administrator's.
-        bound_to: reference of a Pod whose end is the token's.
+        bound_to: reference of a Pod with whose end the token ends.
     """
     body = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -43,26 +43,25 @@ async def token_of(
         "spec": {"boundObjectRef": bound_to} if bound_to else {},
     }
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-    request = HttpRequest(method="POST", path=path, body=json.dumps(body).encode())
 
-    async def ask() -> str:
+    async def request() -> str:
         try:
-            answer = await client.raw(request)
+            answer = await send(client, "POST", path, body)
         except NotFoundError:
             return ""
-        return str(json.loads(answer.body)["status"]["token"])
+        return str(answer["status"]["token"])
 
-    return await eventually(ask, _ACCOUNT_TIMEOUT_S)
+    return await eventually(request, _ACCOUNT_TIMEOUT_S)
 
 
 async def account_kubeconfig(
     client: Client, kubeconfig: str | Path, folder: Path, namespace: str, account: str
 ) -> Path:
-    """A kubeconfig like the given one, but with the rights of a service account.
+    """Write a kubeconfig like the given one, with the rights of a service account; return its path.
 
     Args:
         client: an administrator's.
-        folder: where the new file goes; only its owner can read it.
+        folder: for the new file, which only its owner can read.
     """
     config = yaml.safe_load(Path(kubeconfig).read_text())
     config["users"][0]["user"] = {"token": await token_of(client, namespace, account)}
@@ -73,13 +72,13 @@ async def account_kubeconfig(
 
 
 async def install_roles(client: Client) -> None:
-    """The manager's namespace, account and all its roles, without the manager."""
+    """Create the manager's namespace, account and all its roles, without the manager."""
     await create_namespace(client, SYSTEM)
     for name in ROLES:
         await apply_manifest(client, CONFIG / f"{name}.yaml")
 
 
 async def manager_kubeconfig(client: Client, kubeconfig: str | Path, folder: Path) -> Path:
-    """A kubeconfig with the rights that the manager ships with; installs its roles."""
+    """Install the manager's roles; return a kubeconfig with its shipped rights."""
     await install_roles(client)
     return await account_kubeconfig(client, kubeconfig, folder, SYSTEM, MANAGER)

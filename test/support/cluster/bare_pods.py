@@ -1,4 +1,4 @@
-"""Pods of a JobSet's Jobs without a Job controller: thousands of them in seconds."""
+"""Pods of a JobSet's Jobs without a Job controller, thousands in seconds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ POD_SPEC = {
 
 
 async def make_pods(client: Client, namespace: str, jobs: int, per_job: int) -> list[str]:
-    """Wait for the Jobs, then create their pods; the pods' names."""
+    """Wait for the Jobs, then create their pods; return the pods' names."""
     async with patience.timeout(60):
-        while len(found := (await client.list_page(Job, namespace)).items) < jobs:  # noqa: ASYNC110 - others make them
+        while len(found := (await client.list_page(Job, namespace)).items) < jobs:  # noqa: ASYNC110 - a manager creates them
             await asyncio.sleep(0.1)
     bodies = []
     for job in found:

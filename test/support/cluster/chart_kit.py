@@ -1,4 +1,4 @@
-"""Helm itself, and plain HTTP to the API server that it installs into."""
+"""Helm, and plain HTTP to the API server of its cluster."""
 
 import json
 import os
@@ -15,6 +15,7 @@ import yaml
 
 from hack.generate import update_crds
 from support import patience
+from support.cluster.install import CLUSTER_SCOPED, path_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CHART = REPOSITORY / "charts" / "jobsetpy"
@@ -22,35 +23,6 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LIMIT_S = 60.0
 POLL_S = 0.1
 SERVICE_MONITOR = "monitoring.coreos.com/v1/ServiceMonitor"
-KINDS = {
-    "Certificate": "certificates",
-    "ClusterRole": "clusterroles",
-    "ClusterRoleBinding": "clusterrolebindings",
-    "ConfigMap": "configmaps",
-    "CustomResourceDefinition": "customresourcedefinitions",
-    "Deployment": "deployments",
-    "FlowSchema": "flowschemas",
-    "Issuer": "issuers",
-    "Lease": "leases",
-    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
-    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
-    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
-    "Namespace": "namespaces",
-    "NetworkPolicy": "networkpolicies",
-    "Pod": "pods",
-    "PodDisruptionBudget": "poddisruptionbudgets",
-    "PriorityLevelConfiguration": "prioritylevelconfigurations",
-    "PrometheusRule": "prometheusrules",
-    "Role": "roles",
-    "RoleBinding": "rolebindings",
-    "Secret": "secrets",
-    "Service": "services",
-    "ServiceAccount": "serviceaccounts",
-    "ServiceMonitor": "servicemonitors",
-    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
-}
 
 EVERYTHING = {
     "commonLabels": {"team": "training"},
@@ -99,11 +71,11 @@ EVERYTHING = {
     "prometheus": {"enable": True, "labels": {"release": "prometheus"}},
     "networkPolicy": {"enable": True},
 }
-"""Every object that the chart can make, but for the Secret that managers fill."""
+"""Values with which the chart makes every object, except for the Secret that managers fill."""
 
 
 class Helm:
-    """Runs the program with folders and a cluster of its own."""
+    """The program, with its own folders and a cluster."""
 
     def __init__(self, program, folder, kubeconfig=None):
         self.program = program
@@ -115,7 +87,7 @@ class Helm:
         }
 
     def run(self, *arguments, values=None):
-        """What came of it, whatever that is; `values` are given by a file."""
+        """Run it and return the finished process; `values` are passed in a file."""
         with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".json") as file:
             if values is not None:
                 json.dump(values, file)
@@ -132,21 +104,21 @@ class Helm:
             )
 
     def ok(self, *arguments, values=None):
-        """What it printed; it has to succeed."""
+        """Run it successfully; return its output."""
         done = self.run(*arguments, values=values)
         assert done.returncode == 0, done.stderr
 
         return done.stdout
 
     def refused(self, *arguments, values=None):
-        """What it said against it; it has to fail."""
+        """Run it with a failure; return its error."""
         done = self.run(*arguments, values=values)
         assert done.returncode != 0, done.stdout
 
         return done.stderr
 
     def render(self, values=None, *, release="jobset", namespace="jobset-system", more=()):
-        """Objects by kind and name."""
+        """Return rendered objects by kind and name."""
         apis = ("--api-versions", SERVICE_MONITOR)
         where = ("template", release, str(CHART), "--namespace", namespace, *apis, *more)
         found = [item for item in yaml.load_all(self.ok(*where, values=values), LOADER) if item]
@@ -159,13 +131,13 @@ class Helm:
 
 
 class Kube:
-    """Requests as the administrator of a cluster."""
+    """Requests of the administrator of a cluster."""
 
     def __init__(self, kubeconfig):
         self.server, self.tls, self.token = update_crds.from_kubeconfig(kubeconfig)
 
     def send(self, method, path, body=None, content_type="application/json", **query):
-        """Status, body and warnings; again while the API server says that it is busy."""
+        """Return status, body and warnings; repeat the request while the API server is overloaded."""
         deadline = time.monotonic() + patience.scaled(LIMIT_S)
         while True:
             answer = self._send(method, path, body, content_type, query)
@@ -174,7 +146,7 @@ class Kube:
             time.sleep(POLL_S)
 
     def served(self, path):
-        """Wait until a kind that was defined just now is served."""
+        """Wait until a newly defined kind is served."""
         patience.wait_for(lambda: self.get(path) is not None, LIMIT_S, poll_s=POLL_S)
 
     def _send(self, method, path, body, content_type, query):
@@ -196,14 +168,14 @@ class Kube:
             raise AssertionError(f"{url}: {error}") from error
 
     def get(self, path):
-        """The object, or None."""
+        """Return an object, or None."""
         status, body, _ = self.send("GET", path)
         assert status in {200, 404}, body
 
         return body if status == 200 else None
 
     def text(self, path):
-        """What is there, as it is."""
+        """Return the text at a path."""
         request = urllib.request.Request(
             f"{self.server}{path}", headers={"Authorization": f"Bearer {self.token}"}
         )
@@ -213,17 +185,17 @@ class Kube:
             return response.read().decode()
 
     def merge(self, path, body):
-        """The object after a merge patch."""
+        """Return an object after a merge patch."""
         status, body, _ = self.send("PATCH", path, body, "application/merge-patch+json")
         assert status == 200, body
 
         return body
 
     def apply(self, document, namespace="default", **query):
-        """Server-side apply; what does not belong there is an error, and so is a warning."""
+        """Server-side apply; unknown fields and warnings are errors."""
         status, body, warnings = self.send(
             "PATCH",
-            self.path(document, namespace),
+            path_of(document, namespace),
             document,
             "application/apply-patch+yaml",
             fieldManager="test",
@@ -237,24 +209,13 @@ class Kube:
         return body
 
     def delete(self, document):
-        """Remove it; nothing happens if it is not there."""
-        status, body, _ = self.send("DELETE", self.path(document))
+        """Delete an object if it exists."""
+        status, body, _ = self.send("DELETE", path_of(document))
         assert status in {200, 202, 404}, body
 
-    @staticmethod
-    def path(document, namespace="default"):
-        """Where an object is."""
-        version, kind = document["apiVersion"], document["kind"]
-        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        if namespaced(document):
-            base += f"/namespaces/{document['metadata'].get('namespace', namespace)}"
-        return f"{base}/{KINDS[kind]}/{document['metadata']['name']}"
+    path = staticmethod(path_of)
 
 
 def namespaced(document):
-    """Whether objects of that kind are in namespaces."""
-    kind = document["kind"]
-    return not (
-        kind.startswith(("Cluster", "Mutating", "Validating", "PriorityLevel", "Custom"))
-        or kind in {"FlowSchema", "Namespace"}
-    )
+    """Return whether objects of the kind are in namespaces."""
+    return document["kind"] not in CLUSTER_SCOPED

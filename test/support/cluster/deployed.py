@@ -1,7 +1,7 @@
-"""A deployed manager of several replicas: who leads, how it is ended, and who answers meanwhile.
+"""A deployed manager of several replicas: its leader, its end, and calls to its webhooks.
 
-What the end-to-end tests and a benchmark share. Processes of pods are found on this machine, where
-the nodes of ``hack/cluster`` are.
+End-to-end tests and a benchmark share it. Processes of pods are found on this machine, where the
+nodes of ``hack/cluster`` are.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from jobsetpy.client import AiohttpTransport, Client, HttpRequest
 from jobsetpy.errors import NotFoundError, TransportError
 from support import patience
 from support.cluster.install import SYSTEM
+from support.cluster.json_api import send
 
 LEASE = "6d4f6a47.jobset.x-k8s.io"
 SELECTOR = "control-plane=controller-manager"
@@ -30,27 +31,25 @@ PAUSE_S = 0.05
 
 
 class Replicas:
-    """The manager's pods in the cluster of ``client``."""
+    """Pods of the manager in the cluster of ``client``."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     async def pods(self) -> list[Pod]:
-        """All that are there, those that end included."""
+        """Return all of them, including those that are being deleted."""
         return list((await self.client.list_page(Pod, SYSTEM, label_selector=SELECTOR)).items)
 
     async def deployment(self) -> dict[str, Any]:
-        """The Deployment as JSON data."""
-        answer = await self.client.raw(HttpRequest(method="GET", path=DEPLOYMENT))
-        found: dict[str, Any] = json.loads(answer.body)
-        return found
+        """Return the Deployment as JSON data."""
+        return dict(await send(self.client, "GET", DEPLOYMENT))
 
     async def settled(self, timeout_s: float = 180.0, *, alone: bool = True) -> list[Pod]:
-        """Wait until all replicas are those of the present template and ready.
+        """Wait until all replicas have the current template and are ready.
 
         Args:
-            timeout_s: for how long at most.
-            alone: wait until others are gone as well.
+            timeout_s: maximum time.
+            alone: wait until other pods are deleted as well.
         """
         async with patience.timeout(timeout_s):
             while True:
@@ -65,7 +64,7 @@ class Replicas:
                 await asyncio.sleep(0.1)
 
     async def holder(self) -> str:
-        """Who holds the Lease by its record; "" if nobody does."""
+        """Return the holder in the Lease; "" if there is none."""
         try:
             lease = await self.client.get(Lease, SYSTEM, LEASE)
         except NotFoundError:
@@ -73,7 +72,7 @@ class Replicas:
         return lease.spec.holder_identity or ""
 
     async def leader(self, *, not_: str = "", timeout_s: float = 60.0) -> tuple[Pod, str]:
-        """The pod that leads, and its identity, once one does that is not ``not_``."""
+        """Return the leading pod, other than ``not_``, and its identity; wait until there is one."""
         async with patience.timeout(timeout_s):
             while True:
                 holder = await self.holder()
@@ -84,12 +83,12 @@ class Replicas:
                 await asyncio.sleep(0.02)
 
     async def transitions(self) -> int:
-        """How often leadership has changed."""
+        """Return how often leadership has changed."""
         return (await self.client.get(Lease, SYSTEM, LEASE)).spec.lease_transitions or 0
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """Memory of a process that nobody else uses, and its largest resident size so far, in MB."""
+    """Return private memory of a process and its largest resident size so far, in MB."""
     private = 0
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Private_"):
@@ -101,19 +100,19 @@ def memory_mb(pid: int) -> tuple[float, float]:
 
 
 def kill(pid: int, number: int) -> float:
-    """Send a signal; when (Unix time)."""
+    """Send a signal; return its Unix time."""
     moment = time.time()
     os.kill(pid, number)
     return moment
 
 
 class WebhookCalls:
-    """Dry-run creations, one after the other, each of which the webhooks have to answer.
+    """Successive dry-run creations that the webhooks have to answer.
 
     Attributes:
-        answered: Unix times of those that were let through.
+        answered: Unix times of admitted ones.
         refused: Unix time and text of the others.
-        slowest_s: the longest of the first.
+        slowest_s: longest time of an admitted one.
     """
 
     def __init__(self, kubeconfig: str | Path, jobset: dict[str, Any]) -> None:
@@ -125,7 +124,7 @@ class WebhookCalls:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Call within the block, not behind a client: no call is made twice."""
+        """Call within the block, without a client, which would repeat calls."""
         transport = await AiohttpTransport.from_kubeconfig(self._kubeconfig)
         ending = asyncio.Event()
 
@@ -159,7 +158,7 @@ class WebhookCalls:
         except TransportError as error:
             self.refused.append((began, str(error)))
             return
-        # What the webhooks fill in shows that they were asked.
+        # Defaults of the webhooks show that they were called.
         if answer.status == 201 and b'"enableDNSHostnames":true' in answer.body:
             self.answered.append(began)
             self.slowest_s = max(self.slowest_s, time.time() - began)

@@ -1,4 +1,4 @@
-"""Follow objects with a shared informer and be told of each change by a plain function."""
+"""A shared informer that passes each change of an object to a plain function."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jobsetpy.client import Client
 from jobsetpy.informers import SharedInformer, WatchOptions
 
 Note = Callable[[Any, bool], None]
-"""Called with each new state of an object, and whether it is gone."""
+"""Called with each new state of an object, and whether it was deleted."""
 
 
 @attrs.frozen
-class _Telling:
+class _Notifier:
     note: Note
 
     def on_add(self, obj: Any, *, initial: bool) -> None:
@@ -34,11 +34,11 @@ class _Telling:
 async def following(
     client: Client, cls: type, note: Note, **scope: str
 ) -> AsyncIterator[SharedInformer[Any]]:
-    """Within the block ``note`` hears of every object in scope; those present, before it begins."""
+    """Within the block ``note`` is called for every object in scope, before it begins for existing ones."""
     informer: SharedInformer[Any] = SharedInformer(
         client, cls, WatchOptions(backoff_cap_s=2.0, **scope)
     )
-    informer.add_handler(_Telling(note))
+    informer.add_handler(_Notifier(note))
     async with aio.supervise() as tasks:
         tasks.start(informer.run(), name=f"following {cls.__name__}")
         await informer.wait_for_sync()

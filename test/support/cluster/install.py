@@ -1,26 +1,28 @@
-"""Put jobsetpy into a cluster from its own manifests, without kubectl or kustomize.
+"""Installation of jobsetpy from its own manifests, without kubectl or kustomize.
 
-Server-side apply of the files in ``config/``. The demo, the tests and the benchmarks use it; people
-use ``kubectl apply -k config/default``.
+It applies the files in ``config/`` by server-side apply, for the demo, the tests and the benchmarks;
+users run ``kubectl apply -k config/default``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
 from hack.generate.kustomize import render
 from jobsetpy.api.core import Namespace
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import Client, HttpRequest
+from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyExistsError, NotFoundError
 from support import patience
+from support.cluster.json_api import exists, send
+from support.patience import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "config"
@@ -28,66 +30,42 @@ SYSTEM = "jobset-system"
 MANAGER_IMAGE = "localhost/jobsetpy-manager:dev"
 AGENT_IMAGE = "localhost/jobsetpy-agent:dev"
 GROUP_FLAGS = ["--group-scheduling-image=localhost/shell:1"]
-"""Pods of groups that have no token wait by a shell."""
+"""Pods of startup groups without a token wait by a shell."""
 
 
 async def apply_manifest(client: Client, path: Path) -> None:
-    """Server-side apply every document of a YAML file, by its own kind."""
+    """Apply every document of a YAML file by server-side apply."""
     for document in yaml.safe_load_all(path.read_text()):
         if document:
             await apply_object(client, document)
 
 
-PLURALS = {
-    "CustomResourceDefinition": ("customresourcedefinitions", False),
-    "Namespace": ("namespaces", False),
-    "ClusterRole": ("clusterroles", False),
-    "ClusterRoleBinding": ("clusterrolebindings", False),
-    "Role": ("roles", True),
-    "RoleBinding": ("rolebindings", True),
-    "Lease": ("leases", True),
-    "ServiceAccount": ("serviceaccounts", True),
-    "Deployment": ("deployments", True),
-    "Service": ("services", True),
-    "ConfigMap": ("configmaps", True),
-    "Secret": ("secrets", True),
-    "MutatingWebhookConfiguration": ("mutatingwebhookconfigurations", False),
-    "ValidatingWebhookConfiguration": ("validatingwebhookconfigurations", False),
-    "ValidatingAdmissionPolicy": ("validatingadmissionpolicies", False),
-    "ValidatingAdmissionPolicyBinding": ("validatingadmissionpolicybindings", False),
-    "MutatingAdmissionPolicy": ("mutatingadmissionpolicies", False),
-    "MutatingAdmissionPolicyBinding": ("mutatingadmissionpolicybindings", False),
-    "PriorityLevelConfiguration": ("prioritylevelconfigurations", False),
-    "FlowSchema": ("flowschemas", False),
-    "PodDisruptionBudget": ("poddisruptionbudgets", True),
-    "JobSet": ("jobsets", True),
+CLUSTER_SCOPED = {
+    *("CustomResourceDefinition", "Namespace", "ClusterRole", "ClusterRoleBinding", "FlowSchema"),
+    *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+    *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "PriorityLevelConfiguration"),
 }
 
 
-def path_of(document: dict[str, Any]) -> str:
-    """Where an object is, given as JSON data; in ``default`` if it does not say a namespace."""
-    plural, namespaced = PLURALS[document["kind"]]
-    group_version = document["apiVersion"]
+def path_of(document: dict[str, Any], namespace: str = "default") -> str:
+    """Return the path of an object, in ``namespace`` if it names none."""
+    kind, group_version = document["kind"], document["apiVersion"]
+    plural = re.sub("y$", "ie", kind.lower()) + "s"
     prefix = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
-    namespace = document["metadata"].get("namespace", "default")
-    middle = f"/namespaces/{namespace}" if namespaced else ""
+    namespace = document["metadata"].get("namespace", namespace)
+    middle = "" if kind in CLUSTER_SCOPED else f"/namespaces/{namespace}"
     return f"{prefix}{middle}/{plural}/{document['metadata']['name']}"
 
 
 async def apply_object(client: Client, document: dict[str, Any]) -> None:
-    """Server-side apply one object given as JSON data."""
+    """Apply an object by server-side apply."""
     for subject in document.get("subjects", ()):
         if subject["kind"] == "ServiceAccount":
             subject.setdefault("namespace", document["metadata"].get("namespace", "default"))
-    await client.raw(
-        HttpRequest(
-            method="PATCH",
-            path=path_of(document),
-            query=(("fieldManager", "jobsetpy-hack"), ("force", "true")),
-            content_type="application/apply-patch+yaml",
-            body=msgspec.json.encode(document),
-        )
-    )
+    query = (("fieldManager", "jobsetpy-hack"), ("force", "true"))
+    how = {"query": query, "content_type": "application/apply-patch+yaml"}
+    await send(client, "PATCH", path_of(document), document, **how)
 
 
 async def install_crd(client: Client) -> None:
@@ -99,19 +77,25 @@ async def install_crd(client: Client) -> None:
 async def jobsets_served(client: Client) -> None:
     """Wait until JobSets can be listed."""
     for _ in range(round(patience.scaled(100))):
-        with contextlib.suppress(NotFoundError):
-            await client.raw(HttpRequest(method="GET", path=JobSet.RESOURCE.path()))
+        if await exists(client, JobSet.RESOURCE.path()):
             return
         await asyncio.sleep(0.1)
     raise SystemExit("the CRD was applied but its resource does not appear")
 
 
 async def create_namespace(client: Client, name: str) -> None:
-    """Make a namespace if it is not there."""
+    """Create a namespace if it does not exist."""
     with contextlib.suppress(AlreadyExistsError):
         await client.create(
             Namespace, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         )
+
+
+async def create_usable_namespace(client: Client, name: str) -> None:
+    """Create a namespace and wait for the account that pods in it need."""
+    await create_namespace(client, name)
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    await eventually(lambda: exists(client, account), 60, poll_s=0.1)
 
 
 async def install_manager(
@@ -121,7 +105,7 @@ async def install_manager(
     folder: str = "default",
     arguments: Iterable[str] = (),
 ) -> None:
-    """What a folder of ``config/`` makes, with ``image``; returns without waiting for the manager.
+    """Install a folder of ``config/`` with ``image``, without waiting for the manager.
 
     Args:
         folder: ``default``, or ``without-webhooks``.
@@ -137,20 +121,20 @@ async def install_manager(
 
 
 async def apply_all(client: Client, documents: Iterable[dict[str, Any]]) -> None:
-    """Server-side apply all of them, each after those it needs."""
+    """Apply all of them by server-side apply, each after those that it needs."""
     for document in sorted(documents, key=_rank):
         await apply_object(client, document)
 
 
 async def delete_all(client: Client, documents: Iterable[dict[str, Any]]) -> None:
-    """Delete all of them that are there, as ``kubectl delete -k`` does; does not wait."""
+    """Delete all of them that exist, as ``kubectl delete -k`` does, without waiting."""
     for document in sorted(documents, key=_rank, reverse=True):
         with contextlib.suppress(NotFoundError):
-            await client.raw(HttpRequest(method="DELETE", path=path_of(document)))
+            await send(client, "DELETE", path_of(document))
 
 
 def _rank(document: dict[str, Any]) -> int:
-    """Namespaces come before what is in them, webhooks after those who serve them."""
+    """Sort namespaces before their objects, and webhooks after their servers."""
     kind = document["kind"]
     return -1 if kind == "Namespace" else kind.endswith("WebhookConfiguration")
 
@@ -158,7 +142,7 @@ def _rank(document: dict[str, Any]) -> int:
 def rendered(
     folder: str = "default", *components: str, image: str = MANAGER_IMAGE, agent: str = AGENT_IMAGE
 ) -> list[dict[str, Any]]:
-    """The objects of a folder of ``config/``, with images that were built here.
+    """Return the objects of a folder of ``config/``, with images that were built here.
 
     Args:
         folder: in ``config/``.

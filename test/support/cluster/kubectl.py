@@ -1,4 +1,4 @@
-"""kubectl, for what other projects ship as kustomizations."""
+"""kubectl, for other projects' kustomizations."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Kubectl:
     """kubectl for the cluster of a kubeconfig.
 
     Args:
-        kubeconfig: which cluster.
-        home: a folder for what it keeps about the cluster.
+        kubeconfig: of the cluster.
+        home: folder for its cache.
     """
 
     def __init__(self, kubeconfig: str | Path, home: Path) -> None:
@@ -28,14 +28,14 @@ class Kubectl:
         self._env = {"KUBECONFIG": str(kubeconfig), "HOME": str(home), "PATH": "/usr/bin:/bin"}
 
     def __call__(self, *words: str, documents: list[dict[str, Any]] | None = None) -> str:
-        """Run it; what it prints.
+        """Run a command; return its output.
 
         Args:
-            words: what it is told.
+            words: its arguments.
             documents: objects for ``-f -``.
 
         Raises:
-            AssertionError: it complains.
+            AssertionError: it fails.
         """
         done = subprocess.run(
             [self._program, *words],
@@ -50,11 +50,11 @@ class Kubectl:
         return done.stdout
 
     def rendered(self, folder: Path) -> list[dict[str, Any]]:
-        """The objects of a kustomization."""
+        """Return the objects of a kustomization."""
         text = self("kustomize", str(folder))
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         return [each for each in yaml.load_all(text, loader) if each]
 
     def apply(self, documents: list[dict[str, Any]]) -> None:
-        """Server-side apply, as is needed for large definitions."""
+        """Apply objects by server-side apply, which large definitions need."""
         self("apply", "--server-side", "--force-conflicts", "-f", "-", documents=documents)

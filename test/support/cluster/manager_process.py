@@ -1,4 +1,4 @@
-"""A manager in a process of its own, as it is deployed: for tests of faults and for benchmarks."""
+"""A manager in its own process, as it is deployed, for tests of faults and for benchmarks."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ STOP_TIMEOUT_S = 20.0
 
 
 class ManagerProcess:
-    """``jobsetpy manager`` against the cluster of a kubeconfig.
+    """``jobsetpy manager`` for the cluster of a kubeconfig.
 
     Args:
-        kubeconfig: which cluster.
-        log: file that its log lines are appended to.
+        kubeconfig: of the cluster.
+        log: file to which its log is appended.
         arguments: further flags.
-        metrics: whether it serves metrics, in plain, for ``scrape``.
-        environ: variables besides those of this process.
-        prefix: a command that the manager's is given to.
+        metrics: True if it serves metrics without TLS, for ``scrape``.
+        environ: variables in addition to those of this process.
+        prefix: a command that runs the manager's.
         python: the interpreter.
     """
 
@@ -59,7 +59,7 @@ class ManagerProcess:
         self._cpu = 0.0
 
     async def start(self, *, wait: bool = True) -> None:
-        """Start it; with ``wait``, return when it is ready."""
+        """Start the process; with ``wait``, return when it is ready."""
         with self.log.open("ab") as out:
             self.process = await asyncio.create_subprocess_exec(
                 *self._prefix, *self._python, "-m", "jobsetpy.app.main", self.COMMAND,
@@ -76,7 +76,7 @@ class ManagerProcess:
             await self.wait_ready()
 
     async def wait_ready(self) -> None:
-        """Return when ``/readyz`` says so; raise with the log's end when it does not in time."""
+        """Return when it is ready; raise with the end of the log if it is not in time."""
         deadline = time.monotonic() + patience.scaled(READY_TIMEOUT_S)
         while not await asyncio.to_thread(self.ready):
             ended = self.process is None or self.process.returncode is not None
@@ -85,11 +85,11 @@ class ManagerProcess:
             await asyncio.sleep(0.05)
 
     def ready(self) -> bool:
-        """Whether ``/readyz`` answers 200 now."""
+        """Return whether ``/readyz`` answers 200 now."""
         return self.readiness()[0] == 200
 
     def readiness(self) -> tuple[int, str]:
-        """Status and text of ``/readyz``; 0 where nobody answers."""
+        """Return status and text of ``/readyz``; 0 without an answer."""
         url = f"http://127.0.0.1:{self.health_port}/readyz"
         try:
             with urllib.request.urlopen(url, timeout=patience.scaled(1)) as answer:
@@ -101,7 +101,7 @@ class ManagerProcess:
             return 0, ""
 
     def scrape(self) -> dict[str, float]:
-        """Its metrics by name and labels, as they are written."""
+        """Return its metrics by name and labels, as they are written."""
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=patience.scaled(10)) as answer:
             lines = answer.read().decode().splitlines()
@@ -109,13 +109,13 @@ class ManagerProcess:
         return {series: float(value) for series, _, value in pairs}
 
     async def kill(self) -> None:
-        """End it with SIGKILL, as a crash or a lost node does."""
+        """End it with SIGKILL, like a crash or a lost node."""
         assert self.process is not None
         self.process.kill()
         await self.process.wait()
 
     async def stop(self) -> int:
-        """End it with SIGTERM; its exit code."""
+        """End it with SIGTERM; return its exit code."""
         assert self.process is not None
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
@@ -133,28 +133,28 @@ class ManagerProcess:
         return self.process.pid
 
     def mark(self) -> None:
-        """Start counting CPU from here."""
+        """Start measuring CPU time."""
         self._cpu = cpu_seconds(self.pid)
 
     def cpu(self) -> float:
-        """CPU seconds since ``mark``."""
+        """Return CPU seconds since ``mark``."""
         return cpu_seconds(self.pid) - self._cpu
 
     def peak_mb(self) -> float:
-        """Largest resident size so far, in MB."""
+        """Return the largest resident size so far, in MB."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM"):
                 return int(line.split()[1]) * 1024 / 1e6
         return 0.0
 
     def rss_mb(self) -> float:
-        """Resident size now, in MB."""
+        """Return the current resident size, in MB."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGESIZE") / 1e6
 
 
 class ProgramProcess(ManagerProcess):
-    """``jobsetpy run`` with a program of a folder; the first argument is ``MODULE:FUNCTION``."""
+    """``jobsetpy run`` with a program in a folder; the first argument is ``MODULE:FUNCTION``."""
 
     COMMAND = "run"
     PLAIN = ()
@@ -168,7 +168,7 @@ class ProgramProcess(ManagerProcess):
 async def manager_process(
     kubeconfig: str | Path, log: Path, *arguments: str
 ) -> AsyncIterator[ManagerProcess]:
-    """A manager that is ready on entry and stopped on exit."""
+    """Run a manager, which is ready on entry and stopped on exit."""
     manager = ManagerProcess(kubeconfig, log, *arguments)
     try:
         await manager.start()
@@ -179,13 +179,13 @@ async def manager_process(
 
 
 def cpu_seconds(pid: int) -> float:
-    """User plus system time of a process so far."""
+    """Return user and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICK
 
 
 def free_port() -> int:
-    """A port of loopback that nothing listens on just now."""
+    """Return a free port of the loopback device."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

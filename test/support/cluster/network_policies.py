@@ -1,18 +1,17 @@
 """Enforcement of NetworkPolicies on a node of ``hack/cluster``, whose network plugin has none.
 
-Rules of nftables in the node's network namespace, renewed from the API server's objects. Only what
-the tests' policies contain is understood: selectors by labels, ``ipBlock`` without ``except``, TCP
-ports by number or name. Traffic of pods that are not known yet is dropped, and the sender repeats
-it; traffic of the node itself (probes of the kubelet) is not judged, as Kubernetes has it. Nodes
-here have no kube-proxy, which translates the API server's Service to the address behind it: a rule
-for that address is one for the Service's.
+Rules of nftables in the node's network namespace are renewed from the API server's objects. Only parts
+of the tests' policies are supported: selectors by labels, ``ipBlock`` without ``except``, TCP ports by
+number or name. Traffic of unknown pods is dropped, and the sender repeats it; traffic of the node
+itself (probes of the kubelet) is always accepted, as in Kubernetes. Nodes here have no kube-proxy,
+which translates the API server's Service to the address behind it: a rule for that address is one
+for the Service's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
 import subprocess
 from collections.abc import AsyncIterator
@@ -20,8 +19,9 @@ from typing import Any
 
 from hack.cluster import Cluster
 from hack.cluster._requirements import program, require_programs
-from jobsetpy.client import Client, HttpRequest
+from jobsetpy.client import Client
 from support import patience
+from support.cluster.json_api import send
 
 Json = dict[str, Any]
 PERIOD_S = 0.2
@@ -30,11 +30,11 @@ POLICIES = "/apis/networking.k8s.io/v1/networkpolicies"
 
 
 class NetworkPolicies:
-    """Enforcement on one node.
+    """Enforcement on a node.
 
     Args:
-        cluster: whose node.
-        client: reads pods, namespaces and policies.
+        cluster: of the node.
+        client: for pods, namespaces and policies.
         node: its name.
     """
 
@@ -49,7 +49,7 @@ class NetworkPolicies:
 
     @contextlib.asynccontextmanager
     async def enforced(self) -> AsyncIterator[None]:
-        """Judge all traffic of pods within the block."""
+        """Filter all traffic of pods within the block."""
         await self._find_services()
         await self._renew()
         renewing = asyncio.create_task(self._renew_always())
@@ -67,7 +67,7 @@ class NetworkPolicies:
         await patience.eventually(lambda: self._rounds >= begun + 2, 30, poll_s=0.05)
 
     async def refused(self, namespace: str) -> int:
-        """Return the number of packets that were refused of or to pods of a namespace."""
+        """Return the number of refused packets of or to pods of a namespace."""
         shown = await self._run(f"list table inet {TABLE}\n")
         found = re.findall(rf'counter packets (\d+) .*"refused in {namespace}"', shown)
         return sum(map(int, found))
@@ -75,8 +75,7 @@ class NetworkPolicies:
     async def _find_services(self) -> None:
         path = "/api/v1/namespaces/default"
         for name in ("services/kubernetes", "endpoints/kubernetes"):
-            answer = await self._client.raw(HttpRequest(method="GET", path=f"{path}/{name}"))
-            found = json.loads(answer.body)
+            found = await send(self._client, "GET", f"{path}/{name}")
             if "spec" in found:
                 service = found["spec"]["clusterIP"]
             else:
@@ -110,8 +109,7 @@ class NetworkPolicies:
         self._rounds += 1
 
     async def _list(self, path: str) -> list[Json]:
-        answer = await self._client.raw(HttpRequest(method="GET", path=path))
-        return list(json.loads(answer.body)["items"])
+        return list((await send(self._client, "GET", path))["items"])
 
     async def _run(self, text: str) -> str:
         done = await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""JSON of the objects that tests against a real API server create."""
+"""JSON objects for tests with a real API server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from jobsetpy.api import keys
 def in_place_jobset(
     name: str, *, jobs: int = 2, pods: int = 3, max_restarts: int = 100, backoff: str = "0"
 ) -> dict[str, Any]:
-    """A JobSet that restarts in place; its agents are played by the test.
+    """Return a JobSet that restarts in place; the test plays its agents.
 
-    Restarts in quick succession wait only if ``backoff`` says so.
+    Successive restarts wait only if ``backoff`` says so.
     """
     container = {"name": "worker", "image": "test.invalid/worker:1"}
     return {

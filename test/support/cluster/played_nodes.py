@@ -1,6 +1,6 @@
-"""Nodes without kubelets, whose pods run as soon as they are bound and end when they are told to.
+"""Nodes without kubelets: their pods run as soon as they are bound, and end when a test says so.
 
-Only pods on nodes that were made here are touched, so that a real node may be beside them.
+Only pods on these nodes are changed, so that a real node may exist as well.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from jobsetpy.api.core import Node, Pod
 from jobsetpy.client import Client
 from jobsetpy.errors import ApiError, NotFoundError
 from support.cluster.follow import following
-from support.cluster.racks import kill
+from support.cluster.racks import kill, make_node
 
 PREFIX = "played-"
 IMAGE = {"name": "c", "image": "c", "imageID": "c"}
 
 
 class PlayedNodes:
-    """Nodes for pods of any namespace; their names begin with ``played-``."""
+    """Nodes for pods of any namespace, with names that begin with ``played-``."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._tasks: aio.Supervisor | None = None
-        self._told: dict[str, str] = {}
+        self._handled: dict[str, str] = {}
         self.pods: dict[tuple[str, str], Pod] = {}
-        """Of these nodes, by namespace and name."""
+        """Pods on these nodes, by namespace and name."""
 
     @contextlib.asynccontextmanager
     async def playing(self) -> AsyncIterator[PlayedNodes]:
-        """Pods run, and end, within the block."""
+        """Start and end pods within the block."""
         async with aio.supervise() as tasks:
             self._tasks = tasks
             async with following(self._client, Pod, self._note):
@@ -47,30 +47,20 @@ class PlayedNodes:
         labels: Mapping[str, str] | None = None,
         taints: Sequence[Mapping[str, str]] = (),
     ) -> str:
-        """A ready node; its name in the cluster."""
+        """Create a ready node; return its name in the cluster."""
         name = f"{PREFIX}{name}"
-        room = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
         own = {"kubernetes.io/hostname": name, **(labels or {})}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name, "labels": own},
-            "spec": {"taints": list(taints)},
-        }
-        await self._client.create(Node, "", body)
-        ready = {"type": "Ready", "status": "True", "reason": "Played", "message": ""}
-        status = {"capacity": room, "allocatable": room, "conditions": [ready]}
-        await self._client.merge_patch(Node, "", name, {"status": status}, subresource="status")
+        await make_node(self._client, name, cpu, memory="64Gi", taints=taints, **own)
         return name
 
     async def remove(self, *names: str) -> None:
-        """Take nodes away."""
+        """Delete nodes."""
         for name in names:
             with contextlib.suppress(NotFoundError):
                 await self._client.delete(Node, "", name)
 
     async def finish(self, namespace: str, part: str = "", *, code: int = 0) -> None:
-        """End the pods of a namespace whose names have ``part`` in them."""
+        """End the pods of a namespace whose names contain ``part``."""
         for (space, name), pod in list(self.pods.items()):
             ended = pod.status.phase in {"Failed", "Succeeded"}  # the watch may lag behind a start
             if space == namespace and part in name and not ended:
@@ -82,16 +72,16 @@ class PlayedNodes:
             return
         if gone:
             self.pods.pop((meta.namespace, meta.name), None)
-            self._told.pop(meta.uid, None)
+            self._handled.pop(meta.uid, None)
             return
         self.pods[meta.namespace, meta.name] = pod
         assert self._tasks is not None
         if meta.deletion_timestamp is not None:
-            if self._told.get(meta.uid) != "ended":
-                self._told[meta.uid] = "ended"
+            if self._handled.get(meta.uid) != "ended":
+                self._handled[meta.uid] = "ended"
                 self._tasks.start(self._remove(pod), name=f"end of {meta.name}")
-        elif pod.status.phase == "Pending" and meta.uid not in self._told:
-            self._told[meta.uid] = "runs"
+        elif pod.status.phase == "Pending" and meta.uid not in self._handled:
+            self._handled[meta.uid] = "runs"
             self._tasks.start(self._run(pod), name=f"start of {meta.name}")
 
     async def _run(self, pod: Pod) -> None:
@@ -103,7 +93,7 @@ class PlayedNodes:
         )
 
     async def _end(self, pod: Pod, code: int) -> None:
-        # Ended long ago, so that the Job controller does not wait before it makes another.
+        # The end is long ago, so that the Job controller creates the next pod without a back-off.
         state = {"terminated": {"exitCode": code, "finishedAt": "2020-01-01T00:00:00Z"}}
         container = {**IMAGE, "ready": False, "restartCount": 0, "state": state}
         phase = "Failed" if code else "Succeeded"

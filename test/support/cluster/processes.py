@@ -1,8 +1,8 @@
 """Processes of pods on this machine, where the nodes of ``hack/cluster`` are.
 
 A host name does not identify a pod: a pod that replaces another one of an indexed Job has the same,
-and so have pods of clusters that other tests run side by side. Mounts do: the kubelet gives each
-container a file of its pod's folder, whose name is the pod's UID, within the cluster's folder.
+and so have pods of clusters of other tests. Mounts do: the kubelet gives each container a file in its
+pod's folder, whose name is the pod's UID, within the cluster's folder.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from jobsetpy.api.core import Pod
 
 @attrs.frozen
 class Process:
-    """A process that runs now.
+    """A running process.
 
     Attributes:
         pid: its id on this machine.
         command: its command line; words end with a zero byte.
         environ: its variables, as ``NAME=VALUE``.
-        is_first: whether it is its container's first process. A new one's parent has the same
-            command line for a moment, but is none.
+        is_first: True for its container's first process. The parent of a new process has the same
+                command line for a moment, but is not the first.
         mounts: its ``/proc/PID/mountinfo``.
     """
 
@@ -37,7 +37,7 @@ class Process:
 
 
 def processes(text: str, cluster: Cluster | None = None) -> Iterator[Process]:
-    """All with ``text`` in their command line, in ``cluster`` if that is given."""
+    """Return all processes with ``text`` in their command line, in ``cluster`` if it is given."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes()
@@ -53,13 +53,13 @@ def processes(text: str, cluster: Cluster | None = None) -> Iterator[Process]:
 
 
 def process_of(pod: Pod, text: str = "", *, first: bool = True) -> int:
-    """Process id of a pod's process with ``text`` in its command line.
+    """Return the id of a pod's process with ``text`` in its command line.
 
     Args:
-        first: whether it is its container's first process.
+        first: True for its container's first process.
 
     Raises:
-        LookupError: none runs now.
+        LookupError: there is none.
     """
     meta = pod.metadata
     hosts = {f"HOSTNAME={name}".encode() for name in (meta.name, pod_host_name(pod))}
@@ -74,5 +74,5 @@ def process_of(pod: Pod, text: str = "", *, first: bool = True) -> int:
 
 
 def pod_host_name(pod: Pod) -> str:
-    """An indexed Job's pods have the pod's name without its random end as host name."""
+    """Return the host name of an indexed Job's pod: its name without the random end."""
     return pod.metadata.name.rpartition("-")[0]

@@ -1,4 +1,4 @@
-"""A Prometheus server that scrapes ports of loopback, and is asked by its HTTP API."""
+"""A Prometheus server that scrapes ports of the loopback device, and queries with its HTTP API."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ JOB = "jobset-metrics"
 
 @attrs.frozen
 class Prometheus:
-    """One that runs.
+    """A running server.
 
     Args:
-        port: on loopback.
+        port: of the loopback device.
     """
 
     port: int
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples that an expression comes to now.
+        """Return the samples of an expression now.
 
         Raises:
-            AssertionError: it is refused, with the server's words.
+            AssertionError: the server refuses it, with its message.
         """
         words = urllib.parse.urlencode({"query": expression})
         return list(self._get(f"query?{words}")["result"])
 
     def range(self, expression: str, begin: float, end: float, step: float) -> list[dict[str, Any]]:
-        """The series that an expression comes to between two times, each with ``values``.
+        """Return the series of an expression between two times, each with ``values``.
 
         Args:
             expression: PromQL.
@@ -61,7 +61,7 @@ class Prometheus:
         return list(self._get(f"query_range?{urllib.parse.urlencode(words)}")["result"])
 
     def rules(self) -> list[dict[str, Any]]:
-        """Alerts with their ``health``, which is ``unknown`` before the first evaluation."""
+        """Return alerts with their ``health``, which is ``unknown`` before the first evaluation."""
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def _get(self, path: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Prometheus:
         return data
 
     def ready(self) -> bool:
-        """Whether it answers."""
+        """Return whether the server answers."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5):
                 return True
@@ -89,11 +89,11 @@ class Prometheus:
 async def prometheus(
     folder: Path, ports: Mapping[str, int], rules: Path
 ) -> AsyncIterator[Prometheus]:
-    """A server that is ready on entry, and gone on exit.
+    """Run a server, which is ready on entry and ended on exit.
 
     Args:
         folder: for its files.
-        ports: the ports that it scrapes, by the name that the label ``pod`` has.
+        ports: the ports that it scrapes, by the value of the label ``pod``.
         rules: a file of alerts.
     """
     program = Binaries.find(["prometheus"], Progress())["prometheus"]

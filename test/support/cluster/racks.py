@@ -1,17 +1,15 @@
-"""Nodes without kubelets: racks for the scheduler to put pods on, and somebody who plays kubelet.
+"""Nodes without kubelets: racks for the scheduler, and a played kubelet.
 
-Pods on such nodes are bound and never run, which is all that tests and measurements of placement
-need. Pods have to tolerate every taint, since the nodes are never ready.
+Pods on such nodes are bound and never run, which is enough for tests and measurements of placement.
+Pods must tolerate every taint, since racks are never ready.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from jobsetpy import aio
 from jobsetpy.api import keys
@@ -19,19 +17,19 @@ from jobsetpy.api.core import Node, Pod
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import ApiError
 from support.cluster.follow import following
+from support.cluster.json_api import send
 
-MERGE = "application/merge-patch+json"
-_ROOM = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+_CAPACITY = {"cpu": "64", "memory": "64Gi", "pods": "110"}
 
 
 async def make_rack(client: Client, name: str, *, key: str, nodes: int = 2, pool: str = "") -> None:
-    """Make the nodes of one rack.
+    """Create the nodes of a rack.
 
     Args:
         client: an administrator's.
-        name: of the rack: the value of its nodes' label, and the first part of their names.
-        key: the label that names racks.
-        nodes: how many.
+        name: of the rack, the value of its nodes' label, and the first part of their names.
+        key: label with the names of racks.
+        nodes: their number.
         pool: value of the label ``pool``.
     """
     for number in range(nodes):
@@ -40,9 +38,28 @@ async def make_rack(client: Client, name: str, *, key: str, nodes: int = 2, pool
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": f"{name}-{number}", "labels": labels},
-            "status": {"capacity": _ROOM, "allocatable": _ROOM},
+            "status": {"capacity": _CAPACITY, "allocatable": _CAPACITY},
         }
         await client.create(Node, "", body)
+
+
+async def make_node(
+    client: Client,
+    name: str,
+    cpu: int,
+    *,
+    memory: str = "640Gi",
+    taints: Sequence[Mapping[str, str]] = (),
+    **labels: str,
+) -> None:
+    """Create a ready node with capacity for a number of pods of one CPU."""
+    meta, spec = {"name": name, "labels": labels}, {"taints": list(taints)}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec}
+    await client.create(Node, "", body)
+    capacity = {"cpu": str(cpu), "memory": memory, "pods": str(max(110, cpu))}
+    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": ""}
+    status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
+    await client.merge_patch(Node, "", name, {"status": status}, subresource="status")
 
 
 def exclusive_jobset(
@@ -57,16 +74,16 @@ def exclusive_jobset(
     annotations: dict[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A JobSet under exclusive placement, for racks of one pool.
+    """Return a JobSet with exclusive placement, for racks of one pool.
 
     Args:
         name: of the JobSet.
-        key: the label that names racks.
+        key: label with the names of racks.
         pool: of the nodes.
-        jobs: how many Jobs.
-        pods: how many pods each.
-        job_spec, pod_spec: put over ours.
-        annotations: of the JobSet, beside that of the placement.
+        jobs: number of Jobs.
+        pods: number of pods of each Job.
+        job_spec, pod_spec: fields that replace the defaults.
+        annotations: of the JobSet, in addition to that of the placement.
         spec: further fields of the JobSet.
     """
     pod = {
@@ -79,11 +96,11 @@ def exclusive_jobset(
     }
     job = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
     job |= {**(job_spec or {}), "template": {"spec": pod}}
-    notes = {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: key, **(annotations or {})}
+    marks = {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: key, **(annotations or {})}
     return {
         "apiVersion": f"{keys.GROUP}/{keys.VERSION}",
         "kind": "JobSet",
-        "metadata": {"name": name, "annotations": notes},
+        "metadata": {"name": name, "annotations": marks},
         "spec": {
             "replicatedJobs": [{"name": "w", "replicas": jobs, "template": {"spec": job}}],
             **spec,
@@ -93,7 +110,7 @@ def exclusive_jobset(
 
 @contextlib.asynccontextmanager
 async def kubelets(client: Client) -> AsyncIterator[None]:
-    """Within the block, pods of JobSets that are being deleted come to their end, as failed."""
+    """Within the block, fail and delete pods of JobSets that are being deleted."""
     ending: set[str] = set()
     news: asyncio.Queue[Pod] = asyncio.Queue()
 
@@ -120,9 +137,9 @@ async def kubelets(client: Client) -> AsyncIterator[None]:
 
 
 async def set_phase(client: Client, namespace: str, name: str, phase: str) -> None:
-    """Have a pod run, succeed or fail.
+    """Let a pod run, succeed or fail.
 
-    Its end lies in the past, so that the Job controller does not wait before it makes another.
+    Its end is long ago, so that the Job controller creates the next pod without a back-off.
     """
     status: dict[str, Any] = {"phase": phase}
     if phase in {"Failed", "Succeeded"}:
@@ -134,18 +151,12 @@ async def set_phase(client: Client, namespace: str, name: str, phase: str) -> No
 
 async def kill(client: Client, namespace: str, name: str) -> None:
     """Delete a pod without grace."""
-    body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
-    await client.raw(
-        HttpRequest(
-            method="DELETE",
-            path=Pod.RESOURCE.path(namespace, name),
-            body=msgspec.json.encode(body),
-        )
-    )
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+    await send(client, "DELETE", Pod.RESOURCE.path(namespace, name), options)
 
 
 async def webhook_rejections(client: Client, *webhooks: str) -> float:
-    """How many requests the API server refused because one of these webhooks said so or failed."""
+    """Return the number of requests that these webhooks refused or failed to answer."""
     answer = await client.raw(HttpRequest(method="GET", path="/metrics"))
     total = 0.0
     for line in answer.body.decode().splitlines():

@@ -1,4 +1,4 @@
-"""The shipped webhook configurations for a manager on this machine, without a Service."""
+"""The shipped webhook configurations, for a manager on this machine without a Service."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NAMES: Final[tuple[tuple[type[Any], str], ...]] = (
 
 
 async def apply_webhooks(client: Client, port: int, bundle: str = "") -> None:
-    """Have the API server call a manager that listens on ``port`` of loopback.
+    """Let the API server call a manager at ``port`` of the loopback device.
 
     Args:
         client: an administrator's.
         port: of the webhook server.
-        bundle: base64 of the authorities to trust, where no manager fills them in.
+        bundle: base64 of the authorities to trust, if no manager fills them in.
     """
     text = (CONFIG / "webhook/configurations.yaml").read_text()
     for document in yaml.safe_load_all(text):
@@ -37,7 +37,7 @@ async def apply_webhooks(client: Client, port: int, bundle: str = "") -> None:
 
 
 async def delete_webhooks(client: Client) -> None:
-    """As in a cluster that has none."""
+    """Delete the webhook configurations, if they exist."""
     for kind, name in _NAMES:
         with contextlib.suppress(NotFoundError):
             await client.delete(kind, "", name)

@@ -1,1 +1,1 @@
-"""Coscheduling: gangs on played nodes, and a coscheduler in a process of its own."""
+"""Coscheduling: gangs on played nodes, and a coscheduler in its own process."""

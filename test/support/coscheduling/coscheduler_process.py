@@ -1,6 +1,6 @@
-"""A coscheduler in a process of its own, and the scheduler's configuration to go with it.
+"""A coscheduler in its own process, and the scheduler's configuration for it.
 
-site = ExtenderSite(folder)                     # a port, certificates for both sides
+site = ExtenderSite(folder)                     # a port, certificates of both sides
 with Cluster(scheduler_config=site.scheduler_config()) as cluster:
     async with coscheduler_process(cluster.kubeconfig, log, site) as coscheduler:
         ...                                     # .kill(), .start(), .stop(), .scrape()
@@ -26,12 +26,12 @@ SERVICE = "jobset-coscheduler.jobset-system.svc"
 
 
 class ExtenderSite:
-    """Where the extender listens, and the certificates of both sides.
+    """Address of the extender, and the certificates of both sides.
 
     Args:
-        folder: gets the certificates.
-        port: of loopback; a free one when absent.
-        plain: no TLS at all.
+        folder: for the certificates.
+        port: of the loopback device; a free one by default.
+        plain: True for no TLS.
     """
 
     def __init__(self, folder: Path, *, port: int | None = None, plain: bool = False) -> None:
@@ -43,7 +43,7 @@ class ExtenderSite:
         self.write_client()
 
     def write_server(self, authority: x509.KeyPair | None = None) -> None:
-        """A new certificate for the server; also another authority's."""
+        """Write a certificate of the server, by default of the site's authority."""
         self.folder.mkdir(parents=True, exist_ok=True)
         names = (SERVICE, HOST)
         pair = x509.new_serving(
@@ -55,7 +55,7 @@ class ExtenderSite:
     def write_client(
         self, name: str = SCHEDULER, *, file: str = "client", now: datetime | None = None
     ) -> None:
-        """A certificate for the scheduler, or for one that calls itself something else."""
+        """Write a certificate of the scheduler, or of a client with another name."""
         self._write(file, x509.new_client(self.authority, name, now or datetime.now(UTC)))
 
     def _write(self, name: str, pair: x509.KeyPair) -> None:
@@ -71,12 +71,12 @@ class ExtenderSite:
         )
 
     def extender(self, folder: str = "cluster-scheduler", **changes: Any) -> dict[str, Any]:
-        """The entry of the scheduler's configuration, as an installation ships it, for this site.
+        """Return the entry of the shipped scheduler configuration, for this site.
 
         Args:
-            folder: of ``config/coscheduler``; with ``marked-pods`` only those with the marker
-                resource come here.
-            changes: fields put over it, such as ``httpTimeout``.
+            folder: of ``config/coscheduler``; with ``marked-pods`` only pods with the marker resource are
+                sent here.
+            changes: fields that replace those of the entry, such as ``httpTimeout``.
         """
         (entry,) = shipped(folder)["extenders"]
         entry["urlPrefix"] = f"{'http' if self.plain else 'https'}://{HOST}:{self.port}/ext"
@@ -91,15 +91,15 @@ class ExtenderSite:
         return entry | changes
 
     def scheduler_config(self, folder: str = "cluster-scheduler", **changes: Any) -> dict[str, Any]:
-        """For ``Cluster(scheduler_config=...)``; see :meth:`extender`."""
+        """Return the configuration for ``Cluster(scheduler_config=...)``, with an extender."""
         config = shipped(folder)
         for name in ("apiVersion", "kind", "clientConnection", "leaderElection"):
-            config.pop(name, None)  # those of the test's cluster
+            config.pop(name, None)  # the test's cluster has its own
         return config | {"extenders": [self.extender(folder, **changes)]}
 
 
 def shipped(folder: str) -> dict[str, Any]:
-    """The scheduler's configuration of an installation."""
+    """Return the scheduler's configuration of an installation."""
     at = CONFIG / "coscheduler" / folder
     file = at / "kube-scheduler.yaml"
     if not file.exists():
@@ -109,14 +109,14 @@ def shipped(folder: str) -> dict[str, Any]:
 
 
 class CoschedulerProcess(ManagerProcess):
-    """``jobsetpy coscheduler`` against the cluster of a kubeconfig, for a site's scheduler.
+    """``jobsetpy coscheduler`` for the cluster of a kubeconfig, and for a site's scheduler.
 
     Args:
-        kubeconfig: which cluster.
-        log: file that its log lines are appended to.
-        site: where it listens.
+        kubeconfig: of the cluster.
+        log: file to which its log is appended.
+        site: its address and certificates.
         arguments: further flags, such as ``--leader-elect=false`` or ``--config``.
-        given: see ``ManagerProcess``.
+        given: arguments of ``ManagerProcess``.
     """
 
     COMMAND = "coscheduler"
@@ -131,7 +131,7 @@ class CoschedulerProcess(ManagerProcess):
 async def coscheduler_process(
     kubeconfig: str | Path, log: Path, site: ExtenderSite, *arguments: str, **given: Any
 ) -> AsyncIterator[CoschedulerProcess]:
-    """A coscheduler that is ready (hence leads) on entry and stopped on exit."""
+    """Run a coscheduler, which is ready (and leads) on entry and stopped on exit."""
     process = CoschedulerProcess(kubeconfig, log, site, *arguments, **given)
     try:
         await process.start()

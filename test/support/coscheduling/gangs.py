@@ -1,5 +1,4 @@
-"""Groups of pods on nodes without kubelets, and when each pod is bound: what tests and benchmarks
-of coscheduling share."""
+"""Gangs of pods on nodes without kubelets, and times of their binds, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -12,18 +11,19 @@ from typing import Any
 
 from hack.cluster import Cluster
 from jobsetpy.api import keys
-from jobsetpy.api.core import Node
-from jobsetpy.client import Client, HttpRequest
+from jobsetpy.client import Client
 from jobsetpy.coscheduler._pods import GroupPod
 from support import patience
 from support.cluster.follow import following
+from support.cluster.json_api import send
+from support.cluster.racks import make_node as make_node
 
 NAMESPACE = "default"
 SET = "gangs.example/set"
 
 
 def scheduler_config(url: str = "", **fields: Any) -> dict[str, Any]:
-    """Of a scheduler with the extender at ``url``; without it, of a plain one."""
+    """Return the configuration of a scheduler with an extender at ``url``, or without one."""
     if not url:
         return dict(fields)
     extender = {
@@ -41,9 +41,9 @@ def set_scheduler(cluster: Cluster, config: Mapping[str, Any], *, start: bool = 
     """Restart the scheduler with other fields in its configuration.
 
     Args:
-        cluster: one of our own.
-        config: its fields, put over those that do not concern plugins and extenders.
-        start: ``False`` leaves it stopped.
+        cluster: the test's own.
+        config: fields that replace those for plugins and extenders.
+        start: ``False`` to leave it stopped.
     """
     path = cluster.folder / "scheduler.json"
     before = json.loads(path.read_text())
@@ -54,16 +54,6 @@ def set_scheduler(cluster: Cluster, config: Mapping[str, Any], *, start: bool = 
     path.write_text(json.dumps({**kept, **config}))
     if start:
         cluster.start_component("kube-scheduler")
-
-
-async def make_node(client: Client, name: str, cpu: int, **labels: str) -> None:
-    """A node without a kubelet, with room for so many pods of one CPU."""
-    room = {"cpu": str(cpu), "memory": "640Gi", "pods": str(max(110, cpu))}
-    conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-    await client.create(Node, "", body)
-    status = {"capacity": room, "allocatable": room, "conditions": conditions}
-    await client.merge_patch(Node, "", name, {"status": status}, subresource="status")
 
 
 def pod_body(
@@ -77,7 +67,7 @@ def pod_body(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A pod; with a minimum it is of the group, and behind the gate unless ``gated`` says no."""
+    """Return a pod; with a minimum it is of the gang, and behind the gate unless ``gated`` is False."""
     marks = {SET: group} if group else {}
     if minimum:
         marks |= {keys.POD_GROUP_NAME: group, keys.POD_GROUP_MIN_AVAILABLE: str(minimum)}
@@ -97,7 +87,7 @@ def pod_body(
         },
         "spec": {
             "containers": [container],
-            # There is nobody who would take these off, nor any kubelet to end a pod.
+            # No kubelet removes these taints or ends a pod.
             "tolerations": [{"operator": "Exists"}],
             "terminationGracePeriodSeconds": 0,
             "schedulingGates": [{"name": keys.COSCHEDULING_GATE}] if gated else [],
@@ -110,7 +100,7 @@ async def create_all(
     client: Client, bodies: Iterable[Mapping[str, Any]], *, namespace: str = NAMESPACE,
     at_once: int = 16,
 ) -> None:  # fmt: skip
-    """Create pods in this order, some at a time."""
+    """Create pods in this order, some of them concurrently."""
     todo = iter(bodies)
 
     async def worker() -> None:
@@ -123,18 +113,16 @@ async def create_all(
 
 
 async def delete_all(client: Client, group: str = "", *, namespace: str = NAMESPACE) -> None:
-    """Delete all pods, or those of a group, at once."""
+    """Delete all pods, or those of a gang, with one request."""
     query = (("gracePeriodSeconds", "0"),)
     if group:
         query += (("labelSelector", f"{SET}={group}"),)
     path = f"/api/v1/namespaces/{namespace}/pods"
-    await client.raw(
-        HttpRequest(method="DELETE", path=path, query=query, timeout_s=patience.scaled(60))
-    )
+    await send(client, "DELETE", path, query=query, timeout_s=patience.scaled(60))
 
 
 class Binds:
-    """Pods by group as a watch shows them: which are there, when each was bound."""
+    """Pods by gang, as a watch shows them, and the times of their binds."""
 
     def __init__(self) -> None:
         self.there: dict[str, str] = {}
@@ -148,7 +136,7 @@ class Binds:
 
     @contextlib.asynccontextmanager
     async def watching(self, client: Client) -> AsyncIterator[Binds]:
-        """Watch within the block."""
+        """Watch pods within the block."""
         async with following(client, GroupPod, self._note, namespace=NAMESPACE):
             yield self
 
@@ -172,15 +160,15 @@ class Binds:
         self.news.set()
 
     def of(self, group: str) -> list[float]:
-        """When each of its bound pods was bound."""
+        """Return the times at which the pods of a gang were bound."""
         return [at for name, at in self.bound.items() if self.group[name] == group]
 
     def counts(self, *groups: str) -> list[int]:
-        """How many pods of each are bound."""
+        """Return the number of bound pods of each gang."""
         return [len(self.of(group)) for group in groups]
 
     async def wait(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
-        """Until something is true of what is seen."""
+        """Wait until a condition of the watched pods holds."""
         try:
             async with patience.timeout(limit_s):
                 while not condition():

@@ -1,4 +1,4 @@
-"""An HTTP/2 client for tests of servers: any number of requests on one connection."""
+"""An HTTP/2 client for tests of servers, with any number of requests on one connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOAWAY = 7
 
 
 class Reply:
-    """What has come of one request's answer."""
+    """Answer to a request, as far as it has arrived."""
 
     def __init__(self):
         self.status = 0
@@ -26,12 +26,12 @@ class Reply:
 
     @property
     def json(self):
-        """The body."""
+        """The body as JSON."""
         return json.loads(self.body)
 
 
 class Http2Client:
-    """The protocol without I/O; :func:`connected` gives it a connection."""
+    """The protocol without I/O; :func:`connected` adds a connection."""
 
     def __init__(self):
         self.http = H2Connection(H2Configuration(header_encoding="utf-8"))
@@ -43,7 +43,7 @@ class Http2Client:
         self.closed = False
 
     def ask(self, path, body=b"", *, method="POST", end=True, extra=()):
-        """Begin a request; its stream."""
+        """Begin a request; return its stream."""
         stream = self.http.get_next_available_stream_id()
         headers = [(":method", method), (":path", path), (":scheme", "https"), (":authority", "x")]
         self.http.send_headers(stream, [*headers, *extra], end_stream=end and not body)
@@ -53,12 +53,14 @@ class Http2Client:
         return stream
 
     def take(self, data):
-        """What the server sends."""
+        """Process bytes of the server."""
         self._bytes += data
         whole = bytearray()
         while len(self._bytes) >= 9 + (size := int.from_bytes(self._bytes[:3])):
             if self._bytes[3] == GOAWAY:
-                self.sent_away = True  # the library takes it for the end, and the server goes on
+                self.sent_away = (
+                    True  # the library would end the connection, but the server continues
+                )
             else:
                 whole += self._bytes[: 9 + size]
             del self._bytes[: 9 + size]
@@ -81,7 +83,7 @@ class Http2Client:
 
 
 class Connected(Http2Client):
-    """One connection.
+    """A connection.
 
     Args:
         reader, writer: of the connection.
@@ -93,18 +95,18 @@ class Connected(Http2Client):
         self.news = asyncio.Event()
 
     def flush(self):
-        """Send what is to be sent."""
+        """Send pending bytes."""
         self._writer.write(self.http.data_to_send())
 
     async def post(self, path, content):
-        """One request, answered."""
+        """Send a request and wait for its answer."""
         stream = self.ask(path, json.dumps(content).encode())
         self.flush()
         await self.until(lambda: self.replies[stream].done)
         return self.replies[stream]
 
     async def until(self, condition, limit_s=30.0):
-        """Wait for something of what has come."""
+        """Wait for a condition that received bytes may fulfill."""
         async with patience.timeout(limit_s):
             while not condition():
                 assert not self.closed, "the connection has ended"
@@ -112,14 +114,14 @@ class Connected(Http2Client):
                 await self.news.wait()
 
     async def ended(self, limit_s=30.0):
-        """Wait for the connection's end."""
+        """Wait for the end of the connection."""
         async with patience.timeout(limit_s):
             while not self.closed:
                 self.news.clear()
                 await self.news.wait()
 
     async def read(self):
-        """Take what comes, to the end."""
+        """Process bytes until the end."""
         with contextlib.suppress(OSError):
             while data := await self._reader.read(65536):
                 self.take(data)
@@ -132,7 +134,7 @@ class Connected(Http2Client):
 
 @contextlib.asynccontextmanager
 async def connected(port, context):
-    """A connection over which HTTP/2 was agreed on."""
+    """Open a connection with HTTP/2."""
     context.set_alpn_protocols(["h2"])
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"

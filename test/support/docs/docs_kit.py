@@ -1,4 +1,4 @@
-"""Commands of the documentation: found by their marks, and run as a reader would.
+"""Commands of the documentation, found by their marks, and run as a reader would run them.
 
 The marks are explained in CONTRIBUTING.md.
 """
@@ -40,12 +40,12 @@ _COMMAND = re.compile(r" {4,}\$?\s*(kubectl|helm|jobsetpy|curl|make|docker|podma
 
 
 class MarkError(Exception):
-    """A page does not follow the convention."""
+    """A page violates the convention of marks."""
 
 
 @attrs.frozen
 class Block:
-    """Commands of a page."""
+    """Commands of a page at one place."""
 
     line: int
     place: str
@@ -54,7 +54,7 @@ class Block:
 
 @attrs.frozen
 class Page:
-    """A page and its commands, in their order."""
+    """A page and its commands in order."""
 
     path: Path
     blocks: tuple[Block, ...]
@@ -69,7 +69,7 @@ class Page:
 
 
 def read(path: Path) -> Page:
-    """A page's commands; MarkError names the line that is wrong."""
+    """Return a page with its commands; MarkError names the invalid line."""
     text = path.read_text()
     return Page(path, tuple(_blocks(path, text.splitlines())), "<!-- page: installed -->" in text)
 
@@ -121,7 +121,7 @@ def _blocks(path: Path, lines: list[str]) -> Iterator[Block]:
 
 
 def script(blocks: tuple[Block, ...]) -> str:
-    """One shell script of all; each command is shown before it runs."""
+    """Return one shell script of all blocks; it shows each block's line before it runs."""
     parts = ["set -euo pipefail"]
     for block in blocks:
         parts += [f"echo '=== line {block.line}'", block.text]
@@ -129,7 +129,7 @@ def script(blocks: tuple[Block, ...]) -> str:
 
 
 def checkout(folder: Path) -> Path:
-    """A copy of what commands read, in which they may write."""
+    """Copy the files that commands read into a folder, in which they may write."""
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
@@ -140,7 +140,7 @@ def checkout(folder: Path) -> Path:
 
 
 def environment(kubeconfig: Path | None, *wanted: str) -> dict[str, str]:
-    """Of commands: the tools are found, and the cluster."""
+    """Return the commands' environment, in which the tools and the cluster are found."""
     tools = Binaries.find(wanted, Progress())
     folders = [str(path.parent) for path in tools.values()]
     path = os.pathsep.join([*folders, str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -151,13 +151,13 @@ def environment(kubeconfig: Path | None, *wanted: str) -> dict[str, str]:
 
 
 def tools_of(blocks: tuple[Block, ...]) -> tuple[str, ...]:
-    """Which of the tools that we get ourselves the commands use."""
+    """Return the tools used by the commands that this project builds or fetches itself."""
     text = script(blocks)
     return tuple(name for name in ("kubectl", "helm", "promtool") if re.search(rf"\b{name} ", text))
 
 
 def run(blocks: tuple[Block, ...], folder: Path, env: dict[str, str]) -> str:
-    """Run them; their output. A failure shows all of it, and ends what they left running."""
+    """Run blocks; return their output. A failure shows all of it; processes left running are ended."""
     log = folder / "commands.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -183,7 +183,7 @@ def run(blocks: tuple[Block, ...], folder: Path, env: dict[str, str]) -> str:
 
 
 def seen(page: Page, place: str, output: str) -> str:
-    """Input and output that a reader of a page sees, as Markdown: each block, and what it printed.
+    """Return what a reader of a page sees, as Markdown: each block and its output.
 
     Args:
         page: the page.
@@ -191,7 +191,7 @@ def seen(page: Page, place: str, output: str) -> str:
         output: what ``run`` returned for them.
     """
     lines = page.path.read_text().splitlines()
-    printed = re.split(r"=== line (\d+)\n", output)  # what a command printed may end anywhere
+    printed = re.split(r"=== line (\d+)\n", output)  # output may lack a line feed at its end
     by_line = dict(zip(map(int, printed[1::2]), printed[2::2], strict=True))
     parts, heading = [], ""
     for block in page.at(place):
@@ -210,19 +210,19 @@ def seen(page: Page, place: str, output: str) -> str:
 
 
 def _typed(text: str) -> Iterator[str]:
-    """Commands after a prompt; lines that belong to the one before have the shell's other prompt."""
-    end, goes_on = "", False
+    """Yield commands after a prompt; continued lines have the shell's second prompt."""
+    end, continues = "", False
     for line in text.splitlines():
-        yield f"{'>' if end or goes_on else '$'} {line}"
+        yield f"{'>' if end or continues else '$'} {line}"
         if end:
             end = "" if line == end else end
         elif here := _HERE_DOCUMENT.search(line):
             end = here[1]
-        goes_on = line.endswith("\\")
+        continues = line.endswith("\\")
 
 
 def _headings(lines: list[str]) -> list[str]:
-    """The headings among some lines; comments in blocks of code are none."""
+    """Return the headings among some lines; comments in blocks of code are not headings."""
     found, fenced = [], False
     for line in lines:
         if _FENCE.match(line):
@@ -233,7 +233,7 @@ def _headings(lines: list[str]) -> list[str]:
 
 
 def _end(group: int) -> None:
-    """End the process group that the commands were started as, such as forwarders of ports."""
+    """End the process group of the commands, such as port forwarders."""
     try:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
@@ -241,11 +241,11 @@ def _end(group: int) -> None:
 
 
 def renamed(archive: Path, name: str, out: Path) -> Path:
-    """An image's archive under another name; a plain one is completed as runtimes do it."""
+    """Write an image's archive under another name; a plain name is completed as runtimes do."""
     with tarfile.open(archive) as old, tarfile.open(out, "w") as new:
         for member in old:
             if member.name in ("oci-layout", "index.json"):
-                continue  # its other form, in which names have to be complete
+                continue  # the archive's other form needs complete names
             content = old.extractfile(member)
             if member.name == "manifest.json" and content is not None:
                 manifest = json.load(content)

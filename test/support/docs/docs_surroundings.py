@@ -1,4 +1,4 @@
-"""What documentation's commands find in a cluster, and what they leave behind."""
+"""State of the cluster for the documentation's commands, which is restored after each page."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ DEFAULT_KINDS = "deployments,services,secrets,roles,rolebindings,jobs,pods"
 
 
 def pages(place):
-    """Pages with commands for a place; those with wrong marks fail in a test of their own.
+    """Return pages with commands for a place; those with invalid marks fail in another test.
 
-    Pages that take an installation for granted come first: it is made once.
+    Pages that assume an installation come first: it is made once.
     """
     found = []
     for path in docs_kit.PAGES:
@@ -35,12 +35,12 @@ def pages(place):
 
 
 class Surroundings:
-    """What is in the cluster, so that a page leaves it as it found it.
+    """Objects in the cluster; a page leaves it as it was.
 
     Args:
         env: of kubectl.
-        folder: of ``config``, with what is installed for pages that take it for granted.
-        ready: whether its manager gets ready here.
+        folder: of ``config``, which is installed for pages that assume an installation.
+        ready: True if its manager becomes ready here.
     """
 
     def __init__(self, env, folder, *, ready) -> None:
@@ -51,7 +51,7 @@ class Surroundings:
         self.before = set()
 
     def prepare(self, page):
-        """Make what a page takes for granted, or take it away."""
+        """Install what a page assumes, or remove it."""
         if page.installed:
             words = ("apply", "--server-side", "--force-conflicts", "-k", self.folder)
             self.kubectl(*words)
@@ -60,7 +60,7 @@ class Surroundings:
         elif self.empty is None:
             if "namespace/jobset-system" in self.names():
                 self.kubectl("delete", "--ignore-not-found", "-k", self.folder, check=False)
-            # Readers of such a page may have the definition from before, and nothing else.
+            # Readers of such a page may have the CRD, and nothing else.
             crd = str(docs_kit.ROOT / "config/crd")
             self.kubectl("apply", "--server-side", "--force-conflicts", "-k", crd)
             self.empty = self.before = self.names()
@@ -86,8 +86,8 @@ class Surroundings:
         }
 
     def restore(self):
-        """Take away what a page made."""
-        # JobSets first: once their definition is gone, they cannot be deleted any more.
+        """Delete objects that a page created."""
+        # JobSets first: without their CRD they cannot be deleted.
         self.kubectl("delete", "jobsets", "--all", "-A", "--wait=false", check=False)
         more = sorted(self.names() - self.before)
         webhooks = [name for name in more if "webhook" in name]
@@ -98,12 +98,12 @@ class Surroundings:
                 self.kubectl("delete", "--ignore-not-found", "-n", "default", *words)
 
     def wait_until_installed(self):
-        """Until the manager's pod is ready; a failure shows what it says."""
+        """Wait until the manager's pod is ready; a failure shows its log."""
         home = ("-n", "jobset-system")
         status = ("rollout", "status", "deployment", "jobset-controller-manager")
         try:
             self.kubectl(*home, *status, f"--timeout={patience.scaled(150):.0f}s")
-            # A page before may have had more of them; those end in their own time.
+            # A page before may have had more pods, which are being deleted.
             patience.wait_for(
                 lambda: len(self.kubectl(*home, "get", "pods", "-o", "name").split()) <= 1,
                 60,

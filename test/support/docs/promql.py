@@ -1,4 +1,4 @@
-"""Which series and labels a PromQL expression asks for; promtool checks the rest of the grammar."""
+"""Series and labels of a PromQL expression; promtool checks the rest of the grammar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORDS = {"and", "or", "unless", "bool", "offset"}
 
 @attrs.frozen
 class Asked:
-    """A series name, and the labels that selectors name."""
+    """A series name, and the labels of its selectors."""
 
     series: str
     labels: frozenset[str]
@@ -29,17 +29,17 @@ class Asked:
 
 @attrs.frozen
 class Query:
-    """What an expression asks for; ``grouped`` holds labels of ``by`` and its kin."""
+    """Series of an expression; ``grouped`` are the labels of ``by`` and similar words."""
 
     asked: tuple[Asked, ...]
     grouped: frozenset[str]
 
 
 def read(expression: str) -> Query:
-    """Take an expression apart.
+    """Parse an expression.
 
     Raises:
-        ValueError: it has something that this does not know.
+        ValueError: it has an unknown element.
     """
     tokens = _tokens(expression)
     asked: list[Asked] = []

@@ -1,4 +1,4 @@
-"""What the examples about names, volumes, places, restarts in place and frameworks promise."""
+"""Outcomes of the examples about names, volumes, placement, restarts in place and frameworks."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,7 +12,7 @@ from support.examples.examples_kit import JOB_NAME, Play, now, of_job, same_pods
 
 
 async def addresses(play: Play, *, subdomain: str, not_ready: bool = True) -> set[str]:
-    """The addresses of all pods, once the headless Service is as it should be."""
+    """Return the addresses of all pods, once the headless Service is correct."""
     services = await play.services()
     assert set(services) == {subdomain}
     spec = services[subdomain]["spec"]
@@ -24,7 +24,7 @@ async def addresses(play: Play, *, subdomain: str, not_ready: bool = True) -> se
 
 
 async def every_pod_has_a_name(play: Play) -> None:
-    """Host names and subdomain are what the headless Service publishes."""
+    """Host names and subdomain are those that the headless Service publishes."""
     jobs = play.all_jobs()
     await play.until_pods(*jobs)
     wanted = {f"talking-peers-{job}-{pod}.talking" for job in (0, 1) for pod in (0, 1)}
@@ -33,7 +33,7 @@ async def every_pod_has_a_name(play: Play) -> None:
     await play.until_completed()
 
 
-async def the_subdomain_is_chosen(play: Play) -> None:
+async def subdomain_is_chosen(play: Play) -> None:
     """The Service has the subdomain's name."""
     (job,) = play.all_jobs()
     await play.until_pods(job)
@@ -44,7 +44,7 @@ async def the_subdomain_is_chosen(play: Play) -> None:
 
 
 async def names_of_ready_pods_only(play: Play) -> None:
-    """The Service keeps pods that are not ready to itself."""
+    """The Service does not publish pods that are not ready."""
     server, client = play.all_jobs()
     await play.until_pods(server, client)
     wanted = {"when-ready-server-0-0.when-ready", "when-ready-client-0-0.when-ready"}
@@ -53,8 +53,8 @@ async def names_of_ready_pods_only(play: Play) -> None:
     await play.until_completed()
 
 
-async def everybody_knows_the_coordinator(play: Play, address: str | None = None) -> None:
-    """Jobs and pods carry the coordinator's address, which is that of one of the pods."""
+async def all_have_the_coordinators_address(play: Play, address: str | None = None) -> None:
+    """Jobs and pods have the coordinator's address, which is that of one of the pods."""
     address = address or "coordinated-driver-0-0.coordinated"
     jobs = await play.until_jobs(*play.all_jobs())
     pods = await play.until_pods(*jobs)
@@ -64,9 +64,9 @@ async def everybody_knows_the_coordinator(play: Play, address: str | None = None
     assert address in await addresses(play, subdomain=play.name)
 
 
-async def the_coordinator_is_found(play: Play) -> None:
-    """All know the address; the workers' end is the end."""
-    await everybody_knows_the_coordinator(play)
+async def coordinator_is_found(play: Play) -> None:
+    """All have its address; the JobSet ends with the workers."""
+    await all_have_the_coordinators_address(play)
     await play.succeed(play.job("workers"))
     await play.until_completed()
 
@@ -75,7 +75,7 @@ async def the_coordinator_is_found(play: Play) -> None:
 
 
 def mounted(pod: dict) -> dict[str, str]:
-    """Claims by the names of the volumes that a pod has them as."""
+    """Return the claims by the names of a pod's volumes."""
     return {
         volume["name"]: volume["persistentVolumeClaim"]["claimName"]
         for volume in pod["spec"]["volumes"]
@@ -83,8 +83,8 @@ def mounted(pod: dict) -> dict[str, str]:
     }
 
 
-async def one_claim_goes_and_one_stays(play: Play) -> None:
-    """Claims are made, mounted where they are named, and kept or deleted as the policies say."""
+async def one_claim_is_deleted_and_one_retained(play: Play) -> None:
+    """Claims are created, mounted where they are named, and kept or deleted by their policies."""
     writer, reader = play.all_jobs()
     scratch, results = "scratch-with-volumes", "results-with-volumes"
     (pod,) = (await play.until_pods(writer)).values()
@@ -112,10 +112,10 @@ async def one_claim_goes_and_one_stays(play: Play) -> None:
 async def nodes_in(
     play: Play, label: str, *domains: str, size: int = 2
 ) -> AsyncIterator[Callable[[], Awaitable[dict[str, list[str]]]]]:
-    """So many ready nodes in each topology domain, without a kubelet.
+    """Create ready nodes in each topology domain, without a kubelet.
 
     Yields:
-        A function that tells the domains of the scheduled pods by Job.
+        A function that returns the domains of the scheduled pods by Job.
     """
     capacity = {"cpu": "8", "memory": "16Gi", "pods": "50"}
     ready = {"type": "Ready", "status": "True", "reason": "Test"}
@@ -144,7 +144,7 @@ async def nodes_in(
             await play.client.delete(Node, "", name)
 
 
-async def one_rack_for_each_job(play: Play) -> None:
+async def each_job_has_a_rack(play: Play) -> None:
     """With one rack, one Job runs there and the other waits; with two, both run."""
     label = "topology.kubernetes.io/rack"
     jobs = play.all_jobs()
@@ -166,7 +166,7 @@ async def one_rack_for_each_job(play: Play) -> None:
 
 
 async def nodes_are_assigned(play: Play) -> None:
-    """Pods want the nodes that are labelled for their Job, and tolerate what keeps others off."""
+    """Pods select the nodes that are labelled for their Job, and tolerate their taint."""
     for name, pod in (await play.until_pods(*play.all_jobs())).items():
         job = pod["metadata"]["labels"][JOB_NAME]
         wanted = {keys.NAMESPACED_JOB_LABEL: f"{play.namespace}_{job}"}
@@ -182,7 +182,7 @@ async def nodes_are_assigned(play: Play) -> None:
 # -- restarts in place --------------------------------------------------------------------------
 
 
-async def agents_start_together_and_again(play: Play) -> None:
+async def agents_start_and_restart_together(play: Play) -> None:
     """The group is synced when the last agent has reported; one failure deprecates the epoch."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount"}
     await play.apply({**account, "metadata": {"name": "jobset-agent"}})
@@ -207,7 +207,7 @@ async def agents_start_together_and_again(play: Play) -> None:
     assert (await play.jobset())["status"].get("syncedEpoch", 0) == 0
     await report(1, first)
     await epochs(1, 0)
-    await report(2, first)  # its worker failed, and it restarted in place
+    await report(2, first)  # its worker has failed, and it has restarted in place
     await epochs(1, 1)
     await report(2, *others)
     await epochs(2, 1)
@@ -216,8 +216,8 @@ async def agents_start_together_and_again(play: Play) -> None:
 
 
 async def agents_are_injected(play: Play) -> None:
-    """The pods have an agent that the manifest does not have; then the group is as any other."""
-    await agents_start_together_and_again(play)
+    """The pods have an agent that is not in the manifest, and restart like other groups."""
+    await agents_start_and_restart_together(play)
     for pod in (await play.pods()).values():
         (agent,) = pod["spec"]["initContainers"]
         assert agent["name"] == "jobset-agent"
@@ -227,8 +227,8 @@ async def agents_are_injected(play: Play) -> None:
 # -- groups -------------------------------------------------------------------------------------
 
 
-async def the_last_pod_lets_all_go_on(play: Play) -> None:
-    """The barrier is lifted when every pod of the group waits behind it, in each attempt anew."""
+async def last_pod_releases_the_group(play: Play) -> None:
+    """The group is released when all its pods have started, in each attempt."""
     workers, logger = [play.job("workers", 0), play.job("workers", 1)], play.job("logger")
     (pod,) = (await play.until_pods(logger)).values()
     assert "initContainers" not in pod["spec"]
@@ -267,10 +267,10 @@ async def the_last_pod_lets_all_go_on(play: Play) -> None:
 # -- frameworks ---------------------------------------------------------------------------------
 
 
-async def torchrun_knows_its_master(play: Play) -> None:
-    """Pod 0 is the master; failures restart all; a wrong argument does not."""
+async def torchrun_has_its_master(play: Play) -> None:
+    """Pod 0 is the master; failures restart all pods; a wrong argument does not."""
     (job,) = play.all_jobs()
-    await everybody_knows_the_coordinator(play, "pytorch-workers-0-0.pytorch")
+    await all_have_the_coordinators_address(play, "pytorch-workers-0-0.pytorch")
     await play.exit(job, 1, index=3)
     await play.until_attempt(1, job)
     assert await play.restarts() == (1, 1)
@@ -279,7 +279,7 @@ async def torchrun_knows_its_master(play: Play) -> None:
 
 
 async def each_slice_has_a_node_pool(play: Play) -> None:
-    """Each Job's pods are in one pool, and all know the coordinator."""
+    """Each Job's pods are in one pool, and all have the coordinator's address."""
     jobs = play.all_jobs()
     async with nodes_in(play, "example.com/node-pool", "x", "y") as pools:
 
@@ -289,13 +289,13 @@ async def each_slice_has_a_node_pool(play: Play) -> None:
             assert sorted(found.values()) == [["x", "x"], ["y", "y"]]
 
         await play.until(placed)
-        await everybody_knows_the_coordinator(play, "jax-slice-0-0.jax")
+        await all_have_the_coordinators_address(play, "jax-slice-0-0.jax")
         await play.succeed(*jobs)
         await play.until_completed()
 
 
-async def the_chief_ends_it(play: Play) -> None:
-    """Servers first; a failed worker is replaced alone; the chief's end is the end."""
+async def chief_ends_the_training(play: Play) -> None:
+    """Servers start first; only a failed worker is replaced; the JobSet ends with the chief."""
     servers, chief = play.job("ps"), play.job("chief")
     workers = [play.job("worker", 0), play.job("worker", 1)]
     await play.only_jobs(servers)
@@ -317,12 +317,12 @@ async def the_chief_ends_it(play: Play) -> None:
 
 
 async def workers_join_the_head(play: Play) -> None:
-    """The head first; lost workers are replaced under it; its end is the end."""
+    """The head starts first; lost workers are replaced; the JobSet ends with the head."""
     head, workers = play.all_jobs()
     await play.only_jobs(head)
     await play.ready(head)
     before = await play.until_pods(head, workers)
-    await everybody_knows_the_coordinator(play, "ray-head-0-0.ray")
+    await all_have_the_coordinators_address(play, "ray-head-0-0.ray")
     await play.exit(workers, 1)
     await play.until_pods(workers, other_than=of_job(before, workers))
     assert same_pods(await play.pods(head), of_job(before, head))
@@ -332,8 +332,8 @@ async def workers_join_the_head(play: Play) -> None:
     await play.until_jobs(head)
 
 
-async def step_by_step_on_one_volume(play: Play) -> None:
-    """Two downloads, then the trainer, then the evaluator, each with the volumes it names."""
+async def steps_share_a_volume(play: Play) -> None:
+    """Two downloads, then the trainer, then the evaluator, each with the volumes that it names."""
     dataset, model, trainer, evaluator = play.all_jobs()
     workspace, results = "workspace-fine-tuning", "results-fine-tuning"
     before = await play.until_pods(dataset, model)
@@ -357,26 +357,26 @@ async def step_by_step_on_one_volume(play: Play) -> None:
 
 
 PROMISES = {
-    "coordinator/coordinator.yaml": the_coordinator_is_found,
+    "coordinator/coordinator.yaml": coordinator_is_found,
     "exclusive-placement/node-selector.yaml": nodes_are_assigned,
-    "group-scheduling/all-or-nothing.yaml": the_last_pod_lets_all_go_on,
-    "in-place-restart/exit-codes.yaml": agents_start_together_and_again,
+    "group-scheduling/all-or-nothing.yaml": last_pod_releases_the_group,
+    "in-place-restart/exit-codes.yaml": agents_start_and_restart_together,
     "in-place-restart/injected-sidecar.yaml": agents_are_injected,
     "in-place-restart/injected-supervisor.yaml": agents_are_injected,
-    "in-place-restart/sidecar.yaml": agents_start_together_and_again,
-    "in-place-restart/supervised.yaml": agents_start_together_and_again,
+    "in-place-restart/sidecar.yaml": agents_start_and_restart_together,
+    "in-place-restart/supervised.yaml": agents_start_and_restart_together,
     "ml/driver-workers.yaml": workers_join_the_head,
-    "ml/parameter-server.yaml": the_chief_ends_it,
-    "ml/pipeline.yaml": step_by_step_on_one_volume,
-    "ml/pytorch.yaml": torchrun_knows_its_master,
+    "ml/parameter-server.yaml": chief_ends_the_training,
+    "ml/pipeline.yaml": steps_share_a_volume,
+    "ml/pytorch.yaml": torchrun_has_its_master,
     "network/host-names.yaml": every_pod_has_a_name,
     "network/ready-only.yaml": names_of_ready_pods_only,
-    "network/subdomain.yaml": the_subdomain_is_chosen,
-    "volumes/claims.yaml": one_claim_goes_and_one_stays,
+    "network/subdomain.yaml": subdomain_is_chosen,
+    "volumes/claims.yaml": one_claim_is_deleted_and_one_retained,
 }
 WITH_NODES = {
-    "exclusive-placement/one-job-per-rack.yaml": one_rack_for_each_job,
+    "exclusive-placement/one-job-per-rack.yaml": each_job_has_a_rack,
     "ml/jax.yaml": each_slice_has_a_node_pool,
 }
-"""These make nodes. No kubelet confirms that pods end which the scheduler puts there, so nothing else
-may run meanwhile."""
+"""These create nodes. No kubelet confirms the end of pods that are scheduled there, so nothing else may
+run at the same time."""

@@ -1,4 +1,4 @@
-"""What the examples of coscheduling promise; no scheduler of this cluster finds a node."""
+"""Outcomes of the examples of coscheduling; no scheduler of this cluster finds a node."""
 
 from jobsetpy.api import keys
 from support.examples.examples_kit import JOB_NAME, Play
@@ -6,8 +6,8 @@ from support.examples.examples_kit import JOB_NAME, Play
 NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
 
 
-async def groups(play: Play, *jobs: str) -> dict[str, tuple[str | None, str | None]]:
-    """Group and minimum that all pods of each Job agree about, by the Job's name."""
+async def gangs(play: Play, *jobs: str) -> dict[str, tuple[str | None, str | None]]:
+    """Return gang and minimum of all pods of each Job, by the Job's name."""
     found: dict[str, tuple[str | None, str | None]] = {}
     for pod in (await play.until_pods(*jobs)).values():
         labels = pod["metadata"]["labels"]
@@ -17,9 +17,9 @@ async def groups(play: Play, *jobs: str) -> dict[str, tuple[str | None, str | No
 
 
 async def waits(play: Play, *words: str) -> None:
-    """The condition says so."""
+    """Wait until the message of the condition has these words."""
 
-    async def said() -> None:
+    async def check() -> None:
         conditions = (await play.jobset()).get("status", {}).get("conditions", ())
         texts = [
             each["message"]
@@ -29,13 +29,13 @@ async def waits(play: Play, *words: str) -> None:
         assert texts
         assert all(word in texts[0] for word in words)
 
-    await play.until(said)
+    await play.until(check)
 
 
-async def all_pods_are_one_group(play: Play) -> None:
-    """Over both ReplicatedJobs; where it stands is told."""
+async def all_pods_are_one_gang(play: Play) -> None:
+    """It has pods of both ReplicatedJobs; a condition reports its state."""
     jobs = play.all_jobs()
-    ((name, minimum),) = set((await groups(play, *jobs)).values())
+    ((name, minimum),) = set((await gangs(play, *jobs)).values())
     assert name
     assert name.startswith("gang-")
     assert minimum == "5"
@@ -45,9 +45,9 @@ async def all_pods_are_one_group(play: Play) -> None:
 
 
 async def each_job_needs_three(play: Play) -> None:
-    """Two groups, and pods that are of none; another minimum reaches pods that are there."""
+    """Two gangs, and pods without one; existing pods get a changed minimum."""
     first, second, sidekick = (play.job("workers"), play.job("workers", 1), play.job("sidekick"))
-    found = await groups(play, first, second, sidekick)
+    found = await gangs(play, first, second, sidekick)
     assert found[sidekick] == (None, None)
     assert found[first][0] != found[second][0]
     assert {minimum for name, minimum in found.values() if name} == {"3"}
@@ -55,11 +55,10 @@ async def each_job_needs_three(play: Play) -> None:
     assert pod["metadata"]["annotations"][keys.COSCHEDULING_TIMEOUT_ANNOTATION] == "30"
     await waits(play, "0 of 2 groups are bound", "4 of 3 members")
 
-    note = {keys.COSCHEDULING_MIN_ANNOTATION: "4"}
-    await play.change({"metadata": {"annotations": note}})
+    await play.change({"metadata": {"annotations": {keys.COSCHEDULING_MIN_ANNOTATION: "4"}}})
 
     async def followed() -> None:
-        minima = {minimum for _, minimum in (await groups(play, first, second)).values()}
+        minima = {minimum for _, minimum in (await gangs(play, first, second)).values()}
         assert minima == {"4"}
 
     await play.until(followed)
@@ -68,6 +67,6 @@ async def each_job_needs_three(play: Play) -> None:
 
 
 PROMISES = {
-    "coscheduling/gang.yaml": all_pods_are_one_group,
+    "coscheduling/gang.yaml": all_pods_are_one_gang,
     "coscheduling/some-of-each-job.yaml": each_job_needs_three,
 }

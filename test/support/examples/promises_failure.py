@@ -1,6 +1,6 @@
-"""What the examples in ``failure-policy/`` promise, played with the real Job controller.
+"""Outcomes of the examples in ``failure-policy/``, with the real Job controller.
 
-The first functions are the user stories of KEP-262: exit codes in, decisions out.
+The first functions are the user stories of KEP-262, from exit codes to decisions.
 """
 
 from jobsetpy.api import keys
@@ -12,8 +12,8 @@ BUG, MAX_RESTARTS = "FailJobSetFailurePolicyAction", "ReachedMaxRestarts"
 RESTARTING = "RestartingJobSet"
 
 
-async def a_bug_is_not_retried(play: Play) -> None:
-    """Story 1: host maintenance restarts the JobSet, an error of the program ends it at once."""
+async def bug_is_not_retried(play: Play) -> None:
+    """Story 1: host maintenance restarts the JobSet, an error of the program ends it immediately."""
     job = play.job("trainer")
     await play.exit(job, SIGTERM)
     await play.until_attempt(1, job)
@@ -26,7 +26,7 @@ async def a_bug_is_not_retried(play: Play) -> None:
 
 
 async def all_workers_restart_together(play: Play) -> None:
-    """Story 2: any worker's failure restarts all pods of all Jobs, but only so many times."""
+    """Story 2: any worker's failure restarts all pods of all Jobs, up to a limit."""
     jobs = play.all_jobs()
     before = await play.until_pods(*jobs)
     assert len(before) == 4
@@ -43,7 +43,7 @@ async def all_workers_restart_together(play: Play) -> None:
 
 
 async def maintenance_costs_no_restart(play: Play) -> None:
-    """Story 3: restarts for host maintenance are unlimited, those for other failures are not."""
+    """Story 3: restarts for host maintenance are unlimited, those after other failures are not."""
     job = play.job("workers")
     failures = [(SIGTERM, False, (1, 0)), (1, True, (2, 0)), (1, False, (3, 1))]
     failures.append((SIGTERM, False, (4, 1)))
@@ -58,7 +58,7 @@ async def maintenance_costs_no_restart(play: Play) -> None:
 
 
 async def each_replicated_job_has_a_policy(play: Play) -> None:
-    """Story 4: workers may restart the JobSet without limit, the server only so many times."""
+    """Story 4: workers may restart the JobSet without limit, the server may not."""
     jobs, server = play.all_jobs(), play.job("parameter-server")
     failures = [
         (play.job("workers", 1), "FailurePolicy_workersFail", (1, 0)),
@@ -77,8 +77,8 @@ async def each_replicated_job_has_a_policy(play: Play) -> None:
     assert kinds >= {"Failed", "FailureTarget"}
 
 
-async def the_first_matching_rule_decides(play: Play) -> None:
-    """Each failure meets the rule that the header says, and the optional Job none that restarts."""
+async def first_matching_rule_decides(play: Play) -> None:
+    """Each failure matches the rule that the header names; the optional Job restarts nothing."""
     workers, logger = play.job("workers"), play.job("logger")
     await play.exit(logger, 1)
     await play.until_event("FailJobFailurePolicyAction")
@@ -97,14 +97,14 @@ async def the_first_matching_rule_decides(play: Play) -> None:
 
 
 async def workers_restart_under_a_surviving_driver(play: Play) -> None:
-    """Future work, story 1: the driver's pod lives on, and its own failure restarts everything."""
+    """Future work, story 1: the driver's pod survives, and its own failure restarts all Jobs."""
     driver, workers = play.job("driver"), [play.job("workers", 0), play.job("workers", 1)]
     before = await play.until_pods(driver, *workers)
     await play.exit(workers[1], 1)
     after = await _replaced(play, before, workers)
     assert same_pods(of_job(after, driver), of_job(before, driver))
     assert await play.restarts() == (0, 0)
-    # Two Jobs were made anew for one failure, and one restart is counted.
+    # Two Jobs were recreated after one failure, and one restart is counted.
     assert await play.own_restarts("workers") == ([1, 1], [0, 1])
 
     await play.exit(driver, 1)
@@ -117,8 +117,8 @@ async def workers_restart_under_a_surviving_driver(play: Play) -> None:
     await play.until_failed(MAX_RESTARTS)
 
 
-async def workers_restart_for_nothing(play: Play) -> None:
-    """Restarts of the workers cost nothing; the driver's failure is the end."""
+async def uncounted_restarts_of_workers(play: Play) -> None:
+    """Restarts of the workers are not counted; the driver's failure ends the JobSet."""
     driver, workers = play.job("driver"), [play.job("workers", 0), play.job("workers", 1)]
     before = await play.until_pods(driver, *workers)
     for _ in range(2):
@@ -134,7 +134,7 @@ async def workers_restart_for_nothing(play: Play) -> None:
 
 
 async def simulations_with_good_and_bad_parameters(play: Play) -> None:
-    """Future work, story 2: exit code 3 tries again, 2 never; the others go on to their end."""
+    """Future work, story 2: exit code 3 is retried, 2 is not; the others run to their end."""
     names = play.all_jobs()
     before = await play.until_pods(*names)
     await play.exit(names[2], 2)
@@ -150,8 +150,8 @@ async def simulations_with_good_and_bad_parameters(play: Play) -> None:
     await play.until_failed("FailJobFailurePolicyAction")
 
 
-async def nothing_is_tried_again(play: Play) -> None:
-    """The first failure is the end; the other Job goes."""
+async def nothing_is_retried(play: Play) -> None:
+    """The first failure ends the JobSet, and the other Job is deleted."""
     failed, other = play.all_jobs()
     await play.until_pods(other)
     await play.exit(failed, 1)
@@ -160,8 +160,8 @@ async def nothing_is_tried_again(play: Play) -> None:
     assert await play.restarts() == (0, 0)
 
 
-async def slow_is_fatal(play: Play) -> None:
-    """A failure restarts the JobSet; missing the deadline, told by its message, fails it."""
+async def missed_deadline_is_fatal(play: Play) -> None:
+    """A failure restarts the JobSet; missing the deadline, recognized by its message, fails it."""
     job = play.job("workers")
     other = await Play.open(play.client, play.path, without_deadline)
     await other.exit(job, 1)
@@ -176,12 +176,12 @@ async def slow_is_fatal(play: Play) -> None:
 
 
 def without_deadline(jobset: dict) -> None:
-    """A Job that fails must not miss its deadline before that, however slow the machine is."""
+    """Remove the deadline, which a slow machine might miss before the Job fails."""
     del jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"]
 
 
-async def a_hang_is_tried_again(play: Play) -> None:
-    """Missing the deadline restarts the JobSet, but only once; a failure ends it at once."""
+async def hang_is_retried(play: Play) -> None:
+    """Missing the deadline restarts the JobSet, but only once; a failure ends it immediately."""
     job = play.job("workers")
     other = await Play.open(play.client, play.path, without_deadline)
     await other.exit(job, 1)
@@ -189,7 +189,7 @@ async def a_hang_is_tried_again(play: Play) -> None:
     assert await other.restarts() == (0, 0)
     await other.close()
 
-    # Both deadlines may have passed by now, and the pods are gone with them: look at the end only.
+    # Both deadlines may have passed already, and the pods are deleted: only the end is checked.
     await play.until_failed(MAX_RESTARTS)
     assert await play.restarts() == (1, 1)
     assert (await play.failure(job))[0] == "DeadlineExceeded"
@@ -198,7 +198,7 @@ async def a_hang_is_tried_again(play: Play) -> None:
 
 
 async def some_indexes_may_fail(play: Play) -> None:
-    """Two failed indexes restart the JobSet; one lets the Job run to its end first."""
+    """Two failed indexes restart the JobSet; with one the Job runs to its end first."""
     job = play.job("samples")
     await play.until_pods(job)
     pods = sorted(await play.pods(job))
@@ -215,8 +215,8 @@ async def some_indexes_may_fail(play: Play) -> None:
     assert (await play.failure(job))[0] == "FailedIndexes"
 
 
-async def all_old_jobs_go_first(play: Play) -> None:
-    """While one old Job is held back, no new one is made; then all are."""
+async def all_old_jobs_are_deleted_first(play: Play) -> None:
+    """No new Job is created while one old Job exists."""
     jobs = play.all_jobs()
     await play.until_pods(*jobs)
     held, second, _ = jobs
@@ -240,7 +240,7 @@ async def all_old_jobs_go_first(play: Play) -> None:
 
 
 async def one_job_restarts(play: Play) -> None:
-    """Only the failed Job is made anew, and each counts."""
+    """Only the failed Job is recreated, and each restart counts."""
     jobs = play.all_jobs()
     before = await play.until_pods(*jobs)
     for failed, counts in ((jobs[1], [0, 1, 0]), (jobs[0], [1, 1, 0])):
@@ -256,8 +256,8 @@ async def one_job_restarts(play: Play) -> None:
     await play.until_failed(MAX_RESTARTS)
 
 
-async def one_job_restarts_for_nothing(play: Play) -> None:
-    """Only the failed Job is made anew, and nothing counts."""
+async def uncounted_restart_of_one_job(play: Play) -> None:
+    """Only the failed Job is recreated, and no restart counts."""
     jobs = play.all_jobs()
     before = await play.until_pods(*jobs)
     for count in (1, 2):
@@ -269,8 +269,8 @@ async def one_job_restarts_for_nothing(play: Play) -> None:
     assert await play.restarts() == (0, 0)
 
 
-async def the_first_good_trial_wins(play: Play) -> None:
-    """A failed Job stays; the first that completes completes the JobSet."""
+async def first_successful_trial_wins(play: Play) -> None:
+    """A failed Job is kept; the first complete Job completes the JobSet."""
     jobs = play.all_jobs()
     before = await play.until_pods(*jobs)
     await play.exit(jobs[0], 1)
@@ -283,8 +283,8 @@ async def the_first_good_trial_wins(play: Play) -> None:
     assert await play.restarts() == (0, 0)
 
 
-async def a_job_is_made_anew_by_hand(play: Play) -> None:
-    """The annotation replaces one Job, counts nothing, and is told of in an event."""
+async def job_is_recreated_by_hand(play: Play) -> None:
+    """The annotation replaces one Job without counting it, and an event reports it."""
     marked, other = jobs = play.all_jobs()
     before = await play.until_pods(*jobs)
     mark = {"metadata": {"annotations": {keys.RESTART_ANNOTATION: "now"}}}
@@ -298,27 +298,27 @@ async def a_job_is_made_anew_by_hand(play: Play) -> None:
 async def _replaced(
     play: Play, before: dict, jobs: list[str], *, living: list[str] | None = None
 ) -> dict:
-    """Wait until these Jobs have new pods; all pods of the Jobs that live."""
+    """Wait until these Jobs have new pods; return all pods of the living Jobs."""
     await play.until_pods(*jobs, other_than=of_job(before, *jobs))
     return await play.until_pods(*(living or play.all_jobs()))
 
 
 PROMISES = {
-    "failure-policy/blocking-recreate.yaml": all_old_jobs_go_first,
-    "failure-policy/combined-rules.yaml": the_first_matching_rule_decides,
-    "failure-policy/deadline.yaml": a_hang_is_tried_again,
-    "failure-policy/fail-job.yaml": the_first_good_trial_wins,
+    "failure-policy/blocking-recreate.yaml": all_old_jobs_are_deleted_first,
+    "failure-policy/combined-rules.yaml": first_matching_rule_decides,
+    "failure-policy/deadline.yaml": hang_is_retried,
+    "failure-policy/fail-job.yaml": first_successful_trial_wins,
     "failure-policy/failed-indexes.yaml": some_indexes_may_fail,
     "failure-policy/host-maintenance.yaml": maintenance_costs_no_restart,
     "failure-policy/max-restarts.yaml": all_workers_restart_together,
-    "failure-policy/message-patterns.yaml": slow_is_fatal,
-    "failure-policy/no-policy.yaml": nothing_is_tried_again,
+    "failure-policy/message-patterns.yaml": missed_deadline_is_fatal,
+    "failure-policy/no-policy.yaml": nothing_is_retried,
     "failure-policy/per-replicated-job.yaml": each_replicated_job_has_a_policy,
-    "failure-policy/restart-by-hand.yaml": a_job_is_made_anew_by_hand,
-    "failure-policy/restart-job-uncounted.yaml": one_job_restarts_for_nothing,
+    "failure-policy/restart-by-hand.yaml": job_is_recreated_by_hand,
+    "failure-policy/restart-job-uncounted.yaml": uncounted_restart_of_one_job,
     "failure-policy/restart-job.yaml": one_job_restarts,
-    "failure-policy/restart-replicated-job-uncounted.yaml": workers_restart_for_nothing,
+    "failure-policy/restart-replicated-job-uncounted.yaml": uncounted_restarts_of_workers,
     "failure-policy/restart-replicated-job.yaml": workers_restart_under_a_surviving_driver,
     "failure-policy/simulations.yaml": simulations_with_good_and_bad_parameters,
-    "failure-policy/unrecoverable-exit-codes.yaml": a_bug_is_not_retried,
+    "failure-policy/unrecoverable-exit-codes.yaml": bug_is_not_retried,
 }

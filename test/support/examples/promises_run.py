@@ -1,16 +1,14 @@
-"""What the examples about start, order, end and running of a JobSet promise."""
-
-import json
+"""Outcomes of the examples about start, order, end and changes of a JobSet."""
 
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
+from support.cluster.json_api import send
 from support.examples.examples_kit import Play, same_pods
 
 
 async def all_jobs_have_to_succeed(play: Play) -> None:
-    """All Jobs run at once; the JobSet is complete when the last one is."""
+    """All Jobs start together; the JobSet is complete when the last one is."""
     *loaders, indexer = play.all_jobs()
     assert len(await play.until_pods(*loaders, indexer)) == 5
     await play.succeed(*loaders)
@@ -19,8 +17,8 @@ async def all_jobs_have_to_succeed(play: Play) -> None:
     await play.until_completed()
 
 
-async def groups_count_together(play: Play) -> None:
-    """The labels count over the ReplicatedJobs of a group."""
+async def api_groups_are_counted_together(play: Play) -> None:
+    """The labels number the Jobs of all ReplicatedJobs of an API group."""
     jobs = await play.until_jobs(*play.all_jobs())
     places = {
         name: tuple(
@@ -50,7 +48,7 @@ async def one_success_is_enough(play: Play) -> None:
 
 
 async def only_the_driver_counts(play: Play) -> None:
-    """A complete worker is not enough; the driver is."""
+    """A complete worker is not enough, but the driver is."""
     driver, *workers = play.all_jobs()
     await play.until_pods(driver, *workers)
     await play.succeed(workers[0])
@@ -66,8 +64,8 @@ async def only_the_driver_counts(play: Play) -> None:
     await play.until_jobs(driver, workers[0])
 
 
-async def one_after_the_other(play: Play) -> None:
-    """``InOrder``: leader, workers, watcher; each when the one before is ready."""
+async def jobs_start_in_order(play: Play) -> None:
+    """``InOrder``: leader, workers, watcher; each starts when the one before is ready."""
     leader, workers = play.job("leader"), [play.job("workers", 0), play.job("workers", 1)]
     watcher = play.job("watcher")
     await play.only_jobs(leader)
@@ -85,7 +83,7 @@ async def one_after_the_other(play: Play) -> None:
 
 
 async def workers_wait_for_a_ready_server(play: Play) -> None:
-    """Workers start when the server is ready, and their end is the end."""
+    """Workers start when the server is ready, and the JobSet ends with them."""
     server, *workers = play.all_jobs()
     await play.only_jobs(server)
     await play.ready(server)
@@ -96,7 +94,7 @@ async def workers_wait_for_a_ready_server(play: Play) -> None:
 
 
 async def each_step_waits_for_the_one_before(play: Play) -> None:
-    """A step starts when the one before is complete; being ready is not enough."""
+    """A step starts when the one before is complete, not when it is ready."""
     downloader, trainer, evaluator = play.all_jobs()
     await play.ready(downloader)
     await play.only_jobs(downloader)
@@ -108,8 +106,8 @@ async def each_step_waits_for_the_one_before(play: Play) -> None:
     await play.until_completed()
 
 
-async def the_trainer_waits_for_both(play: Play) -> None:
-    """One dependency that is met is not enough."""
+async def trainer_waits_for_both(play: Play) -> None:
+    """One dependency is not enough."""
     dataset, server, trainer = play.all_jobs()
     await play.only_jobs(dataset, server)
     await play.ready(server)
@@ -120,16 +118,16 @@ async def the_trainer_waits_for_both(play: Play) -> None:
     await play.until_completed()
 
 
-async def it_is_deleted_in_time(play: Play) -> None:
-    """The finished JobSet stays for a while, and then goes with all that is its."""
+async def jobset_is_deleted_in_time(play: Play) -> None:
+    """The finished JobSet is kept for a while, and then deleted with its objects."""
     await play.succeed(*play.all_jobs())
     await play.until_completed()
     assert not await play.is_gone()
     await play.until_gone()
 
 
-async def it_waits_until_it_is_resumed(play: Play) -> None:
-    """No pods while suspended, and no restarts by stopping and going on."""
+async def jobset_waits_until_it_is_resumed(play: Play) -> None:
+    """It has no pods while it is suspended, and counts no restarts."""
     jobs = play.all_jobs()
     await play.until_jobs(*jobs)
     await play.until_condition("Suspended", "True", "SuspendedJobs")
@@ -153,8 +151,8 @@ async def it_waits_until_it_is_resumed(play: Play) -> None:
     assert await play.restarts() == (0, 0)
 
 
-async def a_queue_says_where_it_runs(play: Play) -> None:
-    """What a queue sets while it resumes the JobSet is found in the pods."""
+async def queue_selects_the_nodes(play: Play) -> None:
+    """Changes that a queue makes when it resumes the JobSet are in the pods."""
     (job,) = play.all_jobs()
     await play.until_condition("Suspended", "True", "SuspendedJobs")
     assert await play.pods() == {}
@@ -174,25 +172,19 @@ async def a_queue_says_where_it_runs(play: Play) -> None:
     await play.until_completed()
 
 
-async def workers_come_and_go(play: Play) -> None:
-    """The running Job is resized; pods that need not go, stay."""
+async def workers_are_added_and_removed(play: Play) -> None:
+    """The running Job is resized, and the other pods are kept."""
     (job,) = play.all_jobs()
     before = await play.until_pods(job)
     assert len(before) == 2
     for size in (4, 2):
-        path = "/spec/replicatedJobs/0/template/spec"
+        field_path = "/spec/replicatedJobs/0/template/spec"
         patch = [
-            {"op": "replace", "path": f"{path}/{field}", "value": size}
+            {"op": "replace", "path": f"{field_path}/{field}", "value": size}
             for field in ("parallelism", "completions")
         ]
-        await play.client.raw(
-            HttpRequest(
-                method="PATCH",
-                path=JobSet.RESOURCE.path(play.namespace, play.name),
-                content_type="application/json-patch+json",
-                body=json.dumps(patch).encode(),
-            )
-        )
+        path, kind = JobSet.RESOURCE.path(play.namespace, play.name), "application/json-patch+json"
+        await send(play.client, "PATCH", path, patch, content_type=kind)
 
         async def resized(size=size) -> None:
             assert (await play.jobs())[job]["spec"]["completions"] == size
@@ -203,8 +195,8 @@ async def workers_come_and_go(play: Play) -> None:
     assert await play.restarts() == (0, 0)
 
 
-async def it_is_left_alone(play: Play) -> None:
-    """No Job, no Service, no status."""
+async def jobset_of_another_controller_is_ignored(play: Play) -> None:
+    """It has no Job, no Service and no status."""
     await play.only_jobs()
     assert await play.services() == {}
     assert "status" not in await play.jobset()
@@ -212,16 +204,16 @@ async def it_is_left_alone(play: Play) -> None:
 
 PROMISES = {
     "simple/jobset.yaml": all_jobs_have_to_succeed,
-    "simple/groups.yaml": groups_count_together,
+    "simple/groups.yaml": api_groups_are_counted_together,
     "success-policy/any.yaml": one_success_is_enough,
     "success-policy/target.yaml": only_the_driver_counts,
-    "startup-policy/in-order.yaml": one_after_the_other,
+    "startup-policy/in-order.yaml": jobs_start_in_order,
     "depends-on/ready.yaml": workers_wait_for_a_ready_server,
     "depends-on/complete.yaml": each_step_waits_for_the_one_before,
-    "depends-on/several.yaml": the_trainer_waits_for_both,
-    "ttl/ttl.yaml": it_is_deleted_in_time,
-    "suspend/suspended.yaml": it_waits_until_it_is_resumed,
-    "suspend/kueue.yaml": a_queue_says_where_it_runs,
-    "elastic/elastic.yaml": workers_come_and_go,
-    "managed-by/managed-by.yaml": it_is_left_alone,
+    "depends-on/several.yaml": trainer_waits_for_both,
+    "ttl/ttl.yaml": jobset_is_deleted_in_time,
+    "suspend/suspended.yaml": jobset_waits_until_it_is_resumed,
+    "suspend/kueue.yaml": queue_selects_the_nodes,
+    "elastic/elastic.yaml": workers_are_added_and_removed,
+    "managed-by/managed-by.yaml": jobset_of_another_controller_is_ignored,
 }

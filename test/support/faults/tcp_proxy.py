@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that fails on demand: the network between a client and the API server."""
+"""A TCP proxy on the loopback device that fails on request: the network to the API server."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 class TcpProxy:
     """Forwards bytes to ``(host, port)``; connections can be cut, stalled, delayed or refused.
 
-    TLS passes through untouched, so both ends see only what a bad network does to them.
+    TLS is passed through, so both ends see only the effects of a bad network.
 
     Attributes:
         delay_s: latency that is added in each direction, in seconds.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, listen: int = 0) -> None:
         self._target = (host, port)
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._stalled: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
@@ -24,12 +24,12 @@ class TcpProxy:
         self.refusing = False
         self.delay_s = 0.0
         self.accepted = 0
-        self.port = 0
+        self.port = listen
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[TcpProxy]:
-        """Listen on a free port of loopback within the block."""
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        """Listen within the block, by default on a free port."""
+        server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, backlog=512)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self
@@ -40,11 +40,11 @@ class TcpProxy:
             await asyncio.sleep(0)
 
     def retarget(self, host: str, port: int) -> None:
-        """Have connections from now on lead elsewhere."""
+        """Let later connections lead elsewhere."""
         self._target = (host, port)
 
     def cut(self) -> int:
-        """Reset every connection that is open; how many."""
+        """Reset every open connection; return their number."""
         pairs = list(self._pairs)
         for client, upstream in pairs:
             for writer in (client, upstream):
@@ -52,9 +52,9 @@ class TcpProxy:
         return len(pairs)
 
     def stall_open(self) -> int:
-        """Stop forwarding on the connections that are open, without closing them; how many.
+        """Stop forwarding on open connections, without closing them; return their number.
 
-        New connections work: this is what a client sees when the path of its old ones is gone.
+        New connections work, as when the path of the old ones is broken.
         """
         for pair in self._pairs:
             self._stalled.add(pair)

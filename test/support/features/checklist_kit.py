@@ -1,12 +1,11 @@
-"""One JobSet on an API server without a Job controller: the test plays that, and looks.
+"""One JobSet on an API server without a Job controller, which the test plays.
 
-Conditions and counters are read from the API server, never from the manager's caches. Where a test
-says that something does *not* happen, :meth:`Scenario.settled` waits until the manager has seen
-every object as it is and has nothing left to do, which is both quicker and stricter than a sleep.
+Conditions and counters are read from the API server, never from the manager's caches. To show that
+something does *not* happen, :meth:`Scenario.settled` waits until the manager has seen every object
+in its current state and has nothing left to do, which is both quicker and stricter than a sleep.
 """
 
 import itertools
-import json
 from datetime import UTC, datetime
 
 from jobsetpy.api import keys
@@ -14,8 +13,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import PersistentVolumeClaim, Service
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from jobsetpy.testing import JobSetBuilder, make_jobset
+from support.cluster.json_api import StoredJobSet
 from support.patience import eventually
 from support.requests_log import Requests
 
@@ -25,32 +24,30 @@ B0, B1, B2 = (f"test-js-replicated-job-b-{index}" for index in range(3))
 ALL = [A0, B0, B1, B2]
 RA, RB = "replicated-job-a", "replicated-job-b"
 
-LIMIT_S = 10.0
-POLL_S = 0.05
 SOON_S = 1.0
-"""Longer than the manager holds a write of counters back."""
+"""Longer than the manager delays a write of counters."""
 
 _MARKS = itertools.count()
 
 
 def now() -> str:
-    """The time as the API writes it."""
+    """Return the current time in the API's format."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def bare_jobset(name: str = NAME) -> JobSetBuilder:
-    """A JobSet without ReplicatedJobs, with the defaults that admission fills in."""
+    """Return a JobSet without ReplicatedJobs, with the defaults of admission."""
     jobset = make_jobset(name).success_policy("All").startup_policy("AnyOrder").suspend(on=False)
     return jobset.spec(network={"enableDNSHostnames": True, "publishNotReadyAddresses": True})
 
 
 def standard_jobset(name: str = NAME) -> JobSetBuilder:
-    """One Job of replicated-job-a and three of replicated-job-b."""
+    """Return one with a Job of replicated-job-a and three of replicated-job-b."""
     return bare_jobset(name).replicated_job(RA).replicated_job(RB, replicas=3)
 
 
 def rule(action, name="rule", *, reasons=(), patterns=(), targets=()):
-    """A rule of a failure policy."""
+    """Return a rule of a failure policy."""
     return {
         "name": name,
         "action": action,
@@ -61,7 +58,7 @@ def rule(action, name="rule", *, reasons=(), patterns=(), targets=()):
 
 
 class Writes(Requests):
-    """Counts the manager's writes by verb and resource; those of events are not counted."""
+    """Number of the manager's writes by verb and resource, without events."""
 
     def on_response(self, verb: str, resource: str, status: int | None, seconds: float) -> None:
         """Count one request."""
@@ -70,7 +67,7 @@ class Writes(Requests):
 
 
 class Manager:
-    """The manager under test, as far as tests look into it."""
+    """The manager under test, as far as tests need to inspect it."""
 
     def __init__(self, manager, controllers, writes: Writes) -> None:
         self.writes = writes
@@ -82,9 +79,9 @@ class Manager:
 
     @property
     def idle(self) -> bool:
-        """Whether no key is queued, worked on, or waiting for a time that comes soon.
+        """True if no key is queued, in process, or due soon.
 
-        What comes late is the look whether an own write was ever seen, and endless retries.
+        Checks whether an own write was seen, and endless retries, are due late.
         """
         soon = self._clock.monotonic() + SOON_S
         return not any(
@@ -93,64 +90,46 @@ class Manager:
         )
 
 
-class Scenario:
-    """A namespace with one JobSet to look at, ``test-js`` unless named otherwise."""
-
-    limit_s = LIMIT_S
+class Scenario(StoredJobSet):
+    """A namespace with one JobSet, ``test-js`` unless named otherwise."""
 
     def __init__(self, client, manager: Manager, namespace: str) -> None:
-        self.client = client
+        super().__init__(client, namespace, NAME)
         self.manager = manager
-        self.namespace = namespace
 
     # -- objects ------------------------------------------------------------------------------
 
-    async def read(self, cls, name: str):
-        """An object as JSON."""
-        path = cls.RESOURCE.path(self.namespace, name)
-        return json.loads((await self.client.raw(HttpRequest(method="GET", path=path))).body)
-
-    async def read_all(self, cls) -> dict[str, dict]:
-        """All objects of the namespace as JSON, by name."""
-        path = cls.RESOURCE.path(self.namespace)
-        page = json.loads((await self.client.raw(HttpRequest(method="GET", path=path))).body)
-        return {item["metadata"]["name"]: item for item in page["items"]}
-
     async def create(self, jobset: JobSetBuilder | dict) -> dict:
-        """Create a JobSet; it as stored."""
+        """Create a JobSet; return it as stored."""
         body = jobset.build() if isinstance(jobset, JobSetBuilder) else jobset
         body["metadata"]["namespace"] = self.namespace
         stored = await self.client.create(JobSet, self.namespace, body)
         return await self.read(JobSet, stored.metadata.name)
 
     async def started(self, jobset: JobSetBuilder | None = None) -> None:
-        """Create a JobSet, the standard one if none is given, and wait for its four Jobs."""
+        """Create a JobSet, by default the standard one, and wait for its four Jobs."""
         await self.create(jobset or standard_jobset())
         await self.until_jobs(*ALL)
-
-    async def change(self, body: dict, name: str = NAME) -> None:
-        """Merge a patch into the JobSet, as its user."""
-        await self.client.merge_patch(JobSet, self.namespace, name, body)
 
     async def suspend(self, *, on: bool) -> None:
         """Suspend or resume the JobSet."""
         await self.change({"spec": {"suspend": on}})
 
     async def replace_templates(self, edit) -> None:
-        """Have ``edit`` change each ReplicatedJob of the spec, and store the spec."""
+        """Let ``edit`` change each ReplicatedJob of the spec, and store the spec."""
         jobset = await self.read(JobSet, NAME)
         for item in jobset["spec"]["replicatedJobs"]:
             edit(item)
         await self.change({"spec": {"replicatedJobs": jobset["spec"]["replicatedJobs"]}})
 
-    # -- what the Job controller and the garbage collector would do ---------------------------
+    # -- actions of the Job controller and the garbage collector ------------------------------
 
     async def _job_status(self, name: str, status: dict) -> None:
         body = {"status": status}
         await self.client.merge_patch(Job, self.namespace, name, body, subresource="status")
 
     async def complete(self, *names: str) -> None:
-        """Have Jobs succeed."""
+        """Let Jobs succeed."""
         for name in names:
             job = await self.read(Job, name)
             completions = job["spec"]["completions"]
@@ -174,7 +153,7 @@ class Scenario:
     async def fail(
         self, name: str, reason: str = "BackoffLimitExceeded", message: str = "failed by the test"
     ) -> None:
-        """Have a Job fail."""
+        """Let a Job fail."""
         job = await self.read(Job, name)
         await self._job_status(
             name,
@@ -191,17 +170,17 @@ class Scenario:
         )
 
     async def activate(self, *names: str, ready: bool = False) -> None:
-        """Have the pod of each Job run, ready or not yet."""
+        """Let the pod of each Job run, ready or not."""
         for name in names:
             since = (await self.read(Job, name))["status"].get("startTime") or now()
             await self._job_status(name, {"startTime": since, "active": 1, "ready": int(ready)})
 
     async def ready(self, *names: str) -> None:
-        """Have the pod of each Job run and be ready."""
+        """Let the pod of each Job run and be ready."""
         await self.activate(*names, ready=True)
 
     async def collect(self, *names: str) -> None:
-        """Finish the foreground deletion of Jobs, all terminating ones if none is named."""
+        """Finish the foreground deletion of Jobs, by default of all that are being deleted."""
         for name, job in (await self.read_all(Job)).items():
             if "deletionTimestamp" in job["metadata"] and (not names or name in names):
                 assert job["metadata"]["finalizers"] == ["foregroundDeletion"]
@@ -209,31 +188,15 @@ class Scenario:
                 await self.client.merge_patch(Job, self.namespace, name, body)
 
     async def restarted(self, attempt: int) -> None:
-        """Play a restart of all Jobs: old ones go, all four come back at ``attempt``."""
+        """Play a restart of all Jobs: all four are recreated with ``attempt``."""
         await self.until_attempts(dict.fromkeys(ALL, attempt - 1), terminating=set(ALL))
         await self.collect()
         await self.until_attempts(dict.fromkeys(ALL, attempt))
 
-    # -- what there is ------------------------------------------------------------------------
-
-    async def status(self, name: str = NAME) -> dict:
-        """The JobSet's status."""
-        return (await self.read(JobSet, name)).get("status", {})
-
-    async def condition(self, kind: str) -> tuple[str, str] | None:
-        """Status and reason of a condition."""
-        for item in (await self.status()).get("conditions", ()):
-            if item["type"] == kind:
-                return item["status"], item["reason"]
-        return None
-
-    async def restarts(self) -> tuple[int, int]:
-        """Restarts of all Jobs, and those that count."""
-        status = await self.status()
-        return status.get("restarts", 0), status.get("restartsCountTowardsMax", 0)
+    # -- the stored objects -------------------------------------------------------------------
 
     async def own_restarts(self) -> dict[str, dict[str, list[int]]]:
-        """Restarts of single Jobs, as far as they are stored."""
+        """Return the stored restarts of single Jobs."""
         names = ("jobRestarts", "jobRestartsCountTowardsMax")
         stored = (await self.status()).get("replicatedJobsStatus", ())
         return {
@@ -243,7 +206,7 @@ class Scenario:
         }
 
     async def counters(self, name: str = NAME) -> list[tuple[str, dict[str, int]]]:
-        """Name and counters of each ReplicatedJob as stored, zeros left out."""
+        """Return name and stored counters of each ReplicatedJob, without zeros."""
         out = []
         for item in (await self.status(name)).get("replicatedJobsStatus", ()):
             numbers = ("ready", "succeeded", "failed", "active", "suspended")
@@ -251,7 +214,7 @@ class Scenario:
         return out
 
     async def job_names(self) -> list[str]:
-        """Names of the Jobs with the JobSet's label."""
+        """Return the names of the Jobs with the JobSet's label."""
         jobs = await self.read_all(Job)
         return sorted(
             name
@@ -260,12 +223,12 @@ class Scenario:
         )
 
     async def suspended_jobs(self) -> list[str]:
-        """Names of the suspended Jobs."""
+        """Return the names of the suspended Jobs."""
         jobs = await self.read_all(Job)
         return sorted(name for name, job in jobs.items() if job["spec"].get("suspend") is True)
 
     async def attempts(self) -> tuple[dict[str, int], set[str]]:
-        """The attempt of each Job, and which Jobs are terminating."""
+        """Return the attempt of each Job, and the Jobs that are being deleted."""
         jobs = await self.read_all(Job)
         attempts = {
             name: int(job["metadata"]["labels"][keys.RESTART_ATTEMPT]) for name, job in jobs.items()
@@ -274,19 +237,19 @@ class Scenario:
         return attempts, gone
 
     async def services(self) -> list[str]:
-        """Names of the Services."""
+        """Return the names of the Services."""
         return sorted(await self.read_all(Service))
 
     async def claims(self) -> list[str]:
-        """Names of the volume claims."""
+        """Return the names of the volume claims."""
         return sorted(await self.read_all(PersistentVolumeClaim))
 
     async def events(self, reason: str) -> list[dict]:
-        """Events of a reason."""
+        """Return the events with a reason."""
         return [e for e in (await self.read_all(Event)).values() if e["reason"] == reason]
 
     async def is_active(self) -> bool:
-        """Whether the JobSet is neither at its end nor suspended."""
+        """Return whether the JobSet has neither ended nor is suspended."""
         return not {"Failed", "Completed", "Suspended"} & {
             item["type"]
             for item in (await self.status()).get("conditions", ())
@@ -295,87 +258,38 @@ class Scenario:
 
     # -- waiting ------------------------------------------------------------------------------
 
-    async def until(self, check, *args, **expected) -> None:
-        """Wait until ``check`` passes: a coroutine function that asserts."""
-
-        async def passes() -> bool:
-            await check(*args, **expected)
-            return True
-
-        await eventually(passes, self.limit_s, poll_s=POLL_S)
-
     async def until_jobs(self, *names: str) -> None:
-        """Wait until exactly these Jobs are there."""
-
-        async def check() -> None:
-            assert await self.job_names() == sorted(names)
-
-        await self.until(check)
+        """Wait until exactly these Jobs exist."""
+        await self.until_equal(self.job_names, sorted(names))
 
     async def until_suspended_jobs(self, *names: str) -> None:
         """Wait until exactly these Jobs are suspended."""
-
-        async def check() -> None:
-            assert await self.suspended_jobs() == sorted(names)
-
-        await self.until(check)
+        await self.until_equal(self.suspended_jobs, sorted(names))
 
     async def until_attempts(
         self, attempts: dict[str, int], terminating: set[str] | None = None
     ) -> None:
-        """Wait for these Jobs at these attempts, and for these of them to be terminating."""
-
-        async def check() -> None:
-            assert await self.attempts() == (attempts, terminating or set())
-
-        await self.until(check)
-
-    async def until_condition(self, kind: str, status: str, reason: str) -> None:
-        """Wait for a condition."""
-
-        async def check() -> None:
-            assert await self.condition(kind) == (status, reason)
-
-        await self.until(check)
+        """Wait for these Jobs at these attempts, of which some are being deleted."""
+        await self.until_equal(self.attempts, (attempts, terminating or set()))
 
     async def until_restarts(self, restarts: int, counted: int) -> None:
-        """Wait for these counts of restarts."""
-
-        async def check() -> None:
-            assert await self.restarts() == (restarts, counted)
-
-        await self.until(check)
+        """Wait for these numbers of restarts."""
+        await self.until_equal(self.restarts, (restarts, counted))
 
     async def until_counters(self, *expected: tuple[str, dict[str, int]], name: str = NAME) -> None:
-        """Wait for exactly these counters, in that order."""
-
-        async def check() -> None:
-            assert await self.counters(name) == list(expected)
-
-        await self.until(check)
-
-    async def until_completed(self) -> None:
-        """Wait for the JobSet's success."""
-        await self.until_condition("Completed", "True", "AllJobsCompleted")
-        assert (await self.status())["terminalState"] == "Completed"
-        assert await self.condition("Failed") is None
-
-    async def until_failed(self, reason: str) -> None:
-        """Wait for the JobSet's failure."""
-        await self.until_condition("Failed", "True", reason)
-        assert (await self.status())["terminalState"] == "Failed"
-        assert await self.condition("Completed") is None
+        """Wait for exactly these counters, in this order."""
+        await self.until_equal(self.counters, list(expected), name)
 
     async def stays_active(self) -> None:
-        """The JobSet is active when the manager has done all it has to do."""
+        """The JobSet is active when the manager has nothing left to do."""
         await self.settled()
         assert await self.is_active()
 
     async def settled(self, name: str = NAME) -> None:
-        """Wait until the manager has seen everything as it is and has nothing left to do.
+        """Wait until the manager has seen all objects in their current state and has nothing left to do.
 
-        A mark on the JobSet makes sure that it is looked at once more. Two looks in a row have to
-        agree, since the manager may write between a look at the API server and one at its queue.
+        An annotation of the JobSet causes one more reconcile. Two checks in a row have to agree, since the
+        manager may write between a read of the API server and one of its queue.
         """
         mark = {"metadata": {"annotations": {"test.invalid/mark": str(next(_MARKS))}}}
         await self.client.merge_patch(JobSet, self.namespace, name, mark)
@@ -388,10 +302,10 @@ class Scenario:
             before = seen
             return agreed
 
-        await eventually(quiet, self.limit_s, poll_s=POLL_S / 5)
+        await eventually(quiet, self.limit_s, poll_s=self.poll_s / 5)
 
     async def rests(self, name: str = NAME) -> None:
-        """Once settled, being looked at again costs not a single write."""
+        """Once settled, one more reconcile causes no write."""
         await self.settled(name)
         before = self.manager.writes.copy()
         await self.settled(name)

@@ -1,12 +1,10 @@
-"""A group on a real control plane: the test plays the kubelets."""
-
-import json
+"""A startup group on a real control plane; the test plays the kubelets."""
 
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
+from support.cluster.json_api import send
 from support.patience import eventually
 
 NAME = "js"
@@ -15,7 +13,7 @@ LIMIT_S = 15.0
 
 
 def replicated_job(name, replicas=1, pods=1, **spec):
-    """A ReplicatedJob whose pods pass the restricted profile."""
+    """Return a ReplicatedJob whose pods satisfy the restricted profile."""
     security = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -33,17 +31,16 @@ def replicated_job(name, replicas=1, pods=1, **spec):
 
 
 class Place:
-    """One JobSet in a namespace of its own."""
+    """One JobSet in its own namespace."""
 
     def __init__(self, client, namespace):
         self.client = client
         self.namespace = namespace
 
     async def account(self, name):
-        """Make a service account."""
+        """Create a service account."""
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts"
-        body = json.dumps({"metadata": {"name": name}}).encode()
-        await self.client.raw(HttpRequest(method="POST", path=path, body=body))
+        await send(self.client, "POST", path, {"metadata": {"name": name}})
 
     async def create(self, *jobs, config=None, name=NAME, notes=None, **spec):
         """Create the JobSet."""
@@ -64,12 +61,11 @@ class Place:
         await self.client.merge_patch(JobSet, self.namespace, NAME, {"spec": spec})
 
     async def get(self, path):
-        """Objects as JSON."""
-        answer = await self.client.raw(HttpRequest(method="GET", path=path))
-        return json.loads(answer.body)
+        """Return the objects at a path as JSON."""
+        return await send(self.client, "GET", path)
 
     async def pods(self):
-        """Pods that live, by name without random characters."""
+        """Return the pods that have not ended, by name without random characters."""
         items = (await self.get(f"/api/v1/namespaces/{self.namespace}/pods"))["items"]
         return {
             item["metadata"]["name"].rpartition("-")[0].removeprefix(f"{NAME}-"): item
@@ -79,7 +75,7 @@ class Place:
         }
 
     async def has_pods(self, *names, attempt=None):
-        """Wait for exactly these pods, of that attempt; they."""
+        """Wait for exactly these pods, of an attempt if one is given; return them."""
 
         async def there():
             pods = await self.pods()
@@ -93,7 +89,7 @@ class Place:
         return await eventually(there, LIMIT_S)
 
     async def start(self, *pods):
-        """The kubelet runs the barrier of pods."""
+        """Run the barrier of pods, as the kubelet does."""
         status = {
             "name": keys.GROUP_INIT_CONTAINER,
             "image": "i",
@@ -106,33 +102,28 @@ class Place:
             await self._set_status(pod, initContainerStatuses=[status])
 
     async def fail(self, pod):
-        """The pod fails."""
+        """Fail a pod."""
         await self._set_status(pod, phase="Failed")
 
     async def _set_status(self, pod, **status):
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
-        body = json.dumps({"status": status}).encode()
-        await self.client.raw(
-            HttpRequest(
-                method="PATCH", path=path, body=body, content_type="application/merge-patch+json"
-            )
-        )
+        await send(self.client, "PATCH", path, {"status": status})
 
     async def config_map(self):
-        """The ConfigMap, or ``None``."""
+        """Return the ConfigMap, or ``None``."""
         try:
             return await self.client.get(ConfigMap, self.namespace, MAP)
         except NotFoundError:
             return None
 
     async def value(self):
-        """What it says, without the JobSet's UID."""
+        """Return the released attempt in the ConfigMap, or ``None``."""
         found = await self.config_map()
         text = (found.data or {}).get("started") if found is not None else None
         return None if text is None else int(text.split()[1])
 
     async def is_released(self, attempt):
-        """Wait until that attempt is released."""
+        """Wait until an attempt is released."""
 
         async def released():
             return await self.value() == attempt
@@ -140,12 +131,12 @@ class Place:
         await eventually(released, LIMIT_S)
 
     async def condition(self, kind):
-        """Status of a condition of the JobSet."""
+        """Return the status of a condition of the JobSet."""
         jobset = await self.client.get(JobSet, self.namespace, NAME)
         return {c.type: c.status for c in jobset.status.conditions}.get(kind)
 
     async def has_condition(self, kind, status):
-        """Wait for it."""
+        """Wait for a condition."""
 
         async def there():
             return await self.condition(kind) == status

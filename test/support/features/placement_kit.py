@@ -1,8 +1,6 @@
-"""The manager as a thing to start and stop, and one test's namespace, nodes and JobSets."""
+"""A manager that tests start and stop, and a namespace with nodes and JobSets for one test."""
 
 import asyncio
-import contextlib
-import json
 
 from jobsetpy import admission
 from jobsetpy.api import keys
@@ -12,11 +10,10 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.app import wiring
 from jobsetpy.app.config.settings import Configuration
-from jobsetpy.client import HttpRequest
-from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
 from support import patience
-from support.cluster.install import create_namespace
+from support.cluster.install import create_usable_namespace
+from support.cluster.json_api import send
 from support.cluster.racks import exclusive_jobset, make_rack, webhook_rejections
 from support.cluster.webhooks import apply_webhooks, delete_webhooks
 from support.patience import eventually
@@ -26,7 +23,7 @@ LIMIT_S = 30.0
 
 
 class Site:
-    """The control plane with its manager."""
+    """A control plane with its manager."""
 
     def __init__(self, admin, client, requests: Requests, port: int) -> None:
         self.admin = admin
@@ -37,11 +34,11 @@ class Site:
         self._running = None
 
     async def install_webhooks(self) -> None:
-        """Have the API server ask the manager."""
+        """Let the API server call the manager."""
         await apply_webhooks(self.admin, self._port)
 
     async def remove_webhooks(self) -> None:
-        """As in a cluster that has none."""
+        """Remove the webhooks."""
         await delete_webhooks(self.admin)
 
     async def start(self, *, webhooks: bool = True) -> None:
@@ -56,26 +53,26 @@ class Site:
             agent_image="test.invalid/agent:1",
         )
         served = admission.setup(manager, settings) if webhooks else None
-        # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
+        # Fixtures are entered and left by different tasks, so a task group cannot own this one.
         self._running = asyncio.create_task(manager.run(self._stop))
         async with patience.timeout(LIMIT_S):
             await manager.ready.wait()
         await eventually(lambda: served is None or not list(served.problems()), LIMIT_S, poll_s=0.1)
 
     async def stop(self) -> None:
-        """Stop it."""
+        """Stop the manager."""
         self._stop.set()
         if self._running is not None:
             await self._running
             self._running = None
 
     async def rejections(self) -> float:
-        """Pod creations that the webhooks refused, or failed to answer."""
+        """Return the number of pod creations that the webhooks refused or failed to answer."""
         return await webhook_rejections(self.admin, "mpod.kb.io", "vpod.kb.io")
 
 
 class Place:
-    """A namespace, and nodes that only its pods go to."""
+    """A namespace, and nodes that only its pods use."""
 
     def __init__(self, site: Site, name: str) -> None:
         self.site = site
@@ -84,39 +81,29 @@ class Place:
 
     @classmethod
     async def open(cls, site: Site, name: str) -> "Place":
-        """Make the namespace, ready for pods."""
-        await create_namespace(site.admin, name)
-        place = cls(site, name)
-        await eventually(place._has_account, LIMIT_S, poll_s=0.1)
-        return place
-
-    async def _has_account(self) -> bool:
-        path = f"/api/v1/namespaces/{self.name}/serviceaccounts/default"
-        with contextlib.suppress(NotFoundError):
-            await self.site.admin.raw(HttpRequest(method="GET", path=path))
-            return True
-        return False
+        """Create the namespace, ready for pods."""
+        await create_usable_namespace(site.admin, name)
+        return cls(site, name)
 
     async def racks(self, *names: str, nodes: int = 2) -> None:
-        """Make racks."""
+        """Create racks."""
         for name in names:
             await make_rack(
                 self.site.admin, f"{self.name}-{name}", key=self.key, nodes=nodes, pool=self.name
             )
 
     async def account(self, name: str) -> None:
-        """Make a service account."""
+        """Create a service account."""
         path = f"/api/v1/namespaces/{self.name}/serviceaccounts"
-        body = json.dumps({"metadata": {"name": name}}).encode()
-        await self.site.admin.raw(HttpRequest(method="POST", path=path, body=body))
+        await send(self.site.admin, "POST", path, {"metadata": {"name": name}})
 
     async def capacity(self, node: str, *, cpu: str) -> None:
-        """Change what a node has for pods."""
+        """Change the CPUs that a node has for pods."""
         body = {"status": {"allocatable": {"cpu": cpu}}}
         await self.site.admin.merge_patch(Node, "", node, body, subresource="status")
 
     async def unschedulable(self, count: int) -> None:
-        """Wait until the scheduler has found no node for so many pods, and all others have one."""
+        """Wait until the scheduler has found no node for some pods, and all others have one."""
 
         async def waiting() -> bool:
             pods = [pod for pod in await self.pods() if not pod["spec"].get("nodeName")]
@@ -136,16 +123,16 @@ class Place:
         await self.site.admin.create(JobSet, self.name, body)
 
     async def delete(self, name: str) -> None:
-        """Delete a JobSet with all it has."""
+        """Delete a JobSet with its Jobs and pods."""
         await self.site.admin.delete(JobSet, self.name, name)
 
     async def read(self, info: ResourceInfo, **query: str) -> list[dict]:
-        """Objects of the namespace as JSON."""
-        request = HttpRequest(method="GET", path=info.path(self.name), query=tuple(query.items()))
-        return json.loads((await self.site.admin.raw(request)).body)["items"]
+        """Return objects of the namespace as JSON."""
+        path, selectors = info.path(self.name), tuple(query.items())
+        return (await send(self.site.admin, "GET", path, query=selectors))["items"]
 
     async def pods(self, jobset: str = "") -> list[dict]:
-        """Its pods that are neither ended nor being deleted."""
+        """Return pods that have not ended and are not being deleted."""
         selector = f"{keys.JOBSET_NAME}={jobset}" if jobset else keys.JOBSET_NAME
         return [
             pod
@@ -155,7 +142,7 @@ class Place:
         ]
 
     async def domains(self, jobset: str = "", *, pods: int) -> dict[str, str]:
-        """The rack of each Job; an ``AssertionError`` until all its pods are bound to one."""
+        """Return the rack of each Job; raise ``AssertionError`` until all its pods are bound to one."""
         nodes = {
             node["metadata"]["name"]: node["metadata"]["labels"].get(self.key)
             for node in await self.read(Node.RESOURCE)
@@ -172,7 +159,7 @@ class Place:
         return {job: str(racks[0]) for job, racks in found.items()}
 
     async def placed(self, jobset: str = "", *, jobs: int, pods: int) -> dict[str, str]:
-        """Wait until all Jobs are bound, each to a rack of its own; their racks."""
+        """Wait until all Jobs are bound, each to a rack of its own; return their racks."""
 
         async def all_placed() -> dict[str, str]:
             racks = await self.domains(jobset, pods=pods)
@@ -184,24 +171,22 @@ class Place:
         return racks
 
     async def held(self, jobset: str = "") -> int:
-        """How many pods our gate holds."""
+        """Return the number of pods with our scheduling gate."""
         gate = {"name": keys.PLACEMENT_GATE}
         pods = await self.pods(jobset)
         return sum(gate in (pod["spec"].get("schedulingGates") or []) for pod in pods)
 
     async def leaders(self, jobset: str = "") -> list[dict]:
-        """The pods with index 0."""
-        notes = keys.COMPLETION_INDEX_ANNOTATION
+        """Return the pods with index 0."""
+        index = keys.COMPLETION_INDEX_ANNOTATION
         return [
-            pod for pod in await self.pods(jobset) if pod["metadata"]["annotations"][notes] == "0"
+            pod for pod in await self.pods(jobset) if pod["metadata"]["annotations"][index] == "0"
         ]
 
     async def events(self, reason: str) -> list[dict]:
-        """Events of the namespace with a reason."""
+        """Return the events of the namespace with a reason."""
         return [event for event in await self.read(Event.RESOURCE) if event["reason"] == reason]
 
     async def jobset(self, name: str) -> dict:
-        """A JobSet as JSON."""
-        path = JobSet.RESOURCE.path(self.name, name)
-        answer = await self.site.admin.raw(HttpRequest(method="GET", path=path))
-        return json.loads(answer.body)
+        """Return a JobSet as JSON."""
+        return await send(self.site.admin, "GET", JobSet.RESOURCE.path(self.name, name))

@@ -1,4 +1,4 @@
-"""Images of other projects' managers, made of the programs that ``hack/cluster`` builds."""
+"""Images of other projects' managers with programs that ``hack/cluster`` builds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.cluster.install import ROOT
 
 
 def client_image(part: str) -> Path:
-    """The archive of ``localhost/PART:dev``: a static program as ``/manager``, and nothing else."""
+    """Return the archive of ``localhost/PART:dev``, which has only a static program ``/manager``."""
     program = Binaries.find([part], Shown())[part]
     layer = Layer()
     base_files(layer)
@@ -29,5 +29,5 @@ def client_image(part: str) -> Path:
 
 
 def client_reference(part: str) -> str:
-    """The name of its image."""
+    """Return the image's name."""
     return f"localhost/{part}:dev"

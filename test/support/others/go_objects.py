@@ -1,6 +1,6 @@
 """Objects as the JobSet controller written in Go stores them, by the documents of its API.
 
-That controller is not run here. Its program is replaced by what it leaves behind: JobSets with its
+That controller does not run here. It is replaced by objects that it would leave: JobSets with its
 webhook's defaults, Jobs with its labels and annotations, its status fields and conditions.
 """
 
@@ -26,7 +26,7 @@ STATUS_FIELDS: Final = (
 
 
 def jobset(name: str, **spec: Any) -> Json:
-    """A JobSet of one Job ``a`` and two Jobs ``b``, with all defaults."""
+    """Return a JobSet of one Job ``a`` and two Jobs ``b``, with all defaults."""
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -61,7 +61,7 @@ def _replicated_job(name: str, replicas: int) -> Json:
 
 
 def job(stored: Json, name: str, index: int, *, attempt: int = 0, suspend: bool = False) -> Json:
-    """A child Job of a JobSet that the API server has stored."""
+    """Return a child Job of a stored JobSet."""
     meta = stored["metadata"]
     replicated = stored["spec"]["replicatedJobs"]
     (own,) = [each for each in replicated if each["name"] == name]
@@ -112,7 +112,7 @@ def job(stored: Json, name: str, index: int, *, attempt: int = 0, suspend: bool 
 
 
 def condition(kind: str, status: str, reason: str, message: str, *, ago_s: float = 0) -> Json:
-    """A condition as it writes them."""
+    """Return a condition in its form."""
     at = datetime.now(UTC) - timedelta(seconds=ago_s)
     return {
         "type": kind,
@@ -124,7 +124,7 @@ def condition(kind: str, status: str, reason: str, message: str, *, ago_s: float
 
 
 def next_steps(stored: Json, jobs: list[Json]) -> dict[str, list[str]]:
-    """Return the Jobs that it would delete and create, from what it documents to read.
+    """Return the Jobs that it would delete and create, from the fields that it documents.
 
     Args:
         stored: a JobSet.

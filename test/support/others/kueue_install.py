@@ -1,4 +1,4 @@
-"""Kueue as its module's own kustomization installs it, with its program in an image built here."""
+"""Kueue, installed by its module's own kustomization, with its program in an image built here."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ DEPLOYMENT: Final = "kueue-controller-manager"
 CONFIG_MAP: Final = "kueue-manager-config"
 FILE: Final = "controller_manager_config.yaml"
 SETTINGS: Final[dict[str, Any]] = {
-    # So that it says when a JobSet's pods are ready; it evicts nothing for it within a test.
+    # It reports when a JobSet's pods are ready, and evicts nothing for it within a test.
     "waitForPodsReady": {"timeout": "30m", "blockAdmission": False},
-    # A queue that is looked into needs an aggregated API server, which these clusters have not.
+    # Inspecting a queue needs an aggregated API server, which these clusters do not have.
     "featureGates": {"VisibilityOnDemand": False},
 }
-"""What is put over the configuration that Kueue ships with."""
+"""Changes of Kueue's default configuration."""
 
 
 def kueue_manifests(kubectl: Kubectl) -> list[dict[str, Any]]:
-    """The objects of its default installation."""
+    """Return the objects of its default installation."""
     cache = _state.cache_dir()
     module = _build.module_folder("kueue", cache, Shown())
     found = kubectl.rendered(module / "config" / "default")
@@ -47,7 +47,7 @@ def kueue_manifests(kubectl: Kubectl) -> list[dict[str, Any]]:
 
 
 def install_kueue(kubectl: Kubectl) -> None:
-    """Install it and wait until it is ready."""
+    """Install Kueue and wait until it is ready."""
     kubectl.apply(kueue_manifests(kubectl))
     limit = f"--timeout={patience.scaled(100):.0f}s"
     kubectl("-n", NAMESPACE, "rollout", "status", "deployment", DEPLOYMENT, limit)

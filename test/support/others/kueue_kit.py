@@ -1,4 +1,4 @@
-"""A namespace with a queue of Kueue's, JobSets in it, and what becomes of them."""
+"""A namespace with a queue of Kueue, and its JobSets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import Client, HttpRequest
-from jobsetpy.errors import NotFoundError
-from support.cluster.install import create_namespace
+from jobsetpy.client import Client
+from support.cluster.install import create_usable_namespace
+from support.cluster.json_api import send
 from support.cluster.played_nodes import PlayedNodes
 from support.patience import eventually
 
@@ -43,13 +43,11 @@ class Tenant:
         self._nodes: list[str] = []
 
     async def open(self) -> None:
-        """Make its namespace."""
-        await create_namespace(self.client, self.namespace)
-        account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
-        await self.until(lambda: self._exists(account), "the namespace's account")
+        """Create its namespace."""
+        await create_usable_namespace(self.client, self.namespace)
 
     async def close(self) -> None:
-        """Take away what would be in the way of other tests; the rest ends with the cluster."""
+        """Delete objects that would disturb other tests; the rest ends with the cluster."""
         options = {"propagationPolicy": "Background"}
         await self.send("DELETE", JobSet.RESOURCE.path(self.namespace), options)
         await self.until(self._empty, "JobSets to go")
@@ -64,31 +62,16 @@ class Tenant:
     async def _empty(self) -> bool:
         return not await self._names(JobSet)
 
-    async def _exists(self, path: str) -> bool:
-        try:
-            await self.send("GET", path)
-        except NotFoundError:
-            return False
-        return True
-
     async def send(self, method: str, path: str, body: Json | None = None) -> Any:
-        """One request; the answer as JSON data."""
-        request = HttpRequest(
-            method=method,
-            path=path,
-            body=None if body is None else json.dumps(body).encode(),
-            content_type="application/merge-patch+json"
-            if method == "PATCH"
-            else "application/json",
-        )
-        return json.loads((await self.client.raw(request)).body)
+        """Send a request; return the answer as JSON data."""
+        return await send(self.client, method, path, body)
 
     async def until(self, look: Any, what: str, limit_s: float = LIMIT_S) -> Any:
-        """Wait until ``look`` finds something; it."""
+        """Wait until ``look`` returns a true value; return it."""
         try:
             return await eventually(look, limit_s, poll_s=POLL_S)
         except AssertionError as error:
-            error.add_note(f"waited for {what}; there is:\n{await self.shown()}")
+            error.add_note(f"waited for {what}; these exist:\n{await self.shown()}")
             raise
 
     # -- queues -------------------------------------------------------------------------------
@@ -101,17 +84,17 @@ class Tenant:
         return name
 
     async def node(self, name: str, **more: Any) -> str:
-        """A played node of its own."""
+        """Create a played node for this tenant; return its name."""
         made = await self.nodes.make(f"{name}-{self.id}", **more)
         self._nodes.append(made)
         return made
 
     def label(self, name: str) -> str:
-        """A key for labels and taints that no other test uses."""
+        """Return a key for labels and taints that no other test uses."""
         return f"{name}.test.example/{self.id}"
 
     async def flavor(self, name: str, key: str = "", *, tainted: bool = False, **spec: Any) -> str:
-        """A flavor of nodes with the label ``key``, and its taint; its name in the cluster."""
+        """Create a flavor of nodes with the label ``key``, and its taint; return its name."""
         key = key or self.label(name)
         taint = {"key": key, "value": "yes", "effect": "NoSchedule"}
         spec.setdefault("nodeLabels", {key: "yes"})
@@ -120,26 +103,26 @@ class Tenant:
         return await self._make("ResourceFlavor", "resourceflavors", f"{name}-{self.id}", spec)
 
     async def pool(self, name: str, *, cpu: int = 8) -> str:
-        """A played node, and the flavor for it: a label and a taint of their own."""
+        """Create a played node and a flavor for it, with a label and a taint of their own."""
         key = self.label(name)
         taints = [{"key": key, "value": "yes", "effect": "NoSchedule"}]
         await self.node(name, cpu=cpu, labels={key: "yes"}, taints=taints)
         return await self.flavor(name, tainted=True)
 
     async def topology(self, *levels: str) -> str:
-        """A topology of nodes by these labels."""
+        """Create a topology of nodes with these labels."""
         spec = {"levels": [{"nodeLabel": level} for level in levels]}
         return await self._make("Topology", "topologies", f"topology-{self.id}", spec)
 
     async def priority(self, name: str, value: int) -> str:
-        """A priority among workloads; its name in the cluster."""
+        """Create a priority class of workloads; return its name."""
         name = f"{name}-{self.id}"
         return await self._make(
             "WorkloadPriorityClass", "workloadpriorityclasses", name, None, value=value
         )
 
     async def queue(self, *quotas: tuple[str, Mapping[str, Any]], **spec: Any) -> None:
-        """A ClusterQueue with quotas by flavor, and the namespace's queue to it."""
+        """Create a ClusterQueue with quotas by flavor, and the namespace's queue for it."""
         await self._make("ClusterQueue", "clusterqueues", self.id, self.queue_spec(*quotas, **spec))
         body = {
             "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -151,7 +134,7 @@ class Tenant:
 
     @staticmethod
     def queue_spec(*quotas: tuple[str, Mapping[str, Any]], **spec: Any) -> Json:
-        """Of a ClusterQueue."""
+        """Return the spec of a ClusterQueue."""
         (_, first), *_ = quotas
         flavors = [
             {
@@ -164,11 +147,11 @@ class Tenant:
         return {"namespaceSelector": {}, "resourceGroups": groups, **spec}
 
     async def change_queue(self, **spec: Any) -> None:
-        """Change its ClusterQueue."""
+        """Change the ClusterQueue."""
         await self.send("PATCH", f"{KUEUE}/clusterqueues/{self.id}", {"spec": spec})
 
     async def used(self) -> dict[str, str]:
-        """What its ClusterQueue has given away, by resource, over all flavors that have some."""
+        """Return the used quota of the ClusterQueue by resource, without zeros."""
         status = (await self.send("GET", f"{KUEUE}/clusterqueues/{self.id}")).get("status", {})
         return {
             resource["name"]: resource["total"]
@@ -178,22 +161,22 @@ class Tenant:
         }
 
     async def until_used(self, **amounts: str) -> None:
-        """Wait until its ClusterQueue shows that so much is given away, and nothing else."""
+        """Wait until exactly these amounts of the ClusterQueue's quota are used."""
 
         async def counted() -> bool:
             return await self.used() == amounts
 
-        await self.until(counted, f"{amounts} to be given away")
+        await self.until(counted, f"{amounts} to be used")
 
     # -- JobSets ------------------------------------------------------------------------------
 
     async def create(self, jobset: Json) -> Json:
-        """Create a JobSet in the queue; it as stored."""
+        """Create a JobSet in the queue; return it as stored."""
         jobset["metadata"].setdefault("labels", {}).setdefault(QUEUE_LABEL, QUEUE)
         return await self.send("POST", JobSet.RESOURCE.path(self.namespace), jobset)
 
     async def jobset(self, name: str) -> Json:
-        """A JobSet."""
+        """Return a JobSet."""
         return await self.send("GET", JobSet.RESOURCE.path(self.namespace, name))
 
     async def change(self, name: str, body: Json) -> None:
@@ -201,18 +184,18 @@ class Tenant:
         await self.client.merge_patch(JobSet, self.namespace, name, body)
 
     async def resize(self, name: str, pods: int) -> None:
-        """Give the first ReplicatedJob's Jobs another number of pods, as its user."""
+        """Change the number of pods of the first ReplicatedJob's Jobs, as its user."""
         jobs = (await self.jobset(name))["spec"]["replicatedJobs"]
         jobs[0]["template"]["spec"] |= {"parallelism": pods, "completions": pods}
         await self.change(name, {"spec": {"replicatedJobs": jobs}})
 
     async def templates(self, name: str) -> list[Json]:
-        """Specs of the pods that a JobSet asks for, one for each ReplicatedJob."""
+        """Return the pod specs of a JobSet, one for each ReplicatedJob."""
         jobs = (await self.jobset(name))["spec"]["replicatedJobs"]
         return [each["template"]["spec"]["template"]["spec"] for each in jobs]
 
     async def suspended(self) -> list[str]:
-        """Names of JobSets that are suspended."""
+        """Return the names of suspended JobSets."""
         items = (await self.send("GET", JobSet.RESOURCE.path(self.namespace)))["items"]
         return [each["metadata"]["name"] for each in items if each["spec"].get("suspend")]
 
@@ -231,16 +214,16 @@ class Tenant:
         ]
 
     async def jobs(self, name: str) -> list[Json]:
-        """Jobs of a JobSet."""
+        """Return the Jobs of a JobSet."""
         return await self._items(Job, name)
 
     async def pods(self, name: str, *phases: str) -> list[Json]:
-        """Pods of a JobSet that are in one of these phases; of all that have not ended."""
+        """Return the pods of a JobSet in one of these phases, by default those that have not ended."""
         wanted = phases or ("Pending", "Running")
         return [p for p in await self._items(Pod, name) if p["status"]["phase"] in wanted]
 
     async def workload(self, name: str) -> Json | None:
-        """What Kueue keeps about a JobSet."""
+        """Return Kueue's workload of a JobSet."""
         path = f"{KUEUE}/namespaces/{self.namespace}/workloads"
         for each in (await self.send("GET", path))["items"]:
             owners = each["metadata"].get("ownerReferences", ())
@@ -249,7 +232,7 @@ class Tenant:
         return None
 
     async def activate(self, name: str, *, on: bool) -> None:
-        """Have Kueue evict a JobSet, or queue it again."""
+        """Let Kueue evict a JobSet, or queue it again."""
         workload = await self.workload(name)
         assert workload is not None
         path = f"{KUEUE}/namespaces/{self.namespace}/workloads/{workload['metadata']['name']}"
@@ -258,7 +241,7 @@ class Tenant:
     # -- waiting ------------------------------------------------------------------------------
 
     async def until_runs(self, name: str, pods: int, *, old: Sequence[Json] = ()) -> list[Json]:
-        """Wait until so many pods run and none of ``old`` is left; they."""
+        """Wait until a number of pods run and none of ``old`` is left; return them."""
         before = {pod["metadata"]["uid"] for pod in old}
 
         async def look() -> list[Json] | None:
@@ -270,7 +253,7 @@ class Tenant:
         return list(await self.until(look, f"{pods} pods of {name} to run"))
 
     async def until_suspended(self, name: str) -> None:
-        """Wait until a JobSet is suspended, its Jobs with it, and its pods are gone."""
+        """Wait until a JobSet and its Jobs are suspended and its pods are gone."""
 
         async def look() -> bool:
             jobset = await self.jobset(name)
@@ -294,7 +277,7 @@ class Tenant:
         await self.until(look, f"{kind} of {name} to be {status}")
 
     async def until_workload(self, name: str, kind: str, status: str = "True") -> Json:
-        """Wait for a condition of what Kueue keeps about a JobSet; that."""
+        """Wait for a condition of the workload of a JobSet; return the workload."""
 
         async def look() -> Json | None:
             found = await self.workload(name)
@@ -303,7 +286,7 @@ class Tenant:
         return dict(await self.until(look, f"Kueue to say {kind} {status} of {name}"))
 
     async def shown(self) -> str:
-        """All there is, for a failure."""
+        """Return a text of all objects, for a failure."""
         lines = []
         for name in await self._names(JobSet):
             jobset, workload = await self.jobset(name), await self.workload(name)
@@ -326,7 +309,7 @@ class Tenant:
 
 
 def condition(obj: Json, kind: str) -> str:
-    """Status of a condition; empty where there is none."""
+    """Return the status of a condition; empty if there is none."""
     for each in obj.get("status", {}).get("conditions", ()):
         if each["type"] == kind:
             return str(each["status"])
@@ -343,7 +326,7 @@ def replicated_job(
     command: Sequence[str] = ("sleep", "3600"),
     **pod_spec: Any,
 ) -> Json:
-    """A ReplicatedJob whose pods ask for one CPU."""
+    """Return a ReplicatedJob whose pods request one CPU."""
     container = {
         "name": "worker",
         "image": "localhost/shell:1",
@@ -362,7 +345,7 @@ def replicated_job(
 
 
 def jobset(name: str, *jobs: Json, priority: str = "", **spec: Any) -> Json:
-    """A JobSet for the queue."""
+    """Return a JobSet for the queue."""
     labels = {PRIORITY_LABEL: priority} if priority else {}
     return {
         "apiVersion": f"{keys.GROUP}/{keys.VERSION}",
@@ -373,5 +356,5 @@ def jobset(name: str, *jobs: Json, priority: str = "", **spec: Any) -> Json:
 
 
 def pod_spec(job: Json) -> Json:
-    """Of a Job's template."""
+    """Return the pod spec of a Job's template."""
     return dict(job["spec"]["template"]["spec"])

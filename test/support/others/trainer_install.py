@@ -1,8 +1,7 @@
-"""Kubeflow Trainer as its module's own kustomizations install it, on our JobSets.
+"""Kubeflow Trainer, installed by its module's own kustomizations, with our JobSets.
 
-Its controller's program is in an image built here. Frameworks are left out: in place of each image
-that a runtime names there is one of the same name with a shell, and with what the runtime starts
-in it.
+Its controller's program is in an image built here. Frameworks are left out: each image of a runtime
+is replaced by one of the same name with a shell, and with the programs that the runtime starts.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ DEPLOYMENT: Final = "kubeflow-trainer-controller-manager"
 RUNTIMES: Final = ("torch", "jax", "xgboost", "deepspeed", "mlx")
 SSH_PORT: Final = 2222
 SSH_SERVER: Final = f"#!/bin/sh\nexec nc -ll -p {SSH_PORT} -e true\n"
-"""What the workers of MPI wait with; nothing is ever asked of it here."""
+"""Program for which the workers of MPI wait; it is never connected to."""
 
 
 def _module() -> Path:
@@ -39,14 +38,14 @@ def _module() -> Path:
 
 @functools.cache
 def runtimes() -> dict[str, dict[str, Any]]:
-    """The module's ClusterTrainingRuntimes, by framework."""
+    """Return the module's ClusterTrainingRuntimes, by framework."""
     folder = _module() / "base" / "runtimes"
     paths = [folder / f"{name}_distributed.yaml" for name in RUNTIMES]
     return dict(zip(RUNTIMES, (yaml.safe_load(path.read_text()) for path in paths), strict=True))
 
 
 def runtime_images() -> list[Path]:
-    """Archives of all images that the runtimes name."""
+    """Return the archives of all images of the runtimes."""
     names = sorted({name for each in runtimes().values() for name in _images(each)})
     return [_stand_in(name) for name in names]
 
@@ -78,7 +77,7 @@ def _stand_in(name: str) -> Path:
 
 
 def trainer_manifests(kubectl: Kubectl) -> list[dict[str, Any]]:
-    """The objects of its installation, without the JobSet controller that it brings along."""
+    """Return the objects of its installation, without the JobSet controller that it includes."""
     with tempfile.TemporaryDirectory() as place:
         copied = Path(place) / "manifests"
         shutil.copytree(_module(), copied, copy_function=shutil.copyfile)
@@ -99,10 +98,10 @@ def trainer_manifests(kubectl: Kubectl) -> list[dict[str, Any]]:
 
 
 def install_trainer(kubectl: Kubectl) -> None:
-    """Install it and its runtimes, and wait until it is ready."""
+    """Install Trainer and its runtimes, and wait until it is ready."""
     documents = trainer_manifests(kubectl)
     limit = f"--timeout={patience.scaled(100):.0f}s"
-    # First: without them its controller ends, and begins again later and later.
+    # First: without them its controller ends, and restarts with growing back-off.
     kubectl.apply([each for each in documents if each["kind"] == "CustomResourceDefinition"])
     kubectl.apply(documents)
     kubectl("-n", NAMESPACE, "rollout", "status", "deployment", DEPLOYMENT, limit)

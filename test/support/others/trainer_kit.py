@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from jobsetpy.client import Client, HttpRequest
+from jobsetpy.client import Client
 from jobsetpy.errors import ApiError
+from support.cluster.json_api import send
 from support.patience import eventually
 from support.restarts.scenario import SHELL_IMAGE
 
@@ -15,12 +15,12 @@ Json = dict[str, Any]
 
 
 def path(namespace: str, what: str) -> str:
-    """Of one of Trainer's objects."""
+    """Return the path of one of Trainer's objects."""
     return f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/{what}"
 
 
 def container(name: str = "node", **fields: Any) -> Json:
-    """A container of the shell image."""
+    """Return a container with the shell image."""
     return {"name": name, "image": SHELL_IMAGE, "imagePullPolicy": "IfNotPresent", **fields}
 
 
@@ -32,14 +32,14 @@ def replicated_job(
     job: Json | None = None,
     **fields: Any,
 ) -> Json:
-    """A ReplicatedJob of a runtime; Trainer knows by the step what to put into it."""
+    """Return a ReplicatedJob of a runtime; Trainer recognizes its part by the step."""
     pod = {"spec": {"containers": containers or [container(name)], "restartPolicy": "Never"}}
     template = {"metadata": {"labels": {STEP: step}}, "spec": {**(job or {}), "template": pod}}
     return {"name": name, "template": template, **fields}
 
 
 def runtime(*jobs: Json, metadata: Json | None = None, **spec: Any) -> Json:
-    """A TrainingRuntime."""
+    """Return a TrainingRuntime."""
     template: Json = {"spec": {"replicatedJobs": list(jobs or (replicated_job(),)), **spec}}
     if metadata:
         template["metadata"] = metadata
@@ -61,7 +61,7 @@ def train_job(
     nodes: int = 1,
     **spec: Any,
 ) -> Json:
-    """A TrainJob whose trainer runs a shell."""
+    """Return a TrainJob whose trainer runs a shell."""
     kind = "ClusterTrainingRuntime" if cluster else "TrainingRuntime"
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -76,14 +76,12 @@ def train_job(
 
 
 async def until_taken(client: Client, namespace: str, body: Json) -> None:
-    """Wait until all webhooks let a TrainJob through: Trainer's finds its runtime in a cache."""
-    data = json.dumps(body).encode()
+    """Wait until all webhooks admit a TrainJob: Trainer's finds its runtime in a cache."""
     query = (("dryRun", "All"),)
-    request = HttpRequest(method="POST", path=path(namespace, "trainjobs"), query=query, body=data)
 
     async def taken() -> bool:
         try:
-            await client.raw(request)
+            await send(client, "POST", path(namespace, "trainjobs"), body, query=query)
         except ApiError as error:
             raise AssertionError from error
         return True

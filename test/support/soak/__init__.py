@@ -1,1 +1,1 @@
-"""Soak: random lives of JobSets, and the managers that live through them."""
+"""Soak test: random lives of JobSets, and their managers."""

@@ -1,12 +1,11 @@
-"""Lives of JobSets for the soak: each is created, lived through, and ended, at random.
+"""Random lives of JobSets for the soak test: each is created, changed, and ended.
 
-Every step waits for what has to come of it; what does not come in time is a stuck object.
+Every step waits for its effect; an effect that does not come in time is reported as a stuck object.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -14,13 +13,13 @@ from typing import Any, Final
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, InvalidError, JobSetPyError, NotFoundError, TransportError
 from support import patience
+from support.cluster.json_api import send
 from support.soak.soak_world import NODE, PlayedPod, World
 
 STEP_S: Final = 90.0
-"""How long any step may take, with a failover and an outage of the API server in it."""
+"""Maximum time of a step, with a failover and an outage of the API server in it."""
 PODS: Final = (2, 4)
 _CONTAINER: Final = {"name": "worker", "image": "test.invalid/worker:1"}
 _AGENT: Final = {
@@ -34,7 +33,7 @@ _AGENT: Final = {
 
 
 def replicated_job(name: str, pods: int, *, replicas: int = 2, **fields: Any) -> dict[str, Any]:
-    """A ReplicatedJob whose Jobs fail with their first pod."""
+    """Return a ReplicatedJob whose Jobs fail with their first pod."""
     spec = {
         "completionMode": "Indexed",
         "parallelism": pods,
@@ -46,12 +45,12 @@ def replicated_job(name: str, pods: int, *, replicas: int = 2, **fields: Any) ->
 
 
 def jobset(name: str, *jobs: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """A JobSet of ReplicatedJobs, restarted without end unless ``spec`` says otherwise."""
+    """Return a JobSet with practically unlimited restarts unless ``spec`` says otherwise."""
     policy = {"maxRestarts": 100_000, **spec.pop("failurePolicy", {})}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        # What fails on purpose, again and again, is not to be waited for.
+        # Its failures are intended and frequent: restarts must not be delayed.
         "metadata": {"name": name, "annotations": {keys.RESTART_BACKOFF_ANNOTATION: "0"}},
         "spec": {"replicatedJobs": list(jobs), "failurePolicy": policy, **spec},
     }
@@ -83,7 +82,7 @@ def depends(name: str, pods: int) -> dict[str, Any]:
 
 
 def short(name: str, pods: int) -> dict[str, Any]:
-    """One that goes by itself once it is done."""
+    """A JobSet that is deleted once it has finished."""
     return jobset(name, replicated_job("w", pods), ttlSecondsAfterFinished=1)
 
 
@@ -92,7 +91,7 @@ def in_place(name: str, pods: int) -> dict[str, Any]:
     job = replicated_job("w", pods)
     spec = job["template"]["spec"]
     spec |= {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}
-    # On a node, so that a pod that is told to leave has time to save its work.
+    # On a node, so that a pod that is being deleted has time to save its work.
     spec["template"]["spec"] |= {"initContainers": [dict(_AGENT)], "nodeName": NODE}
     return jobset(name, job, failurePolicy={"restartStrategy": "InPlaceRestart"})
 
@@ -108,12 +107,12 @@ KINDS: Final[dict[str, Callable[[str, int], dict[str, Any]]]] = {
 
 
 class Lives:
-    """All lives of one soak.
+    """All lives of a soak test.
 
     Args:
-        world: where they are.
-        rand: chooses everything; the same seed chooses the same.
-        pace_s: the mean pause between two steps of one life.
+        world: of the JobSets.
+        rand: source of all decisions; the same seed makes the same ones.
+        pace_s: mean pause between two steps of a life.
     """
 
     def __init__(self, world: World, rand: random.Random, *, pace_s: float) -> None:
@@ -128,7 +127,7 @@ class Lives:
         self._path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{world.namespace}/jobsets"
 
     async def go_on(self, ending: asyncio.Event) -> None:
-        """One life after the other, until ``ending``; the last one is brought to its end."""
+        """Run one life after the other until ``ending``; the last one is completed."""
         while not ending.is_set():
             self._serial += 1
             kind = self._rand.choice(sorted(KINDS))
@@ -147,26 +146,16 @@ class Lives:
                 await asyncio.sleep(self._rand.expovariate(1 / self._pace_s))
             await life.end()
         except TimeoutError as problem:
-            self.stuck.append(f"{life.name}: {problem}; there is: {self.world.left_of(life.name)}")
+            self.stuck.append(f"{life.name}: {problem}; left: {self.world.left_of(life.name)}")
             await self.delete(life.name)
 
     async def request(self, method: str, name: str, body: Any = None) -> dict[str, Any]:
-        """A request for a JobSet, until it is answered: webhooks and API server come and go."""
+        """Send a request for a JobSet until it is answered: webhooks and API server may be away."""
         path = f"{self._path}/{name}" if name else self._path
-        data = None if body is None else json.dumps(body).encode()
         async with patience.timeout(STEP_S):
             while True:
                 try:
-                    answer = await self.world.client.raw(
-                        HttpRequest(
-                            method=method,
-                            path=path,
-                            body=data,
-                            content_type="application/merge-patch+json"
-                            if method == "PATCH"
-                            else "application/json",
-                        )
-                    )
+                    return await send(self.world.client, method, path, body)
                 except (InvalidError, NotFoundError):
                     raise
                 except (ApiError, TransportError) as error:
@@ -174,11 +163,9 @@ class Lives:
                         raise
                     self.refused += "webhook" in str(error)
                     await asyncio.sleep(0.3)
-                else:
-                    return json.loads(answer.body)
 
     async def delete(self, name: str) -> None:
-        """Ask for its end; harmless when it has come."""
+        """Request its deletion, unless it has been deleted."""
         try:
             await self.request(
                 "DELETE",
@@ -190,10 +177,10 @@ class Lives:
 
 
 class Life:
-    """One JobSet.
+    """A JobSet.
 
     Args:
-        lives: which it is one of.
+        lives: of which it is one.
         name: of the JobSet.
         kind: key of ``KINDS``.
     """
@@ -219,14 +206,14 @@ class Life:
 
     @property
     def _jobset(self) -> JobSet:
-        """As it was seen last.
+        """The JobSet as it was last seen.
 
         Raises:
-            TimeoutError: it went although nobody asked for that.
+            TimeoutError: it was deleted without a request.
         """
         found = self._world.jobsets.get(self.name)
         if found is None:
-            raise TimeoutError("it is not there any more")
+            raise TimeoutError("it does not exist any longer")
         return found
 
     @property
@@ -234,34 +221,34 @@ class Life:
         return 2 * self._pods + (self.kind in {"in-order", "depends"})
 
     async def begin(self) -> None:
-        """Created, up to running pods."""
+        """Create the JobSet and wait for running pods."""
         if self.kind == "in-place":
             self._world.in_place.add(self.name)
         try:
             await self._lives.request("POST", "", KINDS[self.kind](self.name, self._pods))
         except ApiError as error:
-            if error.status != 409:  # a POST whose answer was lost had been carried out
+            if error.status != 409:  # a POST without an answer may have been executed
                 raise
         await self._world.until(
             lambda: self.name in self._world.jobsets, STEP_S, "the JobSet to be seen"
         )
-        if self._rand.random() < 0.9:  # else it is acted upon while it comes up
+        if self._rand.random() < 0.9:  # otherwise the next step begins while it starts
             await self._running()
 
     async def end(self) -> None:
-        """Finished or deleted, at some moment; then nothing of it may be left."""
+        """Finish or delete the JobSet at some moment; then no object of it may be left."""
         if self.kind == "short" or self._rand.random() < 0.3:
             await self._running()
             await self._finish()
         if self.kind != "short":
             await self._lives.delete(self.name)
         await self._world.until(
-            lambda: not self._world.left_of(self.name), STEP_S, "everything of it to go"
+            lambda: not self._world.left_of(self.name), STEP_S, "all its objects to be deleted"
         )
         self._world.in_place.discard(self.name)
 
     async def _finish(self) -> None:
-        """All workers end well; where Jobs start one after the other, so do they end."""
+        """Let all workers succeed; where Jobs start one after the other, they end so, too."""
 
         def over() -> bool:
             found = self._world.jobsets.get(self.name)
@@ -280,7 +267,7 @@ class Life:
     # ---- steps ------------------------------------------------------------------------------
 
     async def restart_all(self) -> None:
-        """One pod or two fail, and all Jobs are recreated, once."""
+        """Fail one or two pods; all Jobs are recreated, once."""
         await self._running()
         before = self._jobset.status.restarts
         for pod in self._some(self._rand.choice([1, 1, 2])):
@@ -292,7 +279,7 @@ class Life:
         self._expect(self._jobset.status.restarts == before + 1, "one failure counted twice")
 
     async def restart_one_job(self) -> None:
-        """One pod fails, and its Job alone is recreated."""
+        """Fail a pod; only its Job is recreated."""
         await self._running()
         (pod,) = self._some(1)
         job = pod.job
@@ -308,7 +295,7 @@ class Life:
         self._expect(now == others, "a Job that had not failed was recreated")
 
     async def restart_in_place(self) -> None:
-        """A worker or two fail, and all restart in the pods they have."""
+        """Fail one or two workers; all restart in their pods."""
         await self._running()
         before = self._jobset.status.synced_epoch
         pods = {pod.uid for pod in self._world.pods_of(self.name)}
@@ -323,7 +310,7 @@ class Life:
         )
 
     async def lose_a_pod(self) -> None:
-        """A pod is deleted; its replacement and the others come to the next epoch."""
+        """Delete a pod; its successor and the others reach the next epoch."""
         await self._running()
         (pod,) = self._some(1)
         await self._delete_pod(pod)
@@ -331,7 +318,7 @@ class Life:
         await self._running()
 
     async def drain(self) -> None:
-        """Up to three pods are evicted or deleted; their programs save their work and exit with 0.
+        """Evict or delete up to three pods; their programs save their work and exit with 0.
 
         No rank is lost: all pods run again, and no Job counts an index as complete.
         """
@@ -352,16 +339,18 @@ class Life:
         self._expect(not counted, f"indexes were counted as complete: {counted}")
 
     async def suspend(self) -> None:
-        """Suspended until no pod is left, and resumed; before it runs, too."""
+        """Suspend until no pod is left, then resume; the JobSet may not run yet."""
         await self._lives.request("PATCH", self.name, {"spec": {"suspend": True}})
         await self._world.until(
-            lambda: not self._world.pods_of(self.name), STEP_S, "its pods to go on suspension"
+            lambda: not self._world.pods_of(self.name),
+            STEP_S,
+            "its pods to be deleted by the suspension",
         )
         await self._lives.request("PATCH", self.name, {"spec": {"suspend": False}})
         await self._running()
 
     async def resize(self) -> None:
-        """Each Job gets more pods, or fewer."""
+        """Change the number of pods of each Job."""
         await self._running()
         self._pods = self._rand.choice([n for n in range(1, 6) if n != self._pods])
         stored = await self._lives.request("GET", self.name)
@@ -401,19 +390,15 @@ class Life:
 
     async def _delete_pod(self, pod: PlayedPod, *, evicted: bool = False) -> None:
         path = f"/api/v1/namespaces/{self._world.namespace}/pods/{pod.name}"
-        request = HttpRequest(method="DELETE", path=path)
+        request: tuple[Any, ...] = ("DELETE", path)
         if evicted:
-            eviction = {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": pod.name, "namespace": self._world.namespace},
-            }
-            body = json.dumps(eviction).encode()
-            request = HttpRequest(method="POST", path=f"{path}/eviction", body=body)
+            meta = {"name": pod.name, "namespace": self._world.namespace}
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
+            request = ("POST", f"{path}/eviction", eviction)
         async with patience.timeout(STEP_S):
             while True:
                 try:
-                    await self._world.client.raw(request)
+                    await send(self._world.client, *request)
                 except NotFoundError:
                     return
                 except (ApiError, TransportError):

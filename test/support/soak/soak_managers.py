@@ -1,4 +1,4 @@
-"""The managers of a soak: two replicas behind one address, killed on demand, and measured."""
+"""Managers of a soak test: two replicas behind one address, killed on request, and measured."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ featureGates: {{AllAlpha: true}}
 
 @attrs.frozen
 class Sample:
-    """One look at a manager process."""
+    """One measurement of a manager process."""
 
     at: float
     rss_mb: float
@@ -47,21 +47,21 @@ class Sample:
 
 
 class Managers:
-    """Replicas with leader election, and one address that leads to a ready one's webhooks.
+    """Replicas with leader election, and an address that leads to the webhooks of a ready one.
 
     Attributes:
         samples: of each process, by name, in order of time.
-        alive: processes that have not ended, as far as seen.
-        ended: those that ended by themselves, but for the lost Lease.
-        lost: number of those that lost the Lease.
-        led: name and last sample of the process that led last.
+        alive: processes that are not known to have ended.
+        ended: processes that ended by themselves, unless they had lost the Lease.
+        lost: number of processes that lost the Lease.
+        led: name and last sample of the last leader.
 
     Args:
-        cluster: where.
+        cluster: of the managers.
         client: an administrator's.
         namespace: of the Lease.
         folder: for logs, certificate and configuration.
-        lease_s: how long after its leader was killed another one leads.
+        lease_s: time until another one leads after its leader was killed.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Managers:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Managers]:
-        """All replicas are ready on entry, and their webhooks are called."""
+        """Run the replicas, which are ready on entry, and register their webhooks."""
         bundle = self._make_certificate()
         async with self._proxy.serving():
             try:
@@ -132,13 +132,13 @@ class Managers:
         self._point()
 
     def _point(self) -> None:
-        """Send webhooks to the replica that is there the longest, as a Service would in time."""
+        """Send webhook calls to the oldest replica, as a Service would after some time."""
         name = next(iter(self.alive), None)
         if name is not None:
             self._proxy.retarget("127.0.0.1", self._webhook_ports[name])
 
     async def kill_leader(self) -> str:
-        """End the one that leads with SIGKILL, and start another; its name."""
+        """End the leader with SIGKILL, and start another replica; return the leader's name."""
         name = await self.leader()
         await self.alive.pop(name).kill()
         self._point()
@@ -146,10 +146,10 @@ class Managers:
         return name
 
     async def leader(self, timeout_s: float = 60.0) -> str:
-        """The name of the one that leads.
+        """Return the name of the leader.
 
         Raises:
-            TimeoutError: none does.
+            TimeoutError: there is none.
         """
         async with patience.timeout(timeout_s):
             while True:
@@ -162,10 +162,10 @@ class Managers:
     # ---- figures ----------------------------------------------------------------------------
 
     async def sample(self, name: str) -> Sample:
-        """A look at one.
+        """Measure a process.
 
         Raises:
-            OSError: it is gone, or does not answer.
+            OSError: it has ended, or does not answer.
         """
         one = self.alive[name]
         series = await asyncio.to_thread(one.scrape)
@@ -182,13 +182,13 @@ class Managers:
         )
 
     async def sampling(self, period_s: float) -> None:
-        """Look at all of them again and again, until cancelled; note those that ended."""
+        """Measure all processes repeatedly, until cancelled; record those that have ended."""
         while True:
             await self._look()
             await asyncio.sleep(period_s)
 
     async def _look(self) -> None:
-        """Take a sample of each; one that has ended is noted, and another started."""
+        """Measure each process; replace those that have ended."""
         for name in list(self.alive):
             one = self.alive.get(name)
             if one is None or one.process is None:
@@ -196,7 +196,7 @@ class Managers:
             if one.process.returncode is not None and name in self.alive:
                 del self.alive[name]
                 code = one.process.returncode
-                if code == EXIT_LEADERSHIP_LOST:  # as it should, without the API server
+                if code == EXIT_LEADERSHIP_LOST:  # expected without the API server
                     self.lost += 1
                 else:
                     self.ended.append(f"{name} with code {code}")
@@ -209,13 +209,13 @@ class Managers:
                     self.led = (name, sample)
 
     async def at_rest(self, timeout_s: float) -> tuple[str, Sample]:
-        """Wait until the one that leads, which may change, has nothing cached, queued or in hand.
+        """Wait until the leader, which may change, has nothing cached, queued or in process.
 
         Returns:
             Its name, and the sample.
 
         Raises:
-            TimeoutError: it does not come to rest; the text says what it has.
+            TimeoutError: it has not in time; the text has the last sample.
         """
         since = time.monotonic()
         try:
@@ -230,7 +230,7 @@ class Managers:
             raise TimeoutError("{} does not come to rest: {}".format(*self.led)) from None
 
     def slope(self, name: str, since: float) -> float:
-        """By how much its memory grew since a moment, in MB an hour, by least squares."""
+        """Return the growth of a process's memory since a time, in MB per hour, by least squares."""
         points = [(one.at, one.rss_mb) for one in self.samples[name] if one.at >= since]
         if len(points) < 2:
             return 0.0

@@ -1,8 +1,8 @@
-"""Neighbours of the soak's JobSets: hostile objects, gangs that never fit, and those they may hurt.
+"""Neighbours of the soak test's JobSets: hostile objects, gangs that never fit, and their victims.
 
-In one namespace JobSets of more than a megabyte come and go, in another gangs of which some can
-never be bound. In a third a small JobSet is created now and then, and has to get its Job in time;
-next to the hopeless gangs an ordinary one has to be bound in time.
+In one namespace JobSets of more than a megabyte come and go, in another gangs of which some can never
+be bound. In a third a small JobSet is created from time to time, and must get its Job in time; next
+to the hopeless gangs an ordinary one must be bound in time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ HOSTILE: Final = "soak-hostile"
 PROBE: Final = "soak-probe"
 GANGS: Final = "soak-gangs"
 JOB_S: Final = 5.0
-"""How long a JobSet of another namespace may wait for its Job, in seconds."""
+"""Maximum time until a JobSet of another namespace has its Job, in seconds."""
 BOUND_S: Final = 30.0
-"""How long a gang that fits may wait next to hopeless ones, in seconds."""
+"""Maximum time until a gang that fits is bound next to hopeless ones, in seconds."""
 NODES: Final = 2
 NODE_CPU: Final = 8
 _MAKERS: Final = (
@@ -47,11 +47,11 @@ _MAKERS: Final = (
     hostile.many_tolerations,
     hostile.many_variables,
 )
-"""Forms that cost much and have few Jobs: the Job controller's own cost is not the point."""
+"""Forms that are expensive and have few Jobs: the Job controller's own cost does not matter."""
 _FEWER: Final = {
-    # With 300, the Job controller's own requests keep two busy cores for more than a minute.
+    # With 300, the Job controller's own requests use two cores for more than a minute.
     hostile.many_replicated_jobs: 60,
-    # The API server compares all tolerations with all, for each update of a pod: 41 s for 30,000.
+    # The API server compares all tolerations with each other at each update of a pod: 41 s for 30,000.
     hostile.many_tolerations: 1_000,
 }
 _NOWHERE: Final = {
@@ -70,13 +70,13 @@ _HOPELESS: Final[tuple[dict[str, Any], ...]] = (
 
 
 class Neighbours:
-    """Hostile objects and those that must not notice them.
+    """Hostile objects, and objects that must not be delayed by them.
 
     Args:
         client: an administrator's.
-        rand: chooses everything.
-        quiet: returns False while a manager is being replaced: then nothing is judged.
-        coscheduled: whether there is a coscheduler.
+        rand: source of all decisions.
+        quiet: returns False while a manager is being replaced: then nothing is checked.
+        coscheduled: True if there is a coscheduler.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class Neighbours:
         self._coscheduled = coscheduled
 
     async def prepare(self) -> None:
-        """Make namespaces and nodes."""
+        """Create namespaces and nodes."""
         for name in (HOSTILE, PROBE, GANGS):
             await create_namespace(self._client, name)
         for at in range(NODES if self._coscheduled else 0):
             await make_node(self._client, f"gangs-{at}", NODE_CPU)
 
     async def living(self, ending: asyncio.Event) -> None:
-        """All of them come and go until ``ending``; then nothing of them is left."""
+        """Create and delete all of them until ``ending``; then none of them is left."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._repeat(self._hostile, 5.0, ending))
             tasks.create_task(self._repeat(self._probe, 3.0, ending))
@@ -116,7 +116,7 @@ class Neighbours:
             await delete_all(self._client, namespace=GANGS)
 
     async def _clear(self, namespace: str) -> None:
-        """Delete what requests without an answer have left, and see all JobSets and pods go."""
+        """Delete the objects of unanswered requests; wait for the end of all JobSets and pods."""
         left: list[str] = []
         try:
             async with patience.timeout(120):
@@ -146,7 +146,7 @@ class Neighbours:
                 await asyncio.wait_for(ending.wait(), self._rand.uniform(0, 2 * pause_s))
 
     async def _hostile(self, serial: int) -> None:
-        """A hostile JobSet, changed once, and gone again."""
+        """Create a hostile JobSet, change it once, and delete it."""
         maker = self._rand.choice((*_MAKERS, hostile.many_replicated_jobs))
         body = maker(_FEWER.get(maker, hostile.SIZES[maker]))
         name = f"hostile-{serial}"
@@ -169,7 +169,7 @@ class Neighbours:
             await self._delete(HOSTILE, name)
 
     async def _probe(self, serial: int) -> None:
-        """A small JobSet; its Job has to be there in time."""
+        """Create a small JobSet; its Job must be created in time."""
         name = f"probe-{serial}"
         body = hostile.many_replicated_jobs(1)
         body["metadata"] = {"name": name}
@@ -189,7 +189,7 @@ class Neighbours:
         await self._delete(PROBE, name)
 
     async def _gangs(self, serial: int) -> None:
-        """Hopeless gangs, and an ordinary one that has to be bound in time."""
+        """Create hopeless gangs, and an ordinary one that must be bound in time."""
         hopeless = self._rand.sample(_HOPELESS, 2)
         for at, spec in enumerate(hopeless):
             group, size = f"no-{serial}-{at}", 3 if "cpu" in spec else 1
@@ -231,7 +231,7 @@ class Neighbours:
         return True
 
     async def _delete(self, namespace: str, name: str) -> None:
-        """Delete a JobSet, and see it go."""
+        """Delete a JobSet and wait for its end."""
         async with patience.timeout(120):
             while True:
                 try:
@@ -243,7 +243,7 @@ class Neighbours:
                 await asyncio.sleep(0.3)
 
     def figures(self) -> dict[str, Any]:
-        """Counts, and the times of those that must not wait, in seconds."""
+        """Return counts, and the times of objects that must not wait, in seconds."""
         return {
             "done": dict(self.done),
             "job_s": _summary(self.job_s),

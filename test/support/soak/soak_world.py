@@ -1,7 +1,7 @@
-"""What the soak plays and watches: kubelets, agents, and a view of every object of its JobSets.
+"""World of a soak test: played kubelets and agents, and a view of every object of its JobSets.
 
-The API server and the Job controller are real. Pods have no node: a played kubelet reports that
-they run, fail or succeed, and pods that restart in place have the agent's own decision core.
+The API server and the Job controller are real. Pods have no node: a played kubelet reports that they
+run, fail or succeed, and pods that restart in place have the agent's own decision core.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from support.cluster.follow import following
 from support.cluster.racks import kill
 
 NODE = "soak"
-"""Node of all pods that are bound; it exists as an object only, and its kubelet is played."""
+"""Node of all bound pods; it exists only as an object, and its kubelet is played."""
 LEAVING_CODES = (0, 0, 143)
-"""Exit codes of programs that are told to stop: most save their work and exit with 0."""
+"""Exit codes of programs that are stopped: most save their work and exit with 0."""
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 AT = "2026-01-01T00:00:00Z"
 _WRITE_FAULTS = (ApiError, TransportError)
@@ -45,7 +45,7 @@ _OVER = {"Failed", "Succeeded"}
 
 @attrs.define
 class PlayedPod:
-    """A pod, and what its kubelet and agent know."""
+    """A pod, with the state of its kubelet and agent."""
 
     name: str
     uid: str
@@ -64,7 +64,7 @@ class PlayedPod:
 
 @attrs.define
 class _Story:
-    """The numbers of one JobSet, which never go back."""
+    """Numbers of a JobSet that never decrease."""
 
     name: str
     restarts: int = 0
@@ -75,12 +75,12 @@ class _Story:
 
 
 class World:
-    """One namespace with everything in it, and what plays there.
+    """A namespace with all its objects, and the played kubelets and agents.
 
     Args:
         client: reaches the API server directly.
-        namespace: all JobSets of the soak are there.
-        rand: how long kubelets take.
+        namespace: of all JobSets of the soak test.
+        rand: for the times that kubelets take.
     """
 
     def __init__(self, client: Client, namespace: str, rand: random.Random) -> None:
@@ -115,10 +115,10 @@ class World:
             yield
 
     async def until(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
-        """Wait until something is true of the view.
+        """Wait until a condition of the view holds.
 
         Raises:
-            TimeoutError: it is not in time; the text names what.
+            TimeoutError: it does not in time; the text has ``what``.
         """
         try:
             async with patience.timeout(timeout_s):
@@ -131,7 +131,7 @@ class World:
     # ---- the view ---------------------------------------------------------------------------
 
     def pods_of(self, jobset: str, *, running: bool = False) -> list[PlayedPod]:
-        """Pods of a JobSet that are not over; only those that run with ``running``."""
+        """Return pods of a JobSet that have not ended; with ``running`` only those that run."""
         return [
             pod
             for pod in self.pods.values()
@@ -139,7 +139,7 @@ class World:
         ]
 
     def left_of(self, jobset: str) -> list[str]:
-        """Everything there is of a JobSet, for people."""
+        """Return names of all objects of a JobSet, for messages."""
         left = [f"jobset {name}" for name in self.jobsets if name == jobset]
         left += [
             f"job {job.metadata.name}"
@@ -244,12 +244,12 @@ class World:
         self._news.set()
 
     def start(self, coro: Any) -> None:
-        """Have something go on in the background; it ends with ``playing``."""
+        """Run something in the background; it ends with ``playing``."""
         assert self._tasks is not None
         self._tasks.start(coro, name="played")
 
     async def _run(self, pod: PlayedPod) -> None:
-        """Containers start, some time after the pod is there."""
+        """Start the containers, some time after the pod was created."""
         await asyncio.sleep(self._rand.uniform(0.01, 0.2))
         pod.starts += 1
         state = {"running": {"startedAt": AT}}
@@ -258,7 +258,7 @@ class World:
         self._news.set()
 
     async def _join(self, pod: PlayedPod) -> None:
-        """The agent's first, consistent sight of the JobSet."""
+        """Read the JobSet consistently, as a new agent does."""
         await asyncio.sleep(self._rand.uniform(0.01, 0.1))
         while not pod.ended:
             try:
@@ -288,7 +288,7 @@ class World:
                     self._restart(pod)
 
     def _restart(self, pod: PlayedPod) -> None:
-        """All containers of the pod restart in place, the agent first."""
+        """Restart all containers of the pod in place, the agent first."""
         pod.running = False
         pod.barrier = Barrier(uid=pod.jobset_uid)
         self.start(self._join(pod))
@@ -298,26 +298,26 @@ class World:
         await self._write(pod, lambda: pod.barrier is barrier, body)
 
     async def fail(self, pod: PlayedPod, code: int = 1) -> None:
-        """The worker ends with an error: in place, or for good."""
+        """End the worker with an error, in place or for good."""
         ended = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": AT}}
         if not pod.in_place:
             pod.ended, pod.running = True, False
             await self._report(pod, "Failed", ended, ready=False)
             return
         pod.running = False
-        if self._rand.random() < 0.5:  # the kubelet may tell of it before the agent is back
+        if self._rand.random() < 0.5:  # the kubelet may report it before the agent is back
             await self._report(pod, "Running", ended, ready=False)
-        if pod.barrier.lifted:  # else the others' restart has reached it meanwhile
+        if pod.barrier.lifted:  # otherwise the restart of the others has already reached it
             self._restart(pod)
 
     async def finish(self, pod: PlayedPod) -> None:
-        """The worker ends well."""
+        """End the worker with success."""
         pod.ended, pod.running = True, False
         ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": AT}}
         await self._report(pod, "Succeeded", ended, ready=False)
 
     async def _leave(self, pod: PlayedPod, *, over: bool) -> None:
-        """The program of a pod that is told to stop saves its work, and the kubelet ends the pod."""
+        """Save the work of a pod that is being deleted, and end it, as program and kubelet do."""
         await asyncio.sleep(self._rand.uniform(0.2, 1.5))
         code = self._rand.choice(LEAVING_CODES)
         pod.running = False
@@ -350,7 +350,7 @@ class World:
     async def _write(
         self, pod: PlayedPod, wanted: Callable[[], bool], body: dict[str, Any], **more: str
     ) -> bool:
-        """Patch the pod, again and again while the API server is away; whether it was."""
+        """Patch the pod, repeatedly while the API server is away; return whether it was patched."""
         body = {**body, "metadata": {"uid": pod.uid, **body.get("metadata", {})}}
         cls = Pod if more else ChildPod
         deadline = time.monotonic() + patience.scaled(120)

@@ -1,4 +1,4 @@
-"""The agent's log on pipes that nobody reads: lines are dropped and counted, nothing blocks."""
+"""Log of the agent on pipes that are not read: lines are dropped and counted, nothing blocks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jobsetpy.aio import LoopClock
 
 
 class Pipe:
-    """A pipe with a log at its end."""
+    """A pipe with a log at its writing end."""
 
     def __init__(self) -> None:
         self.reader, self.writer = os.pipe()
         self.log = JsonLog(LoopClock(), start=0.0, fd=self.writer)
 
     def fill(self, leave: int = 0) -> None:
-        """Write until no more fits, but for some pages."""
+        """Write until the pipe is full, then leave some pages free."""
         os.set_blocking(self.writer, False)
         try:
             while True:
@@ -34,7 +34,7 @@ class Pipe:
             os.read(self.reader, leave * 4096)
 
     def read(self) -> list[dict[str, Any]]:
-        """The lines that are in it."""
+        """Return the lines that are in the pipe."""
         os.set_blocking(self.reader, False)
         data = b""
         try:
@@ -47,7 +47,7 @@ class Pipe:
 
 @pytest.fixture
 def pipe() -> Iterator[Pipe]:
-    """A pipe with a log."""
+    """A pipe with a log, closed at the end."""
     made = Pipe()
     yield made
     for number in (made.reader, made.writer):
@@ -55,15 +55,15 @@ def pipe() -> Iterator[Pipe]:
 
 
 def finishes(work: Any) -> bool:
-    """Whether a call returns within a second."""
+    """Return whether a call returns within five seconds."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(timeout=5)
     return not thread.is_alive()
 
 
-def test_a_line_is_dropped_and_counted_when_the_pipe_is_full(pipe: Pipe) -> None:
-    """The next line that fits says how many are missing, and the one after it nothing."""
+def test_line_is_dropped_and_counted_when_the_pipe_is_full(pipe: Pipe) -> None:
+    """The next line that fits has the number of those missing, and the one after it none."""
     pipe.fill()
     assert finishes(lambda: [pipe.log("lost") for _ in range(3)])
     pipe.read()
@@ -74,8 +74,8 @@ def test_a_line_is_dropped_and_counted_when_the_pipe_is_full(pipe: Pipe) -> None
     assert kept == [("kept", 3), ("kept, too", None)]
 
 
-def test_a_long_line_is_cut_off_when_it_would_not_fit(pipe: Pipe) -> None:
-    """A pipe that polls as writable takes a page and no more."""
+def test_long_line_is_cut_when_it_would_not_fit(pipe: Pipe) -> None:
+    """A pipe that polls as writable takes one page."""
     pipe.fill(leave=1)
     assert finishes(lambda: pipe.log("long", text="y" * 100_000))
     os.set_blocking(pipe.reader, False)
@@ -83,14 +83,14 @@ def test_a_long_line_is_cut_off_when_it_would_not_fit(pipe: Pipe) -> None:
     assert (len(data), data[-1:]) == (select.PIPE_BUF, b"\n")
 
 
-def test_nothing_is_raised_when_the_reader_has_gone(pipe: Pipe) -> None:
-    """As when the container runtime has closed its end."""
+def test_no_error_is_raised_when_the_reader_has_closed_the_pipe(pipe: Pipe) -> None:
+    """A container runtime may close its end."""
     os.close(pipe.reader)
     pipe.log("lost")
     pipe.reader = os.open(os.devnull, os.O_RDONLY)
 
 
-def test_a_file_takes_every_line(tmp_path: Any) -> None:
+def test_file_takes_every_line(tmp_path: Any) -> None:
     """Files and terminals never poll as full."""
     with (tmp_path / "log").open("wb") as file:
         log = JsonLog(LoopClock(), start=0.0, fd=file.fileno())

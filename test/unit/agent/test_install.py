@@ -1,4 +1,4 @@
-"""The agent's copy of itself runs without anything of what it was copied from."""
+"""The agent's installed copy, which runs without any file of its source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REQUIRED = {"NAMESPACE": "a", "POD_NAME": "b", "JOBSET_NAME": "c"}
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An installed tree, under a umask that would hide it from other users."""
+    """Return an installed tree, made under a umask that hides files from other users."""
     folder = tmp_path_factory.mktemp("tree") / "agent"
     done = subprocess.run(
         [sys.executable, "-s", "-OO", "-m", "jobsetpy.agent", "install", folder],
@@ -33,14 +33,14 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def by_hand(tree: Path) -> list[str]:
-    """The documented command line without the launcher."""
+    """Return the documented command line without the launcher."""
     python = f"{tree}/bin/python3"
     linker = [f"{tree}/ld.so", "--inhibit-cache", "--library-path", f"{tree}/lib"]
     return [*linker, "--argv0", python, python, "-I", "-S", "-OO", f"{tree}/app"]
 
 
-def test_it_starts_from_its_own_files(tree: Path) -> None:
-    """Interpreter, modules and libraries are the copies; the log tells of the missing account."""
+def test_installed_agent_starts_from_its_own_files(tree: Path) -> None:
+    """Interpreter, modules and libraries are copies; the error is about missing variables."""
     done = subprocess.run(
         [*by_hand(tree), "supervise", "--", "true"], env={}, capture_output=True, check=False
     )
@@ -50,7 +50,7 @@ def test_it_starts_from_its_own_files(tree: Path) -> None:
 
 
 def test_all_modules_of_supervisors_are_copied(tree: Path) -> None:
-    """Those that are imported late as well; the sidecar's modules are not needed."""
+    """So are those that are imported late; modules of the sidecar are not needed."""
     source = Path(jobsetpy.agent.__file__).parent
     modules = [
         path.relative_to(source)
@@ -64,8 +64,8 @@ def test_all_modules_of_supervisors_are_copied(tree: Path) -> None:
     assert missing == []
 
 
-def test_nothing_else_is_mapped(tree: Path) -> None:
-    """All of the process's code is below the tree, with everything loaded that is ever needed."""
+def test_only_files_of_the_tree_are_mapped(tree: Path) -> None:
+    """Everything that is ever needed is loaded."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import jobsetpy.agent.supervisor.supervisor, traceback;"
         "import encodings.idna, inspect, subprocess;"
@@ -79,8 +79,8 @@ def test_nothing_else_is_mapped(tree: Path) -> None:
     assert {line for line in mapped if not line.startswith(str(tree))} == set()
 
 
-def test_preloading_from_it(tree: Path, tmp_path: Path) -> None:
-    """Another Python runs the copied launcher, which the copied supervisor puts before a program."""
+def test_copied_launcher_preloads_for_another_python(tree: Path, tmp_path: Path) -> None:
+    """The copied supervisor puts it before a program."""
     (tmp_path / "train.py").write_text("import sys; print('json' in sys.modules, sys.argv)")
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from jobsetpy.agent.supervisor.standby import process as standby;"
@@ -98,16 +98,16 @@ def test_preloading_from_it(tree: Path, tmp_path: Path) -> None:
     assert done.stdout == f"False {[str(tmp_path / 'train.py'), '1']}\n"
 
 
-def test_every_user_may_read_it(tree: Path) -> None:
-    """Workers run as whatever user they like."""
+def test_every_user_may_read_the_tree(tree: Path) -> None:
+    """Workers run as any user."""
     modes = {path: path.stat().st_mode & 0o777 for path in [tree, *tree.rglob("*")]}
 
     assert [path for path, mode in modes.items() if mode & 0o044 != 0o044] == []
     assert not [path for path, mode in modes.items() if path.is_dir() and mode != 0o755]
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """Exit code 1 and the reason."""
+def test_installation_fails_when_the_folder_cannot_be_written(tmp_path: Path) -> None:
+    """It has exit code 1 and a reason."""
     (tmp_path / "file").touch()
     done = subprocess.run(
         [sys.executable, "-m", "jobsetpy.agent", "install", tmp_path / "file" / "x"],
@@ -120,8 +120,8 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
-def test_the_launcher(tree: Path, tmp_path: Path) -> None:
-    """It hands over arguments and environment, and keeps linker variables from our own linker."""
+def test_launcher_passes_arguments_and_environment(tree: Path, tmp_path: Path) -> None:
+    """Variables of the dynamic linker are renamed so that the agent's own linker ignores them."""
     shown = tmp_path / "agent"
     shutil.copytree(tree / "lib", shown / "lib")
     shutil.copytree(tree / "bin", shown / "bin")
@@ -149,8 +149,8 @@ def test_the_launcher(tree: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
-def test_the_launcher_asks_for_orphans(tree: Path, tmp_path: Path) -> None:
-    """Also where it is not the first process, what it starts gets descendants without a parent."""
+def test_launcher_adopts_orphans(tree: Path, tmp_path: Path) -> None:
+    """Descendants without a parent become its children, even if it is not the first process."""
     shown = tmp_path / "agent"
     shutil.copytree(tree, shown)
     (shown / "app" / "__main__.py").write_text(
@@ -164,8 +164,8 @@ def test_the_launcher_asks_for_orphans(tree: Path, tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("both\n", "")
 
 
-def test_variables_set_aside_are_given_back(tree: Path) -> None:
-    """What the launcher renamed has its own name again for the worker."""
+def test_variables_set_aside_are_restored(tree: Path) -> None:
+    """The worker gets those that the launcher renamed under their own names."""
     code = "from jobsetpy.agent.supervisor.processes import original_environ as o; print(sorted(o().items()))"
     environ = {"JOBSETPY_SET_ASIDE_LD_PRELOAD": "x", "B": "2"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The agent as a process: what it imports, how it ends, and what its image must hold."""
+"""The agent as a process: its imports, its end, and the content of its image."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ __main__._start()
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The module path of the agent's image, with the parts the Containerfile copies."""
+    """Return a module path like that of the agent's image, with the parts the Containerfile copies."""
     folder = tmp_path_factory.mktemp("app")
     [parts] = re.findall(r"cp -r (.+) /app/jobsetpy/", CONTAINERFILE.read_text())
     (folder / "jobsetpy").mkdir()
@@ -116,21 +116,21 @@ def python(image: Path, *arguments: str, **environ: str) -> subprocess.Popen[byt
 
 
 def finished(process: subprocess.Popen[bytes]) -> tuple[int, str, list[dict[str, object]]]:
-    """Exit code, standard output, and the log."""
+    """Return exit code, standard output, and the log."""
     out, err = process.communicate(timeout=patience.scaled(20))
     return process.returncode, out.decode(), [json.loads(line) for line in err.splitlines()]
 
 
 def modules(image: Path) -> tuple[list[str], list[str]]:
-    """The modules that are loaded when the agent starts its work, and those put off."""
+    """Return modules that are loaded when the agent starts its work, and deferred ones."""
     code, out, _ = finished(python(image, "-c", MODULES))
     assert code == 0
     loaded, deferred = map(ast.literal_eval, out.splitlines())
     return loaded, deferred
 
 
-def test_the_imported_modules(image: Path) -> None:
-    """Every import is paid for at each restart: this list grows only on purpose."""
+def test_agent_imports_only_listed_packages(image: Path) -> None:
+    """Each restart pays for every import: this list grows only on purpose."""
     loaded, deferred = modules(image)
     packages = {name.partition(".")[0] for name in loaded}
     own = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("jobsetpy.")}
@@ -149,16 +149,16 @@ def test_the_imported_modules(image: Path) -> None:
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="asyncio's own imports differ")
-def test_the_imported_standard_library(image: Path) -> None:
-    """The standard library's modules, exactly, for the version that the image has."""
+def test_agent_imports_only_listed_modules_of_the_standard_library(image: Path) -> None:
+    """The list is that of the Python version in the image."""
     packages = {name.partition(".")[0] for name in modules(image)[0]}
     public = {name for name in packages & set(sys.stdlib_module_names) if name[0] != "_"}
 
     assert sorted(public) == STANDARD_LIBRARY.split()
 
 
-def test_deferred_modules_are_the_real_ones_when_used(image: Path) -> None:
-    """A module that was put off works when something fails and needs it."""
+def test_deferred_modules_are_loaded_when_they_are_used(image: Path) -> None:
+    """Code that handles a failure may need them."""
     code, out, _ = finished(python(image, "-c", USE_DEFERRED))
 
     assert code == 0
@@ -170,8 +170,8 @@ def test_deferred_modules_are_the_real_ones_when_used(image: Path) -> None:
     ]
 
 
-def test_a_missing_variable_is_named(image: Path) -> None:
-    """Exit code 2, and one line that says what is missing."""
+def test_missing_variable_is_named(image: Path) -> None:
+    """The exit code is 2, and the log has one line."""
     process = python(image, "-m", "jobsetpy.agent", NAMESPACE="train", POD_NAME="p-0")
     code, _, [line] = finished(process)
 
@@ -180,8 +180,8 @@ def test_a_missing_variable_is_named(image: Path) -> None:
     assert line["error"] == "not set in the environment: JOBSET_NAME"
 
 
-def test_flags_and_help(image: Path) -> None:
-    """Flags are read by the process, and --help tells of them and their variables."""
+def test_help_lists_flags_and_their_variables(image: Path) -> None:
+    """It has exit code 0."""
     code, out, _ = finished(python(image, "-m", "jobsetpy.agent", "--help"))
 
     assert code == 0
@@ -189,8 +189,8 @@ def test_flags_and_help(image: Path) -> None:
     assert "RESTART_POD_IN_PLACE_EXIT_CODE" in out
 
 
-def test_a_port_that_is_taken(image: Path) -> None:
-    """The kubelet is to restart the agent with its back-off, and the log says why."""
+def test_agent_fails_when_its_port_is_taken(image: Path) -> None:
+    """The kubelet restarts it with back-off, and the log has the reason."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -204,10 +204,10 @@ def test_a_port_that_is_taken(image: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_at_once(image: Path, number: signal.Signals) -> None:
-    """SIGTERM before the barrier lifts, with no API server there: exit code 0 within 100 ms."""
+def test_signal_ends_the_agent_immediately(image: Path, number: signal.Signals) -> None:
+    """Before the lift and without an API server, the exit code is 0 within 100 ms."""
     best = 10.0
-    for _ in range(4):  # other work on the machine may delay one of them
+    for _ in range(4):  # other processes may delay one of them
         process = python(image, "-m", "jobsetpy.agent", **ENVIRONMENT)
         assert process.stderr is not None
         while b'"started"' not in (line := process.stderr.readline()):
@@ -221,16 +221,16 @@ def test_a_signal_ends_it_at_once(image: Path, number: signal.Signals) -> None:
     assert best < patience.scaled(0.1)
 
 
-def test_a_signal_while_modules_load(image: Path) -> None:
-    """The handler is there before anything is imported, as a container's first process needs."""
+def test_signal_ends_the_agent_while_it_loads_modules(image: Path) -> None:
+    """A container's first process needs a handler before anything is imported."""
     code, _, lines = finished(python(image, "-c", TERM_WHILE_LOADING, **ENVIRONMENT))
 
     assert code == 0
     assert lines == []
 
 
-def test_the_log_holds_no_token(image: Path, tmp_path: Path) -> None:
-    """A failing API server is told of, the credentials are not."""
+def test_log_has_no_token(image: Path, tmp_path: Path) -> None:
+    """It reports that the API server fails, without credentials."""
     (tmp_path / "token").write_text("very-secret")
     environ = {**ENVIRONMENT, "SERVICE_ACCOUNT_DIR": str(tmp_path)}
     process = python(image, "-m", "jobsetpy.agent", **environ)

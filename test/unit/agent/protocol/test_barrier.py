@@ -1,4 +1,4 @@
-"""The agent's decisions, by table and for every order of states."""
+"""Decisions of the agent, by table and for every order of states."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ THEIRS = "uid-b"
         pytest.param(
             [(OURS, 0, 0), (OURS, 1, 1)],
             [[PatchEpoch(1)], [Restart(1, 1)]],
-            id="synced and deprecated in one look does not lift",
+            id="synced and deprecated in one state does not lift",
         ),
         pytest.param(
             [(OURS, 1, 1), (OURS, 1, 2)],
@@ -57,7 +57,7 @@ THEIRS = "uid-b"
         pytest.param(
             [(OURS, 0, 0), (THEIRS, 1, 0), (THEIRS, 1, 1), (OURS, 1, 0)],
             [[PatchEpoch(1)], [Foreign(THEIRS)], [], [Lift(1)]],
-            id="a recreated JobSet counts for nothing",
+            id="a recreated JobSet is ignored",
         ),
     ],
 )
@@ -74,24 +74,24 @@ def test_states_give_actions(
     ("arrived", "state", "action"),
     [
         pytest.param((OURS, 3), (OURS, 3, 2), Lift(3), id="the others run, our worker does not"),
-        pytest.param((OURS, 3), (OURS, 2, 2), PatchEpoch(3), id="nobody runs yet"),
+        pytest.param((OURS, 3), (OURS, 2, 2), PatchEpoch(3), id="no worker runs yet"),
         pytest.param((OURS, 3), (OURS, 3, 3), PatchEpoch(4), id="the epoch is over"),
         pytest.param((OURS, 2), (OURS, 3, 2), PatchEpoch(4), id="an older one"),
         pytest.param((THEIRS, 3), (OURS, 3, 2), PatchEpoch(4), id="another JobSet's"),
     ],
 )
-def test_a_run_after_one_that_had_come_to_an_epoch(
+def test_next_run_stays_at_its_epoch_when_its_worker_has_not_started_there(
     arrived: tuple[str, int], state: tuple[str, int, int], action: Action
 ) -> None:
-    """It stays at the synced epoch if its worker has not started there, and joins the next else."""
+    """Otherwise it joins the next one."""
     barrier = Barrier(arrived=arrived)
 
     assert [action] == barrier.observe(*state)
     assert barrier.observe(*state) == []
 
 
-def test_a_known_uid_is_waited_for() -> None:
-    """With the UID given, even the first sight of another JobSet is ignored."""
+def test_given_uid_is_waited_for() -> None:
+    """Another JobSet is ignored even if it is seen first."""
     barrier = Barrier(uid=OURS)
 
     assert [Foreign(THEIRS)] == barrier.observe(THEIRS, 5, 5)
@@ -99,8 +99,8 @@ def test_a_known_uid_is_waited_for() -> None:
     assert barrier.uid == OURS
 
 
-def test_a_foreign_jobset_never_lifts() -> None:
-    """The epoch of a recreated JobSet may well be equal to ours; the barrier stays closed."""
+def test_barrier_is_not_lifted_by_another_jobset() -> None:
+    """The epoch of a recreated JobSet may be the same."""
     barrier = Barrier()
     barrier.observe(OURS, 0, 0)
     barrier.observe(THEIRS, 1, 0)
@@ -108,8 +108,8 @@ def test_a_foreign_jobset_never_lifts() -> None:
     assert not barrier.lifted
 
 
-def test_next_round_closes_and_joins_above() -> None:
-    """A supervisor goes on with a closed barrier at a higher epoch, then lifts again."""
+def test_next_round_closes_the_barrier_at_a_higher_epoch() -> None:
+    """A supervisor continues with it, and lifts again."""
     barrier = Barrier()
     barrier.observe(OURS, 0, 0)
     barrier.observe(OURS, 1, 0)
@@ -121,8 +121,8 @@ def test_next_round_closes_and_joins_above() -> None:
     assert [Lift(2)] == barrier.observe(OURS, 2, 1)
 
 
-def test_next_round_after_the_child_failed() -> None:
-    """A supervisor whose child failed opens the next epoch before anyone deprecates this one."""
+def test_next_round_opens_an_epoch_when_the_worker_has_failed() -> None:
+    """This epoch is not deprecated yet."""
     barrier = Barrier()
     barrier.observe(OURS, 0, 0)
     barrier.observe(OURS, 1, 0)
@@ -132,8 +132,8 @@ def test_next_round_after_the_child_failed() -> None:
     assert [Lift(2)] == barrier.observe(OURS, 2, 1)
 
 
-def test_a_pod_that_is_replaced_while_it_stops_is_restarted_again() -> None:
-    """Its worker, which may be saving, has to end as soon as another one has its rank."""
+def test_pod_that_is_replaced_while_it_stops_is_restarted_again() -> None:
+    """Its worker, which may be saving, must end as soon as another one has its rank."""
     barrier = Barrier()
     barrier.observe(OURS, 0, 0)
     barrier.observe(OURS, 1, 0)
@@ -149,7 +149,7 @@ STATES = st.lists(st.tuples(st.sampled_from([OURS, THEIRS]), EPOCHS, EPOCHS), ma
 
 @given(states=STATES, uid=st.sampled_from(["", OURS]))
 def test_laws_hold_for_every_sequence(states: list[tuple[str, int, int]], uid: str) -> None:
-    """One patch at most; a lift only on our synced epoch; a restart iff it is over, or replaced."""
+    """At most one patch; a lift only at the synced epoch; a restart only if it is over or replaced."""
     barrier = Barrier(uid=uid)
     patched: list[int] = []
     lifted = over = gone = False
@@ -191,7 +191,7 @@ def test_laws_hold_for_every_sequence(states: list[tuple[str, int, int]], uid: s
 
 @given(rounds=st.lists(st.lists(st.tuples(EPOCHS, EPOCHS), max_size=6), max_size=6))
 def test_epochs_only_grow_over_rounds(rounds: list[list[tuple[int, int]]]) -> None:
-    """Whenever a supervisor may start a round, its epoch is above all earlier ones."""
+    """In any order of rounds, each epoch is above all earlier ones."""
     barrier = Barrier()
     barrier.observe(OURS, 0, 0)
     held = [barrier.epoch]

@@ -1,4 +1,4 @@
-"""The note that an agent leaves to its next run."""
+"""Epoch that an agent saves for the next run of its container."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import pytest
 from jobsetpy.agent.protocol.saved_epoch import Arrival
 
 
-def test_a_note_is_read_by_the_next_run(tmp_path: Path) -> None:
-    """It says which epoch of which JobSet, until it is taken back."""
+def test_saved_epoch_is_read_by_the_next_run(tmp_path: Path) -> None:
+    """It belongs to one JobSet and is kept until it is removed."""
     arrival = Arrival(str(tmp_path / "note"))
     assert arrival.read() == ("", 0)
     arrival.note("uid-of-a-jobset", 2147483647)
@@ -20,15 +20,15 @@ def test_a_note_is_read_by_the_next_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "uid", "uid ", "uid x", "uid -1", "uid 1_0", "\xff 1 2"])
-def test_a_note_that_says_nothing(tmp_path: Path, text: str) -> None:
-    """Half a note, or somebody else's, is none."""
+def test_invalid_file_is_ignored(tmp_path: Path, text: str) -> None:
+    """It may be incomplete or of another program."""
     (tmp_path / "note").write_text(text, encoding="latin-1")
 
     assert Arrival(str(tmp_path / "note")).read() == ("", 0)
 
 
-def test_a_place_that_cannot_be_used(tmp_path: Path) -> None:
-    """Whoever cannot leave a note has none; another's link is not followed, nor removed data kept."""
+def test_path_that_cannot_be_written_has_no_epoch(tmp_path: Path) -> None:
+    """A link is not followed, and its target keeps its data."""
     target = tmp_path / "target"
     target.write_text("uid 3")
     (tmp_path / "link").symlink_to(target)

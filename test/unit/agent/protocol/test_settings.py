@@ -1,4 +1,4 @@
-"""The agent's environment and flags."""
+"""Environment and flags of the agent."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MINIMAL = {
 }
 
 
-def test_the_required_variables_suffice() -> None:
-    """Everything else has the documented default."""
+def test_required_variables_are_enough() -> None:
+    """All others have the documented default."""
     expected = Settings(
         namespace="train",
         pod_name="js-workers-0-0-abcde",
@@ -36,22 +36,22 @@ def test_the_required_variables_suffice() -> None:
 
 @pytest.mark.parametrize("name", ["NAMESPACE", "POD_NAME", "JOBSET_NAME"])
 @pytest.mark.parametrize("empty", [True, False])
-def test_a_missing_variable_is_named(name: str, empty: bool) -> None:
-    """Unset and empty are the same, and the message names what is missing and nothing else."""
+def test_missing_variable_is_named(name: str, empty: bool) -> None:
+    """An empty one is missing, too; others are not named."""
     environ = {**MINIMAL, name: ""} if empty else {k: v for k, v in MINIMAL.items() if k != name}
 
     with pytest.raises(ConfigurationError, match=rf"^not set in the environment: {name}$"):
         load(environ)
 
 
-def test_all_missing_variables_are_named_at_once() -> None:
-    """One start is enough to learn what to set."""
+def test_all_missing_variables_are_named_together() -> None:
+    """One start is enough to learn them."""
     with pytest.raises(ConfigurationError, match="NAMESPACE, POD_NAME, JOBSET_NAME"):
         load({})
 
 
-def test_outside_a_pod_it_says_so() -> None:
-    """Without the kubelet's variables there is no API server to talk to."""
+def test_error_names_the_kubelets_variable_outside_of_a_pod() -> None:
+    """Without it there is no address of an API server."""
     environ = {k: v for k, v in MINIMAL.items() if k != "KUBERNETES_SERVICE_HOST"}
 
     with pytest.raises(ConfigurationError, match="KUBERNETES_SERVICE_HOST"):
@@ -72,8 +72,10 @@ def test_outside_a_pod_it_says_so() -> None:
         ("KUBERNETES_SERVICE_PORT", "6443", "api_port", 6443),
     ],
 )
-def test_optional_variables(name: str, value: str, field: str, expected: object) -> None:
-    """Each optional variable lands in its field."""
+def test_optional_variable_sets_its_field(
+    name: str, value: str, field: str, expected: object
+) -> None:
+    """An empty one leaves the default."""
     assert expected == getattr(load({**MINIMAL, name: value}), field)
 
 
@@ -93,14 +95,14 @@ def test_optional_variables(name: str, value: str, field: str, expected: object)
         ("KUBERNETES_SERVICE_PORT", "0"),
     ],
 )
-def test_values_that_cannot_work_are_refused(name: str, value: str) -> None:
-    """The message names the variable."""
+def test_invalid_values_are_refused(name: str, value: str) -> None:
+    """The error names the variable."""
     with pytest.raises(ConfigurationError, match=name):
         load({**MINIMAL, name: value})
 
 
-def test_flags_win_over_variables() -> None:
-    """A flag stands for its variable, in both spellings."""
+def test_flags_override_variables() -> None:
+    """Both ways to write a flag are read."""
     settings = load(
         {**MINIMAL, "BARRIER_PORT": "1"},
         ["--barrier-port", "9000", "--barrier-path=/up", "--restart-exit-code=7"],
@@ -109,23 +111,19 @@ def test_flags_win_over_variables() -> None:
     assert (settings.barrier_port, settings.barrier_path, settings.exit_code) == (9000, "/up", 7)
 
 
-def test_flags_can_stand_for_required_variables() -> None:
-    """Started by hand, no environment is needed for the names."""
+def test_flags_may_replace_required_variables() -> None:
+    """An agent started by hand needs no environment for the names."""
     settings = load(
         {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
         ["--namespace=n", "--pod-name=p", "--jobset-name=j", "--jobset-uid=u"],
     )
 
-    assert (
-        settings.namespace,
-        settings.pod_name,
-        settings.jobset_name,
-        settings.jobset_uid,
-    ) == ("n", "p", "j", "u")
+    found = (settings.namespace, settings.pod_name, settings.jobset_name, settings.jobset_uid)
+    assert found == ("n", "p", "j", "u")
 
 
-def test_an_unknown_flag_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """argparse's own exit code is the one for wrong configuration."""
+def test_unknown_flag_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code of argparse is that of a wrong configuration."""
     with pytest.raises(SystemExit) as failure:
         load(MINIMAL, ["--barrier"])
 

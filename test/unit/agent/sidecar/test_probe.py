@@ -1,4 +1,4 @@
-"""The barrier's HTTP server, on real loopback sockets."""
+"""HTTP server of the barrier, on real loopback sockets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def serving(server: BarrierServer) -> AsyncIterator[int]:
 
 
 async def exchange(port: int, *parts: bytes) -> bytes:
-    """Send the parts one by one; everything that comes back until the server closes."""
+    """Send the parts one by one; return all that the server sends until it closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         for part in parts:
@@ -42,14 +42,14 @@ async def exchange(port: int, *parts: bytes) -> bytes:
 
 
 def status_of(response: bytes) -> int:
-    """The status code of a response."""
+    """Return the status code of a response."""
     version, code, _reason = response.split(b"\r\n", 1)[0].split(b" ", 2)
     assert version == b"HTTP/1.1"
     return int(code)
 
 
-async def test_503_then_200() -> None:
-    """The port answers from the start, and says yes once the barrier lifts."""
+async def test_probe_succeeds_once_the_barrier_is_lifted() -> None:
+    """The port answers from the start."""
     server = BarrierServer(PATH)
     async with serving(server) as port:
         request = b"GET /barrier-is-lifted HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe\r\n\r\n"
@@ -81,8 +81,8 @@ async def test_503_then_200() -> None:
         (b"GET /" + b"a" * 9000, 431),
     ],
 )
-async def test_answers(head: bytes, status: int) -> None:
-    """Every request gets an answer and a closed connection, whatever it is."""
+async def test_every_request_is_answered(head: bytes, status: int) -> None:
+    """The connection is then closed."""
     async with serving(BarrierServer(PATH)) as port:
         response = await exchange(port, head)
 
@@ -91,7 +91,7 @@ async def test_answers(head: bytes, status: int) -> None:
 
 @asynccontextmanager
 async def waiting_probe(port: int, seconds: int) -> AsyncIterator[asyncio.StreamReader]:
-    """A probe that waits; where its answer will come."""
+    """Send a probe that waits, and yield the stream for its answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(b"GET /barrier-is-lifted?wait=%d HTTP/1.1\r\n\r\n" % seconds)
@@ -101,8 +101,8 @@ async def waiting_probe(port: int, seconds: int) -> AsyncIterator[asyncio.Stream
         writer.transport.abort()
 
 
-async def test_a_probe_may_wait_for_the_barrier() -> None:
-    """It is answered when the barrier lifts, and at once from then on."""
+async def test_probe_may_wait_for_the_barrier() -> None:
+    """It is answered when the barrier lifts, and immediately from then on."""
     server = BarrierServer(PATH)
     async with serving(server) as port, waiting_probe(port, 60) as first:
         async with waiting_probe(port, 60) as second:
@@ -113,8 +113,8 @@ async def test_a_probe_may_wait_for_the_barrier() -> None:
             assert status_of(await third.read()) == 200
 
 
-async def test_a_probe_does_not_wait_for_ever() -> None:
-    """After its time it hears that the barrier is closed; who cannot count does not wait."""
+async def test_probe_that_waits_is_answered_when_its_time_is_over() -> None:
+    """One with an invalid time does not wait."""
     async with serving(BarrierServer(PATH)) as port, waiting_probe(port, 1) as waiting:
         for wait in (b"", b"0", b"-1", b"1.5", b"x"):
             head = b"GET /barrier-is-lifted?wait=" + wait + b" HTTP/1.1\r\n\r\n"
@@ -122,8 +122,8 @@ async def test_a_probe_does_not_wait_for_ever() -> None:
         assert status_of(await waiting.read()) == 503
 
 
-async def test_leaving_ends_waiting_probes() -> None:
-    """An agent that ends leaves no probe waiting."""
+async def test_waiting_probes_end_with_the_server() -> None:
+    """Their connections are closed without an answer."""
     async with serving(BarrierServer(PATH)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET.replace(b"lifted", b"lifted?wait=60"))
@@ -134,7 +134,7 @@ async def test_leaving_ends_waiting_probes() -> None:
 
 
 async def test_head_has_no_body() -> None:
-    """HEAD is GET without the text, with the text's length."""
+    """It has the length of the text that GET returns."""
     async with serving(BarrierServer(PATH)) as port:
         response = await exchange(port, b"HEAD /barrier-is-lifted HTTP/1.1\r\n\r\n")
 
@@ -142,17 +142,16 @@ async def test_head_has_no_body() -> None:
     assert b"Content-Length: 20\r\n" in response
 
 
-async def test_a_request_in_pieces() -> None:
-    """A request may come byte by byte."""
-    head = b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n"
+async def test_request_may_arrive_in_pieces() -> None:
+    """It is read byte by byte here."""
     async with serving(BarrierServer(PATH)) as port:
-        response = await exchange(port, *[bytes([byte]) for byte in head])
+        response = await exchange(port, *[bytes([byte]) for byte in GET])
 
     assert status_of(response) == 503
 
 
-async def test_a_silent_client_is_dropped() -> None:
-    """Who says nothing has its connection ended at the deadline."""
+async def test_silent_client_is_disconnected_at_the_deadline() -> None:
+    """It gets no answer."""
     async with serving(BarrierServer(PATH, deadline_s=0.05)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         async with patience.timeout(5):
@@ -162,22 +161,22 @@ async def test_a_silent_client_is_dropped() -> None:
     assert received == b""
 
 
-async def test_many_silent_clients_do_not_keep_the_kubelet_out() -> None:
-    """Above the limit the oldest connections go, and a probe is answered at once."""
+async def test_probe_is_answered_when_there_are_many_silent_clients() -> None:
+    """The oldest connections above the limit are closed."""
     async with serving(BarrierServer(PATH, max_connections=4)) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
-        response = await exchange(port, b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n")
+        response = await exchange(port, GET)
         for _, writer in silent:
             writer.transport.abort()
 
     assert status_of(response) == 503
 
 
-async def test_leaving_ends_open_connections() -> None:
-    """Nobody is left waiting for an answer of a server that is gone."""
+async def test_open_connections_end_with_the_server() -> None:
+    """No client waits for an answer after it has ended."""
     async with serving(BarrierServer(PATH)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await exchange(port, b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n")
+        await exchange(port, GET)
     async with patience.timeout(5):
         received = await reader.read()
     writer.transport.abort()
@@ -185,25 +184,25 @@ async def test_leaving_ends_open_connections() -> None:
     assert received == b""
 
 
-async def test_all_addresses_of_both_families() -> None:
-    """Without an address, the kubelet reaches it by IPv4, and by IPv6 where there is any."""
+async def test_server_listens_on_both_families_without_an_address() -> None:
+    """The kubelet reaches it by IPv4, and by IPv6 where there is any."""
     server = BarrierServer(PATH)
     sock = listen("", 0)
     port: int = sock.getsockname()[1]
     async with server.listening(sock):
-        response = await exchange(port, b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n")
+        response = await exchange(port, GET)
 
     assert status_of(response) == 503
 
 
-def test_a_taken_port_is_an_error() -> None:
-    """Two servers cannot share an address."""
+def test_taken_port_is_an_error() -> None:
+    """Two servers cannot have the same address."""
     with listen("127.0.0.1", 0) as sock, pytest.raises(OSError, match="Address already in use"):
         listen("127.0.0.1", sock.getsockname()[1])
 
 
-def test_an_ipv6_address() -> None:
-    """An address with colons is an IPv6 address."""
+def test_address_with_colons_is_ipv6() -> None:
+    """Its socket has that family."""
     if not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 here")
     with listen("::1", 0) as sock:
@@ -214,7 +213,7 @@ def test_an_ipv6_address() -> None:
 @example(head=b"GET  HTTP/1.1\n\n")
 @example(head=b"\xff \xff HTTP/1.\xff\n\n")
 def test_any_bytes_get_a_response(head: bytes) -> None:
-    """No input raises, and no input but the right one is told 200."""
+    """No input raises an error, and only the right one is answered with 200."""
     server = BarrierServer(PATH)
     server.lift()
     response = server.answer(head)

@@ -1,4 +1,4 @@
-"""The agent's tasks together, on a scripted client and in virtual time."""
+"""All tasks of the sidecar, with a scripted client and in virtual time."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from jobsetpy.errors import (
     StreamBrokenError,
     UnauthorizedError,
 )
+from support.agents.agent_process import AgentLog
 
 EPOCH = "jobset.sigs.k8s.io/epoch"
 SETTINGS = Settings(
@@ -41,25 +42,8 @@ SETTINGS = Settings(
 )
 
 
-class Lines:
-    """Collects log lines."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, object]]] = []
-
-    def __call__(self, event: str, /, *, level: str = "info", **fields: object) -> None:
-        self.lines.append((event, {"level": level, **fields}))
-
-    @property
-    def events(self) -> list[str]:
-        return [event for event, _ in self.lines]
-
-    def fields(self, event: str) -> dict[str, object]:
-        return next(fields for name, fields in self.lines if name == event)
-
-
 class Stream:
-    """A watch whose frames the test pushes."""
+    """A watch with frames that the test pushes."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Sequence[WatchFrame] | Exception] = asyncio.Queue()
@@ -78,7 +62,7 @@ class Stream:
 
 
 class ScriptedClient:
-    """The two requests of the agent, answered as the test says."""
+    """Client for the agent's two requests, with answers that the test sets."""
 
     def __init__(self) -> None:
         self.patches: list[tuple[float, dict[str, Any]]] = []
@@ -125,9 +109,9 @@ class ScriptedClient:
 
 
 def jobset(
-    version: int, synced: int, deprecated: int, *, uid: str = "u1", strategy: str = "InPlaceRestart"
+    version: int, synced: int = 0, deprecated: int = 0, *, uid: str = "u1", **policy: str
 ) -> dict[str, Any]:
-    """A JobSet as the API server sends it."""
+    """Return a JobSet as the API server sends it."""
     status = {"syncedEpoch": synced, "deprecatedEpoch": deprecated}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -139,29 +123,32 @@ def jobset(
             "resourceVersion": str(version),
             "labels": {"a": "b"},
         },
-        "spec": {"failurePolicy": {"restartStrategy": strategy}, "replicatedJobs": []},
+        "spec": {
+            "failurePolicy": {"restartStrategy": "InPlaceRestart"} | policy,
+            "replicatedJobs": [],
+        },
         "status": {key: value for key, value in status.items() if value},
     }
 
 
 def frame(kind: str, data: dict[str, Any]) -> WatchFrame:
-    """One line of a watch."""
+    """Return a line of a watch."""
     return WatchFrame(kind, msgspec.Raw(msgspec.json.encode(data)))
 
 
 def list_end(version: int) -> WatchFrame:
-    """The bookmark that ends a streaming list."""
+    """Return the bookmark that ends a streaming list."""
     mark = {"k8s.io/initial-events-end": "true"}
     metadata = {"resourceVersion": str(version), "annotations": mark}
     return frame("BOOKMARK", {"kind": "JobSet", "metadata": metadata})
 
 
 class Rig:
-    """An agent that runs, with its client and its log."""
+    """A running agent with its client and its log."""
 
     def __init__(self, settings: Settings) -> None:
         self.client = ScriptedClient()
-        self.log = Lines()
+        self.log = AgentLog()
         self.agent = Agent(settings, self.client, log=self.log)  # type: ignore[arg-type]
         self.task: asyncio.Task[int] | None = None
 
@@ -171,6 +158,17 @@ class Rig:
             self.task = tasks.start(self.agent.run(), name="agent")
             await asyncio.sleep(0.01)
             yield self
+
+    @asynccontextmanager
+    async def joined(self, synced: int = 0, deprecated: int = 0) -> AsyncIterator[Rig]:
+        """Run the agent and show it a JobSet with a status."""
+        async with self.running():
+            await self.sees(frame("ADDED", jobset(5, synced, deprecated)), list_end(6))
+            yield self
+
+    async def lift(self, version: int = 7) -> None:
+        """Show the agent that its first epoch is synced."""
+        await self.sees(frame("MODIFIED", jobset(version, 1)))
 
     async def sees(self, *frames: WatchFrame) -> None:
         """Push frames and let the agent act on them."""
@@ -185,15 +183,14 @@ class Rig:
 
 @pytest.fixture
 def rig() -> Rig:
-    """An agent that obeys the first JobSet it sees."""
+    """An agent that follows the first JobSet that it gets."""
     return Rig(SETTINGS)
 
 
 @pytest.mark.looptime
-async def test_a_whole_life(rig: Rig) -> None:
-    """Join at synced + 1, lift when synced, end with the configured code when deprecated."""
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 2, 2)), list_end(6))
+async def test_agent_joins_lifts_and_ends_with_its_epoch(rig: Rig) -> None:
+    """It joins at synced + 1 and ends with the configured code when its epoch is deprecated."""
+    async with rig.joined(2, 2):
         assert rig.client.epochs == ["3"]
         assert not rig.lifted
         await rig.sees(frame("MODIFIED", jobset(7, 3, 2)))
@@ -214,12 +211,13 @@ async def test_a_whole_life(rig: Rig) -> None:
     [("30s", 100, True), ("30s", 2, False), ("30s", 10, False), ("", 100, False)],
     ids=["given-up", "for-a-moment", "for-minutes", "never-given-up"],
 )
-async def test_a_token_that_is_refused(rig: Rig, deadline: str, refusals: int, ends: bool) -> None:
-    """It is bound to its pod: where pods are given up, a token that stays refused tells that."""
+async def test_agent_ends_when_its_token_stays_refused(
+    rig: Rig, deadline: str, refusals: int, ends: bool
+) -> None:
+    """The token is bound to its pod: where pods are given up, a refusal shows that this one was."""
     rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline=deadline))
     with suppress(asyncio.CancelledError):
-        async with rig.running():
-            await rig.sees(frame("ADDED", jobset(5, 2, 2)), list_end(6))
+        async with rig.joined(2, 2):
             await rig.sees(frame("MODIFIED", jobset(7, 3, 2)))
             rig.client.watch_results = [UnauthorizedError(401, "Unauthorized", "no")] * refusals
             rig.client.stream.fail(StreamBrokenError("cut"))
@@ -237,11 +235,12 @@ async def test_a_token_that_is_refused(rig: Rig, deadline: str, refusals: int, e
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("lifted", [False, True])
-async def test_a_defect(rig: Rig, lifted: bool) -> None:
-    """Once the worker may run, even a defect of the agent has the whole pod restarted."""
+async def test_defect_ends_the_agent_with_its_exit_code_after_the_lift(
+    rig: Rig, lifted: bool
+) -> None:
+    """Once the worker may run, the whole pod is restarted."""
     with suppress(RuntimeError):
-        async with rig.running():
-            await rig.sees(frame("ADDED", jobset(5, 2, 2)), list_end(6))
+        async with rig.joined(2, 2):
             if lifted:
                 await rig.sees(frame("MODIFIED", jobset(7, 3, 2)))
             rig.client.stream.fail(RuntimeError("a defect"))
@@ -253,10 +252,9 @@ async def test_a_defect(rig: Rig, lifted: bool) -> None:
 
 
 @pytest.mark.looptime
-async def test_two_requests_and_no_more(rig: Rig) -> None:
-    """A start is one watch of the one JobSet and one patch of the own pod's annotation."""
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+async def test_start_costs_two_requests(rig: Rig) -> None:
+    """One watch of the one JobSet, and one patch of the pod's own annotation."""
+    async with rig.joined():
         await asyncio.sleep(60)
 
     [watch] = rig.client.watches
@@ -273,8 +271,8 @@ async def test_two_requests_and_no_more(rig: Rig) -> None:
 
 
 @pytest.mark.looptime
-async def test_an_incomplete_list_decides_nothing(rig: Rig) -> None:
-    """Objects of a list may be stale until its end; only the last state counts, and only then."""
+async def test_incomplete_list_changes_nothing(rig: Rig) -> None:
+    """Its objects may be stale: only the last state at its end counts."""
     async with rig.running():
         await rig.sees(frame("ADDED", jobset(5, 1, 1)))
         assert rig.client.epochs == []
@@ -286,24 +284,22 @@ async def test_an_incomplete_list_decides_nothing(rig: Rig) -> None:
 
 
 @pytest.mark.looptime
-async def test_bounded_silence(rig: Rig) -> None:
-    """A watch that dies without a word is replaced, and resumes where it was."""
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+async def test_silent_watch_is_replaced(rig: Rig) -> None:
+    """The next one resumes at the last version."""
+    async with rig.joined():
         await asyncio.sleep(125)
         assert len(rig.client.watches) == 2
         assert rig.client.watches[1]["resource_version"] == "6"
-        await rig.sees(frame("MODIFIED", jobset(8, 1, 0)))
+        await rig.lift(8)
         assert rig.lifted
 
     assert "watch of the JobSet is silent" in rig.log.events
 
 
 @pytest.mark.looptime
-async def test_bookmarks_keep_the_watch(rig: Rig) -> None:
-    """A quiet watch with the server's bookmark each minute costs no requests."""
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+async def test_bookmarks_keep_a_watch_open(rig: Rig) -> None:
+    """A quiet watch with a bookmark each minute costs no requests."""
+    async with rig.joined():
         for version in range(7, 12):
             await asyncio.sleep(64)
             await rig.sees(frame("BOOKMARK", {"metadata": {"resourceVersion": str(version)}}))
@@ -323,15 +319,15 @@ async def test_bookmarks_keep_the_watch(rig: Rig) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_the_watch_is_tried_for_ever(rig: Rig, error: Exception) -> None:
-    """However the first requests fail, the agent joins in the end."""
+async def test_watch_is_retried_after_any_error(rig: Rig, error: Exception) -> None:
+    """The agent joins once a request succeeds."""
     rig.client.watch_results = [error] * 20
-    rig.client.pages = [[jobset(5, 0, 0)]] * 20
+    rig.client.pages = [[jobset(5)]] * 20
     async with rig.running():
         await asyncio.sleep(1200)
         if not rig.client.epochs:
-            await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
-        await rig.sees(frame("MODIFIED", jobset(107, 1, 0)))
+            await rig.sees(frame("ADDED", jobset(5)), list_end(6))
+        await rig.lift(107)
         await asyncio.sleep(1)
         assert rig.lifted
 
@@ -339,8 +335,8 @@ async def test_the_watch_is_tried_for_ever(rig: Rig, error: Exception) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_missing_permission_is_named(rig: Rig) -> None:
-    """A forbidden watch says which verbs on what are needed, and goes on trying."""
+async def test_missing_permission_is_named(rig: Rig) -> None:
+    """The log has verbs and resource, and the agent tries again."""
     rig.client.watch_results = [ForbiddenError(403, "Forbidden", "no")]
     async with rig.running():
         await asyncio.sleep(60)
@@ -353,39 +349,37 @@ async def test_a_missing_permission_is_named(rig: Rig) -> None:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("end", [StreamBrokenError("cut"), ExpiredError(410, "Expired", "old")])
-async def test_a_watch_that_breaks_loses_nothing(rig: Rig, end: Exception) -> None:
-    """After a break or a 410 the agent goes on with the epoch it has."""
-    rig.client.pages = [[jobset(9, 1, 0)]]
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+async def test_watch_that_breaks_loses_nothing(rig: Rig, end: Exception) -> None:
+    """After a broken stream or a 410 the agent keeps its epoch."""
+    rig.client.pages = [[jobset(9, 1)]]
+    async with rig.joined():
         rig.client.stream.fail(end)
         await asyncio.sleep(2)
         if not rig.lifted:
-            await rig.sees(frame("ADDED", jobset(9, 1, 0)), list_end(10))
+            await rig.sees(frame("ADDED", jobset(9, 1)), list_end(10))
         assert rig.lifted
 
     assert rig.client.epochs == ["1"]
 
 
 @pytest.mark.looptime
-async def test_a_jobset_that_comes_late(rig: Rig) -> None:
-    """No JobSet is no error: the agent says so, waits, and joins when it is there."""
+async def test_agent_waits_for_a_jobset_that_does_not_exist(rig: Rig) -> None:
+    """It is not an error: the log says so, and the agent joins when it exists."""
     async with rig.running():
         await rig.sees(list_end(3))
         assert rig.client.epochs == []
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)))
+        await rig.sees(frame("ADDED", jobset(5)))
 
     assert rig.client.epochs == ["1"]
     assert rig.log.events.count("no JobSet of this name; waiting") == 1
 
 
 @pytest.mark.looptime
-async def test_a_recreated_jobset_is_ignored(rig: Rig) -> None:
-    """Another JobSet of the same name neither lifts the barrier nor ends the agent."""
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
-        await rig.sees(frame("DELETED", jobset(7, 0, 0)))
-        await rig.sees(frame("ADDED", jobset(8, 1, 0, uid="u2")))
+async def test_recreated_jobset_is_ignored(rig: Rig) -> None:
+    """It neither lifts the barrier nor ends the agent."""
+    async with rig.joined():
+        await rig.sees(frame("DELETED", jobset(7)))
+        await rig.sees(frame("ADDED", jobset(8, 1, uid="u2")))
         await rig.sees(frame("MODIFIED", jobset(9, 1, 1, uid="u2")))
         assert not rig.lifted
         assert rig.task is not None
@@ -396,35 +390,34 @@ async def test_a_recreated_jobset_is_ignored(rig: Rig) -> None:
 
 
 @pytest.mark.looptime
-async def test_the_log_names_the_way_out_when_no_epoch_is_left(rig: Rig) -> None:
-    """Only a status that was written by hand leads there; the group would wait for ever."""
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, keys.MAX_EPOCH, 0)), list_end(6))
+async def test_log_has_a_remedy_when_no_epoch_is_left(rig: Rig) -> None:
+    """Only a status written by hand leads there; the group would wait for ever."""
+    async with rig.joined(keys.MAX_EPOCH):
+        pass
 
-    (error,) = (event for event, fields in rig.log.lines if fields["level"] == "error")
+    (error,) = (event for event, fields in rig.log.lines if fields.get("level") == "error")
     assert "delete the JobSet and create it again" in error
 
 
 @pytest.mark.looptime
-async def test_a_jobset_that_does_not_restart_in_place_is_pointed_out(rig: Rig) -> None:
-    """Nobody would lift the barrier, so the log says what to set."""
+async def test_log_has_a_remedy_when_the_jobset_does_not_restart_in_place(rig: Rig) -> None:
+    """Its barrier would never be lifted."""
     async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0, strategy="Recreate")), list_end(6))
+        await rig.sees(frame("ADDED", jobset(5, restartStrategy="Recreate")), list_end(6))
 
     event = "the JobSet does not restart in place: its barrier is never lifted"
     assert "InPlaceRestart" in str(rig.log.fields(event)["hint"])
 
 
 @pytest.mark.looptime
-async def test_the_patch_is_tried_until_it_is_stored(rig: Rig) -> None:
-    """An overloaded API server delays the agent and never fails it; then it patches no more."""
+async def test_patch_is_retried_until_it_is_stored(rig: Rig) -> None:
+    """An overloaded API server delays the agent and never fails it; no other patch follows."""
     rig.client.patch_results = [
         StreamBrokenError("cut"),
         RetryableApiError(429, "TooManyRequests", "slow down"),
         *[RetryableApiError(503, "", "busy")] * 30,
     ]
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+    async with rig.joined():
         await asyncio.sleep(3600)
 
     assert rig.client.epochs == ["1"] * 33
@@ -432,12 +425,11 @@ async def test_the_patch_is_tried_until_it_is_stored(rig: Rig) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_lost_answer_to_the_patch(rig: Rig) -> None:
-    """It is asked again, and the barrier lifts with the answer; then nothing is asked any more."""
+async def test_patch_is_repeated_when_its_answer_is_lost(rig: Rig) -> None:
+    """The barrier lifts with the answer, and no other request follows."""
     rig.client.patch_results = [ApiTimeoutError("the answer was lost")] * 3
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
-        await rig.sees(frame("MODIFIED", jobset(7, 1, 0)))
+    async with rig.joined():
+        await rig.lift()
         assert not rig.lifted
         await asyncio.sleep(600)
 
@@ -447,15 +439,14 @@ async def test_a_lost_answer_to_the_patch(rig: Rig) -> None:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("gone", [True, False], ids=["deleted", "being-deleted"])
-async def test_no_worker_starts_in_a_pod_that_is_no_more(rig: Rig, gone: bool) -> None:
-    """The group is complete at this very epoch, but with the pod that was made in its place."""
+async def test_no_worker_starts_in_a_pod_that_is_deleted(rig: Rig, gone: bool) -> None:
+    """The group is complete at this epoch, but with the pod that replaced it."""
     if gone:
         rig.client.patch_results = [NotFoundError(404, "NotFound", "no such pod")] * 100
     else:
         rig.client.pod = PodMetadata(name="p-0", deletion_timestamp="2026-01-01T00:00:00Z")
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
-        await rig.sees(frame("MODIFIED", jobset(7, 1, 0)))
+    async with rig.joined():
+        await rig.lift()
         await asyncio.sleep(600)
 
     assert not rig.lifted
@@ -466,13 +457,14 @@ async def test_no_worker_starts_in_a_pod_that_is_no_more(rig: Rig, gone: bool) -
 @pytest.mark.parametrize(
     ("deadline", "after_s", "sent"), [("30s", 4, 1), ("30s", 6, 2), ("", 600, 1)]
 )
-async def test_an_old_answer_says_nothing(rig: Rig, deadline: str, after_s: int, sent: int) -> None:
-    """A pod may be given up ten seconds after it was told to end: old answers are asked for anew."""
+async def test_pod_is_confirmed_again_when_the_last_answer_is_old(
+    rig: Rig, deadline: str, after_s: int, sent: int
+) -> None:
+    """A pod may be given up ten seconds after its deletion began."""
     rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline=deadline))
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+    async with rig.joined():
         await asyncio.sleep(after_s)
-        await rig.sees(frame("MODIFIED", jobset(7, 1, 0)))
+        await rig.lift()
         await asyncio.sleep(1)
 
     assert rig.lifted
@@ -481,78 +473,65 @@ async def test_an_old_answer_says_nothing(rig: Rig, deadline: str, after_s: int,
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("takes_s", [6.0, 25.0])
-async def test_a_worker_starts_though_each_patch_of_its_pod_is_slow(
-    rig: Rig, takes_s: float
-) -> None:
-    """One patch after the lift confirms the pod, however long its answer takes; it is logged."""
+async def test_worker_starts_though_each_patch_of_its_pod_is_slow(rig: Rig, takes_s: float) -> None:
+    """One patch after the lift confirms the pod, however long it takes; the log reports it."""
     rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
     rig.client.patch_takes = takes_s
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+    async with rig.joined():
         await asyncio.sleep(takes_s + 60)
         assert not rig.lifted
-        await rig.sees(frame("MODIFIED", jobset(7, 1, 0)))
+        await rig.lift()
         await asyncio.sleep(2 * takes_s + 1)
         assert rig.lifted
         await asyncio.sleep(600)
 
-    # The one that confirms says that the worker waits, and one more that it no longer does.
+    # The confirming patch reports that the worker waits; one more removes that.
     assert rig.client.epochs == ["1", "1", "1"]
-    notes = [each.get(keys.SLOW_PATCH_ANNOTATION, "none") for each in rig.client.annotations]
-    assert notes == ["none", f"1 {takes_s:.0f}", None]
+    reports = [each.get(keys.SLOW_PATCH_ANNOTATION, "none") for each in rig.client.annotations]
+    assert reports == ["none", f"1 {takes_s:.0f}", None]
     assert rig.log.fields("the API server is slow to patch the pod")["seconds"] == takes_s
     assert rig.log.events.count("confirming that the pod exists") == 1
 
 
 @pytest.mark.looptime
-async def test_worker_starts_when_a_policy_does_not_allow_to_report_a_slow_server(rig: Rig) -> None:
+async def test_worker_starts_when_a_policy_refuses_the_report_of_a_slow_server(rig: Rig) -> None:
     """The policy of an earlier release refuses the annotation: the pod is confirmed without it."""
     rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
     rig.client.patch_takes = 6.0
     rig.client.patch_results = [None, ForbiddenError(403, "Forbidden", "no such annotation")]
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+    async with rig.joined():
         await asyncio.sleep(60)
-        await rig.sees(frame("MODIFIED", jobset(7, 1, 0)))
+        await rig.lift()
         await asyncio.sleep(600)
         assert rig.lifted
 
-    notes = [each.get(keys.SLOW_PATCH_ANNOTATION) for each in rig.client.annotations]
-    assert notes == [None, "1 6", None]
+    reports = [each.get(keys.SLOW_PATCH_ANNOTATION) for each in rig.client.annotations]
+    assert reports == [None, "1 6", None]
 
 
 @pytest.mark.looptime
-async def test_a_slow_answer_from_before_the_lift_confirms_nothing(rig: Rig) -> None:
-    """The pod may have been given up between the patch and the lift: one more is sent."""
+async def test_slow_answer_to_a_patch_before_the_lift_does_not_confirm_the_pod(rig: Rig) -> None:
+    """The pod may have been given up between patch and lift: another patch is sent."""
     rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
     rig.client.patch_takes = 6.0
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
-        await rig.sees(frame("MODIFIED", jobset(7, 1, 0)))
-        rig.client.patch_results = [None, NotFoundError(404, "NotFound", "no such pod")]
-        rig.client.patch_results += [NotFoundError(404, "NotFound", "no such pod")] * 100
+    async with rig.joined():
+        await rig.lift()
+        missing = NotFoundError(404, "NotFound", "no such pod")
+        rig.client.patch_results = [None, *[missing] * 101]
         await asyncio.sleep(600)
 
     assert not rig.lifted
 
 
 @pytest.mark.looptime
-async def test_pods_of_a_slow_api_server_confirm_spread_over_its_latency() -> None:
-    """A group that asked together again would keep the API server slow."""
+async def test_confirming_patches_are_spread_over_the_latency_of_a_slow_server() -> None:
+    """A group that sent them at the same time again would keep it slow."""
     began = []
     for draw in (0.0, 0.5, 0.99):
-        client, log = ScriptedClient(), Lines()
+        client = ScriptedClient()
         client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
         client.patch_takes = 8.0
-        async with supervise() as tasks:
-            reports = EpochReporter(
-                client,  # type: ignore[arg-type]
-                namespace="train",
-                pod_name="p-0",
-                log=log,
-                rand=lambda draw=draw: draw,  # type: ignore[misc]
-            )
-            tasks.start(reports.run(), name="report")
+        async with reporting(client, draw=draw) as (reports, _):
             start = asyncio.get_running_loop().time()
             reports.report(1)
             await asyncio.sleep(10)
@@ -564,25 +543,23 @@ async def test_pods_of_a_slow_api_server_confirm_spread_over_its_latency() -> No
 
 
 @pytest.mark.looptime
-async def test_a_pod_that_goes_while_its_group_gathers(rig: Rig) -> None:
-    """It had come to the epoch, was given up, and the group is complete with another one."""
+async def test_worker_does_not_start_when_its_pod_is_given_up_before_the_lift(rig: Rig) -> None:
+    """It had joined the epoch, and another pod completed the group."""
     rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+    async with rig.joined():
         assert rig.client.epochs == ["1"]
         await asyncio.sleep(60)
         rig.client.patch_results = [NotFoundError(404, "NotFound", "no such pod")] * 100
-        await rig.sees(frame("MODIFIED", jobset(7, 1, 0)))
+        await rig.lift()
         await asyncio.sleep(600)
 
     assert not rig.lifted
 
 
 @pytest.mark.looptime
-async def test_cancelling_ends_it_at_once(rig: Rig) -> None:
-    """The agent holds nothing that would have to be waited for."""
-    async with rig.running():
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+async def test_agent_ends_immediately_when_it_is_cancelled(rig: Rig) -> None:
+    """Nothing that it holds has to be waited for."""
+    async with rig.joined():
         assert rig.task is not None
         before = asyncio.get_running_loop().time()
         rig.task.cancel()
@@ -592,27 +569,28 @@ async def test_cancelling_ends_it_at_once(rig: Rig) -> None:
     assert asyncio.get_running_loop().time() - before < 0.01
 
 
-def reporter(client: ScriptedClient, log: Lines) -> EpochReporter:
-    """A reporter whose jitter is always one half."""
-    return EpochReporter(
-        client,  # type: ignore[arg-type]
-        namespace="train",
-        pod_name="p-0",
-        log=log,
-        rand=lambda: 0.5,
-    )
+@asynccontextmanager
+async def reporting(
+    client: ScriptedClient, draw: float = 0.5
+) -> AsyncIterator[tuple[EpochReporter, AgentLog]]:
+    """Run a reporter of epochs with a fixed jitter; its log comes with it."""
+    log = AgentLog()
+    async with supervise() as tasks:
+        reports = EpochReporter(
+            client, namespace="train", pod_name="p-0", log=log, rand=lambda: draw
+        )
+        tasks.start(reports.run(), name="report")
+        yield reports, log
 
 
 @pytest.mark.looptime
 async def test_retry_after_is_a_minimum() -> None:
-    """The server's waiting time comes before the jitter, not in place of it."""
-    client, log = ScriptedClient(), Lines()
+    """The jitter is added to the server's waiting time."""
+    client = ScriptedClient()
     busy = RetryableApiError(429, "TooManyRequests", "slow down")
     busy.retry_after = 7.0
     client.patch_results = [busy]
-    async with supervise() as tasks:
-        reports = reporter(client, log)
-        tasks.start(reports.run(), name="report")
+    async with reporting(client) as (reports, log):
         reports.report(1)
         await asyncio.sleep(60)
 
@@ -622,26 +600,24 @@ async def test_retry_after_is_a_minimum() -> None:
 
 
 @pytest.mark.looptime
-async def test_an_agent_asks_again_after_30_s_when_a_proxy_asks_for_an_hour(rig: Rig) -> None:
-    """Watch and patch alike: a pod that obeyed would hold the barrier of its whole group."""
+async def test_agent_tries_again_after_30_s_when_a_proxy_asks_for_an_hour(rig: Rig) -> None:
+    """Otherwise its pod would hold the barrier of the whole group; watch and patch do so."""
     gone = error_from_response(503, {"retry-after": "3600"}, b"", verb="", target="")
     rig.client.watch_results, rig.client.patch_results = [gone], [gone]
     async with rig.running():
         await asyncio.sleep(31)
-        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+        await rig.sees(frame("ADDED", jobset(5)), list_end(6))
         await asyncio.sleep(31)
 
     assert rig.client.epochs == ["1", "1"]
 
 
 @pytest.mark.looptime
-async def test_what_a_human_must_fix_is_not_asked_often() -> None:
-    """A forbidden patch names the permission and is repeated after seconds, then minutes."""
-    client, log = ScriptedClient(), Lines()
+async def test_forbidden_patch_is_repeated_with_growing_pauses() -> None:
+    """The log names the permission."""
+    client = ScriptedClient()
     client.patch_results = [ForbiddenError(403, "Forbidden", "no")] * 6
-    async with supervise() as tasks:
-        reports = reporter(client, log)
-        tasks.start(reports.run(), name="report")
+    async with reporting(client) as (reports, log):
         reports.report(1)
         await asyncio.sleep(600)
 
@@ -653,12 +629,10 @@ async def test_what_a_human_must_fix_is_not_asked_often() -> None:
 
 @pytest.mark.looptime
 async def test_only_higher_epochs_are_stored() -> None:
-    """A lower or equal epoch is never sent after a higher one; a newer one overtakes."""
-    client, log = ScriptedClient(), Lines()
+    """A lower or equal epoch is not sent after a higher one; a newer one replaces it."""
+    client = ScriptedClient()
     client.patch_results = [StreamBrokenError("cut")] * 3
-    async with supervise() as tasks:
-        reports = reporter(client, log)
-        tasks.start(reports.run(), name="report")
+    async with reporting(client) as (reports, _):
         reports.report(4)
         await asyncio.sleep(0.02)
         reports.report(3)

@@ -1,4 +1,4 @@
-"""``wait-for-group``: by watch, by mount, and the end of patience, in virtual time."""
+"""``wait-for-group``: watch, mounted volume, and timeout, in virtual time."""
 
 from __future__ import annotations
 
@@ -24,35 +24,24 @@ from jobsetpy.aio import supervise
 from jobsetpy.client import Page
 from jobsetpy.errors import ForbiddenError
 from support import patience
+from support.agents.agent_process import AgentLog
 
 ENVIRON = {"NAMESPACE": "ns", "JOBSET_NAME": "js", "JOBSET_UID": "u", "GROUP_ATTEMPT": "3"}
 FORBIDDEN = ForbiddenError(403, "Forbidden", "no", verb="watch", target="configmaps")
 
 
-class Lines(list):
-    """Collects log lines."""
-
-    def __call__(self, event, /, *, level="info", **fields):
-        self.append((event, fields))
-
-    @property
-    def events(self):
-        """Their texts."""
-        return [event for event, _ in self]
-
-
 class ScriptedClient:
-    """A watch that never says anything, or is refused; lists hold what the test put there."""
+    """A watch that is silent or refused, and lists with the test's data."""
 
     def __init__(self, data=None, refuse=False):
         self.data = data
         self.refuse = refuse
-        self.asked = 0
+        self.requests = 0
         self.selectors = set()
 
     @asynccontextmanager
     async def watch(self, cls, namespace="", **how):
-        self.asked += 1
+        self.requests += 1
         self.selectors.add((namespace, how["field_selector"]))
         if self.refuse or how["send_initial_events"]:
             raise FORBIDDEN
@@ -62,7 +51,7 @@ class ScriptedClient:
         await asyncio.Event().wait()
 
     async def list_page(self, cls, namespace="", **how):
-        self.asked += 1
+        self.requests += 1
         if self.refuse:
             raise FORBIDDEN
         body = {"metadata": {"name": "js-group-scheduling"}, "data": self.data}
@@ -71,27 +60,27 @@ class ScriptedClient:
 
 @pytest.fixture
 def settings(tmp_path):
-    """For a mount in a folder of the test's own."""
+    """Settings with a mount in a temporary folder."""
     return msgspec.structs.replace(
         load(ENVIRON), mount=str(tmp_path), termination_log=str(tmp_path / "log"), timeout_s=60
     )
 
 
 @pytest.mark.looptime
-async def test_the_watch_reports(settings):
-    """The container ends with 0 as soon as the watch shows the value."""
-    client, log = ScriptedClient({"started": "u 3\n"}), Lines()
+async def test_container_ends_when_the_watch_shows_the_release(settings):
+    """Its exit code is 0."""
+    client, log = ScriptedClient({"started": "u 3\n"}), AgentLog()
 
     assert await GroupWait(settings, client, log=log).run() == 0
     assert client.selectors == {("ns", "metadata.name=js-group-scheduling")}
-    assert ("released", {"path": "watch"}) in log
+    assert ("released", {"path": "watch"}) in log.lines
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("refused", [True, False])
-async def test_the_mount_reports(settings, tmp_path, refused):
-    """Without the right to watch, and also while the watch is silent; a refusal is told once."""
-    client, log = ScriptedClient({"started": "u 2\n"}, refuse=refused), Lines()
+async def test_container_ends_when_the_mount_shows_the_release(settings, tmp_path, refused):
+    """Without the right to watch, which is logged once, and while the watch is silent."""
+    client, log = ScriptedClient({"started": "u 2\n"}, refuse=refused), AgentLog()
     async with supervise() as tasks:
         waiting = tasks.start(GroupWait(settings, client, log=log).run(), name="wait")
         await asyncio.sleep(30)
@@ -100,51 +89,51 @@ async def test_the_mount_reports(settings, tmp_path, refused):
         await asyncio.sleep(1.1)
         assert waiting.result() == 0
 
-    assert ("released", {"path": "volume"}) in log
+    assert ("released", {"path": "volume"}) in log.lines
     assert log.events.count("cannot watch the ConfigMap") <= 3
-    assert client.asked < 40
+    assert client.requests < 40
 
 
 @pytest.mark.looptime
-async def test_patience_ends(settings, tmp_path):
-    """With a message of how far the group was, by whichever way it came."""
-    client, log = ScriptedClient({"started": "u 2\n", "waiting": "u 3 7 8 noon\n"}), Lines()
+async def test_container_fails_when_its_time_is_over(settings, tmp_path):
+    """Its message says how many pods had started, by whichever way that came."""
+    client, log = ScriptedClient({"started": "u 2\n", "waiting": "u 3 7 8 noon\n"}), AgentLog()
     began = asyncio.get_running_loop().time()
 
     assert await GroupWait(settings, client, log=log).run() == EXIT_TIMED_OUT
     assert asyncio.get_running_loop().time() - began == pytest.approx(60, abs=0.1)
-    said = "group scheduling timed out after 60 s: 7 of 8 pods had started at noon"
-    assert (tmp_path / "log").read_text() == said
+    message = "group scheduling timed out after 60 s: 7 of 8 pods had started at noon"
+    assert (tmp_path / "log").read_text() == message
 
 
 @pytest.mark.looptime
-async def test_without_an_api_server_the_mount_reports(settings, tmp_path):
-    """As for pods without a token."""
+async def test_mount_is_enough_without_an_api_server(settings, tmp_path):
+    """Pods may have no token."""
     (tmp_path / "started").write_text("u 4")
 
     assert connect(settings) is None
-    assert await GroupWait(settings, None, log=Lines()).run() == 0
+    assert await GroupWait(settings, None, log=AgentLog()).run() == 0
 
 
 @pytest.mark.looptime
-async def test_there_may_be_no_place_for_last_words(settings):
-    """The pod fails all the same."""
+async def test_container_fails_when_its_message_cannot_be_written(settings):
+    """The log has a line about the file."""
     lost = msgspec.structs.replace(settings, termination_log="/nowhere/log", timeout_s=1)
-    log = Lines()
+    log = AgentLog()
 
     assert await GroupWait(lost, None, log=log).run() == EXIT_TIMED_OUT
     assert "no termination log" in log.events
 
 
 @pytest.mark.parametrize("name", ENVIRON)
-def test_what_is_required(name):
-    """Each missing variable is named."""
+def test_missing_variable_is_named(name):
+    """All of them are required."""
     with pytest.raises(ConfigurationError, match=name):
         load({**ENVIRON, name: ""})
 
 
-def test_settings_from_the_environment():
-    """Whole numbers, and an absent timeout is none."""
+def test_settings_are_read_from_the_environment():
+    """Without a timeout there is no limit."""
     given = load({**ENVIRON, "GROUP_TIMEOUT": "5", "GROUP_SIZE": "8"})
 
     assert (given.attempt, given.timeout_s, given.size) == (3, 5, "8")
@@ -155,7 +144,7 @@ def test_settings_from_the_environment():
 
 
 def run(environ):
-    """The subcommand as a process."""
+    """Run the subcommand as a process."""
     return subprocess.run(
         [sys.executable, "-m", "jobsetpy.agent", "wait-for-group"],
         env=environ,
@@ -165,8 +154,8 @@ def run(environ):
     )
 
 
-def test_the_process(tmp_path):
-    """A container that runs again after the release ends at once; one that is wrong says so."""
+def test_process_ends_immediately_after_the_release_or_with_its_timeout(tmp_path):
+    """A container may run again after the release; wrong settings have an exit code of their own."""
     (tmp_path / "started").write_text("u 3\n")
     again = run({**ENVIRON, "GROUP_MOUNT": str(tmp_path)})
     assert again.returncode == 0

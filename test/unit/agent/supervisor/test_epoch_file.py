@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
 from jobsetpy.agent.supervisor.epoch_file import EpochFile, epoch_file
+from support.agents.agent_process import AgentLog
 
 PAGE = Path(__file__).parents[4] / "docs/how-to/lost-nodes.md"
-
-
-class Lines:
-    """A log that is kept."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def __call__(self, event: str, /, *, level: str = "info", **fields: Any) -> None:
-        """Keep the event."""
-        self.events.append(event)
 
 
 @pytest.fixture
 def running(tmp_path: Path) -> EpochFile:
     """A file in an empty folder."""
-    return EpochFile(str(tmp_path / "epoch"), Lines())
+    return EpochFile(str(tmp_path / "epoch"), AgentLog())
 
 
 def test_file_has_the_epoch_from_its_start_to_its_end(running: EpochFile) -> None:
-    """Each epoch has a file of its own, which any user may read."""
+    """Each epoch gets a new file, which any user may read."""
     path = Path(running.path)
     for epoch in (1, 23):
         running.write(epoch)
@@ -44,7 +33,7 @@ def test_file_has_the_epoch_from_its_start_to_its_end(running: EpochFile) -> Non
 
 
 def test_file_of_an_earlier_run_of_the_container_is_removed(running: EpochFile) -> None:
-    """Memory is the pod's and outlives the container."""
+    """The memory belongs to the pod and outlives the container."""
     Path(running.path).write_text("7")
     running.remove()
 
@@ -52,7 +41,7 @@ def test_file_of_an_earlier_run_of_the_container_is_removed(running: EpochFile) 
 
 
 def test_link_in_place_of_the_file_is_not_followed(running: EpochFile, tmp_path: Path) -> None:
-    """What it points to stays as it is."""
+    """Its target stays as it is."""
     other = tmp_path / "other"
     other.write_text("mine")
     Path(running.path).symlink_to(other)
@@ -61,9 +50,9 @@ def test_link_in_place_of_the_file_is_not_followed(running: EpochFile, tmp_path:
     assert (other.read_text(), Path(running.path).read_text()) == ("mine", "3")
 
 
-def test_folder_that_is_missing_is_logged_and_ends_nothing(tmp_path: Path) -> None:
-    """The worker then reads that its epoch is over, and saves nothing."""
-    log = Lines()
+def test_missing_folder_is_logged_and_ends_nothing(tmp_path: Path) -> None:
+    """A worker then finds that its epoch is over, and saves nothing."""
+    log = AgentLog()
     running = EpochFile(str(tmp_path / "none" / "epoch"), log)
     running.write(1)
     running.remove()
@@ -72,7 +61,7 @@ def test_folder_that_is_missing_is_logged_and_ends_nothing(tmp_path: Path) -> No
 
 
 def test_path_follows_from_the_pod() -> None:
-    """In memory and the pod's own, unless the container says otherwise."""
+    """It is in memory, unless the container sets another path."""
     assert epoch_file({}, namespace="n", pod="p") == "/dev/shm/jobset-epoch.n.p"
     assert epoch_file({"JOBSET_EPOCH_FILE": "/x"}, namespace="n", pod="p") == "/x"
     with pytest.raises(ConfigurationError, match="JOBSET_EPOCH_FILE must be an absolute path"):
@@ -83,12 +72,12 @@ def test_path_follows_from_the_pod() -> None:
 
 
 def example() -> str:
-    """The Python code of the page about lost nodes."""
+    """Return the Python code of the page about lost nodes."""
     return textwrap.dedent(PAGE.read_text().partition("```python\n")[2].partition("```")[0])
 
 
 class Worker:
-    """A worker of epoch 4 that saves its second checkpoint."""
+    """Worker of epoch 4 that saves its second checkpoint."""
 
     def __init__(self, folder: Path, running: EpochFile, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(folder)
@@ -112,19 +101,19 @@ class Worker:
 
 @pytest.fixture
 def worker(tmp_path: Path, running: EpochFile, monkeypatch: pytest.MonkeyPatch) -> Worker:
-    """Such a worker."""
+    """A worker before its second checkpoint."""
     return Worker(tmp_path, running, monkeypatch)
 
 
 def test_checkpoint_is_replaced_while_the_epoch_runs(worker: Worker) -> None:
-    """By a rename, so that the last one is there until the next one is complete."""
+    """It is renamed, so that the last one exists until the next one is complete."""
     worker.run()
 
     assert worker.checkpoint.read_text() == "second"
 
 
 def test_checkpoint_is_kept_when_the_agent_has_ended_the_epoch(worker: Worker) -> None:
-    """The worker fails, at the latest when the agent kills it."""
+    """The worker fails at the latest when the agent kills it."""
     worker.while_saving = worker.running.remove
     with pytest.raises(FileNotFoundError):
         worker.run()
@@ -133,7 +122,7 @@ def test_checkpoint_is_kept_when_the_agent_has_ended_the_epoch(worker: Worker) -
 
 
 def test_checkpoint_is_kept_when_another_epoch_runs(worker: Worker) -> None:
-    """Files of several epochs have different names, too."""
+    """Unfinished files have the epoch in their name."""
     worker.while_saving = lambda: worker.running.write(6)
     worker.run()
 

@@ -1,4 +1,4 @@
-"""What a worker's progress file means, and when it hangs, in virtual time."""
+"""Meaning of a worker's progress file, and detection of hangs, in virtual time."""
 
 from __future__ import annotations
 
@@ -23,18 +23,7 @@ from jobsetpy.agent.supervisor.progress import (
     progress_file,
 )
 from jobsetpy.reconcilers.restart_in_place.reports import parse_progress
-
-
-class Lines:
-    """A log that is kept."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def __call__(self, event: str, /, *, level: str = "info", **fields: Any) -> None:
-        """Keep the event."""
-        self.events.append(event)
-
+from support.agents.agent_process import AgentLog
 
 GARBAGE = "the progress file is no step"
 HUGE = "the progress file is too large for a step"
@@ -43,7 +32,7 @@ GONE = "the progress file cannot be read: no hang is noticed until it can"
 
 
 @pytest.mark.parametrize(
-    ("written", "report", "told"),
+    ("written", "report", "events"),
     [
         ([], None, []),
         ([b""], "touched", []),
@@ -58,23 +47,25 @@ GONE = "the progress file cannot be read: no hang is noticed until it can"
         ([b"x", b"9" * 30, b"5", b"4"], "5", [GARBAGE, HUGE, BACKWARDS]),
     ],
 )
-def test_what_is_written(written: list[bytes], report: str | None, told: list[str]) -> None:
-    """The highest step is kept; what is none is told once, and is as good as a touch."""
-    log = Lines()
+def test_highest_step_is_reported(
+    written: list[bytes], report: str | None, events: list[str]
+) -> None:
+    """Content that is not a step counts as a touch, and is logged once."""
+    log = AgentLog()
     steps = Steps(log)
     for data in written:
         steps.take(data)
 
-    assert (report, told) == (steps.report, log.events)
+    assert (report, events) == (steps.report, log.events)
     assert report is None or parse_progress(report) is not None
 
 
 class Run:
-    """A worker's run with a real file, in virtual time."""
+    """Run of a worker with a real file, in virtual time."""
 
     def __init__(self, path: Path, **rules: Any) -> None:
         self.path = path
-        self.log = Lines()
+        self.log = AgentLog()
         self.hung: list[tuple[float, float]] = []
         self.progress = Progress(
             ProgressRules(file=str(path), **rules), log=self.log, on_hung=self._found_hung
@@ -87,7 +78,7 @@ class Run:
         self.hung.append((seconds, asyncio.get_running_loop().time() - self.began))
 
     def write(self, text: str) -> None:
-        """Write as a worker does; the clock of the files stands still here."""
+        """Write as a worker does; the files' clock does not follow virtual time."""
         self.path.write_text(text)
         stamp = self.path.stat().st_mtime_ns + 1_000_000
         os.utime(self.path, ns=(stamp, stamp))
@@ -108,7 +99,7 @@ class Run:
         ),
     ],
 )
-async def test_a_hang_names_what_its_automatic_limit_follows_from(
+async def test_hang_has_the_origin_of_its_limit_when_the_limit_is_automatic(
     tmp_path: Path, rules: dict[str, Any], word: str, seconds: float, origin: str
 ) -> None:
     """A configured limit needs no explanation; one from observed steps names the longest one."""
@@ -124,8 +115,8 @@ async def test_a_hang_names_what_its_automatic_limit_follows_from(
 
 
 @pytest.mark.looptime
-async def test_a_hang_is_noticed_in_time(tmp_path: Path) -> None:
-    """Not before the time is over, at most a second after it, and once."""
+async def test_hang_is_detected_once_and_in_time(tmp_path: Path) -> None:
+    """Not before its limit, and at most a second after it."""
     run = Run(tmp_path / "f", after_s=30, first_s=300)
     await asyncio.sleep(100)
     run.write("1")
@@ -142,8 +133,8 @@ async def test_a_hang_is_noticed_in_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_the_first_progress_may_take_longer(tmp_path: Path) -> None:
-    """Compiling and loading are no hang, for as long as was said."""
+async def test_first_progress_has_its_own_limit(tmp_path: Path) -> None:
+    """Compiling and loading are not a hang before it is over."""
     run = Run(tmp_path / "f", after_s=30, first_s=300)
     await asyncio.sleep(299)
     assert run.hung == []
@@ -154,10 +145,10 @@ async def test_the_first_progress_may_take_longer(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_rank_that_never_writes_is_not_hung_when_no_time_for_the_first_is_given(
+async def test_rank_that_never_writes_is_not_hung_when_the_first_progress_has_no_limit(
     tmp_path: Path,
 ) -> None:
-    """One rank is enough to report the step; the limit counts from the first progress on."""
+    """One rank may report the steps of all; the limit counts from the first progress."""
     given = load_progress_rules({"HANG_SECONDS": "30"}, str(tmp_path / "f"))
     run = Run(tmp_path / "f", after_s=given.after_s, first_s=given.first_s)
     await asyncio.sleep(3600)
@@ -171,8 +162,8 @@ async def test_a_rank_that_never_writes_is_not_hung_when_no_time_for_the_first_i
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_any_user_may_write_to_the_file_whatever_the_umask_is(tmp_path: Path, umask: int) -> None:
-    """Programs that gosu or setpriv starts are another user; a file that is there is emptied."""
+def test_any_user_may_write_to_the_file_under_any_umask(tmp_path: Path, umask: int) -> None:
+    """gosu and setpriv start programs as another user; an existing file is emptied."""
     path = tmp_path / "f"
     before = os.umask(umask)
     try:
@@ -188,7 +179,7 @@ def test_any_user_may_write_to_the_file_whatever_the_umask_is(tmp_path: Path, um
 
 
 @pytest.mark.looptime
-async def test_a_touch_is_progress(tmp_path: Path) -> None:
+async def test_touch_is_progress(tmp_path: Path) -> None:
     """A worker that only touches the file is alive."""
     run = Run(tmp_path / "f", after_s=2, first_s=2)
     for second in range(20):
@@ -200,8 +191,8 @@ async def test_a_touch_is_progress(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_file_that_is_removed_or_unusable(tmp_path: Path) -> None:
-    """One line in the log, and the training goes on; once it is back, so does the watch."""
+async def test_watch_is_paused_while_the_file_is_unusable(tmp_path: Path) -> None:
+    """The log has one line, and the worker continues; a file that is written again is watched."""
     run = Run(tmp_path / "f", after_s=2, first_s=2)
     run.path.unlink()
     await asyncio.sleep(100)
@@ -220,8 +211,8 @@ async def test_a_file_that_is_removed_or_unusable(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_place_without_a_file(tmp_path: Path) -> None:
-    """What cannot be watched is never found hung; that is told once, not at each start."""
+async def test_worker_is_never_hung_when_its_file_cannot_be_made(tmp_path: Path) -> None:
+    """The log has one line, not one for each start."""
     run = Run(tmp_path / "no" / "f", after_s=2, first_s=2)
     run.progress.started()
     await asyncio.sleep(100)
@@ -231,8 +222,8 @@ async def test_a_place_without_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_worker_that_stops_is_not_found_hung(tmp_path: Path) -> None:
-    """Its last step is read once more; the next worker starts with an empty file."""
+async def test_worker_that_has_ended_is_not_hung(tmp_path: Path) -> None:
+    """Its last step is read, and the next worker starts with an empty file."""
     run = Run(tmp_path / "f", after_s=2, first_s=2)
     run.write("7")
     run.progress.ended()
@@ -245,10 +236,10 @@ async def test_a_worker_that_stops_is_not_found_hung(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_without_a_limit_only_the_first_step_is_looked_for(
+async def test_file_is_read_until_the_first_step_when_there_is_no_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Less and less often; after it, the agent has no timer for a worker that may take its time."""
+    """It is read less and less often; after the first step there is no timer."""
     run = Run(tmp_path / "f")
     looks: list[float] = []
     look = run.progress._changed
@@ -271,8 +262,8 @@ async def test_without_a_limit_only_the_first_step_is_looked_for(
     assert ([], "9", step) == (run.hung, run.progress.report, "8")
 
 
-def test_a_frozen_container_is_not_hung() -> None:
-    """Time in which the agent did not run either is not the worker's."""
+def test_paused_container_is_not_hung() -> None:
+    """Time in which the agent did not run does not count."""
     idle = Idle(ProgressRules(file="/f", after_s=30, first_s=30), 0.0)
     assert not any(idle.look(second * POLL_S, progress=False) for second in range(100))
     assert not idle.look(3600.0, progress=False)
@@ -293,15 +284,15 @@ def test_a_frozen_container_is_not_hung() -> None:
         ({"HANG_FIRST_SECONDS": "5"}, "HANG_FIRST_SECONDS has no effect without HANG_SECONDS"),
     ],
 )
-def test_settings_that_cannot_be_used(environ: dict[str, str], message: str) -> None:
-    """The message names the variable."""
+def test_invalid_settings_are_refused(environ: dict[str, str], message: str) -> None:
+    """The error names the variable."""
     with pytest.raises(ConfigurationError) as error:
         load_progress_rules(environ, "/f")
     assert str(error.value).startswith(message)
 
 
-def test_settings() -> None:
-    """The first progress may take any time, unless a limit is given."""
+def test_first_progress_has_no_limit_by_default() -> None:
+    """A limit for steps does not set one for it."""
     assert ProgressRules(file="/f") == load_progress_rules({}, "/f")
     assert ProgressRules(file="/f", after_s=30, first_s=0) == load_progress_rules(
         {"HANG_SECONDS": "30"}, "/f"
@@ -310,8 +301,8 @@ def test_settings() -> None:
     assert ProgressRules(file="/f", after_s=30, first_s=40) == load_progress_rules(both, "/f")
 
 
-def test_where_the_file_is() -> None:
-    """In memory and the pod's own, unless the container says otherwise."""
+def test_file_is_in_memory_and_named_after_the_pod_by_default() -> None:
+    """A variable of the container sets another path."""
     given = {"JOBSET_PROGRESS_FILE": "/x/y"}
     assert progress_file(given, namespace="n", pod="p") == "/x/y"
     assert progress_file({}, namespace="n", pod="p") == "/dev/shm/jobset-progress.n.p"
@@ -321,7 +312,7 @@ def test_where_the_file_is() -> None:
 
 
 def looks(idle: Idle, start: float, seconds: float) -> float | None:
-    """When nothing comes for a while: the moment at which it has been too long, if it has."""
+    """Return when a worker without progress is found hung, after a start and within some seconds."""
     now = start
     while now < start + seconds:
         now += 0.25
@@ -330,8 +321,8 @@ def looks(idle: Idle, start: float, seconds: float) -> float | None:
     return None
 
 
-def test_a_section_has_its_own_limit() -> None:
-    """Until the next progress, which says that it is over."""
+def test_section_has_its_own_limit() -> None:
+    """The next progress ends the section."""
     rules = ProgressRules(file="/f", after_s=10, sections={"checkpoint": 60.0})
     idle = Idle(rules, 0.0)
     idle.look(0.25, progress=True)
@@ -342,10 +333,10 @@ def test_a_section_has_its_own_limit() -> None:
     assert idle.limit == 10.0
 
 
-def test_a_limit_follows_from_the_steps_that_were_seen() -> None:
-    """Five times the longest, 30 s at least, once there were three; of each section by itself."""
-    logged: list[dict[str, object]] = []
-    times = StepTimes(lambda event, **fields: logged.append({"event": event, **fields}))
+def test_automatic_limit_follows_from_observed_steps() -> None:
+    """From the third step it is five times the longest, at least 30 s, separately for each section."""
+    log = AgentLog()
+    times = StepTimes(log)
     rules = ProgressRules(file="/f", auto=True)
     idle = Idle(rules, 0.0, times)
     now = 0.25
@@ -361,33 +352,33 @@ def test_a_limit_follows_from_the_steps_that_were_seen() -> None:
     assert idle.limit == 0.0
     idle.look(now + 0.5, progress=True)
     assert looks(idle, now + 0.5, 500.0) == 101.25
-    assert logged == [{"event": "limit for hangs", "seconds": 101.2}]
-    assert StepTimes(lambda *_a, **_k: None).limit("") == 0.0
+    assert log.lines == [("limit for hangs", {"seconds": 101.2})]
+    assert StepTimes(AgentLog()).limit("") == 0.0
 
 
-def test_short_steps_have_thirty_seconds() -> None:
-    """A pause of the machine is no hang."""
-    times = StepTimes(lambda *_a, **_k: None)
+def test_short_steps_have_a_limit_of_thirty_seconds() -> None:
+    """A pause of the machine is not a hang."""
+    times = StepTimes(AgentLog())
     for _ in range(3):
         times.note("", 0.25)
 
     assert times.limit("") == 30.0
 
 
-def test_a_second_word_is_a_section() -> None:
-    """And anything else is no step, as ever."""
-    log: list[str] = []
-    steps = Steps(lambda event, **_: log.append(event))
+def test_second_word_of_the_file_is_its_section() -> None:
+    """A file with more words has no step."""
+    log = AgentLog()
+    steps = Steps(log)
     steps.take(b"12 checkpoint\n")
     assert (steps.step, steps.section) == (12, "checkpoint")
     steps.take(b"13\n")
-    assert (steps.step, steps.section, log) == (13, "", [])
+    assert (steps.step, steps.section, log.events) == (13, "", [])
     steps.take(b"14 a b")
-    assert (steps.step, steps.section, log) == (13, "", ["the progress file is no step"])
+    assert (steps.step, steps.section, log.events) == (13, "", [GARBAGE])
 
 
-def test_settings_of_sections_and_auto() -> None:
-    """As admission has judged them."""
+def test_sections_and_an_automatic_limit_are_read_from_the_environment() -> None:
+    """The rules are those of admission."""
     given = {"HANG_SECONDS": "auto", "HANG_SECTIONS": "checkpoint=600, evaluate=20"}
     found = load_progress_rules(given, "/f")
     assert (found.auto, found.after_s) == (True, 0)

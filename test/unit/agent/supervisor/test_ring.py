@@ -1,4 +1,4 @@
-"""Agents' rings with real sockets, each agent with an address of its own on the loopback."""
+"""Agents' rings with real sockets, each agent with its own address of the loopback device."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ import pytest
 
 from jobsetpy.agent.supervisor.ring import Ring, WorkerMotion
 from jobsetpy.agent.supervisor.ring_rules import Members, Motion, Part, RingRules
+from support.agents.agent_process import free_udp_port
 from support.patience import eventually
 
 INTERVAL_S = 0.25
 UID = "0f5c0f5c-0000-4000-8000-000000000001"
 
 
-def free_port() -> int:
-    """A UDP port that is free on all of the agents' addresses."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Group:
-    """Agents of the pods of one Job; some may be missing."""
+    """Agents of a Job's pods, some of which may be missing."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.folder = folder
         self.size = size
-        self.port = free_port()
+        self.port = free_udp_port()
         self.agents: dict[int, Ring] = {}
         self.reports: dict[int, list[str | None]] = {}
         self.logged: list[tuple[str, dict[str, object]]] = []
@@ -40,7 +33,7 @@ class Group:
         self.motions: dict[int, WorkerMotion] = {}
 
     def start(self, *positions: int, uid: str = UID, **nodes: str) -> None:
-        """Start agents, each on a node of its own unless one is named by ``nN``."""
+        """Start agents, each on its own node unless ``nN`` names one."""
         for position in positions:
             members = Members((Part("w", 1, self.size),))
             rules = RingRules(
@@ -71,7 +64,7 @@ class Group:
         self.agents[position]._closed = True
 
     def address(self, position: int) -> str:
-        """The address of a pod."""
+        """Return the address of a pod."""
         return f"127.0.9.{position + 1}"
 
     def _resolve(self, host: str) -> tuple[object, ...]:
@@ -86,7 +79,7 @@ class Group:
         self.logged.append((event, {"level": level, **fields}))
 
     def hears(self, position: int, other: int) -> bool:
-        """True if an agent watches another one and has heard it."""
+        """Return whether an agent watches another one and has heard it."""
         watch = self.agents[position]._watch
         peer = watch._peers.get(other)
         return other in watch.targets and peer is not None and peer.heard_at is not None
@@ -106,15 +99,15 @@ class Group:
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[Group]:
-    """Four pods, whose agents are stopped in the end."""
+    """Four pods, whose agents are stopped at the end."""
     found = Group(tmp_path, 4)
     yield found
     for agent in found.agents.values():
         agent.close()
 
 
-async def test_a_pod_that_vanishes_is_reported_by_both_neighbours_alone(group: Group) -> None:
-    """Each of them calls once; the others report nothing."""
+async def test_pod_that_vanishes_is_reported_by_its_neighbours_only(group: Group) -> None:
+    """Each of them reports once."""
     group.start(0, 1, 2, 3)
     await group.hear_each_other()
     group.vanish(3)
@@ -123,8 +116,8 @@ async def test_a_pod_that_vanishes_is_reported_by_both_neighbours_alone(group: G
     assert group.reports == {0: ["1 unknown w-0-3"], 1: [], 2: ["1 unknown w-0-3"], 3: []}
 
 
-async def test_a_pod_that_ends_in_order_is_not_reported(group: Group) -> None:
-    """Its neighbours watch each other instead."""
+async def test_pod_that_ends_in_order_is_not_reported(group: Group) -> None:
+    """Its neighbours then watch each other."""
     group.start(0, 1, 2, 3)
     await group.hear_each_other()
     group.agents[3].close()
@@ -136,8 +129,8 @@ async def test_a_pod_that_ends_in_order_is_not_reported(group: Group) -> None:
     assert group.reports[1] == ["1 unknown w-0-2"]
 
 
-async def test_a_replacement_is_heard_at_its_first_beat_without_a_lookup(group: Group) -> None:
-    """The sender's address is in the datagram; the report is withdrawn."""
+async def test_replacement_is_heard_at_its_first_beat_without_a_lookup(group: Group) -> None:
+    """The datagram has its address; the report is withdrawn."""
     group.start(0, 1, 2, 3)
     await group.hear_each_other()
     group.vanish(3)
@@ -149,8 +142,8 @@ async def test_a_replacement_is_heard_at_its_first_beat_without_a_lookup(group: 
     assert [len(group.reports[each]) for each in (0, 2)] == [2, 2]
 
 
-async def test_the_next_epoch_withdraws_a_report_without_a_call(group: Group) -> None:
-    """The patch that reports the pod's next epoch removes it, which costs no request more."""
+async def test_next_epoch_withdraws_a_report_without_a_request(group: Group) -> None:
+    """The patch that reports the pod's next epoch removes the annotation."""
     group.start(0, 1, 2, 3)
     await group.hear_each_other()
     group.vanish(3)
@@ -162,8 +155,8 @@ async def test_the_next_epoch_withdraws_a_report_without_a_call(group: Group) ->
     assert group.reports[0] == ["1 unknown w-0-3"]
 
 
-async def test_pods_of_one_node_report_each_other_never(group: Group) -> None:
-    """The next one on another node is found by the answers of those between."""
+async def test_pods_of_one_node_do_not_report_each_other(group: Group) -> None:
+    """Each finds the next pod on another node from the answers of those in between."""
     group.start(0, 1, 2, 3, n0="a", n1="a", n2="a", n3="b")
     await group.hear_each_other()
     group.vanish(1)
@@ -174,8 +167,8 @@ async def test_pods_of_one_node_report_each_other_never(group: Group) -> None:
     assert group.reports[2] == ["1 unknown w-0-3"]
 
 
-async def test_agents_of_another_jobset_are_not_heard(group: Group) -> None:
-    """Beats with another key are no beats, whoever sends them."""
+async def test_beats_of_another_jobset_are_ignored(group: Group) -> None:
+    """They have another key."""
     group.start(0, 1)
     group.start(2, 3, uid="another")
     await eventually(lambda: group.hears(0, 1) and group.hears(1, 0), seconds=10)
@@ -186,8 +179,8 @@ async def test_agents_of_another_jobset_are_not_heard(group: Group) -> None:
     assert not group.hears(1, 2)
 
 
-async def test_beats_of_stalled_workers_say_so(group: Group) -> None:
-    """A worker that has stepped and steps no longer is a second sign."""
+async def test_beats_report_a_stalled_worker(group: Group) -> None:
+    """A worker that made steps and makes none now is a second sign of a lost pod."""
     group.start(0, 1, 2, 3)
     files = [group.folder / f"progress-{each}" for each in range(4)]
     for each, file in enumerate(files):
@@ -208,8 +201,8 @@ async def test_beats_of_stalled_workers_say_so(group: Group) -> None:
     assert group.reports[0] == ["1 stalled w-0-3"]
 
 
-async def test_a_port_that_is_taken_leaves_the_ring_off(group: Group) -> None:
-    """The worker runs without it, and the log says so."""
+async def test_ring_is_off_when_its_port_is_taken(group: Group) -> None:
+    """The log says so, and the worker runs without it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind((group.address(0), group.port))
         group.start(0)
@@ -220,8 +213,8 @@ async def test_a_port_that_is_taken_leaves_the_ring_off(group: Group) -> None:
     assert group.agents[0].heard_at is None
 
 
-async def test_a_flood_does_not_stop_the_beats(group: Group) -> None:
-    """What has no key is dropped, at most some hundred datagrams before the next beat."""
+async def test_flood_of_datagrams_does_not_stop_the_beats(group: Group) -> None:
+    """Datagrams without the key are dropped, some hundred at most between two beats."""
     group.start(0, 1, 2, 3)
     await group.hear_each_other()
     peer, heard = group.agents[0]._watch._peers[1], set()
@@ -236,8 +229,8 @@ async def test_a_flood_does_not_stop_the_beats(group: Group) -> None:
         await eventually(beats, seconds=10)
 
 
-async def test_a_name_that_is_not_found_is_looked_up_again_with_pauses(group: Group) -> None:
-    """A pod that does not exist yet costs few lookups."""
+async def test_name_that_is_not_found_is_looked_up_again_with_pauses(group: Group) -> None:
+    """A pod that does not exist yet causes few lookups."""
     failed: list[float] = []
 
     def fails(_host: str) -> tuple[object, ...]:

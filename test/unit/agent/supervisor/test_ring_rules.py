@@ -1,4 +1,4 @@
-"""Rules of the ring of heartbeats: whom an agent watches, and what it reports."""
+"""Rules of the ring of heartbeats: the pods that an agent watches, and its reports."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ EPOCH = 7
 
 
 def rules(position: int, size: int = 4, node: str = "n0") -> RingRules:
-    """Settings of a pod in a ring of one Job, with beats half a second apart."""
+    """Return the settings of a pod in a ring of one Job, with a beat each half second."""
     members = Members((Part("w", 1, size),))
     return RingRules(interval_s=0.5, members=members, position=position, node=node, host="js-{}.js")
 
 
 def beat(position: int, node: str = "", motion: Motion = Motion.STALLED, **fields: int) -> Beat:
-    """A beat of a pod, on a node of its own unless one is named."""
+    """Return a beat of a pod on a node of its own, or on a given one."""
     digest = node_digest(node or f"n{position}")
     return Beat(position, fields.get("epoch", EPOCH), digest, motion, bool(fields.get("bye")))
 
@@ -49,18 +49,18 @@ class Agent:
         self.now = 0.0
 
     def hear(self, *beats: Beat, epoch: int = EPOCH) -> list[bool]:
-        """Hear beats now; return which of them have to be answered."""
+        """Receive beats now; return which of them have to be answered."""
         return [self.watch.hear(one, ("a", one.position), self.now, epoch) for one in beats]
 
     def look(
         self, seconds: float = 0.5, epoch: int = EPOCH, motion: Motion = Motion.STALLED
     ) -> str | None:
-        """Look again after a time; return the report."""
+        """Check after some seconds; return the report."""
         self.now += seconds
         return self.watch.look(self.now, epoch, motion)
 
     def wait(self, seconds: float, *beats: Beat, epoch: int = EPOCH) -> str | None:
-        """Look at each interval while some pods beat; return the last report."""
+        """Check at each interval while some pods beat; return the last report."""
         report = None
         for _ in range(round(seconds / 0.5)):
             self.hear(*beats)
@@ -72,7 +72,7 @@ class Agent:
 
 
 def test_positions_follow_replicated_jobs_jobs_and_indexes() -> None:
-    """Each pod has one position, and the name of a position is that of its pod."""
+    """Each pod has one position, and a position has the name of its pod."""
     names = [MEMBERS.name(position) for position in range(MEMBERS.size)]
 
     assert names == ["w-0-0", "w-0-1", "w-1-0", "w-1-1", "x-0-0"]
@@ -94,7 +94,7 @@ ENVIRON = {
 
 
 def test_settings_are_read_from_the_environment() -> None:
-    """Position, interval, and host names by the Service of the JobSet, or another subdomain."""
+    """Host names have the JobSet's name as their subdomain, or another one."""
     found = load(ENVIRON, "a-js")
     other = load({**ENVIRON, "HEARTBEAT_SUBDOMAIN": "net", "HEARTBEAT_SECONDS": "2"}, "a-js")
 
@@ -108,8 +108,8 @@ def test_settings_are_read_from_the_environment() -> None:
 @pytest.mark.parametrize(
     "own", [{"WORKER_JOB": "a-js-w-2"}, {"WORKER_POD_INDEX": "2"}, {"WORKER_JOB": ""}]
 )
-def test_a_pod_that_was_added_later_has_no_place(own: dict[str, str]) -> None:
-    """A JobSet that grows has pods outside of the ring that others know."""
+def test_pod_that_was_added_later_has_no_position(own: dict[str, str]) -> None:
+    """Pods of a JobSet that has grown are outside of the ring that the others know."""
     assert load({**ENVIRON, **own}, "a-js") is None
 
 
@@ -123,7 +123,7 @@ def test_a_pod_that_was_added_later_has_no_place(own: dict[str, str]) -> None:
     ],
 )
 def test_invalid_settings_name_their_variable(own: dict[str, str], problem: str) -> None:
-    """What cannot be used ends the agent with the variable and its form."""
+    """The agent ends with the variable and its form."""
     with pytest.raises(ConfigurationError, match=problem):
         load({**ENVIRON, **own}, "a-js")
 
@@ -133,16 +133,18 @@ def test_invalid_settings_name_their_variable(own: dict[str, str], problem: str)
     [("auto", 0.5), ("0.1", 0.1), ("10", 10.0), ("1.25", 1.25), ("10.1", None), (".5", None)]
     + [(text, None) for text in ("", "1.", "1e0", "nan", "-1", "0", "٣", "0.1000000")],
 )
-def test_intervals_have_bounds(text: str, seconds: float | None) -> None:
-    """A tenth of a second to ten seconds, in plain digits."""
+def test_intervals_are_between_a_tenth_of_a_second_and_ten_seconds(
+    text: str, seconds: float | None
+) -> None:
+    """They are written in plain digits."""
     assert interval_of(text) == seconds
 
 
 # ---- datagrams -----------------------------------------------------------------------------------
 
 
-def test_a_beat_is_the_same_after_its_journey() -> None:
-    """A datagram of 30 bytes, 58 with the headers of IP and UDP."""
+def test_beat_is_decoded_as_it_was_encoded() -> None:
+    """It has 30 bytes, 58 with the headers of IP and UDP."""
     sent = beat(3, motion=Motion.MOVING, bye=1)
     answer = sent._replace(bye=False, answer=True)
 
@@ -151,15 +153,15 @@ def test_a_beat_is_the_same_after_its_journey() -> None:
 
 
 @given(st.binary(max_size=64))
-def test_bytes_without_the_key_are_no_beat(data: bytes) -> None:
-    """Any bytes, and any beat under the key of another JobSet."""
+def test_datagram_without_the_key_is_not_a_beat(data: bytes) -> None:
+    """Neither any bytes nor a beat with the key of another JobSet."""
     assert decode(data, KEY) is None
     assert decode(encode(beat(1), key_of("another")), KEY) is None
 
 
 @given(st.integers(0, 29), st.integers(1, 255))
-def test_a_changed_beat_is_no_beat(at: int, change: int) -> None:
-    """One byte that differs is enough."""
+def test_changed_datagram_is_not_a_beat(at: int, change: int) -> None:
+    """One other byte is enough."""
     data = bytearray(encode(beat(1), KEY))
     data[at] ^= change
 
@@ -180,25 +182,25 @@ def test_a_changed_beat_is_no_beat(at: int, change: int) -> None:
         (6.0, [2.0, 0.1, 9.0], Motion.STALLED),
     ],
 )
-def test_a_worker_stalls_after_three_median_steps(
+def test_worker_stalls_after_three_median_steps(
     idle_s: float | None, steps: list[float], motion: Motion
 ) -> None:
-    """At least a second, and only once there were enough steps."""
+    """After a second at least, and only once there were enough steps."""
     assert motion_of(idle_s, steps) == motion
 
 
-# ---- whom an agent watches -----------------------------------------------------------------------
+# ---- the pods that an agent watches --------------------------------------------------------------
 
 
-def test_an_agent_watches_its_neighbours_in_both_directions() -> None:
-    """The ring is closed; of two pods each watches the other."""
+def test_agent_watches_its_neighbours_in_both_directions() -> None:
+    """The ring is closed; two pods watch each other."""
     assert Agent(4).watch.targets == [1, 3]
     assert Agent(2).watch.targets == [1]
     assert Agent(1).watch.targets == []
 
 
-def test_pods_of_the_own_node_are_passed_over() -> None:
-    """They would vanish together; a pod that comes back on another node is watched again."""
+def test_pods_of_the_same_node_are_skipped() -> None:
+    """They would vanish together; a pod that returns on another node is watched again."""
     agent = Agent(6)
     agent.hear(beat(1, "n0"), beat(2, "n0"), beat(5, "n0"))
     passed = agent.watch.targets
@@ -209,7 +211,7 @@ def test_pods_of_the_own_node_are_passed_over() -> None:
 
 
 def test_beats_of_pods_that_are_not_watched_are_answered() -> None:
-    """Those that are watched get a beat in each interval anyway."""
+    """Watched pods get a beat in each interval anyway."""
     agent = Agent(6)
 
     assert agent.hear(beat(1), beat(2), beat(5), beat(3)) == [False, True, False, True]
@@ -244,8 +246,8 @@ def test_exchange_ends_when_beats_have_been_answered(nodes: str) -> None:
 @pytest.mark.parametrize(
     "strange", [beat(0), beat(4), beat(400), beat(1, epoch=EPOCH - 2), beat(2, epoch=0)]
 )
-def test_beats_of_nobody_in_the_ring_are_ignored(strange: Beat) -> None:
-    """The own position, one outside of the ring, and one that is two epochs old."""
+def test_beats_from_outside_of_the_ring_are_ignored(strange: Beat) -> None:
+    """The agent's own position, one outside of the ring, and epochs that are over."""
     agent = Agent(4)
 
     assert agent.hear(strange) == [False]
@@ -253,7 +255,7 @@ def test_beats_of_nobody_in_the_ring_are_ignored(strange: Beat) -> None:
 
 
 def test_only_other_nodes_show_that_the_network_works() -> None:
-    """A beat from the own node says nothing about it."""
+    """A beat from the same node does not."""
     agent = Agent(4)
     agent.hear(beat(1, "n0"))
     near = agent.watch.heard_at
@@ -266,8 +268,8 @@ def test_only_other_nodes_show_that_the_network_works() -> None:
 # ---- what it reports -----------------------------------------------------------------------------
 
 
-def test_a_pod_is_reported_when_it_was_heard_and_is_silent_for_two_seconds() -> None:
-    """Four beats have to be missing; once it is heard again, there is no report."""
+def test_pod_is_reported_after_two_silent_seconds_once_it_was_heard() -> None:
+    """Four beats have to be missing; the report ends with the next beat."""
     agent = Agent(4)
     agent.wait(3, beat(1), beat(3))
 
@@ -294,10 +296,10 @@ def test_both_neighbours_are_reported_together() -> None:
         (Motion.UNKNOWN, Motion.UNKNOWN, "unknown"),
     ],
 )
-def test_a_report_has_the_progress_of_all_known_workers(
+def test_report_has_the_progress_of_all_known_workers(
     own: Motion, other: Motion, word: str
 ) -> None:
-    """A spare has no worker itself, but hears of its neighbour's."""
+    """A spare has no worker itself, but its neighbour reports one."""
     agent = Agent(4)
     agent.wait(1, beat(1), beat(3))
     for _ in range(5):
@@ -307,15 +309,15 @@ def test_a_report_has_the_progress_of_all_known_workers(
     assert report == f"7 {word} w-0-3"
 
 
-def test_a_pod_that_was_never_heard_is_not_reported() -> None:
-    """It may not exist yet, or a policy may forbid datagrams."""
+def test_pod_that_was_never_heard_is_not_reported() -> None:
+    """It may not exist yet, or a policy may block datagrams."""
     agent = Agent(4)
 
     assert agent.wait(20, beat(1)) is None
 
 
-def test_a_pod_that_says_goodbye_is_not_reported_and_passed_over() -> None:
-    """Its work is done, or its pod is deleted: the next one is watched in its place."""
+def test_pod_that_says_goodbye_is_skipped_and_not_reported() -> None:
+    """Its work is done, or it is being deleted: the next one is watched in its place."""
     agent = Agent(6)
     agent.wait(1, beat(1), beat(5))
     agent.hear(beat(5, bye=1))
@@ -324,8 +326,8 @@ def test_a_pod_that_says_goodbye_is_not_reported_and_passed_over() -> None:
     assert agent.watch.targets == [1, 4]
 
 
-def test_time_in_which_the_agent_did_not_run_is_no_silence() -> None:
-    """Stopped with its machine for a minute, it has not heard anything itself."""
+def test_time_in_which_the_agent_did_not_run_is_not_silence() -> None:
+    """Paused with its machine for a minute, it could not hear anything."""
     agent = Agent(4)
     agent.wait(2, beat(1), beat(3))
 
@@ -333,8 +335,8 @@ def test_time_in_which_the_agent_did_not_run_is_no_silence() -> None:
     assert agent.look(0.5) == "7 stalled w-0-1,w-0-3"
 
 
-def test_a_reported_pod_is_reported_in_the_next_epoch_only_if_heard_again() -> None:
-    """A network that fails for long costs one restart, not one after the other."""
+def test_reported_pod_is_reported_in_the_next_epoch_only_if_heard_again() -> None:
+    """A network that fails for long costs one restart, not several."""
     agent = Agent(4)
     agent.wait(1, beat(1), beat(3))
     agent.wait(3, beat(1))
@@ -344,8 +346,8 @@ def test_a_reported_pod_is_reported_in_the_next_epoch_only_if_heard_again() -> N
     assert agent.wait(3, beat(1), epoch=8) == "8 stalled w-0-3"
 
 
-def test_a_pod_that_falls_silent_again_is_reported_later_each_time() -> None:
-    """A link that loses much must not cost two writes each few seconds."""
+def test_pod_that_is_silent_repeatedly_is_reported_later_each_time() -> None:
+    """A link that loses many datagrams must not cost two writes every few seconds."""
     agent = Agent(4)
     agent.wait(1, beat(1), beat(3))
     agent.wait(2.5, beat(1))
@@ -355,8 +357,8 @@ def test_a_pod_that_falls_silent_again_is_reported_later_each_time() -> None:
     assert agent.wait(0.5, beat(1)) == "7 stalled w-0-3"
 
 
-def test_the_first_pods_report_that_nothing_ever_comes() -> None:
-    """All log it, some report it; the first beat ends it."""
+def test_first_pods_report_that_no_beats_arrive() -> None:
+    """All log it, some report it; the first beat ends the report."""
     first, fifth = Agent(8), Agent(8, position=4)
     reports = first.wait(BLOCKED_S + 1), fifth.wait(BLOCKED_S + 1)
 
@@ -366,7 +368,7 @@ def test_the_first_pods_report_that_nothing_ever_comes() -> None:
     assert not first.watch.blocked
 
 
-def test_no_report_is_made_before_workers_have_run() -> None:
+def test_nothing_is_reported_before_workers_have_run() -> None:
     """Before the first lift pods come and go."""
     agent = Agent(4)
     agent.wait(1, beat(1, epoch=0), beat(3, epoch=0), epoch=0)
@@ -383,10 +385,10 @@ def test_no_report_is_made_before_workers_have_run() -> None:
 def test_only_pods_that_are_silent_for_two_seconds_are_ever_reported(
     events: list[tuple[int, float]],
 ) -> None:
-    """For any beats and any pauses, of the agent's own as well."""
+    """This holds for any beats and any pauses, the agent's own included."""
     agent = Agent(4)
     heard: dict[int, float] = {}
-    clock = 0.0  # as far as the agent has run
+    clock = 0.0  # time in which the agent ran
     for sender, seconds in events:
         if sender:
             agent.hear(beat(sender))

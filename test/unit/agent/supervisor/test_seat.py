@@ -1,4 +1,4 @@
-"""Seats as an agent sees them: whose work its worker does, and with which variables."""
+"""Seats as an agent sees them: the work that its worker does, and the variables for it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ COMMON = {b"JOB_COMPLETION_INDEX": b"3", b"A": b"b"}
 
 
 def place(index: int, uid: str = "own") -> Place:
-    """A pod of a Job with three seats."""
+    """Return a pod of a Job with three seats."""
     return Place(uid=uid, job="js-w-1", index=index, seats=3)
 
 
 def taken(seat: int, uid: str, job: str = "js-w-1", address: str = "") -> TakenSeat:
-    """An entry of the assignment."""
+    """Return an entry of the assignment."""
     return TakenSeat(job, seat, uid, address)
 
 
 def moved(**holders: str) -> tuple[TakenJob, ...]:
-    """Entries for Jobs, by index, that others hold."""
+    """Return entries for Jobs, by index, that other Jobs hold."""
     return tuple(TakenJob(f"js-w-{job[1:]}", holder) for job, holder in holders.items())
 
 
@@ -76,10 +76,10 @@ SPARE_JOB = OWN | {
         "another spare takes over",
     ],
 )
-def test_a_pod_finds_its_seat_by_its_uid(
+def test_pod_finds_its_seat_by_its_uid(
     index: int, entries: list[TakenSeat], seat: int | None
 ) -> None:
-    """An entry first, then its completion index, if that is a seat and not taken."""
+    """An entry comes first, then its completion index, if that is a seat and not taken."""
     found = place(index).seat(InPlaceRestart(tuple(entries)))
     assert found == (None if seat is None else Seat(0, seat))
 
@@ -96,15 +96,15 @@ def test_a_pod_finds_its_seat_by_its_uid(
     ],
     ids=["its own", "a spare", "it takes over", "given up", "another one's", "another takes over"],
 )
-def test_a_pod_finds_the_seats_of_its_job(job: int, holders: dict[str, str], seat: Seat) -> None:
-    """By the name of the Job, in an entry first, then by its index, if that Job has seats."""
+def test_pod_finds_the_seats_of_its_job(job: int, holders: dict[str, str], seat: Seat) -> None:
+    """An entry with the Job's name comes first, then its index, if that Job has seats."""
     one = Place(uid="own", job=f"js-w-{job}", index=0, seats=3, job_index=job, jobs=2)
 
     assert one.seat(InPlaceRestart(taken_jobs=moved(**holders))) == seat
 
 
 def test_ranks_and_indexes_of_the_job_follow_the_seats() -> None:
-    """A spare Job has the ranks and the indexes of the Job that it replaces, wherever they begin."""
+    """A spare Job has the ranks and the indexes of the Job that it replaces."""
     found = load_place(SPARE_JOB)
     assert found is not None
     common = {b"SLICE": b"2", b"GLOBAL": b"3", b"OTHER": b"2", **COMMON}
@@ -120,8 +120,8 @@ def test_ranks_and_indexes_of_the_job_follow_the_seats() -> None:
     assert all(b"RANK" not in each for each in seats.parked)
 
 
-def test_the_address_of_the_first_rank_follows_its_job() -> None:
-    """The name of the pod with its index in the Job that holds it, or the address of another pod."""
+def test_address_of_the_first_rank_follows_its_job() -> None:
+    """It is the host name of the index in the holding Job, or the address of another pod."""
     found = load_place(SPARE_JOB)
     assert found is not None
     own = moved(_0="js-w-2")
@@ -134,7 +134,7 @@ def test_the_address_of_the_first_rank_follows_its_job() -> None:
 
 
 def test_hosts_are_listed_in_the_order_of_their_ranks(tmp_path) -> None:
-    """From the coordinator's, each where its seat is now, with its number of processes."""
+    """The list starts at the coordinator; each host has its number of processes."""
     found = load_place(SPARE_JOB)
     assert found is not None
     file = tmp_path / "hosts"
@@ -160,7 +160,7 @@ def test_hosts_are_listed_in_the_order_of_their_ranks(tmp_path) -> None:
 
 
 def test_unreadable_hosts_end_the_agent() -> None:
-    """Admission has written them; a manifest by hand may be wrong."""
+    """Admission writes them, but a manifest made by hand may be wrong."""
     found = load_place(SPARE_JOB)
     assert found is not None
     assert load_hosts({}, found, "f") is None
@@ -168,13 +168,13 @@ def test_unreadable_hosts_end_the_agent() -> None:
         load_hosts({"WORKER_HOSTS": "w=2x3"}, found, "f")
 
 
-def test_without_the_variable_there_are_no_seats() -> None:
-    """In a JobSet without spares nothing is different."""
+def test_pod_without_the_variable_has_no_seats() -> None:
+    """Nothing changes in a JobSet without spares."""
     assert load_place({}) is None
 
 
 def test_ranks_and_indexes_follow_the_seat() -> None:
-    """Variables with the pod's index have that of the seat, whose ranks the processes have."""
+    """Variables with the pod's index get that of the seat, and the processes get its ranks."""
     found = load_place(OWN)
     assert found is not None
     seats = SeatEnvirons(found, dict(COMMON), OWN, 2)
@@ -186,8 +186,8 @@ def test_ranks_and_indexes_follow_the_seat() -> None:
     assert (first[b"WORLD_SIZE"], first[b"MASTER_ADDR"]) == (b"12", b"js-w-0-0.js")
 
 
-def test_the_address_of_the_first_rank_follows_its_seat() -> None:
-    """The pod's IP address of its holder, as the name belongs to the pod with the index."""
+def test_address_of_the_first_rank_follows_its_seat() -> None:
+    """It is the IP address of the holder, since the name belongs to the pod with the index."""
     found = load_place(OWN)
     assert found is not None
     seats = SeatEnvirons(found, dict(COMMON), OWN, 2)
@@ -197,8 +197,8 @@ def test_the_address_of_the_first_rank_follows_its_seat() -> None:
     assert {each[b"MASTER_ADDR"] for each in found_by} == {b"10.0.0.9"}
 
 
-def test_a_parked_pod_prepares_without_a_rank() -> None:
-    """It has none yet; what all ranks share is there."""
+def test_parked_pod_prepares_without_a_rank() -> None:
+    """Its processes have the variables that all ranks share."""
     found = load_place(OWN)
     assert found is not None
     parked = SeatEnvirons(found, dict(COMMON), OWN, 2).parked
@@ -208,7 +208,7 @@ def test_a_parked_pod_prepares_without_a_rank() -> None:
 
 
 def test_inconsistent_numbers_end_the_agent_before_it_waits() -> None:
-    """And not only once it has got a seat."""
+    """They are checked before it takes a seat."""
     wrong = {**OWN, "WORKER_WORLD_SIZE": "6"}
     found = load_place(wrong)
     assert found is not None

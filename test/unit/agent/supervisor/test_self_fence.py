@@ -1,4 +1,4 @@
-"""When an agent that is cut off kills its worker, in virtual time."""
+"""Kill of the worker by an agent that is cut off, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FENCE_S = fence_after(silent_s=2.0, interval_s=0.5)
 
 @pytest.mark.parametrize("interval", [0.1, 0.2, 0.5, 1.0, 3.0, 10.0])
 def test_worker_is_dead_before_its_seat_has_another_holder(interval: float) -> None:
-    """From the last beat that neighbours heard: a beat, the fence and a check against the call."""
+    """The time runs from the last beat that neighbours received to the first check after the fence."""
     silent_s = 4 * interval
     killed = interval + fence_after(silent_s=silent_s, interval_s=interval) + CHECK_S
 
@@ -41,7 +41,7 @@ def isolated(
     beat: Callable[[float], float | None] = lambda _: 0.0,
     progress: Callable[[float], bool] = lambda now: now <= CHECK_S,
 ) -> float:
-    """Seconds without any sign after a number of seconds, checked as the agent does."""
+    """Return the isolation after some seconds, checked as often as the agent does."""
     isolation, now = Isolation(0.0, beat(0.0)), 0.0
     while now < seconds:
         now += CHECK_S
@@ -60,22 +60,22 @@ def test_isolation_is_zero_while_a_neighbour_is_heard() -> None:
 
 
 def test_isolation_is_zero_while_the_worker_makes_progress() -> None:
-    """A network between agents that fails is no reason to end anything."""
+    """A failing network between agents does not end a worker."""
     assert isolated(60.0, progress=lambda _: True) == 0.0
 
 
 def test_isolation_is_zero_without_a_ring() -> None:
-    """Or with one in which no neighbour was ever heard."""
+    """Nor is there any in a ring in which no neighbour was ever heard."""
     assert isolated(60.0, beat=lambda _: None) == 0.0
 
 
 def test_isolation_is_zero_for_a_worker_that_never_reported_progress() -> None:
-    """As for hangs: it may import, compile, or not report at all."""
+    """As with hangs: it may import, compile, or not report at all."""
     assert isolated(60.0, progress=lambda _: False) == 0.0
 
 
 def test_isolation_does_not_count_time_in_which_the_agent_was_paused() -> None:
-    """Beats and answers may wait in its sockets."""
+    """Beats and answers may be waiting in its sockets."""
     isolation = Isolation(0.0, 0.0)
     isolation.look(CHECK_S, heard_at=0.0, progress=True)
     isolation.look(3600.0, heard_at=0.0, progress=False)
@@ -84,7 +84,7 @@ def test_isolation_does_not_count_time_in_which_the_agent_was_paused() -> None:
 
 
 def test_answer_of_the_api_server_prevents_the_fence() -> None:
-    """It would have reported a later epoch."""
+    """The answer would have had a later epoch."""
     isolation = Isolation(0.0, 0.0)
     isolation.look(0.1, heard_at=0.0, progress=True)
     for check in range(1, 100):
@@ -110,15 +110,20 @@ class Place:
         )
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """Answer as the API server does, or not within the request's time."""
+        """Answer as the API server does, or not before the request's timeout."""
         self.requests.append(now())
         if not self.answers:
             await asyncio.sleep(request.timeout_s)
             raise TransportError("no answer")
         return HttpResponse(status=403, headers={}, body=b"")
 
+    async def started(self, steps: int) -> None:
+        """Start a worker and let it make steps while neighbours are heard."""
+        self.fence.started()
+        await self.steps(steps, heard=True)
+
     async def steps(self, count: int, *, heard: bool) -> None:
-        """A number of steps, with or without beats meanwhile."""
+        """Let the worker make steps, with or without beats in between."""
         for step in range(count):
             self.path.write_text(f"{step} {now()}")
             if heard:
@@ -126,17 +131,21 @@ class Place:
             await asyncio.sleep(CHECK_S)
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A pod whose worker has not started."""
+    return Place(tmp_path / "progress")
+
+
 def now() -> float:
-    """Time of the loop."""
+    """Return the time of the loop."""
     return asyncio.get_running_loop().time()
 
 
 @pytest.mark.looptime
-async def test_worker_that_is_cut_off_is_killed_in_time(tmp_path: Path) -> None:
-    """Once, and not before neighbours may suspect the pod."""
-    place = Place(tmp_path / "progress")
-    place.fence.started()
-    await place.steps(10, heard=True)
+async def test_worker_that_is_cut_off_is_killed_in_time(place: Place) -> None:
+    """It is killed once, and not before its neighbours may suspect the pod."""
+    await place.started(10)
     place.answers, cut = False, now()
     await asyncio.sleep(60)
 
@@ -146,11 +155,11 @@ async def test_worker_that_is_cut_off_is_killed_in_time(tmp_path: Path) -> None:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("reached", ["the API server", "a neighbour", "the next step"])
-async def test_worker_lives_while_one_thing_is_reached(tmp_path: Path, reached: str) -> None:
-    """Any one of them is enough."""
-    place = Place(tmp_path / "progress")
-    place.fence.started()
-    await place.steps(10, heard=True)
+async def test_worker_is_not_killed_while_one_sign_reaches_its_agent(
+    place: Place, reached: str
+) -> None:
+    """An answer, a beat or a step is enough."""
+    await place.started(10)
     place.answers = reached == "the API server"
     for _ in range(300):
         if reached == "the next step":
@@ -164,11 +173,9 @@ async def test_worker_lives_while_one_thing_is_reached(tmp_path: Path, reached: 
 
 
 @pytest.mark.looptime
-async def test_api_server_is_not_asked_while_beats_or_steps_come(tmp_path: Path) -> None:
-    """And seldom by a worker that stalls while the ring is broken."""
-    place = Place(tmp_path / "progress")
-    place.fence.started()
-    await place.steps(100, heard=True)
+async def test_api_server_is_not_asked_while_there_are_beats_or_steps(place: Place) -> None:
+    """It gets few requests of a worker that stalls while the ring is broken."""
+    await place.started(100)
     await place.steps(100, heard=False)
     assert place.requests == []
     await asyncio.sleep(600)
@@ -178,11 +185,9 @@ async def test_api_server_is_not_asked_while_beats_or_steps_come(tmp_path: Path)
 
 
 @pytest.mark.looptime
-async def test_worker_that_has_ended_is_not_fenced(tmp_path: Path) -> None:
-    """Nor is the next one before its first step."""
-    place = Place(tmp_path / "progress")
-    place.fence.started()
-    await place.steps(3, heard=True)
+async def test_worker_that_has_ended_is_not_fenced(place: Place) -> None:
+    """Nor is the next worker before its first step."""
+    await place.started(3)
     place.answers = False
     await asyncio.sleep(1)
     place.fence.stop()

@@ -36,7 +36,7 @@ DUMP = [Signal(6), Signal(18), ArmGrace(DUMP_S)]
 
 
 def exited(code: int) -> tuple[str, int]:
-    """The event of a worker's end."""
+    """Return the event of a worker's end."""
     return ("exited", code)
 
 
@@ -54,7 +54,7 @@ def exited(code: int) -> tuple[str, int]:
         pytest.param(
             [LIFT, OVER, exited(0), EMPTY, EMPTY, ("lifted", 2)],
             [[Start(1)], STOP, [], [KillAll()], [JoinNext()], [Start(2)]],
-            id="a group restart, whatever the worker's exit code",
+            id="a group restart, with any exit code of the worker",
         ),
         pytest.param(
             [LIFT, OVER, GRACE, exited(137), EMPTY],
@@ -70,12 +70,12 @@ def exited(code: int) -> tuple[str, int]:
         pytest.param(
             [LIFT, HUNG, exited(134), EMPTY],
             [[Start(1)], DUMP, [KillAll()], [JoinNext()]],
-            id="a hung worker that ends of its signal",
+            id="a hung worker that the signal ends",
         ),
         pytest.param(
             [LIFT, HUNG, exited(3), EMPTY],
             [[Start(1)], DUMP, [KillAll()], [JoinNext()]],
-            id="a hung worker fails, whatever its code",
+            id="a hung worker fails with any exit code",
         ),
         pytest.param(
             [LIFT, HUNG, exited(0), EMPTY],
@@ -100,29 +100,29 @@ def exited(code: int) -> tuple[str, int]:
         pytest.param(
             [LIFT, RAISED, RAISED, exited(1), GRACE, EMPTY],
             [[Start(1)], [ArmGrace(7.0)], [], [KillAll()], [], [JoinNext()]],
-            id="a worker that says that it fails, and ends",
+            id="a worker that reports an error and ends",
         ),
         pytest.param(
             [LIFT, RAISED, GRACE, exited(137), EMPTY, ("lifted", 2), GRACE],
             [[Start(1)], [ArmGrace(7.0)], [KillAll()], [], [JoinNext()], [Start(2)], []],
-            id="a worker that says that it fails, and does not end",
+            id="a worker that reports an error and does not end",
         ),
-        pytest.param([HUNG], [[]], id="without a worker nothing hangs"),
+        pytest.param([HUNG], [[]], id="no worker, no hang"),
         pytest.param([LIFT, OVER, HUNG], [[Start(1)], STOP, []], id="a worker that stops"),
         pytest.param(
             [LIFT, exited(1), OVER, EMPTY],
             [[Start(1)], [KillAll()], [], [JoinNext()]],
-            id="the group's restart meets the own failure",
+            id="a group restart after a failure of its own",
         ),
         pytest.param(
             [LIFT, TERM, exited(0), EMPTY],
             [[Start(1)], [Signal(15)], [ArmGrace(7.0)], [End(143)]],
-            id="a worker that saves and exits 0 when the pod is told to stop has not succeeded",
+            id="a worker that saves and exits 0 when the pod is stopped has not succeeded",
         ),
         pytest.param(
             [LIFT, TERM, exited(0), GRACE],
             [[Start(1)], [Signal(15)], [ArmGrace(7.0)], [End(143)]],
-            id="the same with children that stay",
+            id="the same with children that keep running",
         ),
         pytest.param(
             [LIFT, TERM, exited(9), EMPTY],
@@ -137,7 +137,7 @@ def exited(code: int) -> tuple[str, int]:
         pytest.param(
             [LIFT, HUNG, TERM, exited(0), EMPTY],
             [[Start(1)], DUMP, [Signal(15)], [ArmGrace(7.0)], [End(143)]],
-            id="a pod that is told to stop while its worker hangs has not succeeded",
+            id="a pod that is stopped while its worker hangs has not succeeded",
         ),
         pytest.param(
             [LIFT, TERM, OVER, exited(1), EMPTY],
@@ -147,21 +147,21 @@ def exited(code: int) -> tuple[str, int]:
         pytest.param(
             [LIFT, TERM, exited(143), GRACE],
             [[Start(1)], [Signal(15)], [ArmGrace(7.0)], [End(143)]],
-            id="children that stay do not hold a pod that ends",
+            id="children that keep running do not hold a pod that ends",
         ),
         pytest.param(
             [LIFT, OVER, TERM, GRACE, exited(0), EMPTY],
             [[Start(1)], STOP, [], [], [ArmGrace(7.0)], [End(143)]],
-            id="the pod ends during a restart: one signal only, the kubelet's patience",
+            id="the pod ends during a restart: one signal only, the kubelet's grace period",
         ),
         pytest.param([TERM], [[End(143)]], id="no worker, no success"),
         pytest.param([USR1, LIFT, USR1], [[], [Start(1)], [Signal(10)]], id="forwarded"),
         pytest.param(
             [LIFT, exited(1), UNKILLABLE, EMPTY],
             [[Start(1)], [KillAll()], [End(137)], []],
-            id="what cannot be killed is never left beside the next worker",
+            id="a process that cannot be killed never runs next to the next worker",
         ),
-        pytest.param([LIFT, UNKILLABLE], [[Start(1)], []], id="nothing was killed"),
+        pytest.param([LIFT, UNKILLABLE], [[Start(1)], []], id="no process was killed"),
         pytest.param(
             [LIFT, exited(5), TERM], [[Start(1)], [KillAll()], [End(5)]], id="ends while clearing"
         ),
@@ -197,7 +197,7 @@ def test_events_give_actions(
         pytest.param(
             [exited(0), TERM, exited(0), EMPTY],
             [[], [Signal(15)], [ArmGrace(7.0)], [End(143)]],
-            id="one succeeded, the other one was told to stop",
+            id="one succeeded, the other was stopped",
         ),
         pytest.param(
             [OVER, exited(0), EMPTY, exited(143), EMPTY],
@@ -206,18 +206,18 @@ def test_events_give_actions(
         ),
     ],
 )
-def test_several_processes(
+def test_events_of_several_processes_give_actions(
     events: list[tuple[str, int]], expected: list[list[WorkerAction]]
 ) -> None:
-    """One that fails is the worker's failure; it succeeds when all have."""
+    """The worker fails with the first of them, and succeeds when all have."""
     worker = Worker(Rules(grace_s=7.0, end_codes=frozenset({3}), processes=2))
     worker.lifted(1)
 
     assert expected == [getattr(worker, name)(*values) for name, *values in events]
 
 
-def test_another_stop_signal() -> None:
-    """A configured stop signal asks the worker to stop, and means the pod's end when it comes."""
+def test_configured_stop_signal_stops_the_worker_and_ends_the_pod() -> None:
+    """The agent sends it to the worker, and receiving it means the end of the pod."""
     worker = Worker(Rules(stop_signal=3, grace_s=1.0))
     worker.lifted(1)
 
@@ -228,8 +228,8 @@ def test_another_stop_signal() -> None:
     assert worker.emptied() == [End(131)]
 
 
-def test_every_process_of_a_hung_worker_may_say_where_it_is() -> None:
-    """What is left is killed when all have ended, or their time is over."""
+def test_hung_worker_is_killed_when_all_its_processes_have_dumped() -> None:
+    """Or when their time is over."""
     worker = Worker(Rules(grace_s=7.0, processes=2))
     worker.lifted(1)
     worker.hung()
@@ -238,8 +238,8 @@ def test_every_process_of_a_hung_worker_may_say_where_it_is() -> None:
     assert worker.exited(0) == [KillAll()]
 
 
-def test_a_hung_worker_whose_place_another_has() -> None:
-    """It gets no time to say where it is: the other one runs already."""
+def test_hung_worker_is_killed_when_another_pod_has_its_place() -> None:
+    """It gets no time to dump its stacks: the other one runs already."""
     worker = Worker(RULES)
     worker.lifted(1)
     worker.hung()
@@ -265,7 +265,7 @@ EVENTS = st.one_of(
 def test_laws_hold_for_every_order(events: list[tuple[str, int]]) -> None:
     """One worker at a time, none at the next epoch's start, no success on request, one end."""
     worker = Worker(RULES)
-    alive = left = ended = killed = told = False
+    alive = left = ended = killed = stopping = False
     for name, *values in events:
         if name == "exited":
             if not alive:
@@ -282,7 +282,7 @@ def test_laws_hold_for_every_order(events: list[tuple[str, int]]) -> None:
                     assert not alive
                     assert not left
                     alive = left = True
-                    killed = told = False
+                    killed = stopping = False
                 case KillAll():
                     killed = True
                 case JoinNext():
@@ -291,12 +291,12 @@ def test_laws_hold_for_every_order(events: list[tuple[str, int]]) -> None:
                 case End(code):
                     ended = True
                     assert 0 <= code <= 255
-                    # A machine that is unfit ends no worker that runs.
+                    # An unfit machine ends no running worker.
                     assert name != "unfit" or not (alive or left)
-                    # No 0 after a signal that the worker could have obeyed by exiting 0.
-                    assert code or not told
+                    # No 0 after a signal that the worker could have followed by exiting with 0.
+                    assert code or not stopping
                 case Signal(number):
-                    told = told or number in {6, 15}
+                    stopping = stopping or number in {6, 15}
                     assert worker.phase in {Phase.RUNNING, Phase.HUNG, Phase.STOPPING, Phase.ENDING}
                 case ArmGrace(seconds):
                     assert seconds in {7.0, DUMP_S}

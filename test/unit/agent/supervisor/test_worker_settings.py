@@ -22,13 +22,13 @@ from jobsetpy.agent.supervisor.worker_settings import (
 from jobsetpy.api import keys
 
 
-def test_defaults() -> None:
-    """Ten seconds for a checkpoint, SIGTERM, and only success ends the pod."""
+def test_defaults_are_ten_seconds_and_sigterm() -> None:
+    """Only success ends the pod."""
     assert load_rules({}) == Rules(stop_signal=15, grace_s=10.0, end_codes=frozenset())
 
 
-def test_values_are_read() -> None:
-    """Each variable is read; codes are parted by commas or spaces."""
+def test_variables_are_read() -> None:
+    """Exit codes are separated by commas or spaces."""
     rules = load_rules(
         {
             "WORKER_GRACE_SECONDS": "0.5",
@@ -59,14 +59,14 @@ def test_values_are_read() -> None:
         ("WORKER_STOP_SIGNAL", "0"),
     ],
 )
-def test_wrong_values_are_named(name: str, value: str) -> None:
-    """The message says which variable cannot be used."""
+def test_invalid_values_are_refused(name: str, value: str) -> None:
+    """The error names the variable."""
     with pytest.raises(ConfigurationError, match=name):
         load_rules({name: value})
 
 
-def test_the_log_can_be_switched_off() -> None:
-    """By one variable with three values."""
+def test_log_can_be_switched_off() -> None:
+    """One variable has three values."""
     assert log_choice({}) == "on"
     assert log_choice({"AGENT_LOG": "problems"}) == "problems"
     assert log_choice({"AGENT_LOG": "off"}) == "off"
@@ -83,19 +83,19 @@ def test_the_log_can_be_switched_off() -> None:
         (["--", ""], "no command"),
     ],
 )
-def test_a_missing_command_is_explained(argv: list[str], message: str) -> None:
-    """The entry point of an image cannot be known, and the message says so."""
+def test_missing_command_is_explained(argv: list[str], message: str) -> None:
+    """The agent cannot know the entry point of an image."""
     with pytest.raises(ConfigurationError, match=message):
         split_command(argv)
 
 
-def test_the_command_may_hold_dashes() -> None:
-    """Only the first pair of dashes is ours."""
+def test_command_may_have_dashes() -> None:
+    """The first pair of dashes is the agent's."""
     assert split_command(["--", "run", "--", "-x"]) == ["run", "--", "-x"]
 
 
-def test_the_supervisors_own_variables() -> None:
-    """With the prefix they are all that is read, and the worker does not get to see them."""
+def test_agent_reads_only_variables_with_its_prefix() -> None:
+    """The worker gets the others, without those of the agent; without any prefix all are read."""
     given = {
         "POD_NAME": "the worker's",
         "AGENT_LOG": "the worker's",
@@ -134,8 +134,8 @@ RANKED = {
         ({"WORKER_MASTER_RANK": "10"}, [6, 7]),
     ],
 )
-def test_ranks(more: dict[str, str], ranks: list[int]) -> None:
-    """They count through all pods, from the coordinator's."""
+def test_ranks_are_counted_through_all_pods(more: dict[str, str], ranks: list[int]) -> None:
+    """The coordinator's pod has the first ones."""
     found = worker_environs({b"A": b"1"}, RANKED | {"MASTER_ADDR": "m"} | more, 2)
 
     assert [int(each[b"RANK"]) for each in found] == ranks
@@ -145,16 +145,16 @@ def test_ranks(more: dict[str, str], ranks: list[int]) -> None:
     assert all(each[b"A"] == b"1" for each in found)
 
 
-def test_the_containers_own_address_wins() -> None:
-    """And without the variable nothing is added at all."""
+def test_address_of_the_container_is_kept() -> None:
+    """Without the variable for processes, no variables are added."""
     (first, _) = worker_environs({b"MASTER_PORT": b"5"}, RANKED | {"MASTER_PORT": "6"}, 2)
 
     assert first[b"MASTER_PORT"] == b"5"
     assert worker_environs({b"A": b"1"}, {}, 1) == [{b"A": b"1"}]
 
 
-def test_each_epoch_has_a_port_of_its_own() -> None:
-    """It differs by ten at least from the last one's, and returns after a hundred epochs."""
+def test_each_epoch_has_another_port() -> None:
+    """It differs by ten at least from the one before, and returns after a hundred epochs."""
     epochs = range(keys.MAX_EPOCH - 500, keys.MAX_EPOCH + 1)
     ports = [master_port(epoch) for epoch in (*range(1, 500), *epochs)]
 
@@ -175,7 +175,7 @@ def test_each_epoch_has_a_port_of_its_own() -> None:
 def test_the_agent_chooses_the_port_when_it_numbers_ranks_and_none_is_given(
     common: dict[bytes, bytes], own: dict[str, str], chosen: bool
 ) -> None:
-    """A port of the container's or of the agent's configuration is kept in all epochs."""
+    """A port that the container or the configuration sets is kept in all epochs."""
     assert sets_master_port(common, own) == chosen
 
 
@@ -189,7 +189,7 @@ def test_the_agent_chooses_the_port_when_it_numbers_ranks_and_none_is_given(
         {"WORKER_JOB_PODS": "99999999"},
     ],
 )
-def test_ranks_that_do_not_fit(more: dict[str, str]) -> None:
-    """A JobSet that was resized, or values that are none."""
+def test_ranks_that_do_not_fit_are_refused(more: dict[str, str]) -> None:
+    """The JobSet was resized, or a value is not a number."""
     with pytest.raises(ConfigurationError, match="WORKER_"):
         worker_environs({}, RANKED | more, 2)

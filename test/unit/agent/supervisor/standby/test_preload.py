@@ -1,4 +1,4 @@
-"""The launcher that preloads for Python programs: what they see is what they would see without it."""
+"""The launcher that preloads for Python programs, which must not notice it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FAILS = "def f():\n    raise ValueError('no')\n\nf()\n"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Programs of all kinds."""
+    """Return a folder with programs of all kinds."""
     for name, text in {
         "show.py": f'"""Shows."""{SHOW}', "spawn.py": SPAWN, "fails.py": FAILS,
         "exits.py": "import sys; sys.exit(7)", "syntax.py": "a = = 1\n",
@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *command: str, **environ: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of a command."""
+    """Return exit code, output and errors of a command."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | environ,
         timeout=patience.scaled(60),
@@ -78,8 +78,8 @@ def run(folder: Path, *command: str, **environ: str) -> tuple[int, str, str]:
         "fails.py", "exits.py", "says.py", "syntax.py", "spawn.py", "missing.py", "-m missing",
     ],
 )  # fmt: skip
-def test_nothing_differs(folder: Path, words: str) -> None:
-    """Started cold, a program has the same globals, arguments, paths, tracebacks and exit code."""
+def test_program_started_cold_behaves_as_without_the_launcher(folder: Path, words: str) -> None:
+    """It has the same globals, arguments, paths, tracebacks and exit code."""
     plain = [sys.executable, *words.split()]
     launched = standby_process.with_launcher(plain, "auto,json", str(folder / "list"))
     assert not isinstance(launched, str)
@@ -88,8 +88,8 @@ def test_nothing_differs(folder: Path, words: str) -> None:
 
 
 @pytest.mark.parametrize("file", standby_process.LAUNCHED)
-def test_it_runs_on_old_versions(file: str) -> None:
-    """The worker image's Python may be 3.8: no syntax of later ones, no module of ours."""
+def test_launcher_runs_on_old_versions_of_python(file: str) -> None:
+    """The worker's image may have Python 3.8: no later syntax, and no module of ours."""
     tree = ast.parse((PACKAGE / file).read_text(), feature_version=(3, 8))
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {
@@ -107,7 +107,7 @@ def test_it_runs_on_old_versions(file: str) -> None:
 def stand_by(
     folder: Path, modules: str, program: str
 ) -> tuple[subprocess.Popen[str], socket.socket]:
-    """A launcher that is ready."""
+    """Start a launcher and wait until it is ready; return it and its channel."""
     ours, theirs = socket.socketpair()
     modules, _, learned = modules.partition("@")
     words = standby_process.with_launcher([sys.executable, *program.split()], modules, learned)
@@ -122,8 +122,8 @@ def stand_by(
     return process, ours
 
 
-def test_a_standby_runs_when_it_is_asked(folder: Path) -> None:
-    """What is imported is imported before; what that prints is held, and prefixed."""
+def test_standby_runs_its_program_when_it_is_released(folder: Path) -> None:
+    """Listed modules are imported before; their output is held back and prefixed."""
     (folder / "heavy.py").write_text("import os; os.write(2, b'native\\n'); print('warm')\n")
     (folder / "train.py").write_text(
         "import sys, os; print('heavy' in sys.modules, os.environ['JOBSET_EPOCH'], "
@@ -131,11 +131,9 @@ def test_a_standby_runs_when_it_is_asked(folder: Path) -> None:
     )
     process, channel = stand_by(folder, "heavy,no.such", "train.py 1")
     assert process.stderr is not None
-    first = process.stderr.readline()  # of a mistake, nobody should hear at the first failure only
+    first = process.stderr.readline()  # a mistake in the list is reported before the first failure
     assert "jobset standby: cannot preload 'no.such': ModuleNotFoundError" in first
-    with channel:
-        channel.send(b"run epoch=3 MASTER_PORT=29530\n")
-        out, err = process.communicate(timeout=patience.scaled(60))
+    out, err = release(process, channel, "epoch=3 MASTER_PORT=29530")
 
     assert (process.returncode, out) == (0, "True 3 29530 ['train.py', '1']\n")
     lines = err.splitlines()
@@ -143,19 +141,17 @@ def test_a_standby_runs_when_it_is_asked(folder: Path) -> None:
     assert {"jobset standby: native", "jobset standby: warm"} <= set(lines)
 
 
-def test_a_standby_sees_what_its_program_would(folder: Path) -> None:
-    """As without preloading, but for the epoch."""
+def test_standby_has_the_environment_of_a_program_started_cold(folder: Path) -> None:
+    """Only the epoch is added."""
     process, channel = stand_by(folder, "", "show.py -m")
-    with channel:
-        channel.send(b"run epoch=3\n")
-        out, err = process.communicate(timeout=patience.scaled(60))
+    out, err = release(process, channel, "epoch=3")
 
     plain = run(folder, sys.executable, "show.py", "-m", JOBSET_EPOCH="3")
     assert (process.returncode, out, err) == plain
 
 
-def test_a_standby_ends_with_its_supervisor(folder: Path) -> None:
-    """The end of the file: exit code 0, and not a word."""
+def test_standby_ends_with_its_supervisor(folder: Path) -> None:
+    """At the end of the file it exits with 0 and prints nothing."""
     process, channel = stand_by(folder, "json", "show.py")
     channel.close()
     out, err = process.communicate(timeout=patience.scaled(60))
@@ -163,12 +159,18 @@ def test_a_standby_ends_with_its_supervisor(folder: Path) -> None:
     assert (process.returncode, out, err) == (0, "", "")
 
 
-def test_ranks_wait_for_the_first_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Released at the same moment, rank 1 looks whether rank 0's port is open."""
+def set_rank(monkeypatch: pytest.MonkeyPatch, address: str, port: object) -> None:
+    """Give this process rank 1, and the address of rank 0."""
+    for name, value in (("RANK", "1"), ("MASTER_ADDR", address), ("MASTER_PORT", str(port))):
+        monkeypatch.setenv(name, value)
+
+
+def test_ranks_wait_for_the_port_of_the_first_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1, released at the same time, checks whether rank 0 listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("RANK", "1")
-        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-        monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
+        set_rank(monkeypatch, "127.0.0.1", server.getsockname()[1])
         process, channel = stand_by(folder, "", "exits.py")
         with channel:
             channel.send(b"run epoch=3\n")
@@ -179,63 +181,60 @@ def test_ranks_wait_for_the_first_one(folder: Path, monkeypatch: pytest.MonkeyPa
     assert process.returncode == 7
 
 
-def test_the_first_rank_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank tries again and again to connect, but asks the cluster's DNS one time."""
-    asked = []
+def test_first_rank_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank connects repeatedly, but sends one query to the cluster's DNS."""
+    queries = []
 
     def look_up(*where: object, **more: Any) -> Any:
-        asked.append(where)
+        queries.append(where)
         return real(*where, **more)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     real = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    for name, value in (("RANK", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", str(port))):
-        monkeypatch.setenv(name, value)
+    set_rank(monkeypatch, "127.0.0.1", port)
     monkeypatch.setattr(preload, "MASTER_WAIT_S", 0.1)
     preload._await_first_rank()
 
-    assert asked == [("127.0.0.1", port)]
+    assert queries == [("127.0.0.1", port)]
 
 
-def test_the_wait_for_the_first_rank_ends_when_dns_does_not_answer(
+def test_wait_for_the_first_rank_ends_when_dns_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A lookup has no timeout of its own: the whole wait has."""
-    silent, asked = threading.Event(), threading.Event()
+    """A lookup has no timeout, but the wait has one."""
+    silent, queried = threading.Event(), threading.Event()
 
     def never(*_where: object, **_more: Any) -> Any:
-        asked.set()
+        queried.set()
         silent.wait(patience.scaled(20))
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", never)
-    for name, value in (("RANK", "1"), ("MASTER_ADDR", "rank0.invalid"), ("MASTER_PORT", "29500")):
-        monkeypatch.setenv(name, value)
+    set_rank(monkeypatch, "rank0.invalid", 29500)
     monkeypatch.setattr(preload, "MASTER_WAIT_S", 0.1)
     began = time.monotonic()
     preload._await_first_rank()
     took = time.monotonic() - began
     silent.set()
 
-    assert asked.is_set()
+    assert queried.is_set()
     assert took < patience.scaled(10)
 
 
 @pytest.mark.parametrize(("host", "port"), [("a..b", "1"), ("127.0.0.1", "9" * 9)])
-def test_an_address_that_cannot_be_is_not_waited_for(
+def test_invalid_address_is_not_waited_for(
     host: str, port: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program finds out for itself."""
-    for name, value in (("RANK", "1"), ("MASTER_ADDR", host), ("MASTER_PORT", port)):
-        monkeypatch.setenv(name, value)
+    """The program reports it."""
+    set_rank(monkeypatch, host, port)
 
     preload._await_first_rank()
 
 
-def test_the_parts_are_put_together() -> None:
-    """The launcher stands between the interpreter's options and the program."""
+def test_launcher_stands_between_the_interpreters_options_and_the_program() -> None:
+    """The command with it is still one of Python."""
     words = standby_process.with_launcher(["python3", "-u", "-m", "pkg", "-u"], "torch")
 
     assert words == ["python3", "-u", str(LAUNCHER), "torch", "-m", "pkg", "-u"]
@@ -260,7 +259,7 @@ TRAIN = "import sys; BEFORE = set(sys.modules)\n" + TRAIN
 
 @pytest.fixture
 def installed(folder: Path) -> Path:
-    """A folder of installed packages, and a program that uses them."""
+    """Return a folder of installed packages, next to a program that uses them."""
     packages = folder / "site-packages"
     (packages / "heavy").mkdir(parents=True)
     (packages / "heavy" / "__init__.py").write_text(
@@ -275,33 +274,38 @@ def installed(folder: Path) -> Path:
     return packages
 
 
-def launch(installed: Path, program: str) -> tuple[int, str, str]:
-    """One cold run of the program, which notes its imports in ``list``."""
+def launch(installed: Path) -> tuple[int, str, str]:
+    """Run the program once without a standby; its imports are saved in ``list``."""
     words = standby_process.with_launcher(
-        [sys.executable, *program.split()], "auto", str(installed.parent / "list")
+        [sys.executable, "train.py"], "auto", str(installed.parent / "list")
     )
     return run(installed.parent, *words, PYTHONPATH=str(installed))
 
 
-def stand_by_learned(installed: Path, program: str) -> tuple[subprocess.Popen[str], socket.socket]:
-    """A launcher that imports what was noted, and is ready."""
+def stand_by_learned(
+    installed: Path, modules: str = ""
+) -> tuple[subprocess.Popen[str], socket.socket]:
+    """Start a launcher that imports the modules in ``list``, or given ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(installed))
-        return stand_by(installed.parent, f"auto@{installed.parent / 'list'}", program)
+        return stand_by(
+            installed.parent, modules or f"auto@{installed.parent / 'list'}", "train.py"
+        )
 
 
-def release(process: subprocess.Popen[str], channel: socket.socket) -> tuple[str, str]:
-    """Let it run; its output and errors."""
+def release(
+    process: subprocess.Popen[str], channel: socket.socket, variables: str = "epoch=2"
+) -> tuple[str, str]:
+    """Release a standby; return its output and errors."""
     with channel:
-        channel.send(b"run epoch=2\n")
+        channel.send(f"run {variables}\n".encode())
         return process.communicate(timeout=patience.scaled(60))
 
 
-def test_a_standby_imports_what_the_program_was_seen_to_import(installed: Path) -> None:
-    """Installed modules only, in the environment that the program had made for them."""
-    assert launch(installed, "train.py") == (0, "[] fast None yes\n", "")
-    process, channel = stand_by_learned(installed, "train.py")
-    out, err = release(process, channel)
+def test_standby_imports_the_modules_that_its_program_imported(installed: Path) -> None:
+    """Installed modules only, with the variables that the program had set for them."""
+    assert launch(installed) == (0, "[] fast None yes\n", "")
+    out, err = release(*stand_by_learned(installed))
 
     assert (out, err) == ("['heavy', 'heavy.lazy'] fast None yes\n", "")
 
@@ -309,25 +313,24 @@ def test_a_standby_imports_what_the_program_was_seen_to_import(installed: Path) 
 @pytest.mark.parametrize(
     ("metadata", "expected"), [(True, "['heavy', 'heavy.lazy']"), (False, "[]")]
 )
-def test_packages_that_pip_put_into_another_folder_are_imported(
+def test_packages_in_another_folder_are_imported_when_pip_put_them_there(
     installed: Path, metadata: bool, expected: str
 ) -> None:
     """``pip install --target`` leaves metadata there; a folder of sources has none."""
     packages = installed.rename(installed.parent / "dependencies")
     if metadata:
         (packages / "heavy-1.0.dist-info").mkdir()
-    launch(packages, "train.py")
-    process, channel = stand_by_learned(packages, "train.py")
-    out, err = release(process, channel)
+    launch(packages)
+    out, err = release(*stand_by_learned(packages))
 
     assert (out, err) == (f"{expected} fast None yes\n", "")
 
 
-def test_a_second_run_adds_nothing_to_the_list(installed: Path) -> None:
-    """Neither modules that it has nor the environment of imports that need no noting."""
-    launch(installed, "train.py")
+def test_second_run_adds_nothing_to_the_list(installed: Path) -> None:
+    """Neither modules of the list nor the variables of imports that are known."""
+    launch(installed)
     before = (installed.parent / "list").read_text()
-    launch(installed, "train.py")
+    launch(installed)
 
     assert (installed.parent / "list").read_text() == before
     names = [line.partition("\t")[0] for line in before.splitlines()]
@@ -348,8 +351,8 @@ def test_a_second_run_adds_nothing_to_the_list(installed: Path) -> None:
     ],
     ids=["raises", "thread", "port", "file", "process", "device"],
 )  # fmt: skip
-def test_an_unfit_module_is_named_and_left_out(installed: Path, text: str, why: str) -> None:
-    """The process starts over without it, so that nothing of it stays; the others are imported."""
+def test_unfit_module_is_named_and_left_out(installed: Path, text: str, why: str) -> None:
+    """The process starts again without it, so that it leaves no trace; the others are imported."""
     if "loop-control" in text and not os.access("/dev/loop-control", os.R_OK):
         pytest.skip("no such device here")
     (installed / "bad.py").write_text(
@@ -357,8 +360,8 @@ def test_an_unfit_module_is_named_and_left_out(installed: Path, text: str, why: 
     )
     program = installed.parent / "train.py"
     program.write_text("import sys; print('bad' in sys.modules)\nimport bad\n" + TRAIN)
-    launch(installed, "train.py")
-    process, channel = stand_by_learned(installed, "train.py")
+    launch(installed)
+    process, channel = stand_by_learned(installed)
     assert process.stderr is not None
     line = process.stderr.readline()
     program.write_text("import sys; print(sorted({'bad', 'heavy'} & set(sys.modules)))")
@@ -369,29 +372,28 @@ def test_an_unfit_module_is_named_and_left_out(installed: Path, text: str, why: 
     assert out == "['heavy']\n"
 
 
-def test_a_module_that_ends_the_process_is_left_out_the_third_time(installed: Path) -> None:
-    """One that hangs is found likewise: the supervisor kills it."""
+def test_module_that_ends_the_process_is_left_out_at_the_third_start(installed: Path) -> None:
+    """So is one that hangs, since the supervisor kills the process."""
     (installed / "bad.py").write_text(
         "import os\nif 'JOBSET_STANDBY_FD' in open('/proc/self/environ').read(): os._exit(5)\n"
     )
     (installed.parent / "train.py").write_text("import bad\nimport json.tool\n")
-    launch(installed, "train.py")
+    launch(installed)
     learned = str(installed.parent / "list")
     words = standby_process.with_launcher([sys.executable, "train.py"], "auto", learned)
     given = {"PYTHONPATH": str(installed), "JOBSET_STANDBY_FD": "99"}
     assert [run(installed.parent, *words, **given)[0] for _ in range(2)] == [5, 5]
-    process, channel = stand_by_learned(installed, "train.py")
-    _, err = release(process, channel)
+    _, err = release(*stand_by_learned(installed))
 
     assert "found unfit before, and not preloaded: bad" in err
 
 
-def test_a_standby_follows_the_list(installed: Path) -> None:
+def test_standby_imports_modules_that_are_added_to_the_list(installed: Path) -> None:
     """A program may import for minutes, and more after its first checkpoint."""
     mark = installed / "heavy" / "lazy.mark"
     (installed / "heavy" / "lazy.py").write_text(f"open({str(mark)!r}, 'w').close()")
-    process, channel = stand_by_learned(installed, "train.py")
-    launch(installed, "train.py")
+    process, channel = stand_by_learned(installed)
+    launch(installed)
     mark.unlink()
     patience.wait_for(mark.exists, seconds=30)
     out, err = release(process, channel)
@@ -400,11 +402,11 @@ def test_a_standby_follows_the_list(installed: Path) -> None:
     assert "heavy" in out.partition("]")[0]
 
 
-def test_a_process_that_starts_over_reports_that_it_is_ready_once(installed: Path) -> None:
-    """A second report would not be in the contract, and no standby process would be started."""
+def test_process_that_starts_again_reports_that_it_is_ready_once(installed: Path) -> None:
+    """The contract has no second report: with one, no standby process would be started."""
     (installed / "bad.py").write_text("import os; S = os.environ.get('NOBODY') or 1 / 0")
     (installed.parent / "train.py").write_text(f"try: import bad\nexcept Exception: pass\n{TRAIN}")
-    process, channel = stand_by_learned(installed, "train.py")
+    process, channel = stand_by_learned(installed)
     (installed.parent / "list").write_text(f"bad\t{installed}/bad.py\n")
     unfit = installed.parent / "list.unfit"
     patience.wait_for(unfit.exists, seconds=30)
@@ -418,59 +420,50 @@ def test_a_process_that_starts_over_reports_that_it_is_ready_once(installed: Pat
     assert "cannot preload 'bad': ZeroDivisionError" in err
 
 
-def test_a_module_that_the_program_could_not_import_is_not_preloaded(installed: Path) -> None:
+def test_module_that_the_program_could_not_import_is_not_preloaded(installed: Path) -> None:
     """Programs try packages that may be missing."""
     (installed / "optional.py").write_text("import searched, absent")
     text = "try: import optional\nexcept ImportError: pass\n"
     (installed.parent / "train.py").write_text(text + TRAIN)
-    launch(installed, "train.py")
-    process, channel = stand_by_learned(installed, "train.py")
-    out, err = release(process, channel)
+    launch(installed)
+    out, err = release(*stand_by_learned(installed))
 
     assert (out, err) == ("['heavy', 'heavy.lazy', 'searched'] fast None yes\n", "")
 
 
-def test_another_users_list_is_not_read(installed: Path) -> None:
-    """Nor one that is a link: the folder may be shared."""
-    launch(installed, "train.py")
+def test_list_that_is_a_link_is_not_read(installed: Path) -> None:
+    """The folder may be shared with other users."""
+    launch(installed)
     real = (installed.parent / "list").rename(installed.parent / "elsewhere")
     (installed.parent / "list").symlink_to(real)
-    process, channel = stand_by_learned(installed, "train.py")
-    out, _ = release(process, channel)
+    out, _ = release(*stand_by_learned(installed))
 
     assert out.startswith("[] ")
 
 
-def test_torch_2_brings_dynamo(installed: Path) -> None:
-    """Its first DistributedDataParallel imports that, for more than a second."""
+def test_torch_2_is_preloaded_with_dynamo(installed: Path) -> None:
+    """The first DistributedDataParallel imports it, which takes more than a second."""
     (installed / "torch").mkdir()
     (installed / "torch" / "__init__.py").write_text("__version__ = '2.8.0+cpu'")
     (installed / "torch" / "_dynamo.py").write_text("")
     (installed.parent / "train.py").write_text("import sys; print('torch._dynamo' in sys.modules)")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(installed))
-        process, channel = stand_by(installed.parent, "torch", "train.py")
-    out, err = release(process, channel)
+    out, err = release(*stand_by_learned(installed, "torch"))
 
     assert (out, err) == ("True\n", "")
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_a_warm_up_runs_in_the_standby(installed: Path, by_hand: bool) -> None:
-    """By its name in a list, or because the program was seen to import the framework."""
+def test_warm_up_runs_in_the_standby(installed: Path, by_hand: bool) -> None:
+    """It is in the list by its name, or the program was seen to import the framework."""
     (installed / "torch").mkdir()
     (installed / "torch" / "__init__.py").write_text(
         "__version__ = '1.13'\ndef get_rng_state():\n    print('warm')\n    raise SystemExit\n"
     )
     (installed.parent / "train.py").write_text("import torch\nimport json.tool\n")
-    modules = "jobsetpy.warm.torch"
+    modules = "jobsetpy.warm.torch" if by_hand else ""
     if not by_hand:
-        modules = f"auto@{installed.parent / 'list'}"
-        launch(installed, "train.py")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(installed))
-        process, channel = stand_by(installed.parent, modules, "train.py")
-    _, err = release(process, channel)
+        launch(installed)
+    _, err = release(*stand_by_learned(installed, modules))
 
     assert "jobset standby: warm\n" in err
     assert "cannot preload 'jobsetpy.warm.torch': SystemExit" in err

@@ -1,4 +1,4 @@
-"""The rules of standbys, by table; how much memory there is; and command lines of Python."""
+"""Rules of standby processes, memory of containers, and command lines of Python."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ SPAWN = [Spawn(), Wait(120.0)]
         pytest.param(
             [START, DUE, TAKE, START, READY, TAKE],
             [[Wait(30.0)], SPAWN, False, [], None, True],
-            id="one that still prepares is kept for the next time",
+            id="one that is not ready is kept for the next lift",
         ),
         pytest.param(
-            [("due", {"needed": False}), START], [[], [Wait(30.0)]], id="no worker, or no room"
+            [("due", {"needed": False}), START], [[], [Wait(30.0)]], id="no worker, or no memory"
         ),
         pytest.param(
             [DUE, ENDED, DUE, ENDED, DUE, READY, ENDED],
             [SPAWN, [Wait(60.0)], SPAWN, [Wait(120.0)], SPAWN, None, [Wait(240.0)]],
-            id="one that dies comes back later and later",
+            id="one that ends is started again with growing pauses",
         ),
         pytest.param(
             [DUE, DUE, ENDED, START, DUE],
             [SPAWN, [Kill()], [], [], []],
-            id="one that does not become ready ignores the contract: never again",
+            id="one that does not become ready ignores the contract: not started again",
         ),
         pytest.param(
             [DUE, ("broke_contract", {}), ENDED, TAKE],
             [SPAWN, [Kill()], [], False],
-            id="one that says something else",
+            id="one that breaks the contract",
         ),
     ],
 )
@@ -76,8 +76,8 @@ def test_events_give_actions(
     assert expected == [getattr(standby, name)(**values) for name, values in events]
 
 
-def test_a_program_that_is_preloaded_cannot_ignore_the_contract() -> None:
-    """One that is not ready in time has slow imports: it is killed, and tried again later."""
+def test_preloaded_program_that_is_not_ready_in_time_is_tried_again() -> None:
+    """It cannot ignore the contract; its imports are slow."""
     standby = Standby(StandbyRules(modules="torch"))
     standby.due(needed=True)
 
@@ -85,16 +85,16 @@ def test_a_program_that_is_preloaded_cannot_ignore_the_contract() -> None:
     assert standby.ended() == [Wait(60.0)]
 
 
-def test_pauses_have_an_end() -> None:
-    """However often a standby dies."""
+def test_pauses_have_a_maximum() -> None:
+    """Any number of failures does not exceed it."""
     standby = Standby(RULES)
     pauses = [standby.ended()[0] for _ in range(200)]
 
     assert pauses[-1] == Wait(600.0)
 
 
-def test_one_that_cannot_be_inferred_is_expected_to_end() -> None:
-    """Between the lift and the end of its process another start is under way."""
+def test_standby_that_closes_its_descriptor_is_not_replaced_before_it_ends() -> None:
+    """Its lift has come, and the end of the process will follow."""
     standby = Standby(RULES)
     standby.due(needed=True)
     standby.ready()
@@ -106,8 +106,8 @@ def test_one_that_cannot_be_inferred_is_expected_to_end() -> None:
     assert standby.phase is StandbyPhase.NONE
 
 
-def test_one_that_closes_its_descriptor_is_killed_when_it_does_not_end() -> None:
-    """It can be told nothing any more, and is replaced like one that has ended."""
+def test_standby_that_closes_its_descriptor_is_killed_when_it_does_not_end() -> None:
+    """It cannot be released, and is replaced like one that has ended."""
     standby = Standby(RULES)
     standby.due(needed=True)
     standby.ready()
@@ -143,8 +143,10 @@ def test_one_that_closes_its_descriptor_is_killed_when_it_does_not_end() -> None
         pytest.param({}, (0, 0), id="not shown"),
     ],
 )
-def test_memory(tmp_path: Path, files: dict[str, str], expected: tuple[int, int]) -> None:
-    """The container's limit, and what it uses without files that can be read again."""
+def test_memory_is_read_from_the_control_group(
+    tmp_path: Path, files: dict[str, str], expected: tuple[int, int]
+) -> None:
+    """The container's limit, and its use without files that can be read again."""
     (tmp_path / "memory").mkdir()
     for name, text in files.items():
         (tmp_path / name).write_text(text)
@@ -167,8 +169,8 @@ def test_memory(tmp_path: Path, files: dict[str, str], expected: tuple[int, int]
         ),
     ],
 )
-def test_python_commands(words: str, expected: tuple[str, str]) -> None:
-    """The interpreter's options are told from the program's."""
+def test_command_of_python_is_split(words: str, expected: tuple[str, str]) -> None:
+    """The interpreter's options are separated from the program's."""
     parts = split_python(words.split())
 
     assert not isinstance(parts, str)
@@ -190,8 +192,8 @@ def test_python_commands(words: str, expected: tuple[str, str]) -> None:
         ("", "is not Python"),
     ],
 )
-def test_what_cannot_be_preloaded(words: str, reason: str) -> None:
-    """Whatever it is, the reason says so."""
+def test_other_commands_have_a_reason_why_they_cannot_be_preloaded(words: str, reason: str) -> None:
+    """The launcher is not added to them."""
     parts = split_python(words.split())
 
     assert isinstance(parts, str)
@@ -199,8 +201,8 @@ def test_what_cannot_be_preloaded(words: str, reason: str) -> None:
     assert with_launcher(words.split(), "torch") == parts
 
 
-def test_the_list_of_learned_imports_is_in_memory() -> None:
-    """One for each pod; and where a command has it, only if it is asked for."""
+def test_list_of_learned_imports_is_in_memory() -> None:
+    """Each pod has one, and a command names it only where imports are learned."""
     pod = {"NAMESPACE": "team", "POD_NAME": "p-0"}
     words = with_launcher(["python3", "t.py"], "auto,torch", learned_file(pod))
 
@@ -208,16 +210,16 @@ def test_the_list_of_learned_imports_is_in_memory() -> None:
     assert with_launcher(["python3", "t.py"], "torch", learned_file(pod))[2] == "torch"
 
 
-def test_lists_of_modules() -> None:
-    """Names with commas, and nothing that is no name."""
+def test_module_names_are_separated_by_commas() -> None:
+    """Other texts are refused."""
     assert module_names("torch, transformers.models") == ["torch", "transformers.models"]
     assert module_names("") is None
     assert module_names("torch;rm") is None
     assert module_names("-m") is None
 
 
-def test_settings() -> None:
-    """What the environment says, and what it must not."""
+def test_settings_are_read_and_invalid_ones_refused() -> None:
+    """The error names the variable."""
     assert load({"WORKER_STANDBY": "off", "WORKER_PRELOAD": "a"}) is None
     found = load({"WORKER_PRELOAD": "a, b", "WORKER_STANDBY_DELAY_SECONDS": "0.5"})
     assert found == StandbyRules(delay_s=0.5, modules="a,b")

@@ -1,0 +1,121 @@
+"""Plain JSON to and from an API server, and one JobSet as it is stored there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import Client, HttpRequest
+from jobsetpy.errors import NotFoundError
+from support.patience import eventually
+
+MERGE = "application/merge-patch+json"
+
+
+async def send(client: Client, method: str, path: str, body: Any = None, **fields: Any) -> Any:
+    """Send a request and return its answer; a PATCH is a merge patch unless ``fields`` say otherwise.
+
+    Args:
+        client: the client.
+        method, path: of the request.
+        body: JSON data, if any.
+        fields: further fields of `HttpRequest`.
+    """
+    if method == "PATCH":
+        fields.setdefault("content_type", MERGE)
+    data = None if body is None else msgspec.json.encode(body)
+    answer = await client.raw(HttpRequest(method=method, path=path, body=data, **fields))
+    return msgspec.json.decode(answer.body)
+
+
+async def exists(client: Client, path: str) -> bool:
+    """Return whether there is an object at a path."""
+    try:
+        await send(client, "GET", path)
+    except NotFoundError:
+        return False
+    return True
+
+
+class StoredJobSet:
+    """A JobSet in a namespace, read from the API server.
+
+    Attributes:
+        limit_s: timeout for conditions, in seconds of an idle machine.
+        poll_s: interval between reads.
+    """
+
+    limit_s = 10.0
+    poll_s = 0.05
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.name = name
+
+    async def read(self, cls: Any, name: str) -> Any:
+        """Return an object as JSON."""
+        return await send(self.client, "GET", cls.RESOURCE.path(self.namespace, name))
+
+    async def read_all(self, cls: Any) -> dict[str, dict]:
+        """Return all objects of the namespace as JSON, by name."""
+        items = (await send(self.client, "GET", cls.RESOURCE.path(self.namespace)))["items"]
+        return {item["metadata"]["name"]: item for item in items}
+
+    async def change(self, body: dict, name: str = "") -> None:
+        """Merge a patch into the JobSet, or another one, as its user."""
+        await self.client.merge_patch(JobSet, self.namespace, name or self.name, body)
+
+    async def status(self, name: str = "") -> dict:
+        """Return the status of the JobSet, or another one."""
+        return (await self.read(JobSet, name or self.name)).get("status", {})
+
+    async def condition(self, kind: str) -> tuple[str, str] | None:
+        """Return status and reason of a condition."""
+        for item in (await self.status()).get("conditions", ()):
+            if item["type"] == kind:
+                return item["status"], item["reason"]
+        return None
+
+    async def restarts(self) -> tuple[int, int]:
+        """Return the number of restarts of the whole JobSet, and of those that count."""
+        status = await self.status()
+        return status.get("restarts", 0), status.get("restartsCountTowardsMax", 0)
+
+    async def until(self, check: Callable[..., Awaitable[None]], *args: Any, **more: Any) -> None:
+        """Wait until ``check`` passes, a coroutine function that asserts."""
+
+        async def passes() -> bool:
+            await check(*args, **more)
+            return True
+
+        await eventually(passes, self.limit_s, poll_s=self.poll_s)
+
+    async def until_equal(
+        self, read: Callable[..., Awaitable[Any]], expected: Any, *args: Any
+    ) -> None:
+        """Wait until ``read``, called with the arguments, returns a value."""
+
+        async def check() -> None:
+            assert await read(*args) == expected
+
+        await self.until(check)
+
+    async def until_condition(self, kind: str, status: str, reason: str) -> None:
+        """Wait for a condition."""
+        await self.until_equal(self.condition, (status, reason), kind)
+
+    async def until_completed(self) -> None:
+        """Wait for the JobSet's success."""
+        await self.until_condition("Completed", "True", "AllJobsCompleted")
+        assert (await self.status())["terminalState"] == "Completed"
+        assert await self.condition("Failed") is None
+
+    async def until_failed(self, reason: str) -> None:
+        """Wait for the JobSet's failure."""
+        await self.until_condition("Failed", "True", reason)
+        assert (await self.status())["terminalState"] == "Failed"
+        assert await self.condition("Completed") is None
