@@ -25,7 +25,7 @@ class Request:
 
 
 class Exchange:
-    """What a handler may do with a request: any bytes, in any pieces, or nothing."""
+    """Answer of a handler to one request: any bytes, in any pieces, or nothing."""
 
     def __init__(self, request, writer, gone):
         self.request = request
@@ -54,7 +54,7 @@ class Exchange:
 
 
 class HttpServer:
-    """An HTTP/1.1 server that is as rude as its handler."""
+    """An HTTP/1.1 server that sends exactly what its handler writes."""
 
     def __init__(self):
         self.requests = []
@@ -121,7 +121,7 @@ class HttpServer:
 
     @staticmethod
     async def _watch(reader, gone):
-        """Tell a handler that its client went away (without reading what belongs to others)."""
+        """Notify a handler that its client has disconnected, without reading any of its data."""
         try:
             while not reader.at_eof() and reader.exception() is None:
                 await reader._wait_for_data("watch")
@@ -137,7 +137,7 @@ def http_server():
 
 
 class Certificates:
-    """A certificate authority and what it signed, as files."""
+    """A certificate authority and the certificates that it has signed, as files."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -150,7 +150,7 @@ class Certificates:
         subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True)
 
     def issue(self, name, alternatives):
-        """Key and certificate for a name; ``alternatives`` as openssl writes them."""
+        """Return certificate and key for a name; ``alternatives`` as openssl writes them."""
         (self.folder / f"{name}.ext").write_text(
             f"subjectAltName={alternatives}\nauthorityKeyIdentifier=keyid\n"
         )
@@ -180,14 +180,14 @@ def certificates(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def other_authority(tmp_path_factory):
-    """Another authority, which nobody here trusts."""
+    """Another authority, which no client trusts."""
     made = Certificates(tmp_path_factory.mktemp("pki") / "b")
     made.issue("server", "IP:127.0.0.1,IP:::1,DNS:localhost")
     return made
 
 
 def slim_transport(url, *, ca=None, token=None, token_file=None):
-    """The agent's transport."""
+    """Return the agent's transport."""
     return H11Transport(
         url,
         ca_file=str(ca) if ca else None,
@@ -197,7 +197,7 @@ def slim_transport(url, *, ca=None, token=None, token_file=None):
 
 
 class _FileLogin:
-    """A login by token file, as short as can be."""
+    """A minimal login by token file."""
 
     def __init__(self, configuration, token_file):
         self.configuration = configuration
@@ -211,7 +211,7 @@ class _FileLogin:
 
 
 def aiohttp_transport(url, *, ca=None, token=None, token_file=None):
-    """The manager's transport."""
+    """Return the manager's transport."""
     configuration = Configuration(host=url, ssl_ca_cert=str(ca) if ca else None)
     if token:
         configuration.api_key["BearerToken"] = f"Bearer {token}"
@@ -222,7 +222,7 @@ def aiohttp_transport(url, *, ca=None, token=None, token_file=None):
 
 @pytest.fixture(params=[slim_transport, aiohttp_transport], ids=["slim", "aiohttp"])
 def transport_to(request):
-    """Makes a transport; each test that asks runs once on each kind."""
+    """Function that makes a transport; a test with it runs once on each kind."""
     made = []
 
     def make(url, **options):
@@ -235,7 +235,7 @@ def transport_to(request):
 
 @pytest.fixture
 def connected(http_server, transport_to):
-    """Connects a transport to a server for a block; options are those of ``transport_to``."""
+    """Context with a transport to a running server; options are those of ``transport_to``."""
 
     @asynccontextmanager
     async def connect(handler=None, *, context=None, host="127.0.0.1", **options):
@@ -249,7 +249,7 @@ def connected(http_server, transport_to):
 
 
 class ScriptedTransport:
-    """Answers from a list: a response, an exception, or a pair of delay and one of these."""
+    """Transport with a list of answers: a response, an exception, or a delay and one of these."""
 
     def __init__(self, *script):
         self.script = list(script)
@@ -318,3 +318,22 @@ def scripted():
 def scripted_stream():
     """The class ``ScriptedStream``."""
     return ScriptedStream
+
+
+class Observer:
+    """Record of the requests that a client reports."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_response(self, verb, resource, status, seconds):
+        self.seen.append((verb, resource, status, round(seconds, 3)))
+
+    def on_throttled(self, seconds):
+        self.seen.append(("throttled", round(seconds, 1)))
+
+
+@pytest.fixture
+def observer():
+    """An observer without requests."""
+    return Observer()

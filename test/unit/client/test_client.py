@@ -1,4 +1,4 @@
-"""What ``Client`` sends for each verb, and what it makes of the answers."""
+"""Requests that ``Client`` sends for each verb, and its use of the answers."""
 
 import msgspec
 import pytest
@@ -21,121 +21,52 @@ JOBS = "/apis/batch/v1/namespaces/n/jobs"
 KEY = ObjectKey("n", "a")
 KIND = {"apiVersion": "batch/v1", "kind": "Job"}
 NAMED = {**KIND, "metadata": {"name": "a"}}
-
+JSON, MERGE = "application/json", "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+LABELS = {"metadata": {"labels": {"l": "v"}}}
+ANNOTATIONS = {"metadata": {"annotations": {"l": None}}}
+OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions"}
+SELECTORS = {"label_selector": "a=b", "field_selector": "x", "limit": 5, "continue_token": "t"}
+LISTED = {"resource_version": "0", "resource_version_match": "NotOlderThan"}
+REMOVAL = [{"op": "remove", "path": "/x"}]
+CREATOR = {"owner": "me", "force": False, "subresource": "status"}
+KNOWN = {"propagation": "Foreground", "uid": "u", "resource_version": "3"}
 REQUESTS = [
-    (lambda c: c.get(Job, "n", "a"), "GET", f"{JOBS}/a", {}, None, None),
-    (lambda c: c.list_page(Job), "GET", "/apis/batch/v1/jobs", {}, None, None),
-    (
-        lambda c: c.list_page(
-            Job, "n", label_selector="a=b", field_selector="x", limit=5, continue_token="t"
-        ),
-        "GET",
-        JOBS,
-        {"labelSelector": "a=b", "fieldSelector": "x", "limit": "5", "continue": "t"},
-        None,
-        None,
-    ),
-    (
-        lambda c: c.list_page(Job, resource_version="0", resource_version_match="NotOlderThan"),
-        "GET",
-        "/apis/batch/v1/jobs",
-        {"resourceVersion": "0", "resourceVersionMatch": "NotOlderThan"},
-        None,
-        None,
-    ),
-    (
-        lambda c: c.create(Job, "n", {"x": 1}),
-        "POST",
-        JOBS,
-        {},
-        {**KIND, "x": 1},
-        "application/json",
-    ),
-    (
-        lambda c: c.replace(Job, "n", "a", {"x": 1}),
-        "PUT",
-        f"{JOBS}/a",
-        {},
-        {**NAMED, "x": 1},
-        "application/json",
-    ),
-    (
-        lambda c: c.merge_patch(Job, "n", "a", {"x": None}, subresource="status"),
-        "PATCH",
-        f"{JOBS}/a/status",
-        {},
-        {"x": None},
-        "application/merge-patch+json",
-    ),
-    (
-        lambda c: c.json_patch(Job, "n", "a", [{"op": "remove", "path": "/x"}]),
-        "PATCH",
-        f"{JOBS}/a",
-        {},
-        [{"op": "remove", "path": "/x"}],
-        "application/json-patch+json",
-    ),
-    (
-        lambda c: c.apply(Job, "n", "a", {"spec": {}}, owner="me"),
-        "PATCH",
-        f"{JOBS}/a",
-        {"fieldManager": "me", "force": "true"},
-        {**NAMED, "spec": {}},
-        "application/apply-patch+yaml",
-    ),
-    (
-        lambda c: c.apply(
-            Job, "n", "a", {"kind": "Job"}, owner="me", force=False, subresource="status"
-        ),
-        "PATCH",
-        f"{JOBS}/a/status",
-        {"fieldManager": "me", "force": "false"},
-        NAMED,
-        "application/apply-patch+yaml",
-    ),
-    (
-        lambda c: c.apply_labels(Job, KEY, {"l": "v"}, owner="me"),
-        "PATCH",
-        f"{JOBS}/a",
-        {"fieldManager": "me"},
-        {"metadata": {"labels": {"l": "v"}}},
-        "application/merge-patch+json",
-    ),
-    (
-        lambda c: c.apply_annotations(Job, KEY, {"l": None}, owner="me"),
-        "PATCH",
-        f"{JOBS}/a",
-        {"fieldManager": "me"},
-        {"metadata": {"annotations": {"l": None}}},
-        "application/merge-patch+json",
-    ),
-    (
-        lambda c: c.delete(Job, "n", "a"),
-        "DELETE",
-        f"{JOBS}/a",
-        {},
-        {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"},
-        "application/json",
-    ),
-    (
-        lambda c: c.delete(Job, "n", "a", propagation="Foreground", uid="u", resource_version="3"),
-        "DELETE",
-        f"{JOBS}/a",
-        {},
-        {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "propagationPolicy": "Foreground",
-            "preconditions": {"uid": "u", "resourceVersion": "3"},
-        },
-        "application/json",
-    ),
-]
+    (lambda c: c.get(Job, "n", "a"),
+     "GET", f"{JOBS}/a", {}, None, None),
+    (lambda c: c.list_page(Job),
+     "GET", "/apis/batch/v1/jobs", {}, None, None),
+    (lambda c: c.list_page(Job, "n", **SELECTORS),
+     "GET", JOBS, {"labelSelector": "a=b", "fieldSelector": "x", "limit": "5", "continue": "t"}, None, None),
+    (lambda c: c.list_page(Job, **LISTED),
+     "GET", "/apis/batch/v1/jobs", {"resourceVersion": "0", "resourceVersionMatch": "NotOlderThan"}, None, None),
+    (lambda c: c.create(Job, "n", {"x": 1}),
+     "POST", JOBS, {}, {**KIND, "x": 1}, JSON),
+    (lambda c: c.replace(Job, "n", "a", {"x": 1}),
+     "PUT", f"{JOBS}/a", {}, {**NAMED, "x": 1}, JSON),
+    (lambda c: c.merge_patch(Job, "n", "a", {"x": None}, subresource="status"),
+     "PATCH", f"{JOBS}/a/status", {}, {"x": None}, MERGE),
+    (lambda c: c.json_patch(Job, "n", "a", REMOVAL),
+     "PATCH", f"{JOBS}/a", {}, REMOVAL, "application/json-patch+json"),
+    (lambda c: c.apply(Job, "n", "a", {"spec": {}}, owner="me"),
+     "PATCH", f"{JOBS}/a", {"fieldManager": "me", "force": "true"}, {**NAMED, "spec": {}}, APPLY),
+    (lambda c: c.apply(Job, "n", "a", {"kind": "Job"}, **CREATOR),
+     "PATCH", f"{JOBS}/a/status", {"fieldManager": "me", "force": "false"}, NAMED, APPLY),
+    (lambda c: c.apply_labels(Job, KEY, {"l": "v"}, owner="me"),
+     "PATCH", f"{JOBS}/a", {"fieldManager": "me"}, LABELS, MERGE),
+    (lambda c: c.apply_annotations(Job, KEY, {"l": None}, owner="me"),
+     "PATCH", f"{JOBS}/a", {"fieldManager": "me"}, ANNOTATIONS, MERGE),
+    (lambda c: c.delete(Job, "n", "a"),
+     "DELETE", f"{JOBS}/a", {}, OPTIONS | {"propagationPolicy": "Background"}, JSON),
+    (lambda c: c.delete(Job, "n", "a", **KNOWN),
+     "DELETE", f"{JOBS}/a", {},
+     OPTIONS | {"propagationPolicy": "Foreground", "preconditions": {"uid": "u", "resourceVersion": "3"}}, JSON),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REQUESTS)
-async def test_requests(case, scripted):
-    """Each verb is one request of the REST API."""
+async def test_each_verb_is_one_request(case, scripted):
+    """Method, path, query, body and content type are those of the REST API."""
     call, method, path, query, body, content_type = case
     transport = scripted(OK)
     await call(Client(transport))
@@ -149,16 +80,16 @@ async def test_requests(case, scripted):
         assert content_type == request.content_type
 
 
-async def test_answers_are_typed(scripted):
-    """The class that was passed comes back."""
+async def test_answers_have_the_class_that_was_passed(scripted):
+    """Decoded objects are not plain dictionaries."""
     client: Client = Client(scripted(OK, HttpResponse(201, {}, OK.body)))
 
     assert isinstance(await client.get(Pod, "n", "a"), Pod)
     assert isinstance(await client.create(ConfigMap, "n", {}), ConfigMap)
 
 
-async def test_an_answer_that_does_not_fit_is_a_decode_error(scripted):
-    """Wrong content is no transport error and is not retried."""
+async def test_answer_that_does_not_fit_is_a_decode_error(scripted):
+    """It is not a transport error and is not retried."""
     transport = scripted(HttpResponse(200, {}, b'{"metadata": 3}'))
     with pytest.raises(DecodeError):
         await Client(transport).get(Pod, "n", "a")
@@ -167,7 +98,7 @@ async def test_an_answer_that_does_not_fit_is_a_decode_error(scripted):
 
 
 async def test_delete_accepts_any_success(scripted):
-    """The answer is the object or a Status, at once or later."""
+    """The answer is the object or a Status, before or after the deletion."""
     client = Client(scripted(HttpResponse(202, {}, b'{"kind": "Status"}')))
 
     assert await client.delete(Pod, "n", "a") is None
@@ -187,7 +118,7 @@ async def test_closing_closes_the_transport(scripted):
 
 
 def line(kind, name):
-    """A watch event on a line."""
+    """Return the line of a watch event."""
     return msgspec.json.encode({"type": kind, "object": {"metadata": {"name": name}}}) + b"\n"
 
 
@@ -206,8 +137,8 @@ def line(kind, name):
         ),
     ],
 )
-async def test_watch_requests(options, expected, scripted):
-    """Bookmarks are always asked for, and the server is told when to end."""
+async def test_watch_requests_bookmarks_and_a_time_limit(options, expected, scripted):
+    """Both are part of every watch."""
     transport = scripted(HttpResponse(200, {}, b""))
     async with Client(transport).watch(Pod, "n", timeout_seconds=300, **options):
         pass
@@ -218,8 +149,8 @@ async def test_watch_requests(options, expected, scripted):
     assert dict(request.query) == always | expected
 
 
-async def test_a_watch_gives_frames_until_its_end(scripted, scripted_stream):
-    """Frames come undecoded; the stream is closed on leaving."""
+async def test_watch_yields_frames_until_its_end(scripted, scripted_stream):
+    """They are not decoded; leaving the context closes the stream."""
     body = scripted_stream(
         200, {}, [line("ADDED", "a") + line("MODIFIED", "b"), line("DELETED", "c")]
     )
@@ -235,8 +166,8 @@ async def test_a_watch_gives_frames_until_its_end(scripted, scripted_stream):
     assert body.closed
 
 
-async def test_a_watch_that_breaks_says_so(scripted, scripted_stream):
-    """A cut connection is no clean end."""
+async def test_watch_raises_when_its_connection_breaks(scripted, scripted_stream):
+    """A cut connection is not a clean end."""
     body = scripted_stream(200, {}, [line("ADDED", "a"), StreamBrokenError("cut")])
     client = Client(scripted(body))
     async with client.watch(Pod, resource_version="1", timeout_seconds=300) as watch:
@@ -255,8 +186,8 @@ async def test_a_watch_that_breaks_says_so(scripted, scripted_stream):
         (StreamBrokenError("cut"), StreamBrokenError),
     ],
 )
-async def test_a_refused_watch_is_not_retried_inside(answer, expected, scripted):
-    """The watcher knows best when to come back and where to go on."""
+async def test_refused_watch_is_not_retried_by_the_client(answer, expected, scripted):
+    """The watcher decides when to try again and where to resume."""
     transport = scripted(answer)
     with pytest.raises(expected):
         async with Client(transport).watch(Pod, resource_version="1", timeout_seconds=300):
@@ -265,8 +196,8 @@ async def test_a_refused_watch_is_not_retried_inside(answer, expected, scripted)
     assert len(transport.requests) == 1
 
 
-async def test_a_refusal_that_breaks_off_is_still_a_refusal(scripted, scripted_stream):
-    """The status is the news; the text of the answer may be lost."""
+async def test_refusal_counts_when_its_body_breaks_off(scripted, scripted_stream):
+    """The status is enough; the text of the answer may be lost."""
     body = scripted_stream(410, {}, [b'{"kind"', StreamBrokenError("cut")])
     with pytest.raises(ExpiredError):
         async with Client(scripted(body)).watch(Pod, resource_version="1", timeout_seconds=300):
@@ -275,8 +206,8 @@ async def test_a_refusal_that_breaks_off_is_still_a_refusal(scripted, scripted_s
     assert body.closed
 
 
-async def test_a_watch_with_an_old_token_is_opened_with_a_new_one(scripted):
-    """Credentials that rotated do not look like a refusal to the watcher."""
+async def test_watch_with_an_old_token_is_opened_with_a_new_one(scripted):
+    """A rotated token does not look like a refusal to the watcher."""
     transport = scripted(HttpResponse(401, {}, b""), HttpResponse(200, {}, b""))
     async with Client(transport).watch(Pod, resource_version="1", timeout_seconds=300) as watch:
         assert await watch.read() == []
@@ -284,39 +215,31 @@ async def test_a_watch_with_an_old_token_is_opened_with_a_new_one(scripted):
     assert transport.refreshes == 1
 
 
-async def test_a_watch_refused_twice_is_refused(scripted):
-    """Once is enough."""
+async def test_watch_refused_with_a_new_token_is_refused(scripted):
+    """Credentials are read again once."""
     transport = scripted(HttpResponse(401, {}, b""), HttpResponse(401, {}, b""))
     with pytest.raises(UnauthorizedError):
         async with Client(transport).watch(Pod, resource_version="1", timeout_seconds=300):
             pass
 
 
-async def test_the_observer_hears_of_watches(scripted):
-    """Opening a watch is a request like others."""
-    heard = []
-
-    class Observer:
-        def on_response(self, verb, resource, status, seconds):
-            heard.append((verb, resource, status))
-
-        def on_throttled(self, seconds):
-            heard.append("throttled")
-
+async def test_observer_is_notified_of_watches(scripted, observer):
+    """A watch counts as one request when it is opened."""
     transport = scripted(HttpResponse(200, {}, b""), ConnectFailedError("x"))
-    client = Client(transport, observer=Observer())
+    client = Client(transport, observer=observer)
     async with client.watch(Pod, resource_version="1", timeout_seconds=300):
         pass
     with pytest.raises(ConnectFailedError):
         async with client.watch(Pod, resource_version="1", timeout_seconds=300):
             pass
 
-    assert heard == [("watch", "pods", 200), ("watch", "pods", None)]
+    found = [(verb, resource, status) for verb, resource, status, _ in observer.seen]
+    assert found == [("watch", "pods", 200), ("watch", "pods", None)]
 
 
 @pytest.mark.looptime
 async def test_opening_a_watch_has_a_deadline(scripted, looptime):
-    """The rate limit counts against it."""
+    """The wait for the rate limit is part of it."""
     client = Client(scripted(OK), qps=0.01, burst=1)
     await client.get(ConfigMap, "n", "a")
     with pytest.raises(Exception, match="rate limit"):

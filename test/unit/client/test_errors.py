@@ -1,4 +1,4 @@
-"""From HTTP answers to exceptions."""
+"""Exceptions for HTTP answers."""
 
 from datetime import UTC, datetime
 
@@ -33,8 +33,8 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
         (302, "", errors.ApiError),
     ],
 )
-def test_status_and_reason_choose_the_class(status, reason, expected):
-    """Each status, with its reason where that matters, is one exception class."""
+def test_status_and_reason_select_the_class(status, reason, expected):
+    """The reason matters where a status has several meanings."""
     body = msgspec.json.encode({"kind": "Status", "reason": reason, "message": "because"})
 
     error = error_from_response(status, {}, body, verb="get", target="pods a/b")
@@ -45,16 +45,16 @@ def test_status_and_reason_choose_the_class(status, reason, expected):
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway</html>", b"\xff\xfe", b"[]", b"null"])
-def test_answers_of_proxies_are_understood(body):
-    """A body that is no Status object still makes the right exception."""
+def test_answers_of_proxies_are_accepted(body):
+    """A body that is not a Status object gives the right exception, too."""
     error = error_from_response(502, {}, body, verb="get", target="x")
 
     assert type(error) is errors.RetryableApiError
     assert error.reason == ""
 
 
-def test_the_body_is_kept_but_cut():
-    """Callers can look at details, and a giant answer does not live on in an exception."""
+def test_body_is_kept_up_to_a_limit():
+    """Callers may read details, and an exception does not keep a huge answer in memory."""
     error = error_from_response(422, {}, b"x" * 100_000, verb="create", target="x")
 
     assert len(error.body) == MAX_BODY
@@ -79,12 +79,12 @@ def test_the_body_is_kept_but_cut():
     ],
 )
 def test_retry_after_is_seconds_or_a_date(text, expected):
-    """Both forms of RFC 9110 count up to 30 s, the past is now, and nonsense is nothing."""
+    """Both forms of RFC 9110 count up to 30 s, the past is 0, and invalid values are ignored."""
     assert expected == parse_retry_after(text, lambda: NOW)
 
 
-def test_retry_after_header_wins_over_details():
-    """The Status object's own hint counts if the header is missing."""
+def test_retry_after_header_precedes_details():
+    """The Status object's hint counts if the header is missing or invalid."""
     body = b'{"details": {"retryAfterSeconds": 9}}'
 
     assert error_from_response(429, {}, body, verb="", target="").retry_after == 9.0
@@ -108,15 +108,15 @@ def test_retry_after_header_wins_over_details():
         (b"no json", errors.RetryableApiError),
     ],
 )
-def test_error_frames_of_a_watch(raw, expected):
-    """A Status inside of a stream means the same as one with a status line."""
+def test_error_frame_of_a_watch_has_the_same_class_as_an_answer(raw, expected):
+    """A Status in a stream means the same as one with a status line."""
     error = error_from_status(msgspec.Raw(raw), verb="watch", target="pods")
 
     assert type(error) is expected
 
 
 def test_decode_errors_name_the_path():
-    """The path is separated from msgspec's text and put below the prefix."""
+    """The path is separated from msgspec's text and appended to the prefix."""
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.json.decode(b'{"a": [1, "x"]}', type=dict[str, list[int]])
     error = decode_error("Thing", caught.value, "$.items[3]")

@@ -1,4 +1,4 @@
-"""The fence around a leader's writes: nothing passes after it closed, however it waited."""
+"""The fence around a leader's writes: none is sent after it has closed, even if it had to wait."""
 
 import asyncio
 
@@ -19,10 +19,22 @@ def loop_time():
 
 @pytest.fixture
 def client():
-    """A client on a world with one pod."""
+    """A client of a world with one pod."""
     client = RecordingClient(qps=0)
     client.world.create("pods", make_pod("p").build())
     return client
+
+
+@pytest.fixture
+async def fence():
+    """A closed fence in the loop's time."""
+    return WriteFence(loop_time)
+
+
+@pytest.fixture
+def fenced(client, fence):
+    """The client behind the fence."""
+    return client.fenced_by(fence)
 
 
 WRITES = {
@@ -37,9 +49,8 @@ WRITES = {
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("verb", WRITES)
-async def test_a_closed_fence_refuses_every_write(client, verb):
-    """Each verb that writes is refused, and nothing is sent."""
-    fenced = client.fenced_by(WriteFence(loop_time))
+async def test_closed_fence_refuses_every_write(client, fenced, verb):
+    """Nothing is sent."""
     with pytest.raises(LeadershipLostError):
         await WRITES[verb](fenced)
 
@@ -47,9 +58,8 @@ async def test_a_closed_fence_refuses_every_write(client, verb):
 
 
 @pytest.mark.looptime
-async def test_reads_and_the_client_it_was_made_of_pass(client):
-    """A standby reads; and what every replica does goes on."""
-    fenced = client.fenced_by(WriteFence(loop_time))
+async def test_reads_and_writes_of_the_original_client_pass(client, fenced):
+    """A standby manager reads, and every replica makes some writes."""
     read = await fenced.get(Pod, "default", "p")
     await client.merge_patch(Pod, "default", "p", {"metadata": {"labels": {"a": "b"}}})
 
@@ -58,10 +68,8 @@ async def test_reads_and_the_client_it_was_made_of_pass(client):
 
 
 @pytest.mark.looptime
-async def test_a_write_under_way_is_given_up_when_the_fence_closes(client):
-    """A call that hangs ends with the leadership that it began under, not at its own deadline."""
-    fence = WriteFence(loop_time)
-    fenced = client.fenced_by(fence)
+async def test_write_is_aborted_when_the_fence_closes(client, fence, fenced):
+    """A hanging call ends with the claim that it began under, before its own deadline."""
     client.world.faults.latency(60, verb="patch")
     started = loop_time()
     fence.open_until(started + 5)
@@ -72,10 +80,8 @@ async def test_a_write_under_way_is_given_up_when_the_fence_closes(client):
 
 
 @pytest.mark.looptime
-async def test_write_that_takes_longer_than_one_claim_is_answered_while_the_leader_renews(client):
-    """An API server that is slow with a large object is not asked the same again and again."""
-    fence = WriteFence(loop_time)
-    fenced = client.fenced_by(fence)
+async def test_slow_write_is_answered_while_the_leader_renews_its_claim(client, fence, fenced):
+    """The manager does not repeat a request that takes longer than one claim."""
     client.world.faults.latency(25, verb="patch")
     started = loop_time()
     fence.open_until(started + 10)
@@ -95,10 +101,8 @@ async def test_write_that_takes_longer_than_one_claim_is_answered_while_the_lead
 
 
 @pytest.mark.looptime
-async def test_write_is_aborted_at_the_end_of_the_last_renewal(client):
-    """The last claim decides, not the one under which the write began."""
-    fence = WriteFence(loop_time)
-    fenced = client.fenced_by(fence)
+async def test_write_is_aborted_at_the_end_of_the_last_renewal(client, fence, fenced):
+    """The last claim counts, not the one under which the write began."""
     client.world.faults.latency(60, verb="patch")
     started = loop_time()
     fence.open_until(started + 5)
@@ -110,10 +114,8 @@ async def test_write_is_aborted_at_the_end_of_the_last_renewal(client):
 
 
 @pytest.mark.looptime
-async def test_a_write_is_not_repeated_after_the_fence_closed(client):
-    """A retry that the server asked for finds the fence closed."""
-    fence = WriteFence(loop_time)
-    fenced = client.fenced_by(fence)
+async def test_write_is_not_repeated_after_the_fence_has_closed(client, fence, fenced):
+    """A retry that the server requested is refused."""
     client.world.faults.status(429, verb="patch", retry_after=3)
     fence.open_until(loop_time() + 2)
     with pytest.raises(LeadershipLostError):
@@ -125,13 +127,13 @@ def aiohttp_transport(url: str) -> AiohttpTransport:
 
 
 @pytest.mark.parametrize("make_transport", [aiohttp_transport, H11Transport])
-async def test_a_write_that_waited_for_a_connection_looks_again(make_transport, monkeypatch):
-    """All connections are in use until after the fence closed: what waited is not sent."""
+async def test_write_checks_its_fence_again_when_it_has_a_connection(make_transport, monkeypatch):
+    """All connections are in use until the fence has closed: the waiting write is not sent."""
     monkeypatch.setattr(_slim, "MAX_CONNECTIONS", 1)
     async with FakeApiServer() as server:
         server.create("pods", make_pod("p").build())
         client = Client(make_transport(server.url))
-        moments = iter([0.0, 0.0])  # open at the first looks, closed at the last
+        moments = iter([0.0, 0.0])  # open at the first checks, closed at the last
         fence = WriteFence(lambda: next(moments, 100.0))
         fence.open_until(60.0)
         server.faults.latency(0.2, verb="get")
@@ -147,10 +149,10 @@ async def test_a_write_that_waited_for_a_connection_looks_again(make_transport, 
         assert [one.verb for one in server.requests.writes if one.verb == "patch"] == []
 
 
-async def test_a_request_that_carries_a_closed_fence_is_refused_by_every_transport():
-    """The fence is a field of the request: no client is needed between it and the transport."""
+async def test_every_transport_refuses_a_request_with_a_closed_fence(fence):
+    """The fence is a field of the request, which needs no client."""
     async with FakeApiServer() as server:
-        request = HttpRequest(method="GET", path="/readyz", fence=WriteFence(loop_time))
+        request = HttpRequest(method="GET", path="/readyz", fence=fence)
         for transport in (
             aiohttp_transport(server.url),
             H11Transport(server.url),
@@ -166,8 +168,8 @@ async def test_a_request_that_carries_a_closed_fence_is_refused_by_every_transpo
         assert server.requests.count() == 0
 
 
-async def test_an_unpooled_client_waits_for_none():
-    """With all connections hanging and the limit used up, it is answered at once."""
+async def test_unpooled_client_does_not_wait_for_connections_or_the_rate_limit():
+    """All connections hang and the limit is used up; it is answered immediately."""
     async with FakeApiServer() as server:
         server.create("pods", make_pod("p").build())
         transport = AiohttpTransport(Configuration(host=server.url), max_connections=1)

@@ -1,7 +1,7 @@
-"""A write that hangs when its fence closes: what was not delivered by then never is.
+"""A write that hangs when its fence closes: data not delivered by then is never delivered.
 
-The network is a proxy that takes nothing in for a while, with little room of its own, so that the
-request waits in this machine's buffers; then it delivers all that comes.
+The network is a proxy with small buffers that reads nothing for a while, so that the request waits
+in this machine's buffers; then it delivers all data that it gets.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from jobsetpy.errors import TransportError
 from jobsetpy.testing import FakeApiServer, make_pod
 from support import patience
 
-ROOM = 4096
+BUFFER = 4096
 
 
 @contextlib.asynccontextmanager
 async def slow_network(port: int):
-    """A port that leads to ``port`` once its gate is open; yields it, the gate, and the end."""
+    """Yield a port that leads to ``port`` once its gate is open, the gate, and the end."""
     gate, ended = asyncio.Event(), asyncio.Event()
 
     async def pump(reader, writer) -> None:
@@ -50,9 +50,9 @@ async def slow_network(port: int):
             ended.set()
 
     listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
     listening.bind(("127.0.0.1", 0))
-    server = await asyncio.start_server(accept, sock=listening, limit=ROOM)
+    server = await asyncio.start_server(accept, sock=listening, limit=BUFFER)
     async with server:
         yield listening.getsockname()[1], gate, ended
 
@@ -62,7 +62,7 @@ def aiohttp_transport(url: str) -> AiohttpTransport:
 
 
 async def deliver_late(make_transport, size: int) -> tuple[str, bool, bool]:
-    """Write an object of ``size`` bytes that hangs until its fence has closed."""
+    """Write an object of ``size`` bytes, which hangs until its fence has closed."""
     async with FakeApiServer() as server, slow_network(server.port) as (port, gate, ended):
         client = Client(make_transport(f"http://127.0.0.1:{port}"))
         fence = WriteFence(aio.steady)
@@ -78,7 +78,7 @@ async def deliver_late(make_transport, size: int) -> tuple[str, bool, bool]:
         async with patience.timeout(20):
             await ended.wait()
         stored = bool(server.requests.writes)
-        # The pool goes on with other connections.
+        # The pool continues with other connections.
         fence.open_until(aio.steady() + 60)
         body["metadata"]["annotations"] = {}
         again = await client.fenced_by(fence).create(Pod, "default", body)
@@ -87,7 +87,7 @@ async def deliver_late(make_transport, size: int) -> tuple[str, bool, bool]:
 
 
 async def test_unconfirmed_data_is_discarded_by_the_kernel():
-    """Also in a process that is stopped: the time is the one for which nobody else writes."""
+    """In a stopped process, too: the timeout is that after which another manager may write."""
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         address = server.sockets[0].getsockname()
@@ -107,8 +107,8 @@ async def test_unconfirmed_data_is_discarded_by_the_kernel():
         assert (before, after, alive, writer.is_closing()) == (0, 5000, True, True)
 
 
-async def test_connections_of_other_writes_are_left_as_they_are():
-    """Only a write behind a fence changes what the end of its connection means."""
+async def test_connections_of_other_writes_keep_their_timeout():
+    """Only a write behind a fence changes it."""
     async with FakeApiServer() as server:
         transport = H11Transport(server.url)
         client = Client(transport)
@@ -127,7 +127,7 @@ async def test_connections_of_other_writes_are_left_as_they_are():
 @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("size", [30_000, 3_000_000])
 @pytest.mark.parametrize("transport", [aiohttp_transport, H11Transport], ids=["aiohttp", "slim"])
-def test_nothing_is_delivered_after_the_fence_closed(factory, size, transport):
-    """Neither from the system's buffers nor from the process's, whatever the loop or transport."""
+def test_nothing_is_delivered_after_the_fence_has_closed(factory, size, transport):
+    """Neither from the system's buffers nor from the process's, with any loop and transport."""
     with asyncio.Runner(loop_factory=factory) as runner:
         assert runner.run(deliver_late(transport, size)) == ("ApiTimeoutError", False, True)

@@ -1,4 +1,4 @@
-"""Cutting a byte stream into watch frames."""
+"""Splitting of a byte stream into watch frames."""
 
 import msgspec
 import pytest
@@ -14,18 +14,18 @@ events = st.lists(st.tuples(st.sampled_from(["ADDED", "BOOKMARK", "ERROR"]), obj
 
 
 def encode(pairs):
-    """The watch as a server sends it: UTF-8, one event on a line."""
+    """Return a watch as a server sends it: UTF-8, one event on a line."""
     return b"".join(msgspec.json.encode({"type": t, "object": o}) + b"\n" for t, o in pairs)
 
 
 def plain(frames):
-    """Frames as comparable values."""
+    """Return frames as comparable values."""
     return [(frame.type, msgspec.json.decode(frame.object)) for frame in frames]
 
 
 @given(events, st.data())
 def test_any_split_gives_the_same_frames(pairs, data):
-    """Where the network cuts the bytes does not matter, not even inside of a character."""
+    """The network may cut the bytes anywhere, even within a character."""
     whole = encode(pairs)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=20)))
     pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
@@ -37,8 +37,8 @@ def test_any_split_gives_the_same_frames(pairs, data):
 
 
 @given(events)
-def test_byte_by_byte(pairs):
-    """The worst split of all."""
+def test_single_bytes_give_the_same_frames(pairs):
+    """No split is finer."""
     splitter = LineSplitter()
     found = []
     for byte in encode(pairs):
@@ -47,8 +47,8 @@ def test_byte_by_byte(pairs):
     assert pairs == plain(found)
 
 
-def test_a_very_long_line_is_joined_once():
-    """Megabytes in small pieces are linear work."""
+def test_very_long_line_is_joined_once():
+    """Megabytes in small pieces cost linear work."""
     text = "ü" * 3_000_000
     whole = encode([("ADDED", {"a": text})])
     splitter = LineSplitter()
@@ -59,7 +59,7 @@ def test_a_very_long_line_is_joined_once():
     assert plain(found) == [("ADDED", {"a": text})]
 
 
-def test_carriage_returns_and_empty_lines_are_no_frames():
+def test_carriage_returns_and_empty_lines_are_skipped():
     """Some proxies send empty lines to keep a connection alive."""
     splitter = LineSplitter()
     frames = splitter.feed(b'\n\r\n {"type":"ADDED","object":{}}\r\n\n')
@@ -70,22 +70,22 @@ def test_carriage_returns_and_empty_lines_are_no_frames():
 @pytest.mark.parametrize(
     "line", [b"no json\n", b'{"type":1,"object":{}}\n', b'{"type":"A"}\n', b"[]\n", b"\xff\n"]
 )
-def test_lines_that_are_no_events_are_decode_errors(line):
-    """Garbage is told from a broken connection."""
+def test_lines_without_an_event_are_decode_errors(line):
+    """They are distinguished from a broken connection."""
     with pytest.raises(DecodeError):
         LineSplitter().feed(line)
 
 
-def test_an_end_inside_of_a_frame_is_no_clean_end():
-    """Half a frame means that the connection was cut."""
+def test_end_within_a_frame_is_not_clean():
+    """The connection was cut."""
     splitter = LineSplitter()
     splitter.feed(b'{"type":"ADDED","obj')
     with pytest.raises(StreamBrokenError):
         splitter.finish()
 
 
-def test_endless_lines_are_given_up(monkeypatch):
-    """Memory is bounded, whatever a server sends."""
+def test_endless_line_breaks_the_stream(monkeypatch):
+    """Memory is bounded with any server."""
     monkeypatch.setattr(_frames, "MAX_LINE", 1000)
     splitter = LineSplitter()
     splitter.feed(b"x" * 900)
@@ -93,8 +93,8 @@ def test_endless_lines_are_given_up(monkeypatch):
         splitter.feed(b"x" * 200)
 
 
-async def test_read_gives_batches_and_then_the_end(scripted_stream):
-    """One read returns all frames that came together; an empty one is the clean end."""
+async def test_read_returns_batches_and_then_the_end(scripted_stream):
+    """One read returns all frames that arrived together; an empty list is the clean end."""
     a, b, c = (encode([("ADDED", {"n": n})]) for n in "abc")
     stream = WatchStream(scripted_stream(200, {}, [a[:5], a[5:] + b + c[:3], c[3:]]))
 

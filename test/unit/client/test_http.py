@@ -11,12 +11,12 @@ from jobsetpy.client._http import Origin, parse_origin, percent_encode, target
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_percent_encoding_is_that_of_the_standard_library(text):
-    """Only unreserved characters stay."""
+    """Only unreserved characters are kept."""
     assert quote(text, safe="") == percent_encode(text)
 
 
 def test_targets_encode_names_and_values():
-    """Selectors hold characters with a meaning in URLs."""
+    """Selectors have characters with a meaning in URLs."""
     query = (("labelSelector", "a in (b,c),d=e/f"), ("limit", "5"))
 
     assert target("/p", query) == "/p?labelSelector=a%20in%20%28b%2Cc%29%2Cd%3De%2Ff&limit=5"
@@ -32,8 +32,8 @@ def test_targets_encode_names_and_values():
         ("https://[fd00::10]", Origin(True, "fd00::10", 443, ""), "[fd00::10]:443"),
     ],
 )
-def test_origins(url, expected, authority):
-    """Scheme, host, port and path prefix; IPv6 addresses in brackets."""
+def test_origin_has_scheme_host_port_and_prefix(url, expected, authority):
+    """IPv6 addresses are in brackets."""
     assert expected == parse_origin(url)
     assert authority == parse_origin(url).authority
 
@@ -42,7 +42,7 @@ def test_origins(url, expected, authority):
     "url",
     ["", "10.0.0.1:443", "ftp://h", "https://", "https://u:p@h", "https://h?x=1", "https://::1"],
 )
-def test_what_is_no_base_url_is_refused(url):
-    """A wrong address is found at the start, not at the first request."""
+def test_invalid_base_url_is_refused(url):
+    """A wrong address is found at the start, before the first request."""
     with pytest.raises(ValueError):
         parse_origin(url)

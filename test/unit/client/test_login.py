@@ -1,4 +1,4 @@
-"""Kubeconfigs, service accounts, and finding one of them."""
+"""Kubeconfigs, service accounts, and the choice between them."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ GET = HttpRequest(method="GET", path="/x", timeout_s=patience.scaled(20))
 
 
 def kubeconfig(folder, url, user, *, name="config", **cluster):
-    """A kubeconfig file with one context."""
+    """Write a kubeconfig file with two contexts."""
     path = folder / name
     content = {
         "apiVersion": "v1",
@@ -26,7 +26,7 @@ def kubeconfig(folder, url, user, *, name="config", **cluster):
         "current-context": "a",
         "contexts": [
             {"name": "a", "context": {"cluster": "c", "user": "u"}},
-            {"name": "anonymous", "context": {"cluster": "c", "user": "nobody"}},
+            {"name": "anonymous", "context": {"cluster": "c", "user": "none"}},
         ],
         "clusters": [{"name": "c", "cluster": {"server": url, **cluster}}],
         "users": [{"name": "u", "user": user}],
@@ -36,13 +36,41 @@ def kubeconfig(folder, url, user, *, name="config", **cluster):
 
 
 async def sent_token(server, client):
-    """What a request of this client carries."""
+    """Return the credentials that a request of this client carries."""
     await client.raw(GET)
     return server.requests[-1].headers.get("authorization")
 
 
-async def test_a_token_of_a_kubeconfig(http_server, tmp_path):
-    """Token, context and server come from the file."""
+def accepting(*valid):
+    """Return a handler that answers 401 unless a token is valid."""
+
+    async def handler(exchange):
+        fine = exchange.request.headers["authorization"].removeprefix("Bearer ") in valid
+        await exchange.reply(200 if fine else 401)
+
+    return handler
+
+
+def in_cluster(server, certificates, file):
+    """Return the transport of a pod with a token file."""
+    port = server.url.rpartition(":")[2]
+    return AiohttpTransport.in_cluster(
+        token_file=str(file),
+        ca_file=str(certificates.ca),
+        environ={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port},
+    )
+
+
+def verifying(certificates):
+    """Return a server's context that requires client certificates."""
+    context = certificates.server_context()
+    context.load_verify_locations(certificates.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def test_kubeconfig_has_token_context_and_server(http_server, tmp_path):
+    """Another context may have another user."""
     async with http_server.running():
         path = kubeconfig(tmp_path, http_server.url, {"token": "abc"})
         client = await connect(kubeconfig=str(path))
@@ -53,8 +81,8 @@ async def test_a_token_of_a_kubeconfig(http_server, tmp_path):
         await client.aclose()
 
 
-async def test_a_token_file_is_read_again(http_server, tmp_path, monkeypatch):
-    """A token file renews itself without a 401; its line feed is no part of the token."""
+async def test_token_file_is_read_again(http_server, tmp_path, monkeypatch):
+    """No 401 is needed; the file's line feed is not part of the token."""
     monkeypatch.setattr(_aiohttp, "RELOAD_S", 0.0)
     file = tmp_path / "token"
     file.write_text("one\n")
@@ -69,14 +97,10 @@ async def test_a_token_file_is_read_again(http_server, tmp_path, monkeypatch):
         await client.aclose()
 
 
-async def test_a_changed_kubeconfig_is_read_after_a_401(http_server, tmp_path):
-    """A new token in the file itself is found when the old one is refused."""
+async def test_changed_kubeconfig_is_read_after_a_401(http_server, tmp_path):
+    """It has a new token, and the old one is refused."""
 
-    async def handler(exchange):
-        fine = exchange.request.headers["authorization"] == "Bearer two"
-        await exchange.reply(200 if fine else 401)
-
-    http_server.handler = handler
+    http_server.handler = accepting("two")
     async with http_server.running():
         path = kubeconfig(tmp_path, http_server.url, {"token": "one"})
         client = await connect(kubeconfig=str(path))
@@ -88,7 +112,7 @@ async def test_a_changed_kubeconfig_is_read_after_a_401(http_server, tmp_path):
 
 
 async def test_requests_refused_together_log_in_once(http_server, tmp_path):
-    """A rotated token does not start a login for each request that was under way with it."""
+    """A rotated token does not cause a login for each request that was sent with it."""
     async with http_server.running():
         path = kubeconfig(tmp_path, http_server.url, {"token": "one"})
         transport = await AiohttpTransport.from_kubeconfig(path)
@@ -102,12 +126,8 @@ async def test_requests_refused_together_log_in_once(http_server, tmp_path):
             loads.append(1)
             await load()
 
-        async def handler(exchange):
-            fine = exchange.request.headers["authorization"] == "Bearer two"
-            await exchange.reply(200 if fine else 401)
-
         transport._login.load = counted
-        http_server.handler = handler
+        http_server.handler = accepting("two")
         async with asyncio.TaskGroup() as group:
             for _ in range(40):
                 group.create_task(client.raw(GET))
@@ -117,10 +137,11 @@ async def test_requests_refused_together_log_in_once(http_server, tmp_path):
 
 
 @pytest.mark.parametrize("expires", [True, False])
-async def test_exec_plugins(expires, http_server, tmp_path, monkeypatch):
-    """A plugin runs again when what it gave expires or is refused, and not before."""
+async def test_exec_plugin_runs_again_when_its_token_expires_or_is_refused(
+    expires, http_server, tmp_path, monkeypatch
+):
+    """It runs once for all requests before that."""
     monkeypatch.setattr(_aiohttp, "RELOAD_S", 0.0)
-    valid = {"Bearer run-1"}
     when = '"expirationTimestamp": "2100-01-01T00:00:00Z",' if expires else ""
     script = tmp_path / "plugin.sh"
     script.write_text(f"""#!/bin/sh
@@ -132,27 +153,21 @@ echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential
     script.chmod(0o755)
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script)}}
 
-    async def handler(exchange):
-        fine = exchange.request.headers["authorization"] in valid
-        await exchange.reply(200 if fine else 401)
-
-    http_server.handler = handler
+    http_server.handler = accepting("run-1")
     async with http_server.running():
         client = await connect(kubeconfig=str(kubeconfig(tmp_path, http_server.url, user)))
         await client.raw(GET)
         await client.raw(GET)
-        valid = {"Bearer run-2"}
+        http_server.handler = accepting("run-2")
         await client.raw(GET)
         await client.aclose()
 
     assert (tmp_path / "runs").read_text() == "x\n" * 2
 
 
-async def test_client_certificates(http_server, certificates, tmp_path):
-    """A user may be a certificate."""
-    context = certificates.server_context()
-    context.load_verify_locations(certificates.ca)
-    context.verify_mode = ssl.CERT_REQUIRED
+async def test_user_may_have_a_client_certificate(http_server, certificates, tmp_path):
+    """Its requests have no token."""
+    context = verifying(certificates)
     user = {
         "client-certificate": str(certificates.folder / "user.crt"),
         "client-key": str(certificates.folder / "user.key"),
@@ -168,19 +183,17 @@ async def test_client_certificates(http_server, certificates, tmp_path):
 
 
 @pytest.mark.parametrize("refused", [True, False])
-async def test_an_exchanged_client_certificate(
+async def test_renewed_client_certificate_is_used(
     refused, http_server, certificates, tmp_path, monkeypatch
 ):
-    """The new one is shown before the old one ends, and at the latest when that is refused.
+    """It is used before the old one ends, and at the latest when that is refused.
 
-    Connections that are open still show the old one: none of them is used again.
+    Open connections still have the old one: none of them is used again.
     """
     monkeypatch.setattr(_aiohttp, "RELOAD_S", 3600.0 if refused else 0.0)
     for name in ("first", "second"):
         certificates.issue(name, f"DNS:{name}")
-    context = certificates.server_context()
-    context.load_verify_locations(certificates.ca)
-    context.verify_mode = ssl.CERT_REQUIRED
+    context = verifying(certificates)
     shown = []
 
     async def handler(exchange):
@@ -227,10 +240,10 @@ async def test_an_exchanged_client_certificate(
         ({"certificate-authority": "CA", "tls-server-name": "api.example"}, True),
     ],
 )
-async def test_verification_is_on_unless_said_otherwise(
+async def test_certificates_are_verified_by_default(
     cluster, works, http_server, certificates, tmp_path
 ):
-    """The certificate for another name passes only if it is expected, or nothing is checked."""
+    """One for another name is accepted only if it is expected, or nothing is verified."""
     cluster = {
         key: str(certificates.ca) if value == "CA" else value for key, value in cluster.items()
     }
@@ -247,33 +260,21 @@ async def test_verification_is_on_unless_said_otherwise(
     assert len(http_server.requests) == int(works)
 
 
-async def test_a_service_account(http_server, certificates, tmp_path):
-    """In a Pod the files of the service account are used; a new token after a 401 at once."""
+async def test_pod_uses_its_service_account(http_server, certificates, tmp_path):
+    """After a 401 a new token is used immediately."""
     file = tmp_path / "token"
     file.write_text("one\n")
-    host, port = "127.0.0.1", None
-
-    async def handler(exchange):
-        fine = exchange.request.headers["authorization"] == "Bearer two"
-        await exchange.reply(200 if fine else 401)
-
     async with http_server.running(context=certificates.server_context()):
-        port = http_server.url.rpartition(":")[2]
-        transport = AiohttpTransport.in_cluster(
-            token_file=str(file),
-            ca_file=str(certificates.ca),
-            environ={"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
-        )
-        client = Client(transport)
+        client = Client(in_cluster(http_server, certificates, file))
         assert await sent_token(http_server, client) == "Bearer one"
-        http_server.handler = handler
+        http_server.handler = accepting("two")
         file.write_text("two\n")
         assert await sent_token(http_server, client) == "Bearer two"
         await client.aclose()
 
 
-async def test_a_failing_login_is_reported(http_server, tmp_path):
-    """A plugin that fails stops the start; later, the token in hand is used until it is refused."""
+async def test_failing_login_is_reported(http_server, tmp_path):
+    """A failing plugin ends the start; later the last token is used until it is refused."""
     script = tmp_path / "plugin.sh"
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script)}}
     async with http_server.running():
@@ -284,18 +285,15 @@ async def test_a_failing_login_is_reported(http_server, tmp_path):
         client = await connect(kubeconfig=str(path))
         path.unlink()
 
-        async def handler(exchange):
-            await exchange.reply(401)
-
         await client.raw(GET)
-        http_server.handler = handler
+        http_server.handler = accepting()
         with pytest.raises(ConnectFailedError, match="credentials"):
             await client.raw(GET)
         await client.aclose()
 
 
-async def test_a_pod_without_files(certificates, tmp_path):
-    """A missing token or authority is found at the start."""
+async def test_pod_without_files_is_refused_at_the_start(certificates, tmp_path):
+    """Its token or its authority is missing."""
     environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
     with pytest.raises(ConnectFailedError, match="service account"):
         AiohttpTransport.in_cluster(
@@ -309,17 +307,12 @@ async def test_a_pod_without_files(certificates, tmp_path):
         )
 
 
-async def test_a_service_account_between_two_tokens(http_server, certificates, tmp_path):
-    """A token file that is missing for a moment does not stop requests."""
+async def test_token_file_may_be_missing_for_a_moment(http_server, certificates, tmp_path):
+    """Requests use the last token."""
     file = tmp_path / "token"
     file.write_text("one")
     async with http_server.running(context=certificates.server_context()):
-        port = http_server.url.rpartition(":")[2]
-        transport = AiohttpTransport.in_cluster(
-            token_file=str(file),
-            ca_file=str(certificates.ca),
-            environ={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port},
-        )
+        transport = in_cluster(http_server, certificates, file)
 
         def missing(configuration):
             raise FileNotFoundError(file)
@@ -345,10 +338,10 @@ async def test_a_service_account_between_two_tokens(http_server, certificates, t
         ("missing", {}, None, None),
     ],
 )
-async def test_where_connect_looks(
+async def test_connect_finds_its_configuration(
     kubeconfig_argument, variables, context, expected, http_server, tmp_path
 ):
-    """The argument, then the variable, then the Pod, then the home folder."""
+    """The argument precedes the variable, the variable the Pod, and the Pod the home folder."""
     (tmp_path / ".kube").mkdir()
     async with http_server.running():
         for token, folder, name in [
@@ -375,8 +368,8 @@ async def test_where_connect_looks(
 @pytest.mark.parametrize(
     "content", ["", "[]", "{", "kind: Config", "current-context: x\ncontexts: []"]
 )
-async def test_broken_kubeconfigs(content, tmp_path):
-    """No loader's own exception comes through."""
+async def test_broken_kubeconfig_is_a_failed_connection(content, tmp_path):
+    """The loader's own exceptions are not raised."""
     path = tmp_path / "config"
     path.write_text(content)
     with pytest.raises(ConnectFailedError, match="kubeconfig"):
@@ -387,7 +380,7 @@ async def test_broken_kubeconfigs(content, tmp_path):
 
 
 def python(code):
-    """Run code in a fresh interpreter; its output as JSON."""
+    """Run code in a new interpreter; return its output as JSON."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         check=True,
@@ -398,8 +391,8 @@ def python(code):
     return json.loads(done.stdout)
 
 
-def test_the_agents_part_is_light():
-    """What the agent imports pulls in nothing heavy; its restart waits for each import."""
+def test_agents_part_of_the_client_imports_nothing_heavy():
+    """An agent's restart waits for each import."""
     loaded = python(
         "import sys, json, jobsetpy.client;"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
@@ -412,7 +405,7 @@ def test_the_agents_part_is_light():
 
 @pytest.mark.slow
 def test_kubernetes_asyncio_is_imported_in_part_and_left_whole():
-    """The models stay out of memory, and whoever imports the package later gets all of it."""
+    """The models stay out of memory, and code that imports the package later gets all of it."""
     found = python("""
 import json, sys
 from jobsetpy.client._login import kubernetes_configuration
@@ -427,7 +420,7 @@ print(json.dumps([before, kubernetes_asyncio.client.V1Pod.__name__,
 
 
 def test_urllib3_is_imported_for_passwords_only():
-    """A part of kubernetes_asyncio names it; it is there when a password is asked for."""
+    """A part of kubernetes_asyncio refers to it; it is imported with a password."""
     assert python("""
 import json, sys
 from jobsetpy.client._login import kubernetes_configuration
@@ -439,7 +432,7 @@ print(json.dumps([before, configuration.get_basic_auth_token()]))
 
 @pytest.mark.slow
 def test_another_build_of_kubernetes_asyncio_is_imported_whole():
-    """If the part cannot be had alone, the whole is taken."""
+    """The part cannot be imported separately from every build."""
     assert python("""
 import json
 from jobsetpy.client import _login
@@ -453,8 +446,8 @@ print(json.dumps(config is kubernetes_asyncio.config))
 
 
 @pytest.mark.slow
-def test_a_whole_kubernetes_asyncio_is_used_if_it_is_there():
-    """A program that has imported it shares its Configuration with us."""
+def test_whole_kubernetes_asyncio_is_used_if_it_is_imported():
+    """A program that has imported it shares its Configuration."""
     assert python("""
 import json, kubernetes_asyncio.client as k
 from jobsetpy.client._login import kubernetes_configuration
@@ -462,8 +455,8 @@ print(json.dumps(kubernetes_configuration()[1] is k.Configuration))
 """)
 
 
-def test_the_public_names_are_sorted_and_there():
-    """Every exported name can be loaded, and only those are listed."""
+def test_public_names_are_sorted_and_exist():
+    """Every exported name can be loaded, and only these are listed."""
     import jobsetpy.client as package
 
     assert sorted(package.__all__) == package.__all__

@@ -1,4 +1,4 @@
-"""Decoding answers: objects, lists, and lists with bad objects."""
+"""Decoding of answers: objects, lists, and lists with invalid objects."""
 
 import asyncio
 
@@ -27,14 +27,14 @@ class _Meta(msgspec.Struct, frozen=True):
 
 
 class TinyPod(msgspec.Struct, frozen=True):
-    """A slice of its own, as the agent has."""
+    """A model of a part of a pod, as the agent has."""
 
     RESOURCE = _Info()
     metadata: _Meta = _Meta()
 
 
 def page(*items):
-    """A list as the server sends it."""
+    """Return a list as the server sends it."""
     return msgspec.json.encode(
         {"kind": "PodList", "metadata": {"resourceVersion": "9", "continue": "c"}, "items": items}
     )
@@ -42,7 +42,7 @@ def page(*items):
 
 @pytest.mark.parametrize("cls", [Pod, TinyPod])
 def test_wire_classes_and_structs_decode_alike(cls):
-    """Both kinds of models are told from JSON."""
+    """Both kinds of models are supported."""
     model = Model(cls)
 
     assert model.decode(b'{"metadata": {"name": "a"}, "spec": {}}').metadata.name == "a"
@@ -51,8 +51,8 @@ def test_wire_classes_and_structs_decode_alike(cls):
     assert (found.resource_version, found.continue_token, found.bad) == ("9", "c", [])
 
 
-def test_a_bad_object_is_left_out_and_described():
-    """One object that does not fit stalls neither the list nor its neighbours."""
+def test_invalid_object_is_left_out_and_described():
+    """It blocks neither the list nor the other objects."""
     body = page(
         {"metadata": {"name": "a"}},
         {"metadata": {"name": "b", "namespace": "ns"}, "status": {"phase": 7}},
@@ -73,8 +73,8 @@ def test_a_bad_object_is_left_out_and_described():
 @pytest.mark.parametrize(
     "body", [b'{"metadata":{}}', b'{"metadata":{},"items":null}', b'{"items":[]}']
 )
-def test_empty_lists(body):
-    """Servers write no items in several ways."""
+def test_list_without_items_is_empty(body):
+    """Servers write it in several ways."""
     found = Model(Pod).decode_page(body)
 
     assert found.items == []
@@ -82,14 +82,14 @@ def test_empty_lists(body):
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"items": 3}', b'{"items": [{}]', b"<html>"])
-def test_what_is_no_list_is_a_decode_error(body):
-    """An answer that is cut or foreign does not look like an empty list."""
+def test_answer_that_is_not_a_list_is_a_decode_error(body):
+    """It must not look like an empty list."""
     with pytest.raises(DecodeError, match="PodList"):
         Model(Pod).decode_page(body)
 
 
 def test_decode_errors_of_objects_have_a_path():
-    """The place is where the JSON says something else than the model."""
+    """The path is the place at which the JSON differs from the model."""
     with pytest.raises(DecodeError) as caught:
         Model(Pod).decode(b'{"metadata": {"labels": {"a": 1}}}')
 
@@ -106,13 +106,13 @@ def test_decode_errors_of_objects_have_a_path():
         (Node, "ignored", "/api/v1/nodes"),
     ],
 )
-def test_collection_paths(cls, namespace, expected):
-    """Of one namespace, of all, and of kinds that have none."""
+def test_collection_path_has_the_namespace_of_namespaced_kinds(cls, namespace, expected):
+    """Without a namespace it is that of all namespaces."""
     assert expected == Model(cls).collection(namespace)
 
 
-def test_object_paths():
-    """Names are percent-encoded; subresources follow."""
+def test_object_paths_are_percent_encoded():
+    """A subresource follows the name."""
     assert Model(Node).object("", "a") == "/api/v1/nodes/a"
     assert Model(Node).object("", "a/b:c") == "/api/v1/nodes/a%2Fb%3Ac"
     assert Model(Pod).object("n", "a", "status") == "/api/v1/namespaces/n/pods/a/status"
@@ -121,20 +121,20 @@ def test_object_paths():
 @pytest.mark.parametrize(
     ("cls", "namespace", "name"), [(Pod, "n", ""), (Pod, "", "a"), (Node, "", "")]
 )
-def test_an_empty_name_never_means_all(cls, namespace, name):
+def test_empty_name_is_refused(cls, namespace, name):
     """A delete with an empty name would delete the whole collection."""
     with pytest.raises(ValueError):
         Model(cls).object(namespace, name)
 
 
 def test_classes_without_a_resource_are_refused():
-    """The mistake is named where it is made."""
+    """The error is raised where the class is used."""
     with pytest.raises(TypeError, match="RESOURCE"):
         Model(dict)
 
 
 def test_attrs_classes_without_wire_names_are_refused():
-    """Their camelCase fields would have defaults for ever, without a word."""
+    """Their camelCase fields would silently keep their defaults."""
 
     @resource("example.com", "v1", "Widget", "widgets")
     @attrs.frozen
@@ -146,8 +146,8 @@ def test_attrs_classes_without_wire_names_are_refused():
         Model(Widget)
 
 
-async def test_a_large_list_lets_others_have_their_turn():
-    """Another task runs many times while one page is decoded; the page is what it is otherwise."""
+async def test_large_list_is_decoded_without_blocking_the_loop():
+    """Another task runs many times meanwhile; the result is the same."""
     objects = [{"metadata": {"name": f"p{number}", "annotations": {"x": "y" * 10_000}}}
                for number in range(200)]  # fmt: skip
     objects[7] = {"metadata": {"name": "odd", "namespace": "ns", "uid": "u"}, "spec": 5}

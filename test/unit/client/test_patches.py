@@ -8,8 +8,8 @@ import pytest
 from jobsetpy.client import _patches
 
 
-def test_delete_options_leave_out_what_is_empty():
-    """Preconditions appear only when there are some."""
+def test_delete_options_have_no_empty_fields():
+    """Preconditions are present only if there are some."""
     assert _patches.delete_options("", "", "") == {"apiVersion": "v1", "kind": "DeleteOptions"}
     assert _patches.delete_options("Orphan", "u", "3") == {
         "apiVersion": "v1",
@@ -20,13 +20,13 @@ def test_delete_options_leave_out_what_is_empty():
 
 
 def test_read_only_mappings_are_encoded_like_dicts():
-    """Cached objects hold read-only views, which may stand in bodies."""
+    """Cached objects have read-only views, which may be part of bodies."""
     body = MappingProxyType({"a": MappingProxyType({"b": [1, "ü"]})})
 
     assert msgspec.json.decode(_patches.encode(body)) == {"a": {"b": [1, "ü"]}}
 
 
-def test_what_is_no_json_is_refused():
+def test_value_that_is_not_json_is_refused():
     """A mistake in a body is a TypeError, not a broken request."""
     with pytest.raises(TypeError, match="object"):
         _patches.encode({"a": object()})

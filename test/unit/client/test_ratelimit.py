@@ -9,8 +9,8 @@ from jobsetpy.client import RateLimiter
 pytestmark = pytest.mark.looptime
 
 
-async def test_burst_passes_and_then_the_rate_holds(looptime):
-    """The burst goes at once; after it, one request each 1/qps seconds."""
+async def test_burst_passes_and_then_the_rate_applies(looptime):
+    """The burst passes immediately; after it, one request each 1/qps seconds."""
     limiter = RateLimiter(10, 3)
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -22,8 +22,8 @@ async def test_burst_passes_and_then_the_rate_holds(looptime):
     assert times == [0, 0, 0, 0.1, 0.2, 0.3]
 
 
-async def test_first_come_first_served(looptime):
-    """Waiters are let through in the order of their coming, and nobody overtakes them."""
+async def test_waiters_pass_in_order(looptime):
+    """None overtakes another."""
     limiter = RateLimiter(10, 1)
     order = []
 
@@ -40,8 +40,8 @@ async def test_first_come_first_served(looptime):
     assert order == [0, 1, 2, 3, 4]
 
 
-async def test_a_cancelled_waiter_costs_no_token(looptime):
-    """The next waiter gets through when the cancelled one would have."""
+async def test_cancelled_waiter_costs_no_token(looptime):
+    """The next waiter passes when the cancelled one would have."""
     limiter = RateLimiter(10, 1)
     loop = asyncio.get_running_loop()
     await limiter.acquire()
@@ -56,8 +56,8 @@ async def test_a_cancelled_waiter_costs_no_token(looptime):
     assert first.cancelled()
 
 
-async def test_a_waiter_cancelled_when_let_through_passes_the_token_on(looptime):
-    """Cancellation and the token may come in the same instant; the token is not lost."""
+async def test_token_of_a_cancelled_waiter_is_passed_on(looptime):
+    """Cancellation and token may arrive at the same time."""
     limiter = RateLimiter(10, 1)
     loop = asyncio.get_running_loop()
     await limiter.acquire()
@@ -65,7 +65,7 @@ async def test_a_waiter_cancelled_when_let_through_passes_the_token_on(looptime)
     first = asyncio.create_task(limiter.acquire())
     second = asyncio.create_task(limiter.acquire())
     await asyncio.sleep(0)
-    limiter._tokens = 1.0  # a token comes, which lets the first through ...
+    limiter._tokens = 1.0  # a token, which lets the first one pass ...
     limiter._release()
     first.cancel()  # ... and it is cancelled before it runs again
     await second
@@ -75,7 +75,7 @@ async def test_a_waiter_cancelled_when_let_through_passes_the_token_on(looptime)
 
 
 async def test_tokens_are_saved_up_to_the_burst_only(looptime):
-    """A long pause does not allow more than the burst."""
+    """A long pause does not allow more."""
     limiter = RateLimiter(10, 2)
     await limiter.acquire()
     await asyncio.sleep(1000)
@@ -83,16 +83,16 @@ async def test_tokens_are_saved_up_to_the_burst_only(looptime):
     assert [limiter.try_acquire() for _ in range(3)] == [True, True, False]
 
 
-async def test_zero_is_off(looptime):
-    """Without a rate nobody waits."""
+async def test_rate_of_zero_has_no_limit(looptime):
+    """All requests pass immediately."""
     limiter = RateLimiter(0)
 
     assert all(limiter.try_acquire() for _ in range(1000))
     await limiter.acquire()
 
 
-async def test_a_thousand_waiters_take_as_long_as_they_must(looptime):
-    """Rounding of timers does not add up: n tokens take n/qps seconds."""
+async def test_rounding_of_timers_does_not_add_up(looptime):
+    """n tokens take n/qps seconds."""
     limiter = RateLimiter(100, 1)
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -104,7 +104,7 @@ async def test_a_thousand_waiters_take_as_long_as_they_must(looptime):
 
 
 @pytest.mark.parametrize(("qps", "burst"), [(-1, 0), (1, -1)])
-def test_negative_limits_are_refused(qps, burst):
-    """A limit below nothing is a mistake in the configuration."""
+def test_negative_limit_is_refused(qps, burst):
+    """It is a mistake in the configuration."""
     with pytest.raises(ValueError):
         RateLimiter(qps, burst)

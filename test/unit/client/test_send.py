@@ -27,13 +27,13 @@ BODY = {"metadata": {"name": "a"}}
 
 
 def failed(status, retry_after=None):
-    """An answer of that status."""
+    """Return an answer with a status."""
     headers = {} if retry_after is None else {"retry-after": retry_after}
     return HttpResponse(status, headers, b"{}")
 
 
 def error(status, retry_after=None):
-    """The exception for such an answer."""
+    """Return the exception for such an answer."""
     made = RetryableApiError(status)
     made.retry_after = retry_after
     return made
@@ -74,8 +74,8 @@ READS = {"get", "list", "raw GET"}
         (UnauthorizedError(401), False, False, False),
     ],
 )
-def test_the_retry_table(failure, read, create, write):
-    """What may be sent again depends on what a repetition could spoil."""
+def test_retry_depends_on_the_safety_of_a_repetition(failure, read, create, write):
+    """The table is complete."""
     found = [is_retryable(failure, safety) for safety in Safety]
 
     assert found == [read, create, write]
@@ -83,8 +83,8 @@ def test_the_retry_table(failure, read, create, write):
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("failure", [failed(429, "1"), failed(503, "1"), ConnectFailedError("x")])
-async def test_every_call_survives_what_was_not_started(call, failure, scripted, looptime):
-    """Rejections before any work and connections that never were are safe for all calls."""
+async def test_every_call_is_retried_when_it_was_not_started(call, failure, scripted, looptime):
+    """It was rejected before any work, or had no connection."""
     transport = scripted(failure, failure, OK)
     await CALLS[call](Client(transport))
 
@@ -93,8 +93,10 @@ async def test_every_call_survives_what_was_not_started(call, failure, scripted,
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("failure", [failed(500), failed(503), StreamBrokenError("cut")])
-async def test_only_reads_survive_what_may_have_been_done(call, failure, scripted, looptime):
-    """A create or a patch that may have arrived is never sent twice."""
+async def test_only_reads_are_retried_when_they_may_have_been_done(
+    call, failure, scripted, looptime
+):
+    """A create or a patch that may have arrived is not sent twice."""
     transport = scripted(failure, OK)
     if call in READS:
         await CALLS[call](Client(transport))
@@ -105,8 +107,8 @@ async def test_only_reads_survive_what_may_have_been_done(call, failure, scripte
         assert len(transport.requests) == 1
 
 
-async def test_retry_after_is_the_least_wait(scripted, looptime):
-    """The server's waiting time is kept, and jitter comes on top."""
+async def test_retry_after_is_a_minimum(scripted, looptime):
+    """Jitter is added to the server's waiting time."""
     transport = scripted(failed(429, "3"), failed(429, "5"), OK)
     await Client(transport, rand=lambda: 0.5).get(ConfigMap, "n", "a")
     waits = [b - a for a, b in zip(transport.times, transport.times[1:], strict=False)]
@@ -114,8 +116,8 @@ async def test_retry_after_is_the_least_wait(scripted, looptime):
     assert [round(wait, 3) for wait in waits] == [3.05, 5.1]
 
 
-async def test_the_backoff_grows(scripted, looptime):
-    """Without a hint the waits double, and then the failure is told."""
+async def test_backoff_doubles_without_a_hint(scripted, looptime):
+    """After the last retry the failure is raised."""
     transport = scripted(*[failed(500)] * 10)
     with pytest.raises(RetryableApiError):
         await Client(transport, rand=lambda: 1.0).get(ConfigMap, "n", "a")
@@ -125,16 +127,16 @@ async def test_the_backoff_grows(scripted, looptime):
     assert [round(wait, 3) for wait in waits] == [0.1, 0.2, 0.4, 0.8, 1.6]
 
 
-def test_reported_retries_are_bounded_too():
-    """A server that says "later" for ever is believed so often and no more."""
+def test_number_of_requested_retries_is_bounded():
+    """A server may not postpone a call for ever."""
     retry = Retry(Safety.READ, rand=lambda: 0.0)
     waits = [retry.wait_after(error(429, 1.0), 1e9) for _ in range(MAX_RETRY_AFTER_RETRIES + 1)]
 
     assert waits == [1.0] * MAX_RETRY_AFTER_RETRIES + [None]
 
 
-async def test_a_wait_beyond_the_deadline_is_not_begun(scripted, looptime):
-    """The failure in hand is told at once, rather than a timeout later."""
+async def test_wait_beyond_the_deadline_is_not_begun(scripted, looptime):
+    """The failure is raised immediately, instead of a timeout later."""
     transport = scripted(failed(429, "20"))
     with pytest.raises(RetryableApiError) as caught:
         await Client(transport).get(ConfigMap, "n", "a", timeout_s=10)
@@ -143,8 +145,8 @@ async def test_a_wait_beyond_the_deadline_is_not_begun(scripted, looptime):
     assert looptime == 0
 
 
-async def test_the_deadline_bounds_all_attempts_together(scripted, looptime):
-    """Each attempt gets what is left, not the whole time again."""
+async def test_deadline_bounds_all_attempts_together(scripted, looptime):
+    """Each attempt gets the time that is left."""
     transport = scripted((4, failed(500)), (4, failed(500)), (99, OK))
     with pytest.raises(ApiTimeoutError):
         await Client(transport, rand=lambda: 0.0).get(ConfigMap, "n", "a", timeout_s=10)
@@ -153,8 +155,8 @@ async def test_the_deadline_bounds_all_attempts_together(scripted, looptime):
     assert [request.timeout_s for request in transport.requests] == pytest.approx([10, 6, 2])
 
 
-async def test_the_clients_default_deadline_is_used(scripted, looptime):
-    """A call that names none has the client's."""
+async def test_call_without_a_deadline_has_the_clients(scripted, looptime):
+    """It covers the whole call."""
     transport = scripted((99, OK))
     with pytest.raises(ApiTimeoutError):
         await Client(transport, timeout_s=7).create(ConfigMap, "n", BODY)
@@ -164,15 +166,15 @@ async def test_the_clients_default_deadline_is_used(scripted, looptime):
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_refused_credentials_are_read_again_once(call, scripted, looptime):
-    """A rotated token costs one more round trip, for writes as well."""
+    """A rotated token costs one round trip, for writes as well."""
     transport = scripted(failed(401), OK)
     await CALLS[call](Client(transport))
 
     assert transport.refreshes == 1
 
 
-async def test_refused_twice_is_refused(scripted, looptime):
-    """Credentials that are wrong stay wrong."""
+async def test_call_refused_with_new_credentials_is_refused(scripted, looptime):
+    """They are read again once."""
     transport = scripted(failed(401), failed(401))
     with pytest.raises(UnauthorizedError):
         await Client(transport).get(ConfigMap, "n", "a")
@@ -181,7 +183,7 @@ async def test_refused_twice_is_refused(scripted, looptime):
 
 
 async def test_reading_credentials_is_within_the_deadline(scripted, looptime):
-    """A login that hangs does not hang its caller."""
+    """A login that hangs does not block its caller."""
     transport = scripted(failed(401))
 
     async def hang():
@@ -194,8 +196,8 @@ async def test_reading_credentials_is_within_the_deadline(scripted, looptime):
     assert looptime == 5
 
 
-async def test_the_rate_limit_counts_against_the_deadline(scripted, looptime):
-    """A call that never gets its turn ends at its deadline without having been sent."""
+async def test_wait_for_the_rate_limit_is_within_the_deadline(scripted, looptime):
+    """A call that has to wait longer is not sent."""
     transport = scripted(OK)
     client = Client(transport, qps=0.1, burst=1)
     await client.get(ConfigMap, "n", "a")
@@ -206,23 +208,14 @@ async def test_the_rate_limit_counts_against_the_deadline(scripted, looptime):
     assert len(transport.requests) == 1
 
 
-async def test_the_observer_hears_of_every_attempt(scripted, looptime):
-    """Failures, retries and waits for the limit are all counted, and no object is named."""
-    heard = []
-
-    class Observer:
-        def on_response(self, verb, resource, status, seconds):
-            heard.append((verb, resource, status, round(seconds, 3)))
-
-        def on_throttled(self, seconds):
-            heard.append(("throttled", round(seconds, 1)))
-
+async def test_observer_is_notified_of_every_attempt(scripted, looptime, observer):
+    """Failures, retries and waits for the limit count; objects are not named."""
     transport = scripted((1, failed(429)), StreamBrokenError("cut"), OK, OK)
-    client = Client(transport, qps=1, burst=3, observer=Observer(), rand=lambda: 0.0)
+    client = Client(transport, qps=1, burst=3, observer=observer, rand=lambda: 0.0)
     await client.get(ConfigMap, "n", "secret-name")
     await client.merge_patch(ConfigMap, "n", "a", BODY, subresource="status")
 
-    assert heard == [
+    assert observer.seen == [
         ("get", "configmaps", 429, 1.0),
         ("get", "configmaps", None, 0.0),
         ("get", "configmaps", 200, 0.0),
@@ -230,8 +223,8 @@ async def test_the_observer_hears_of_every_attempt(scripted, looptime):
     ]
 
 
-async def test_cancellation_passes_through(scripted, looptime):
-    """A cancelled call is neither retried nor translated."""
+async def test_cancelled_call_is_not_retried(scripted, looptime):
+    """Its exception is not translated."""
     transport = scripted((100, OK))
     task = asyncio.create_task(Client(transport, timeout_s=1000).get(ConfigMap, "n", "a"))
     await asyncio.sleep(1)
@@ -254,6 +247,6 @@ async def test_cancellation_passes_through(scripted, looptime):
         ("/api", "/api"),
     ],
 )
-def test_targets_are_named_for_people(path, expected):
-    """Errors say what was being done to what."""
+def test_targets_are_readable(path, expected):
+    """Errors name the request's resource and object."""
     assert expected == target_of(HttpRequest(method="GET", path=path))

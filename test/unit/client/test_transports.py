@@ -1,4 +1,4 @@
-"""One table of cases over real sockets, run against both transports."""
+"""Cases that both transports pass, over real sockets."""
 
 import asyncio
 import contextlib
@@ -21,19 +21,19 @@ from support.faults.tcp_proxy import TcpProxy
 
 
 def get(path="/x", **options):
-    """A GET with a deadline that never matters."""
+    """Return a GET with a deadline that is never reached."""
     return HttpRequest(method="GET", path=path, **({"timeout_s": patience.scaled(20)} | options))
 
 
 def send(method, body=b"{}", **options):
-    """A write."""
+    """Return a write."""
     return HttpRequest(
         method=method, path="/x", body=body, **({"timeout_s": patience.scaled(20)} | options)
     )
 
 
 async def read_all(stream):
-    """Everything up to the clean end."""
+    """Read until the clean end; return all data."""
     pieces = []
     while piece := await stream.read():
         pieces.append(piece)
@@ -43,8 +43,8 @@ async def read_all(stream):
 # ---- whole answers --------------------------------------------------------------------------
 
 
-async def test_a_request_arrives_as_meant(http_server, connected):
-    """Method, target, headers and body, and nothing else of weight."""
+async def test_request_is_sent_completely(http_server, connected):
+    """Method, target, headers and body arrive, without headers that change their meaning."""
     async with connected(token="t0k") as transport:
         request = HttpRequest(
             method="PATCH",
@@ -68,8 +68,8 @@ async def test_a_request_arrives_as_meant(http_server, connected):
     assert got.headers.get("accept-encoding", "identity") == "identity"
 
 
-async def test_no_token_no_header(http_server, connected):
-    """An anonymous client says nothing of itself."""
+async def test_anonymous_request_has_no_authorization(http_server, connected):
+    """There is no token."""
     async with connected() as transport:
         await transport.request(get())
 
@@ -78,7 +78,7 @@ async def test_no_token_no_header(http_server, connected):
 
 @pytest.mark.parametrize("status", [200, 201, 204, 302, 404, 409, 500, 503])
 async def test_every_status_is_an_answer(status, http_server, connected):
-    """The transport judges nothing, follows nothing and repeats nothing."""
+    """The transport raises no error for it, follows no redirect and repeats nothing."""
 
     async def handler(exchange):
         body = b"" if status == 204 else b"text"
@@ -95,7 +95,7 @@ async def test_every_status_is_an_answer(status, http_server, connected):
 
 
 async def test_connections_are_kept(http_server, connected):
-    """Requests one after the other share a connection, also after failures."""
+    """Successive requests share one, also after failures."""
 
     async def handler(exchange):
         await exchange.reply(404 if len(http_server.requests) % 2 else 200, b"x" * 10_000)
@@ -108,8 +108,8 @@ async def test_connections_are_kept(http_server, connected):
     assert http_server.connections == 1
 
 
-async def test_a_crowd_of_requests_shares_connections(http_server, connected):
-    """A thousand requests at once do not open a thousand connections."""
+async def test_concurrent_requests_share_connections(http_server, connected):
+    """A thousand requests do not open a thousand connections."""
     async with connected() as transport, asyncio.TaskGroup() as group:
         for _ in range(1000):
             group.create_task(transport.request(send("POST")))
@@ -118,8 +118,8 @@ async def test_a_crowd_of_requests_shares_connections(http_server, connected):
     assert http_server.connections <= 64
 
 
-async def test_connection_close_is_obeyed(http_server, connected):
-    """A server that closes after its answer is met on a new connection."""
+async def test_connection_is_closed_when_the_server_says_so(http_server, connected):
+    """The next request has a new one."""
 
     async def handler(exchange):
         await exchange.reply(200, b"x", ["Connection: close"])
@@ -133,8 +133,8 @@ async def test_connection_close_is_obeyed(http_server, connected):
 
 
 @pytest.mark.parametrize("pieces", [[], [b"a"], [b"hello ", b"w", b"orld"], [b"x" * 300_000] * 20])
-async def test_chunked_answers(pieces, http_server, connected):
-    """Chunks are put together, also when they are many and large."""
+async def test_chunked_answers_are_joined(pieces, http_server, connected):
+    """There may be many large chunks."""
 
     async def handler(exchange):
         await exchange.head()
@@ -150,7 +150,7 @@ async def test_chunked_answers(pieces, http_server, connected):
     assert http_server.connections == 1
 
 
-async def test_interim_answers_are_passed_over(connected):
+async def test_interim_answers_are_skipped(connected):
     """A 1xx is not the answer."""
 
     async def handler(exchange):
@@ -164,7 +164,7 @@ async def test_interim_answers_are_passed_over(connected):
 
 
 async def test_large_bodies_arrive(http_server, connected):
-    """A body far beyond the socket's buffers goes out whole."""
+    """They may be much larger than the socket's buffers."""
     body = b"y" * 5_000_000
     async with connected() as transport:
         await transport.request(send("POST", body))
@@ -172,8 +172,8 @@ async def test_large_bodies_arrive(http_server, connected):
     assert http_server.requests[0].body == body
 
 
-async def test_many_requests_and_many_watches_at_once(connected):
-    """Open streams take no turns from requests, however many they are."""
+async def test_open_streams_do_not_delay_requests(connected):
+    """There may be many of both."""
 
     async def handler(exchange):
         if exchange.request.target == "/watch":
@@ -209,7 +209,7 @@ async def test_many_requests_and_many_watches_at_once(connected):
 
 
 def cuts():
-    """Servers that break off, each at another place."""
+    """Return handlers that break off, each at another place."""
 
     async def before_anything(exchange):
         exchange.cut()
@@ -241,8 +241,8 @@ def cuts():
 
 @pytest.mark.parametrize("handler", cuts(), ids=lambda handler: handler.__name__)
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_broken_answers(handler, method, http_server, connected):
-    """Whatever breaks, it is a StreamBrokenError, and nothing is sent a second time."""
+async def test_broken_answer_is_an_error(handler, method, http_server, connected):
+    """It is a StreamBrokenError wherever it breaks, and nothing is sent again."""
     async with connected(handler) as transport:
         with pytest.raises(StreamBrokenError):
             await transport.request(send(method, None if method == "GET" else b"{}"))
@@ -252,7 +252,7 @@ async def test_broken_answers(handler, method, http_server, connected):
 
 @pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"])
 async def test_silence_ends_at_the_deadline(start, http_server, connected):
-    """Before the headers and in the body alike; the connection is not used again."""
+    """Before the headers and in the body; the connection is not used again."""
 
     async def handler(exchange):
         if len(http_server.requests) == 1:
@@ -270,27 +270,27 @@ async def test_silence_ends_at_the_deadline(start, http_server, connected):
 
 
 async def test_cancellation_closes_the_connection(http_server, connected):
-    """An answer that nobody waits for cannot be taken for the next one."""
-    asked = asyncio.Event()
+    """The answer to a cancelled request must not be read as the next one."""
+    received = asyncio.Event()
 
     async def handler(exchange):
         if len(http_server.requests) == 1:
-            asked.set()
+            received.set()
             await exchange.gone.wait()
         else:
             await exchange.reply(200, b"second")
 
     async with connected(handler) as transport:
         task = asyncio.create_task(transport.request(get()))
-        await asked.wait()
+        await received.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert (await transport.request(get())).body == b"second"
 
 
-async def test_none_listens(transport_to):
-    """A refused connection is known not to have carried anything."""
+async def test_refused_connection_is_an_error_of_its_own(transport_to):
+    """Nothing was sent on it."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -303,8 +303,8 @@ async def test_none_listens(transport_to):
         await transport.aclose()
 
 
-async def test_a_closed_transport_sends_nothing(http_server, transport_to):
-    """Use after close is an error of its own, which nobody retries."""
+async def test_closed_transport_sends_nothing(http_server, transport_to):
+    """Its error is not retried."""
     async with http_server.running():
         transport = transport_to(http_server.url)
         await transport.aclose()
@@ -317,7 +317,7 @@ async def test_a_closed_transport_sends_nothing(http_server, transport_to):
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "PUT", "DELETE"])
 async def test_writes_are_not_repeated_on_stale_connections(method, http_server, connected):
-    """A server may close a kept connection while a request is on its way; it may have read it."""
+    """A server may close a kept connection after it has read a request."""
 
     async def handler(exchange):
         if exchange.request.target == "/x" and len(http_server.requests) == 2:
@@ -334,8 +334,8 @@ async def test_writes_are_not_repeated_on_stale_connections(method, http_server,
     assert [request.method for request in http_server.requests] == ["GET", method, "GET"]
 
 
-async def test_a_second_answer_is_not_taken_for_the_next_one(http_server, connected):
-    """A connection on which more came than was asked for is closed."""
+async def test_unrequested_answer_closes_the_connection(http_server, connected):
+    """It is not taken for the next one."""
     right = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright"
     late = b"HTTP/1.1 408 Late\r\nContent-Length: 4\r\n\r\nlate"
 
@@ -350,7 +350,7 @@ async def test_a_second_answer_is_not_taken_for_the_next_one(http_server, connec
 
 
 async def test_reads_survive_stale_connections(http_server, transport_to):
-    """Through the client a read on such a connection succeeds."""
+    """The client repeats a read."""
 
     async def handler(exchange):
         if len(http_server.requests) == 2:
@@ -372,8 +372,8 @@ async def test_reads_survive_stale_connections(http_server, transport_to):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_tls_with_the_right_authority(host, connected, certificates):
-    """Certificates are checked against the given authority, for IPv6 addresses as well."""
+async def test_certificate_of_the_given_authority_is_accepted(host, connected, certificates):
+    """For IPv6 addresses as well."""
     async with connected(
         context=certificates.server_context(), host=host, ca=certificates.ca
     ) as transport:
@@ -382,8 +382,10 @@ async def test_tls_with_the_right_authority(host, connected, certificates):
             assert await read_all(stream) == b"hello"
 
 
-async def test_tls_with_the_wrong_authority(http_server, connected, certificates, other_authority):
-    """Nothing is sent to a server whose certificate someone else signed."""
+async def test_certificate_of_another_authority_is_refused(
+    http_server, connected, certificates, other_authority
+):
+    """Nothing is sent."""
     context = other_authority.server_context()
     async with connected(context=context, ca=certificates.ca, token="secret") as transport:
         with pytest.raises(ConnectFailedError, match=r"(?i)certificate"):
@@ -393,7 +395,7 @@ async def test_tls_with_the_wrong_authority(http_server, connected, certificates
 
 
 def open_sockets(port):
-    """Sockets of this process that are connected to a port of loopback."""
+    """Return sockets of this process that are connected to a port of the loopback device."""
     every = [each for each in gc.get_objects() if type(each) is socket.socket]
     found = [each for each in every if each.family == socket.AF_INET]
     peers = []
@@ -404,12 +406,12 @@ def open_sockets(port):
 
 
 async def whole(transport):
-    """A request."""
+    """Send a request."""
     await transport.request(get())
 
 
 async def streamed(transport):
-    """A stream that is read."""
+    """Read a stream."""
     async with transport.stream(get()) as stream:
         await read_all(stream)
 
@@ -423,12 +425,12 @@ async def streamed(transport):
 async def test_cancelled_tls_requests_leave_no_connection(
     call, start, http_server, transport_to, certificates
 ):
-    """Nor does closing wait for the peer, which may be away, to say that it closes as well."""
-    asked = asyncio.Event()
+    """Closing does not wait for the peer to close as well."""
+    received = asyncio.Event()
 
     async def handler(exchange):
         await exchange.send(start)
-        asked.set()
+        received.set()
         await exchange.gone.wait()
 
     http_server.handler = handler
@@ -438,8 +440,10 @@ async def test_cancelled_tls_requests_leave_no_connection(
         async with proxy.serving():
             transport = transport_to(f"https://127.0.0.1:{proxy.port}", ca=certificates.ca)
             task = asyncio.create_task(call(transport))
-            await patience.eventually(lambda: proxy.accepted if start is None else asked.is_set())
-            await asyncio.sleep(0.05)  # what was sent arrives; no matter if it does not
+            await patience.eventually(
+                lambda: proxy.accepted if start is None else received.is_set()
+            )
+            await asyncio.sleep(0.05)  # sent data arrives; the test does not depend on it
             assert len(open_sockets(proxy.port)) == 1
             proxy.stall_open()
             task.cancel()
@@ -451,8 +455,8 @@ async def test_cancelled_tls_requests_leave_no_connection(
     assert left == []
 
 
-async def test_a_rotated_authority_is_taken_up(connected, certificates, other_authority, tmp_path):
-    """New connections trust what the file holds when they are opened, and nothing from before."""
+async def test_rotated_authority_is_used(connected, certificates, other_authority, tmp_path):
+    """New connections trust the file's content at the time when they are opened."""
     file = tmp_path / "ca.crt"
     shutil.copy(other_authority.ca, file)
     async with connected(context=certificates.server_context(), ca=file) as transport:
@@ -461,7 +465,7 @@ async def test_a_rotated_authority_is_taken_up(connected, certificates, other_au
         file.write_text("half a file")
         with pytest.raises(ConnectFailedError):
             await transport.request(get())
-        # As Kubernetes does it: another file under the same name.
+        # Kubernetes replaces the file by another one.
         shutil.copy(certificates.ca, tmp_path / "new")
         (tmp_path / "new").replace(file)
         assert (await transport.request(get())).body == b"hello"
@@ -469,8 +473,8 @@ async def test_a_rotated_authority_is_taken_up(connected, certificates, other_au
             assert await read_all(stream) == b"hello"
 
 
-async def test_tls_with_the_wrong_name(http_server, connected, certificates):
-    """A certificate for another host is none."""
+async def test_certificate_for_another_host_is_refused(http_server, connected, certificates):
+    """Nothing is sent."""
     async with connected(
         context=certificates.server_context("other"), ca=certificates.ca
     ) as transport:
@@ -480,8 +484,8 @@ async def test_tls_with_the_wrong_name(http_server, connected, certificates):
     assert http_server.requests == []
 
 
-async def test_tls_to_a_server_without(http_server, transport_to, certificates):
-    """A plain server is not spoken to in the clear."""
+async def test_server_without_tls_is_refused(http_server, transport_to, certificates):
+    """Nothing is sent in plain text."""
     http_server.greeting = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     async with http_server.running():
         transport = transport_to(http_server.url.replace("http:", "https:"), ca=certificates.ca)
@@ -492,8 +496,8 @@ async def test_tls_to_a_server_without(http_server, transport_to, certificates):
     assert http_server.requests == []
 
 
-async def test_tls_answers_that_are_cut(connected, certificates):
-    """Breaking off within TLS is told as without."""
+async def test_answer_that_is_cut_within_tls_is_an_error(connected, certificates):
+    """It is the same as without TLS."""
     async with connected(
         cuts()[4], context=certificates.server_context(), ca=certificates.ca
     ) as transport:
@@ -504,8 +508,8 @@ async def test_tls_answers_that_are_cut(connected, certificates):
 # ---- credentials ----------------------------------------------------------------------------
 
 
-async def test_a_rotated_token_is_taken_up_after_a_401(http_server, transport_to, tmp_path):
-    """The client has the file read again at once and repeats the request, a create too."""
+async def test_rotated_token_is_used_after_a_401(http_server, transport_to, tmp_path):
+    """The client reads the file immediately and repeats the request, even a create."""
     file = tmp_path / "token"
     file.write_text("old\n")
     valid = "old"
@@ -530,8 +534,8 @@ async def test_a_rotated_token_is_taken_up_after_a_401(http_server, transport_to
     assert sent == ["Bearer old", "Bearer old", "Bearer new", "Bearer new", "Bearer new"]
 
 
-async def test_no_credentials_no_request(http_server, connected, tmp_path):
-    """A token file that is not there yet stops the request before it starts."""
+async def test_request_is_not_sent_when_the_token_file_is_missing(http_server, connected, tmp_path):
+    """It is sent once the file exists."""
     async with connected(token_file=tmp_path / "none") as transport:
         with pytest.raises(ConnectFailedError):
             await transport.request(get())
@@ -545,7 +549,7 @@ async def test_no_credentials_no_request(http_server, connected, tmp_path):
 # ---- streams --------------------------------------------------------------------------------
 
 
-async def test_a_stream_gives_bytes_as_they_come(connected):
+async def test_stream_returns_bytes_as_they_arrive(connected):
     """Nothing is held back until more arrives."""
     go = asyncio.Event()
 
@@ -565,8 +569,8 @@ async def test_a_stream_gives_bytes_as_they_come(connected):
         assert await stream.read() == b""
 
 
-async def test_leaving_a_stream_closes_it_at_once(connected):
-    """The server is not left with a watch that nobody reads."""
+async def test_leaving_a_stream_closes_it_immediately(connected):
+    """The server does not keep a watch that has no reader."""
     gone = asyncio.Event()
 
     async def handler(exchange):
@@ -582,8 +586,8 @@ async def test_leaving_a_stream_closes_it_at_once(connected):
             await gone.wait()
 
 
-async def test_a_cancelled_read_loses_nothing(connected):
-    """An idle deadline around a read may pass, and the next read goes on."""
+async def test_cancelled_read_loses_nothing(connected):
+    """An idle deadline may pass, and the next read continues."""
     go = asyncio.Event()
 
     async def handler(exchange):
@@ -603,8 +607,8 @@ async def test_a_cancelled_read_loses_nothing(connected):
 
 
 @pytest.mark.parametrize("handler", cuts()[2:5], ids=lambda handler: handler.__name__)
-async def test_a_stream_that_breaks(handler, connected):
-    """What came before is delivered; then the break is told, and told again if asked again."""
+async def test_broken_stream_is_an_error(handler, connected):
+    """Data that came before is delivered; then every read raises the error."""
     async with connected(handler) as transport, transport.stream(get()) as stream:
         with pytest.raises(StreamBrokenError):
             await read_all(stream)
@@ -612,8 +616,8 @@ async def test_a_stream_that_breaks(handler, connected):
             await stream.read()
 
 
-async def test_a_stream_that_is_not_answered(connected):
-    """Opening has a deadline; what is read later has none."""
+async def test_opening_a_stream_has_a_deadline(connected):
+    """Later reads have none."""
 
     async def handler(exchange):
         await exchange.gone.wait()
@@ -624,8 +628,8 @@ async def test_a_stream_that_is_not_answered(connected):
                 pass
 
 
-async def test_a_refused_stream_has_a_body(connected):
-    """The reason can be read from the stream like anything else."""
+async def test_refused_stream_has_a_body(connected):
+    """The reason is read from it."""
 
     async def handler(exchange):
         await exchange.reply(410, b'{"reason":"Expired"}')
@@ -635,8 +639,8 @@ async def test_a_refused_stream_has_a_body(connected):
         assert await read_all(stream) == b'{"reason":"Expired"}'
 
 
-async def test_a_slow_reader_stops_the_server(connected):
-    """Unread data is bounded: the server has to wait instead of filling our memory."""
+async def test_slow_reader_blocks_the_server(connected):
+    """Unread data is bounded: the server has to wait."""
     sent = 0
     ended = asyncio.Event()
 

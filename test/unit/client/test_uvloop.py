@@ -1,4 +1,4 @@
-"""Both transports on the loop that the manager runs on."""
+"""Both transports on the event loop of the manager."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ GET = HttpRequest(method="GET", path="/x", timeout_s=patience.scaled(20))
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_on_uvloop(tls, http_server, transport_to, certificates):
+def test_transports_run_on_uvloop(tls, http_server, transport_to, certificates):
     """Requests, streams and broken answers work as on asyncio's own loop."""
 
     async def handler(exchange):

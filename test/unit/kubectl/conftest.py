@@ -1,4 +1,4 @@
-"""A cluster in memory, and the plugin's commands run against it."""
+"""A cluster in memory, and the plugin's commands for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IN_PLACE = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}
 
 
 class Plugin:
-    """The plugin and its cluster."""
+    """The plugin with its cluster."""
 
     def __init__(self):
         self.world = World()
@@ -24,7 +24,7 @@ class Plugin:
         self.transport = MemoryTransport(self.world._dispatcher)
 
     def jobset(self, *items, status=None, **spec):
-        """A JobSet, as stored."""
+        """Create a JobSet and return it."""
         body = jobset_json(*items, **spec)
         del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
         made = self.world.create(JobSet, body)
@@ -33,7 +33,7 @@ class Plugin:
         return made
 
     def job(self, jobset, item="w", index=0, **status):
-        """A Job of it."""
+        """Create a Job of a JobSet and return it."""
         name = f"test-js-{item}-{index}"
         body = {
             "metadata": {
@@ -47,7 +47,7 @@ class Plugin:
         return self.world.patch("jobs", name, {"status": status}, subresource="status")
 
     def pod(self, job, index, epoch=None, node="node-1"):
-        """A pod of a Job."""
+        """Create a pod of a Job."""
         pod = make_pod(f"{job['metadata']['name']}-{index}").of(job, index).phase("Running").build()
         pod["metadata"].setdefault("labels", {})[keys.JOBSET_NAME] = "test-js"
         if epoch is not None:
@@ -58,7 +58,7 @@ class Plugin:
         self.world.patch("pods", pod["metadata"]["name"], {"status": status}, subresource="status")
 
     async def run(self, *arguments):
-        """Run a command in the cluster; its exit code."""
+        """Run a command in the cluster; return its exit code."""
         chosen = next(word for word in arguments if word in plugin.COMMANDS)
         options = plugin.parser(chosen).parse_args(arguments)
         options.output = getattr(options, "output", "")
@@ -67,20 +67,20 @@ class Plugin:
 
 
 def owner(kind, obj):
-    """A controller reference."""
+    """Return a controller reference."""
     meta = obj["metadata"]
     return {"kind": kind, "name": meta["name"], "uid": meta["uid"], "controller": True}
 
 
 @pytest.fixture
 def kubectl():
-    """The plugin on an empty cluster."""
+    """The plugin with an empty cluster."""
     return Plugin()
 
 
 @pytest.fixture
 def training(kubectl):
-    """Two workers in place: one has come to epoch 2, the other has not."""
+    """Two workers that restart in place: one has reached epoch 2, the other has not."""
     history = [
         {
             "kind": "InPlace",

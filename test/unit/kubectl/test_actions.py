@@ -16,8 +16,8 @@ from jobsetpy.kubectl.main import COMMANDS
 from jobsetpy.testing.jobsets import replicated_job
 
 
-def marked(kubectl):
-    """Names of the Jobs that are asked to be made anew."""
+def restarted(kubectl):
+    """Return the names of the Jobs that are annotated to be recreated."""
     return sorted(
         job["metadata"]["name"]
         for job in kubectl.world.list("jobs")
@@ -43,23 +43,23 @@ def two(kubectl):
         (("--dry-run", "server"), []),
     ],
 )
-async def test_restart(two, capsys, flags, expected):
-    """By the annotation that the controller acts on; a dry run changes nothing."""
+async def test_restart_annotates_the_chosen_jobs(two, capsys, flags, expected):
+    """The controller acts on the annotation; a dry run changes nothing."""
     await two.run("restart", "test-js", *flags)
 
-    assert expected == marked(two)
+    assert restarted(two) == expected
     assert "job.batch/test-js-w-1 restarted" in capsys.readouterr().out or "w-1" not in expected
 
 
-async def test_restart_in_place(training):
-    """By the JobSet's annotation, with a new value each time; no Job is touched."""
+async def test_restart_in_place_annotates_the_jobset(training):
+    """The value differs each time, and no Job is changed."""
     values = []
     for _ in range(2):
         await training.run("restart", "test-js", "--in-place")
-        notes = training.world.get("jobsets", "test-js")["metadata"]["annotations"]
-        values.append(notes["jobset.sigs.k8s.io/restart-in-place"])
+        annotations = training.world.get("jobsets", "test-js")["metadata"]["annotations"]
+        values.append(annotations["jobset.sigs.k8s.io/restart-in-place"])
 
-    assert marked(training) == []
+    assert restarted(training) == []
     assert values[0] != values[1]
 
 
@@ -71,15 +71,15 @@ async def test_restart_in_place(training):
         (("restart", "test-js", "--replicated-job", "x"), 'has no jobs of "x"'),
     ],
 )
-async def test_what_cannot_be_restarted(two, arguments, message):
-    """A sentence says why, and nothing is changed."""
+async def test_restart_is_refused_with_a_reason(two, arguments, message):
+    """Nothing is changed."""
     with pytest.raises(CommandError, match=message):
         await two.run(*arguments)
-    assert marked(two) == []
+    assert restarted(two) == []
 
 
-async def test_suspend_and_resume(two, capsys):
-    """Both are told, and told differently when there was nothing to change."""
+async def test_suspend_and_resume_change_the_spec(two, capsys):
+    """The output says so, and whether there was anything to change."""
     await two.run("suspend", "test-js")
     assert two.world.get("jobsets", "test-js")["spec"]["suspend"] is True
     with pytest.raises(CommandError, match="is suspended; resume it instead"):
@@ -103,8 +103,8 @@ async def test_suspend_and_resume(two, capsys):
         (("restart",), ["List", "Job", "Job", "Job"]),
     ],
 )
-async def test_for_programs(two, capsys, arguments, kinds):
-    """One document with what is stored now, whether it was changed or not."""
+async def test_output_for_programs_has_the_stored_objects(two, capsys, arguments, kinds):
+    """It is one document, whether they were changed or not."""
     for job in two.world.list("jobs"):
         job.setdefault("kind", "Job")
     command, *flags = arguments
@@ -114,8 +114,8 @@ async def test_for_programs(two, capsys, arguments, kinds):
     assert kinds == [each["kind"] for each in (found, *found.get("items", ()))]
 
 
-async def test_an_ended_jobset_stays_as_it_is(kubectl):
-    """There is nothing to restart."""
+async def test_jobset_that_has_ended_is_not_restarted(kubectl):
+    """The error says so."""
     kubectl.jobset(status={"conditions": [{"type": "Failed", "status": "True"}]})
     with pytest.raises(CommandError, match="has ended"):
         await kubectl.run("restart", "test-js")
@@ -138,13 +138,13 @@ async def test_an_ended_jobset_stays_as_it_is(kubectl):
         (["suspend", "x", "--dry-run", ""], (["none", "server"], ":4")),
     ],
 )
-def test_completion(words, expected):
-    """What may follow, as kubectl asks for it."""
-    assert expected == completion.suggestions(words)
+def test_completion_suggests_the_next_word(words, expected):
+    """The suggestions have kubectl's format."""
+    assert completion.suggestions(words) == expected
 
 
-def test_completion_without_a_cluster(tmp_path, monkeypatch, capsys):
-    """Nothing is suggested, and nothing fails."""
+def test_completion_without_a_cluster_suggests_nothing(tmp_path, monkeypatch, capsys):
+    """It does not fail."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -153,20 +153,20 @@ def test_completion_without_a_cluster(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.strip() == ":4"
 
 
-def test_bash_understands_the_function(tmp_path):
-    """A real shell gets the words from it."""
+def test_bash_completes_with_the_function(tmp_path):
+    """The words are those of the plugin."""
     (tmp_path / "function").write_text(completion.SHELLS["bash"])
     code = "from jobsetpy.kubectl.completion import main; main()"
     (tmp_path / "kubectl_complete-jobset").write_text(
         f"#!/bin/sh\nexec {sys.executable} -c '{code}' \"$@\"\n"
     )
     (tmp_path / "kubectl_complete-jobset").chmod(0o755)
-    asked = (
+    script = (
         ". ./function; COMP_WORDS=(kubectl-jobset status --w); COMP_CWORD=2; _kubectl_jobset; "
         'echo "${COMPREPLY[@]}"'
     )
     done = subprocess.run(
-        ["bash", "-c", asked],
+        ["bash", "-c", script],
         cwd=tmp_path,
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Every command with what it cannot use: a sentence and an exit code, never a traceback."""
+"""Every command with invalid input: a message and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def world():
 
 @pytest.fixture
 def kubectl(world, monkeypatch, capsys):
-    """The whole plugin against a transport: exit code, output and errors."""
+    """Function that runs the whole plugin; it returns exit code, output and errors."""
 
     def run(*arguments, transport=None):
         where = Target(
@@ -47,7 +47,7 @@ def kubectl(world, monkeypatch, capsys):
 
 
 def stored(world, **status):
-    """A JobSet whose controller's definition knows only what the Go project's does."""
+    """Create a JobSet with a status that the Go project's CRD has, too."""
     body = jobset_json(failurePolicy={"maxRestarts": 3})
     del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
     world.create(JobSet, body)
@@ -56,49 +56,49 @@ def stored(world, **status):
 
 
 class Answers:
-    """A server that answers the same to everything."""
+    """A server with the same answer to every request."""
 
     def __init__(self, status, body):
         self.status, self.body = status, body
 
     async def request(self, request):
-        """The answer."""
+        """Return the answer."""
         if self.status == 0:
             msg = "connection refused"
             raise ConnectFailedError(msg)
         return HttpResponse(self.status, {}, self.body)
 
     async def aclose(self):
-        """Nothing to close."""
+        """Do nothing."""
 
 
 STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure"}
 
 
 def refusal(code, reason, message):
-    """A server that refuses everything."""
+    """Return a server that refuses every request."""
     body = {**STATUS, "code": code, "reason": reason, "message": message}
     return Answers(code, json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("command", NAMED)
 class TestCommandsAboutAJobSet:
-    def test_it_does_not_exist(self, kubectl, command):
-        """What kubectl says."""
+    def test_missing_jobset_is_reported_like_kubectl(self, kubectl, command):
+        """The exit code is 1."""
         assert kubectl(command, "gone") == (1, "", NOT_FOUND)
 
-    def test_no_name(self, kubectl, command, capsys):
-        """The usage, with the exit code of a wrong call."""
+    def test_missing_name_is_a_usage_error(self, kubectl, command, capsys):
+        """The exit code is 2."""
         with pytest.raises(SystemExit) as ended:
             kubectl(command)
         assert ended.value.code == 2
         assert "NAME" in capsys.readouterr().err
 
-    def test_no_rights(self, kubectl, command):
-        """The server's words."""
+    def test_missing_right_is_reported_as_the_server_says(self, kubectl, command):
+        """The message names user, verb and resource."""
         text = 'jobsets.jobset.x-k8s.io "a" is forbidden: User "eve" cannot get resource'
         found = kubectl(command, "a", transport=refusal(403, "Forbidden", text))
-        assert (1, "", f"Error from server (Forbidden): {text}") == found
+        assert found == (1, "", f"Error from server (Forbidden): {text}")
 
     @pytest.mark.parametrize(
         ("transport", "text"),
@@ -116,12 +116,12 @@ class TestCommandsAboutAJobSet:
             (Answers(0, b""), "The connection to the server https://test:6443 was refused"),
         ],
     )
-    def test_another_server(self, kubectl, command, transport, text):
-        """Of another version, none of ours, or none at all: the sentence says which."""
+    def test_unusable_server_is_reported(self, kubectl, command, transport, text):
+        """It has another version, is no API server, or does not answer: the message says which."""
         code, out, err = kubectl(command, "a", transport=transport)
         known = command in {"restarts", "suspend", "resume"} and transport.status == 200
         if known and code == 0:
-            return  # these need no field that is missing
+            return  # these use no missing field
         assert (code, out) == (1, "")
         assert text in err
         assert len(err.splitlines()) == 1
@@ -129,8 +129,8 @@ class TestCommandsAboutAJobSet:
 
 @pytest.mark.parametrize("resource", ["jobs", "pods"])
 @pytest.mark.parametrize("command", ["status", "why"])
-def test_rights_to_some_of_it_only(kubectl, world, command, resource):
-    """Who may read the JobSet but not its pods is told what is forbidden."""
+def test_forbidden_resource_is_named(kubectl, world, command, resource):
+    """The user may read the JobSet, but not all that belongs to it."""
     stored(world)
     world.faults.status(403, resource=resource)
     code, out, err = kubectl(command, "test-js")
@@ -141,8 +141,8 @@ def test_rights_to_some_of_it_only(kubectl, world, command, resource):
 
 @pytest.mark.parametrize("command", NAMED)
 @pytest.mark.parametrize("status", [{}, {"restarts": 4, "restartsCountTowardsMax": 4}])
-def test_a_definition_without_the_new_fields(kubectl, world, command, status):
-    """Another controller's status is told as far as it goes."""
+def test_status_without_new_fields_is_shown(kubectl, world, command, status):
+    """Another controller may have written it."""
     stored(world, **status)
     code, out, err = kubectl(command, "test-js")
 
@@ -155,8 +155,10 @@ def test_a_definition_without_the_new_fields(kubectl, world, command, status):
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 @pytest.mark.parametrize("command", READING)
-def test_nothing_to_tell_is_still_an_object(kubectl, world, command, form):
-    """Programs get something that they can parse, whatever is missing."""
+def test_output_for_programs_is_an_object_when_there_is_nothing_to_show(
+    kubectl, world, command, form
+):
+    """It can always be parsed."""
     stored(world)
     code, out, _ = kubectl(command, "test-js", "-o", form)
 
@@ -165,8 +167,8 @@ def test_nothing_to_tell_is_still_an_object(kubectl, world, command, form):
 
 
 class TestDoctor:
-    def test_no_rights_at_all(self, kubectl):
-        """Each check says that it could not look; that alone is no fault of the cluster's."""
+    def test_checks_without_rights_are_no_errors(self, kubectl):
+        """Each of them says that it could not read its objects."""
         code, out, err = kubectl("doctor", transport=refusal(403, "Forbidden", "no"))
         assert (code, err) == (0, "")
         assert "no right to read it" in out
@@ -178,8 +180,8 @@ class TestDoctor:
             (Answers(200, b"<html>log in</html>"), "is it an API server?"),
         ],
     )
-    def test_no_server(self, kubectl, transport, text):
-        """A sentence."""
+    def test_unusable_server_is_reported(self, kubectl, transport, text):
+        """The exit code is 1."""
         code, out, err = kubectl("doctor", transport=transport)
         assert (code, out) == (1, "")
         assert text in err
@@ -208,8 +210,8 @@ class TestFiles:
             ("kind: List\napiVersion: v1\nitems: [3, null]\n", "is no Kubernetes object"),
         ],
     )
-    def test_one_broken_document_of_three(self, kubectl, tmp_path, broken, text):
-        """The others are judged; the broken one is named; the exit code is 1."""
+    def test_broken_document_is_named_among_others(self, kubectl, tmp_path, broken, text):
+        """The others are checked, and the exit code is 1."""
         file = tmp_path / "three.yaml"
         documents = [GOOD.replace("NAME", "one"), broken, GOOD.replace("NAME", "three")]
         file.write_text("---\n".join(documents))
@@ -219,7 +221,7 @@ class TestFiles:
         assert (code, err) == (1, "")
         assert any("document 1: jobset/one: ok" in line for line in lines), out
         assert any("document 3: jobset/three: ok" in line for line in lines), out
-        assert any("document 2" in line and text in line for line in lines), out
+        assert any("three.yaml, document 2" in line and text in line for line in lines), out
 
     @pytest.mark.parametrize("command", ["lint", "simulate"])
     @pytest.mark.parametrize(
@@ -231,8 +233,8 @@ class TestFiles:
             ("binary.yaml", "cannot be read"),
         ],
     )
-    def test_no_manifest(self, kubectl, tmp_path, command, name, text):
-        """Missing, empty, of something else, or no text at all."""
+    def test_file_without_a_jobset_is_an_error(self, kubectl, tmp_path, command, name, text):
+        """It is missing, empty, of something else, or binary."""
         (tmp_path / "empty.yaml").write_text("")
         (tmp_path / "other.yaml").write_text("apiVersion: v1\nkind: Pod\n")
         (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
@@ -242,8 +244,8 @@ class TestFiles:
         assert text in out + err
 
     @pytest.mark.parametrize("words", ["", "x@", "x@-1s", "x@1s:exit=a"])
-    def test_faults_that_cannot_be_played(self, kubectl, tmp_path, words):
-        """They are refused by their words."""
+    def test_invalid_faults_are_refused(self, kubectl, tmp_path, words):
+        """The exit code is 1."""
         file = tmp_path / "one.yaml"
         file.write_text(GOOD.replace("NAME", "one"))
         code, _, err = kubectl("simulate", str(file), "--fail", words)

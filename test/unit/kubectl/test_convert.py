@@ -1,4 +1,4 @@
-"""``kubectl jobset convert``: manifests without launchers."""
+"""``kubectl jobset convert``: manifests without their launchers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ spec:
 
 
 def convert(capsys, tmp_path, text):
-    """Run the command; the exit code, the documents and the notes."""
+    """Run the command; return exit code, documents and notes."""
     file = tmp_path / "jobset.yaml"
     file.write_text(text)
     code = plugin.main(["convert", str(file)])
@@ -52,18 +52,16 @@ def convert(capsys, tmp_path, text):
     return code, list(yaml.safe_load_all(out)), err.splitlines()
 
 
-def test_a_manifest_is_converted(capsys, tmp_path):
-    """It is accepted, restarts in place with supervisors, and other documents stay."""
+def test_manifest_is_converted(capsys, tmp_path):
+    """It is valid and restarts in place with supervisors; other documents are kept."""
     code, (other, jobset), notes = convert(capsys, tmp_path, MANIFEST)
 
     template = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     assert code == 0
     assert other["kind"] == "ConfigMap"
     assert jobset["metadata"]["annotations"] == {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor"}
-    assert jobset["spec"]["failurePolicy"] == {
-        "restartStrategy": "InPlaceRestart",
-        "maxRestarts": 3,
-    }
+    policy = {"restartStrategy": "InPlaceRestart", "maxRestarts": 3}
+    assert jobset["spec"]["failurePolicy"] == policy
     assert template["metadata"]["annotations"] == {
         keys.IN_PLACE_PROCESSES_ANNOTATION: "4",
         keys.IN_PLACE_PRELOAD_ANNOTATION: "auto",
@@ -89,8 +87,8 @@ def test_a_manifest_is_converted(capsys, tmp_path):
     ]
 
 
-def test_a_manifest_that_would_be_refused_is_printed_with_the_errors(capsys, tmp_path):
-    """A liveness probe cannot be kept, which the user has to decide; the exit code is 1."""
+def test_converted_manifest_that_is_invalid_is_printed_with_its_errors(capsys, tmp_path):
+    """The user has to decide about the liveness probe; the exit code is 1."""
     probe = "              livenessProbe: {exec: {command: [true]}}\n              env:\n"
     text = MANIFEST.replace("              env:\n", probe)
     code, documents, notes = convert(capsys, tmp_path, text)
@@ -100,8 +98,8 @@ def test_a_manifest_that_would_be_refused_is_printed_with_the_errors(capsys, tmp
     assert any("error: " in line and "livenessProbe" in line for line in notes)
 
 
-def test_a_launcher_that_cannot_be_translated_is_left(capsys, tmp_path):
-    """The document is printed as it was, with the reason; the exit code is 1."""
+def test_launcher_that_cannot_be_translated_is_kept(capsys, tmp_path):
+    """The document is printed unchanged, with the reason; the exit code is 1."""
     text = MANIFEST.replace("--nnodes=2", "--bogus")
     code, (_, jobset), notes = convert(capsys, tmp_path, text)
 
@@ -112,7 +110,7 @@ def test_a_launcher_that_cannot_be_translated_is_left(capsys, tmp_path):
 
 
 def test_manifests_without_a_launcher_are_an_error(capsys, tmp_path):
-    """Nothing is printed that looks like a result."""
+    """The output has no document."""
     text = MANIFEST.replace("torchrun", "python")
     code, documents, notes = convert(capsys, tmp_path, text)
 
@@ -120,8 +118,8 @@ def test_manifests_without_a_launcher_are_an_error(capsys, tmp_path):
     assert "no JobSet in what was given runs torchrun" in notes[0]
 
 
-def test_a_converted_manifest_has_nothing_left_to_convert(capsys, tmp_path):
-    """A second run finds no launcher."""
+def test_converted_manifest_has_no_launcher(capsys, tmp_path):
+    """A second conversion finds none."""
     _, documents, _ = convert(capsys, tmp_path, MANIFEST)
     code, _, _ = convert(capsys, tmp_path, yaml.safe_dump_all(documents))
 

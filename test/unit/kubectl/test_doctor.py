@@ -1,4 +1,4 @@
-"""``kubectl jobset doctor``: each finding, from the answers of a server."""
+"""``kubectl jobset doctor``: each finding, from answers of a server."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ FIT = {
     },
     "selfsubjectaccessreviews": {"status": {"allowed": True}},
 }
-WAITING = {"waiting": {"reason": "ErrImagePull"}}
+PULLING = {"name": "agent", "image": "x/y:1", "state": {"waiting": {"reason": "ErrImagePull"}}}
 
 
 class Answers:
-    """A transport that answers by what a path has in it; a number is a status."""
+    """A transport with answers for parts of paths; a number is a status."""
 
     def __init__(self, answers):
         self.answers = answers
 
     async def request(self, request):
-        """The first answer whose key is part of the path."""
+        """Return the first answer with a key that is part of the path."""
         found = next(value for key, value in self.answers.items() if key in request.path)
         if isinstance(found, int):
             reason = {403: "Forbidden", 404: "NotFound"}[found]
@@ -52,8 +52,8 @@ class Answers:
         return HttpResponse(200, {}, json.dumps(found).encode())
 
 
-async def examined(capsys, **changes):
-    """Exit code and findings of a fit cluster with some other answers."""
+async def findings(capsys, **changes):
+    """Return exit code and findings for a cluster without problems but for given answers."""
     names = {"crd": doctor._CRD, "version": "/version", "nodes": "/nodes", "pods": "/pods"}
     changed = {names.get(name, name): value for name, value in changes.items()}
     cluster = Cluster(Target(Answers({**FIT, **changed}), "https://x", "team"))
@@ -64,10 +64,10 @@ async def examined(capsys, **changes):
 @pytest.mark.parametrize(
     ("declared", "verdict"), [(["RestartAllContainersOnContainerExits"], "ok"), ([], "warning")]
 )
-async def test_kubelets_that_have_the_gate_on(capsys, declared, verdict):
-    """Those of 1.35 say so themselves; the others are asked for it."""
+async def test_gate_is_required_of_kubelets_that_do_not_declare_it(capsys, declared, verdict):
+    """Those of 1.35 declare their features."""
     node = {"nodeInfo": {"kubeletVersion": "v1.35.4"}, "declaredFeatures": declared}
-    _, found = await examined(capsys, nodes={"items": [{"status": node}]})
+    _, found = await findings(capsys, nodes={"items": [{"status": node}]})
     (kubelets,) = [each for each in found if each["check"] == "kubelets"]
 
     assert kubelets["verdict"] == verdict
@@ -75,9 +75,9 @@ async def test_kubelets_that_have_the_gate_on(capsys, declared, verdict):
     assert needs_gate is not bool(declared)
 
 
-async def test_a_fit_cluster(capsys):
-    """Nothing to mend, exit code 0."""
-    code, found = await examined(capsys)
+async def test_cluster_without_problems_is_ok(capsys):
+    """The exit code is 0."""
+    code, found = await findings(capsys)
 
     assert code == 0
     assert {"ok"} == {each["verdict"] for each in found}
@@ -91,54 +91,26 @@ async def test_a_fit_cluster(capsys):
         ({"crd": 403}, "unknown", "no right to read it", ""),
         ({"version": {"gitVersion": "v1.28.1"}}, "warning", "older than 1.30", ""),
         ({"mutatingwebhookconfigurations": 404}, "warning", "no defaults", "config/default"),
-        (
-            {"mutatingwebhookconfigurations": {"webhooks": [{"clientConfig": {}}]}},
-            "error",
-            "certificate authority",
-            "logs",
-        ),
+        ({"mutatingwebhookconfigurations": {"webhooks": [{"clientConfig": {}}]}}, "error",
+         "certificate authority", "logs"),
         ({"endpointslices": {"items": []}}, "error", "no pod answers", "-n s get pods"),
         ({"validatingadmissionpolicies": 404}, "warning", "own epoch", "config/agent/policy"),
         ({"serviceaccounts": 404}, "warning", "no account", "-n team apply"),
-        (
-            {"nodes": {"items": [{"status": {"nodeInfo": {"kubeletVersion": "v1.34.0"}}}]}},
-            "warning",
-            "sidecar agents need 1.35",
-            "supervisor",
-        ),
-        (
-            {
-                "pods": {
-                    "items": [
-                        {
-                            "metadata": {"name": "p"},
-                            "status": {
-                                "initContainerStatuses": [
-                                    {"name": "agent", "image": "x/y:1", "state": WAITING}
-                                ]
-                            },
-                        }
-                    ]
-                }
-            },
-            "error",
-            "x/y:1 (ErrImagePull)",
-            "describe pod p",
-        ),
-        (
-            {"selfsubjectaccessreviews": {"status": {"allowed": False}}},
-            "warning",
-            "patch jobsets",
-            "auth can-i",
-        ),
+        ({"nodes": {"items": [{"status": {"nodeInfo": {"kubeletVersion": "v1.34.0"}}}]}}, "warning",
+         "sidecar agents need 1.35", "supervisor"),
+        ({"pods": {"items": [{"metadata": {"name": "p"},
+                              "status": {"initContainerStatuses": [PULLING]}}]}}, "error",
+         "x/y:1 (ErrImagePull)", "describe pod p"),
+        ({"selfsubjectaccessreviews": {"status": {"allowed": False}}}, "warning", "patch jobsets",
+         "auth can-i"),
     ],
-)
-async def test_what_is_found(capsys, changes, verdict, message, fix):
-    """Each with its weight and a command; only errors make the exit code 1."""
-    code, found = await examined(capsys, **changes)
+)  # fmt: skip
+async def test_problem_is_found_with_a_remedy(capsys, changes, verdict, message, fix):
+    """Each has a severity and a command; only errors make the exit code 1."""
+    code, found = await findings(capsys, **changes)
     (bad, *_) = [each for each in found if each["verdict"] != "ok"]
 
-    assert verdict == bad["verdict"]
+    assert bad["verdict"] == verdict
     assert message in bad["message"]
     assert fix in bad["fix"]
     assert bad["fix"] or verdict == "unknown"

@@ -1,4 +1,4 @@
-"""Which cluster the plugin talks to, and how it says that it cannot."""
+"""The cluster that the plugin uses, and the errors if there is none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobsetpy.testing.jobsets import jobset_json
 
 
 def config(server="https://a:6443", *, user=None, current="one", **cluster):
-    """A kubeconfig with one context."""
+    """Return a kubeconfig with one context."""
     return {
         "current-context": current,
         "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
@@ -32,7 +32,7 @@ def config(server="https://a:6443", *, user=None, current="one", **cluster):
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a kubeconfig and gives its path."""
+    """Function that writes a kubeconfig and returns its path."""
 
     def one(data, name="config"):
         path = tmp_path / name
@@ -43,20 +43,20 @@ def write(tmp_path):
 
 
 class TestTarget:
-    async def test_the_current_context(self, write):
-        """Server, namespace and user are its."""
+    async def test_current_context_is_used(self, write):
+        """It has server, namespace and user."""
         found = target(Options(kubeconfig=write(config())), {})
 
         assert (found.server, found.namespace) == ("https://a:6443", "team")
 
-    async def test_flags_win(self, write):
-        """Over what the context says."""
+    async def test_flags_override_the_context(self, write):
+        """Server and namespace are theirs."""
         found = target(Options(kubeconfig=write(config()), namespace="n", server="http://b"), {})
 
         assert (found.server, found.namespace) == ("http://b", "n")
 
-    async def test_the_first_file_wins(self, write):
-        """Of several in $KUBECONFIG; those that are not there are passed over."""
+    async def test_first_file_of_several_takes_precedence(self, write):
+        """Files of $KUBECONFIG that do not exist are skipped."""
         second = config("https://second")
         second["clusters"].append({"name": "d", "cluster": {"server": "https://d"}})
         paths = [write(config("https://first"), "1"), "/nowhere", write(second, "2")]
@@ -80,27 +80,26 @@ class TestTarget:
             (config(user={"exec": {"command": "false"}}), {}, "getting credentials"),
         ],
     )
-    def test_what_cannot_be_used(self, write, data, options, message):
-        """A sentence, never a traceback."""
+    def test_invalid_configuration_is_an_error(self, write, data, options, message):
+        """It is a message, not a traceback."""
         with pytest.raises(CommandError, match=message):
             target(Options(kubeconfig=write(data), **options), {})
 
-    def test_no_cluster_at_all(self, tmp_path):
-        """Where it was looked is said."""
+    def test_error_without_a_cluster_says_where_it_was_searched(self, tmp_path):
+        """There is no file."""
         with pytest.raises(CommandError, match="no cluster"):
             target(Options(), {"HOME": str(tmp_path)})
 
 
-async def test_the_plugin_as_a_process(write):
-    """With an exec plugin for the token, on a server of another process."""
+async def test_plugin_runs_as_a_process(write):
+    """It gets its token from an exec plugin, and uses a server of another process."""
     async with FakeApiServer(token="secret") as server:
         server.register(JobSet)
         server.create("namespaces", {"metadata": {"name": "team"}})
         body = jobset_json(namespace="team")
         del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
         server.create(JobSet, body)
-        answer = {"status": {"token": "secret"}}
-        code = f"import json; print(json.dumps({answer!r}))"
+        code = "import json; print(json.dumps({'status': {'token': 'secret'}}))"
         user = {"exec": {"command": sys.executable, "args": ["-c", code]}}
         path = write(config(server.url, user=user))
         out = await _run("--kubeconfig", path, "status", "test-js", "-o", "json")
@@ -108,10 +107,8 @@ async def test_the_plugin_as_a_process(write):
     refused = await _run("status", "test-js", "--kubeconfig", path, "-s", "http://127.0.0.1:9")
 
     assert json.loads(out[1])["name"] == "test-js"
-    assert (
-        gone[0],
-        gone[2],
-    ) == (1, 'Error from server (NotFound): jobsets.jobset.x-k8s.io "gone" not found\n')
+    missing = 'Error from server (NotFound): jobsets.jobset.x-k8s.io "gone" not found\n'
+    assert (gone[0], gone[2]) == (1, missing)
     assert refused[0] == 1
     assert refused[2].startswith("The connection to the server http://127.0.0.1:9 was refused")
 
@@ -127,7 +124,7 @@ async def _run(*arguments):
 
 
 def test_help_names_every_command(capsys):
-    """Without importing any of them."""
+    """It imports none of them."""
     with pytest.raises(SystemExit):
         plugin.main(["--help"])
     text = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""``kubectl jobset lint``: what API server and webhooks would say, without either."""
+"""``kubectl jobset lint``: the errors of API server and webhooks, without either."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from jobsetpy.api import quantities
 from jobsetpy.kubectl import main as plugin
@@ -22,7 +21,7 @@ EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 
 
 def manifest(*items, **spec):
-    """A manifest as a user writes it."""
+    """Return a manifest as a user writes it."""
     data = jobset_json(*items, **spec)
     data["apiVersion"], data["kind"] = "jobset.x-k8s.io/v1alpha2", "JobSet"
     del data["metadata"]["uid"], data["metadata"]["resourceVersion"]
@@ -30,13 +29,13 @@ def manifest(*items, **spec):
     return data
 
 
-def judged(data):
-    """What is wrong with a manifest."""
+def errors_of(data):
+    """Return the errors of a manifest."""
     return manifests.judge(data, Features(), "agent").errors
 
 
 def changed(path, value):
-    """A good manifest with one bad value."""
+    """Return a valid manifest with one changed value."""
     data = copy.deepcopy(manifest())
     at = data
     *parents, last = path
@@ -51,13 +50,11 @@ CONTAINER = (
     *("spec", "template", "spec", "containers", 0),
 )
 FIELD = "spec.replicatedJobs[0].template.spec.template.spec.containers[0]"
+REPLICAS = "spec.replicatedJobs[0].replicas"
 SCHEMA = {
     "a wrong type": (
         changed(("spec", "replicatedJobs", 0, "replicas"), "3"),
-        (
-            'spec.replicatedJobs[0].replicas: Invalid value: "string": '
-            'spec.replicatedJobs[0].replicas in body must be of type integer: "string"'
-        ),
+        f'{REPLICAS}: Invalid value: "string": {REPLICAS} in body must be of type integer: "string"',
     ),
     "a wrong word": (
         changed(("spec", "failurePolicy"), {"restartStrategy": "Never"}),
@@ -68,10 +65,7 @@ SCHEMA = {
     ),
     "too little": (
         changed(("spec", "replicatedJobs", 0, "replicas"), -1),
-        (
-            "spec.replicatedJobs[0].replicas: Invalid value: -1: spec.replicatedJobs[0].replicas "
-            "in body should be greater than or equal to 0"
-        ),
+        f"{REPLICAS}: Invalid value: -1: {REPLICAS} in body should be greater than or equal to 0",
     ),
     "nothing": (
         changed(("spec", "replicatedJobs", 0, "template", "spec"), {}),
@@ -81,14 +75,14 @@ SCHEMA = {
         manifest(replicated_job("w"), replicated_job("w")),
         'spec.replicatedJobs[1]: Duplicate value: {"name":"w"}',
     ),
-    "a quantity that is none": (
+    "an invalid quantity": (
         changed((*CONTAINER, "resources"), {"limits": {"memory": "lots"}}),
         (
             f'{FIELD}.resources.limits.memory: Invalid value: "lots": {FIELD}.resources.limits'
             f".memory in body should match '{quantities.PATTERN}'"
         ),
     ),
-    "a field that there is not": (
+    "an unknown field": (
         changed(("spec", "replicatedJobs", 0, "replica"), 3),
         'strict decoding error: unknown field "spec.replicatedJobs[0].replica"',
     ),
@@ -96,15 +90,15 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize("case", SCHEMA.values(), ids=SCHEMA)
-def test_what_the_definition_forbids(case):
-    """In the API server's words."""
+def test_violations_of_the_crd_are_reported_like_the_api_server_does(case):
+    """The error is the API server's."""
     data, error = case
 
-    assert error in judged(data)
+    assert error in errors_of(data)
 
 
-def test_what_the_webhook_forbids():
-    """Exactly what the webhook answers, of a manifest without its defaults."""
+def test_errors_are_those_of_the_webhook():
+    """A manifest has no defaults yet."""
     data = manifest(
         replicated_job("w", parallelism=2),
         successPolicy={"operator": "All", "targetReplicatedJobs": ["gone"]},
@@ -113,13 +107,13 @@ def test_what_the_webhook_forbids():
     expected = {str(each) for each in validate_create(data)}
 
     assert expected
-    assert expected == set(judged(data))
+    assert set(errors_of(data)) == expected
 
 
 @pytest.mark.parametrize(("scope", "refused"), [("JobSet", True), ("Job", False)])
 def test_gang_of_several_jobs_that_starts_without_spares_is_refused(scope, refused):
-    """By the annotation that has to be another one."""
-    notes = {
+    """The error is that of the annotation to change."""
+    annotations = {
         "in-place-restart-agent": "supervisor",
         "in-place-restart-processes": "1",
         "in-place-restart-spares": "1",
@@ -129,41 +123,24 @@ def test_gang_of_several_jobs_that_starts_without_spares_is_refused(scope, refus
     container = {"name": "worker", "image": "w:1", "command": ["python3", "train.py"]}
     data = manifest(
         replicated_job("w", 2, parallelism=3, pod_spec={"containers": [container]}),
-        annotations={f"jobset.sigs.k8s.io/{name}": value for name, value in notes.items()},
+        annotations={f"jobset.sigs.k8s.io/{name}": value for name, value in annotations.items()},
         failurePolicy={"maxRestarts": 1, "restartStrategy": "InPlaceRestart"},
     )
     field = "metadata.annotations[jobset.sigs.k8s.io/coscheduling]: "
 
-    assert [str(each).startswith(field) for each in judged(data)] == [True] * refused
+    assert [str(each).startswith(field) for each in errors_of(data)] == [True] * refused
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_are_accepted(path):
-    """Each JobSet of the repository's own examples."""
+    """The repository's examples have no errors."""
     for document in manifests.read([str(path)]):
         if document.is_jobset:
-            assert judged(document.data) == []
+            assert errors_of(document.data) == []
 
 
-def test_a_broken_document_hides_no_other(tmp_path, capsys):
-    """Three documents of which one is broken: each is told of, and the exit code is 1."""
-    good = yaml.safe_dump(manifest())
-    file = tmp_path / "three.yaml"
-    file.write_text(f"{good}---\na: [\n---\n{good}")
-    code = plugin.main(["lint", str(file)])
-    lines = capsys.readouterr().out.splitlines()
-
-    assert code == 1
-    assert [next(word for word in ("error parsing", "ok") if word in line) for line in lines] == [
-        "ok",
-        "error parsing",
-        "ok",
-    ]
-    assert "three.yaml, document 2: error: error parsing" in lines[1]
-
-
-def test_for_programs(tmp_path, capsys):
-    """JSON, with errors and warnings apart; exit code 0 if nothing is refused."""
+def test_output_for_programs_separates_errors_and_warnings(tmp_path, capsys):
+    """The exit code is 0 if there are no errors."""
     file = tmp_path / "one.json"
     file.write_text(json.dumps(manifest()))
 
@@ -181,14 +158,14 @@ def test_for_programs(tmp_path, capsys):
         (["x", "--feature-gates", "RestartJob"], "is not NAME=true"),
     ],
 )
-def test_bad_input(capsys, arguments, message):
-    """A sentence and exit code 1."""
+def test_invalid_input_is_an_error(capsys, arguments, message):
+    """The exit code is 1."""
     assert plugin.main(["lint", *arguments]) == 1
     assert message in capsys.readouterr().err
 
 
-async def test_the_api_server_is_asked_without_storing(kubectl):
-    """A dry run by server-side apply, strict about fields."""
+async def test_dry_run_stores_nothing(kubectl):
+    """It is a server-side apply that is strict about fields."""
     from jobsetpy.kubectl.cluster import Cluster
     from jobsetpy.kubectl.kubeconfig import Target
 
@@ -199,8 +176,8 @@ async def test_the_api_server_is_asked_without_storing(kubectl):
     assert (request.query["dryRun"], request.query["fieldValidation"]) == ("All", "Strict")
 
 
-def test_gates_that_are_off():
-    """What needs them is refused, as the manager would."""
+def test_fields_of_disabled_gates_are_refused():
+    """The manager would refuse them."""
     data = manifest(failurePolicy={"maxRestarts": 1, "restartStrategy": "InPlaceRestart"})
     verdict = manifests.judge(data, Features(in_place_restart=False), "agent")
 

@@ -1,4 +1,4 @@
-"""``kubectl jobset simulate``: what would be decided when, by the controllers' own rules."""
+"""``kubectl jobset simulate``: decisions of the controllers' own rules, and their times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 def simulate(capsys, file, *flags):
-    """What came of it."""
+    """Run the command; return its output."""
     code = plugin.main(["simulate", str(file), *flags, "-o", "json"])
     captured = capsys.readouterr()
     assert code == 0, captured.err
@@ -24,7 +24,7 @@ def simulate(capsys, file, *flags):
 
 @pytest.fixture
 def manifest(tmp_path):
-    """Writes a manifest of two Jobs with two pods each."""
+    """Function that writes a manifest of two Jobs with two pods each."""
 
     def write(rules=(), job_spec=None, *, max_restarts=2, container=None, **policy):
         pod = {"containers": [{"name": "worker", "image": "w:1", **(container or {})}]}
@@ -39,29 +39,26 @@ def manifest(tmp_path):
     return write
 
 
-def told(found, text):
-    """When something was told first, in seconds."""
+def time_of(found, text):
+    """Return the second at which a text was first logged."""
     return next(each["seconds"] for each in found["log"] if text in each["text"])
 
 
 class TestJobs:
-    def test_a_failure_recreates_all_jobs(self, manifest, capsys):
-        """After as many failed pods as the back-off limit allows, and as many restarts."""
+    def test_failure_recreates_all_jobs_after_the_backoff_limit(self, manifest, capsys):
+        """It takes one failed pod more than the limit allows."""
         file = manifest(job_spec={"backoffLimit": 1})
         once = simulate(capsys, file, "--fail", "w-0-1@30s")
         twice = simulate(capsys, file, "--fail", "w-0-1@30s", "--fail", "w-0-0@40s:exit=3")
 
         assert (once["restarts"], once["state"]) == ([], "Running")
         (restart,) = twice["restarts"]
-        assert (
-            restart["kind"],
-            restart["cause"]["job"],
-            restart["outcome"],
-        ) == ("Recreate", "js-w-0", "Completed")
+        assert (restart["kind"], restart["outcome"]) == ("Recreate", "Completed")
+        assert restart["cause"]["job"] == "js-w-0"
         assert twice["spent"] == 1
 
-    def test_pod_failure_policies(self, manifest, capsys):
-        """An exit code that fails the Job at once meets the JobSet's rule for that."""
+    def test_pod_failure_policy_is_applied(self, manifest, capsys):
+        """An exit code that fails the Job matches the JobSet's rule for it."""
         codes = {"operator": "In", "values": [42]}
         file = manifest(
             [{"name": "bug", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
@@ -70,76 +67,75 @@ class TestJobs:
         found = simulate(capsys, file, "--fail", "w-1-0@1m:exit=42")
 
         assert found["state"] == "Failed"
-        assert told(found, "FailJobSet") == 60.0
+        assert time_of(found, "FailJobSet") == 60.0
 
-    def test_the_budget(self, manifest, capsys):
-        """One failure more than restarts ends the JobSet, at that moment."""
+    def test_jobset_fails_when_its_budget_is_spent(self, manifest, capsys):
+        """It fails at the moment of the first failure without a restart left."""
         flags = [
             each for at in (100, 1000, 2000) for each in ("--fail-job", f"w-0@{at}s:reason=Evicted")
         ]
         found = simulate(capsys, manifest(), *flags)
 
         assert (found["state"], found["spent"]) == ("Failed", 2)
-        assert told(found, "ReachedMaxRestarts") == 2000.0
+        assert time_of(found, "ReachedMaxRestarts") == 2000.0
 
-    def test_a_pod_that_does_not_run(self, manifest, capsys):
-        """It is said, and nothing happens."""
+    def test_fault_of_a_pod_that_does_not_run_is_reported(self, manifest, capsys):
+        """It changes nothing."""
         found = simulate(capsys, manifest(), "--fail", "w-7-7@30s", "--lose-node", "x@31s")
 
         assert (found["restarts"], found["state"]) == ([], "Running")
-        assert told(found, "js-w-7-7 does not run")
-        assert told(found, "no pod js-x")
+        assert time_of(found, "js-w-7-7 does not run")
+        assert time_of(found, "no pod js-x")
 
 
 class TestInPlace:
-    def test_supervisor(self, capsys):
-        """All follow within a fifth of a second; one that comes at once after that is delayed."""
+    def test_supervisors_restart_together(self, capsys):
+        """All follow within a fifth of a second; another failure soon after that is delayed."""
         file = EXAMPLES / "in-place-restart" / "injected-supervisor.yaml"
         flags = ("--fail", "workers-0-3@90s:exit=137", "--fail", "workers-0-1@91s")
         found = simulate(capsys, file, *flags, "--lose-node", "workers-0-2@10m")
 
         kinds = [(each["number"], each["cause"]["reason"]) for each in found["restarts"]]
         assert kinds == [(2, "PodRestarted"), (3, "PodRestarted"), (4, "PodDeleted")]
-        assert pytest.approx(90.2) == told(found, "at epoch 2")
-        assert told(found, "waits 1 s") == 91.0
+        assert time_of(found, "at epoch 2") == pytest.approx(90.2)
+        assert time_of(found, "waits 1 s") == 91.0
         assert found["spent"] == 3
 
-    def test_sidecar(self, capsys):
-        """The exit code is seen, and the pods restart by their kubelets."""
+    def test_sidecars_restart_with_their_pods(self, capsys):
+        """The cause has the exit code, and the kubelets restart the pods."""
         file = EXAMPLES / "in-place-restart" / "sidecar.yaml"
         found = simulate(capsys, file, "--fail", "workers-0-3@90s:exit=137", "--start", "2")
         (restart,) = found["restarts"]
 
         assert restart["cause"]["exitCode"] == 137
-        assert told(found, "at epoch 2") == 92.0
+        assert time_of(found, "at epoch 2") == 92.0
 
 
-def test_a_spare_takes_the_seat_of_a_pod_that_fails(capsys, tmp_path):
+def test_spare_takes_the_seat_of_a_pod_that_fails(capsys, tmp_path):
     """The restart does not wait for the pod's replacement."""
     path = with_spares(tmp_path, {"in-place-restart-end-pod-exit-codes": "3"})
     found = simulate(capsys, path, "--fail", "w-0-1@30s:exit=3")
 
     (restart,) = found["restarts"]
     assert (restart["outcome"], restart["seatsTaken"]) == ("Completed", 1)
-    lifted = told(found, "SeatTaken: pod 'js-w-0-2' takes seat 1 of job 'js-w-0'")
-    assert lifted < 32
+    assert time_of(found, "SeatTaken: pod 'js-w-0-2' takes seat 1 of job 'js-w-0'") < 32
 
 
-def test_a_spare_job_takes_all_seats_of_a_job_that_loses_a_pod(capsys, tmp_path):
-    """The restart waits for no replacement; the Job with a lost pod is the next spare."""
-    notes = {
+def test_spare_job_takes_all_seats_of_a_job_that_loses_a_pod(capsys, tmp_path):
+    """The restart does not wait for a replacement; the Job with the lost pod is the next spare."""
+    annotations = {
         "in-place-restart-end-pod-exit-codes": "3",
         "in-place-restart-spares": "0",
         "in-place-restart-spare-replicas": "1",
     }
-    path = with_spares(tmp_path, notes, jobs=3)
+    path = with_spares(tmp_path, annotations, jobs=3)
     found = simulate(capsys, path, "--fail", "w-1-1@30s:exit=3", "--fail", "w-0-1@90s:exit=3")
 
     first, second = found["restarts"]
     assert (first["outcome"], first["seatsTaken"]) == ("Completed", 3)
-    assert told(found, "SeatTaken: job 'js-w-2' takes all seats of job 'js-w-1'") < 32
+    assert time_of(found, "SeatTaken: job 'js-w-2' takes all seats of job 'js-w-1'") < 32
     assert (second["outcome"], second["seatsTaken"]) == ("Completed", 3)
-    assert told(found, "SeatTaken: job 'js-w-1' takes all seats of job 'js-w-0'") < 92
+    assert time_of(found, "SeatTaken: job 'js-w-1' takes all seats of job 'js-w-0'") < 92
 
 
 START = {"in-place-restart-start-without-spares": "true"}
@@ -148,7 +144,7 @@ RACK = {"exclusive-topology": "rack"}
 
 
 @pytest.mark.parametrize(
-    ("notes", "missing", "seconds"),
+    ("annotations", "missing", "seconds"),
     [
         ({}, "w-0-2", None),
         ({}, "w-0-1", 65),
@@ -160,24 +156,24 @@ RACK = {"exclusive-topology": "rack"}
         (RACK, "w-0-0", "js-w-0-1 waits: js-w-0-0, whose domain it follows, finds no node"),
     ],
 )
-def test_group_starts_or_says_what_it_waits_for_when_a_pod_finds_no_node(
-    capsys, tmp_path, notes, missing, seconds
+def test_group_starts_or_reports_what_it_waits_for_when_a_pod_finds_no_node(
+    capsys, tmp_path, annotations, missing, seconds
 ):
-    """Two seats and a spare: alone, in a gang, under exclusive placement."""
-    found = simulate(capsys, with_spares(tmp_path, notes), "--no-node", missing)
+    """There are two seats and a spare: without a gang, in a gang, with exclusive placement."""
+    found = simulate(capsys, with_spares(tmp_path, annotations), "--no-node", missing)
 
     assert found["restarts"] == []
-    assert told(found, f"js-{missing} waits: it finds no node") == 5
+    assert time_of(found, f"js-{missing} waits: it finds no node") == 5
     if isinstance(seconds, str):
-        assert told(found, seconds) == 5
+        assert time_of(found, seconds) == 5
         assert not any("SeatTaken" in each["text"] for each in found["log"])
     elif seconds is not None:
-        assert told(found, "SeatTaken: pod 'js-w-0-2' takes seat 1") == seconds
+        assert time_of(found, "SeatTaken: pod 'js-w-0-2' takes seat 1") == seconds
 
 
 def with_spares(folder, more, jobs=1):
-    """Writes the manifest of a Job with two seats and a spare."""
-    notes = {
+    """Write the manifest of Jobs with two seats and a spare; return its path."""
+    annotations = {
         "in-place-restart-agent": "supervisor",
         "in-place-restart-processes": "1",
         "in-place-restart-spares": "1",
@@ -192,7 +188,7 @@ def with_spares(folder, more, jobs=1):
     alpha = {"exclusive-topology"}
     data["metadata"]["annotations"] = {
         f"{'alpha.' if name in alpha else ''}jobset.sigs.k8s.io/{name}": value
-        for name, value in notes.items()
+        for name, value in annotations.items()
     }
     path = folder / "js.yaml"
     path.write_text(yaml.safe_dump(data))
@@ -208,22 +204,22 @@ def with_spares(folder, more, jobs=1):
         (["--fail-job", "w-0@1s:because"], "is not reason=WORD"),
     ],
 )
-def test_bad_faults(manifest, capsys, flags, message):
-    """A sentence says how they are written."""
+def test_invalid_fault_is_refused(manifest, capsys, flags, message):
+    """The error has the right form."""
     assert plugin.main(["simulate", str(manifest()), *flags]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_a_refused_manifest(manifest, capsys):
-    """It is told why, as by lint."""
+def test_invalid_manifest_is_refused(manifest, capsys):
+    """The errors are those of lint."""
     file = manifest(restartStrategy="InPlaceRestart")
 
     assert plugin.main(["simulate", str(file)]) == 1
     assert "error: " in capsys.readouterr().err
 
 
-def test_for_people(manifest, capsys):
-    """Times, decisions, and the end."""
+def test_output_for_people_has_times_decisions_and_the_end(manifest, capsys):
+    """It is a table with a summary."""
     assert plugin.main(["simulate", str(manifest()), "--fail-job", "w-1@2m"]) == 0
     lines = capsys.readouterr().out.splitlines()
 

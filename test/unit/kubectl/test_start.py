@@ -1,4 +1,4 @@
-"""What a command imports: a plugin is started anew for every question."""
+"""Imports of the plugin, which starts for every command."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ NEVER = {
     *("structlog", "uvloop", "h2", "pydantic"),
     *("attr", "attrs", "rich", "typing_extensions"),
 }
-"""Of the manager, or slow; none of it is needed for a question."""
-FOR_A_QUESTION = {"asyncio", "msgspec", "ssl", "h11", "jobsetpy.client"}
+"""Modules of the manager, or slow ones; no command needs them."""
+TO_SEND = {"asyncio", "msgspec", "ssl", "h11", "jobsetpy.client"}
 
 HELP = """
 import contextlib, io, sys
@@ -21,15 +21,15 @@ from jobsetpy.kubectl import main
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     main.main(["--help"])
 """
-ASK = """
+SEND = """
 import contextlib, io, sys
 from jobsetpy.kubectl import main
 with contextlib.redirect_stderr(io.StringIO()) as err:
     assert main.main(["--kubeconfig", sys.argv[2], sys.argv[1], "a"]) == 1
 assert "127.0.0.1:1" in err.getvalue(), err.getvalue()
 """
-"""Nobody listens there: this is all that it takes to ask."""
-TELL = """
+"""A command up to its first request: no server listens there."""
+SHOW = """
 import asyncio, contextlib, io, json, sys
 from jobsetpy.kubectl import main
 chosen = sys.argv[1]
@@ -75,17 +75,17 @@ users:
   user:
     token: secret
 """
-OF_THE_RULES = {
+RULES = {
     *("restart_in_place", "restart_in_place.barrier_state", "restart_in_place.pod_backoff"),
     *("rules", "rules.restart_budget"),
 }
-OF_THE_API = {"keys", "timestamps"}
-QUESTIONS = ("status", "why", "restarts")
-LEVERS = ("restart", "suspend", "resume")
+API = {"keys", "timestamps"}
+READING = ("status", "why", "restarts")
+WRITING = ("restart", "suspend", "resume")
 
 
 def imported(code, *arguments):
-    """The modules that are there when the code has run."""
+    """Return the modules that are imported when the code has run."""
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nprint(*sys.modules)", *arguments],
         capture_output=True,
@@ -97,31 +97,31 @@ def imported(code, *arguments):
 
 
 def of(package, found):
-    """Modules of one package, by their names in it."""
+    """Return the modules of a package, by their names in it."""
     return {name.removeprefix(f"{package}.") for name in found if name.startswith(f"{package}.")}
 
 
 def test_help_sends_no_request():
-    """It imports what its own arguments need."""
+    """It imports only modules that its own arguments need."""
     found = imported(HELP)
 
     assert "jobsetpy.kubectl.main" in found
-    assert set() == found & (NEVER | FOR_A_QUESTION)
+    assert found & (NEVER | TO_SEND) == set()
 
 
 @pytest.mark.parametrize(
     ("code", "command"),
-    [*((ASK, each) for each in (*QUESTIONS, *LEVERS)), *((TELL, each) for each in QUESTIONS)],
-    ids=lambda each: {ASK: "ask", TELL: "tell"}.get(each, each),
+    [*((SEND, each) for each in (*READING, *WRITING)), *((SHOW, each) for each in READING)],
+    ids=lambda each: {SEND: "send", SHOW: "show"}.get(each, each),
 )
-def test_a_question_is_cheap(code, command, tmp_path):
-    """Time depends on the machine; what is imported does not."""
+def test_command_imports_few_modules(code, command, tmp_path):
+    """Its time depends on the machine, but its imports do not."""
     config = tmp_path / "config"
     config.write_text(CONFIG)
     found = imported(code, command, str(config))
 
     assert "jobsetpy.kubectl.main" in found
-    assert set() == found & NEVER
-    assert of("jobsetpy.reconcilers", found) <= OF_THE_RULES
-    assert of("jobsetpy.api", found) <= OF_THE_API
-    assert set() == of("jobsetpy.controller", found)
+    assert found & NEVER == set()
+    assert of("jobsetpy.reconcilers", found) <= RULES
+    assert of("jobsetpy.api", found) <= API
+    assert of("jobsetpy.controller", found) == set()

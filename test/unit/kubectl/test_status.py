@@ -12,14 +12,14 @@ import pytest
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import NotFoundError
 from jobsetpy.kubectl import output, status, timeline
-from jobsetpy.kubectl.errors import CommandError, explain
+from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import describe
 from jobsetpy.testing.jobsets import jobset_json, replicated_job
 from support.patience import eventually
 
 
-async def test_the_barrier_is_reported(training, capsys):
-    """Who holds it, where and why; the budget; every pod with its epoch and node."""
+async def test_status_shows_the_barrier(training, capsys):
+    """Pods that hold it, with their nodes and why; the budget; every pod with epoch and node."""
     await training.run("status", "test-js")
     text = capsys.readouterr().out
 
@@ -35,8 +35,8 @@ async def test_the_barrier_is_reported(training, capsys):
         assert part in text, text
 
 
-async def test_restarts_that_cost_nothing_are_reported(training, capsys):
-    """A restart that somebody asked for is none of those that count, but no secret."""
+async def test_uncounted_restarts_are_shown(training, capsys):
+    """A requested restart is not among those that count."""
     status = {"inPlaceRestart": {"restarts": 0, "uncountedEpochs": 1}, "restarts": 0}
     training.world.patch("jobsets", "test-js", {"status": status}, subresource="status")
     await training.run("status", "test-js")
@@ -46,8 +46,8 @@ async def test_restarts_that_cost_nothing_are_reported(training, capsys):
     assert "3 of 3 left" in text
 
 
-async def test_for_programs(training, capsys):
-    """JSON and YAML have the same."""
+async def test_output_for_programs_has_the_barrier_and_the_budget(training, capsys):
+    """JSON and YAML have the same fields."""
     await training.run("status", "test-js", "-o", "json")
     found = json.loads(capsys.readouterr().out)
 
@@ -58,15 +58,15 @@ async def test_for_programs(training, capsys):
 
 
 async def test_seats_and_spares_are_shown(training, capsys):
-    """Who has which seat, which pods are spares, and how many of these are ready."""
+    """Each pod has its seat or is a spare, which may be ready."""
     world = training.world
-    note = "jobset.sigs.k8s.io/in-place-restart-"
+    prefix = "jobset.sigs.k8s.io/in-place-restart-"
     for job in world.list("jobs"):
-        meta = {"metadata": {"annotations": {f"{note}spares": "1"}}}
+        meta = {"metadata": {"annotations": {f"{prefix}spares": "1"}}}
         world.patch("jobs", job["metadata"]["name"], meta)
     pods = {pod["metadata"]["name"]: pod for pod in world.list("pods")}
     holder, job = pods["test-js-w-0-1"]["metadata"], "test-js-w-0"
-    meta = {"metadata": {"annotations": {f"{note}state": "ready"}}}
+    meta = {"metadata": {"annotations": {f"{prefix}state": "ready"}}}
     world.patch("pods", "test-js-w-0-0", meta)
     entry = {"job": job, "seat": 0, "pod": holder["name"], "podUID": holder["uid"]}
     status = {"inPlaceRestart": {"readySpares": 1, "takenSeats": [entry]}}
@@ -80,38 +80,34 @@ async def test_seats_and_spares_are_shown(training, capsys):
 
 
 def job_with_spare_jobs(index):
-    """One of three Jobs with a pod each; the last one is a spare."""
-    note, name = "jobset.sigs.k8s.io/", f"js-w-{index}"
-    notes = {
-        f"{note}in-place-restart-spares": "0",
-        f"{note}in-place-restart-spare-replicas": "1",
-        f"{note}job-index": str(index),
-        f"{note}replicatedjob-replicas": "3",
+    """Return one of three Jobs with a pod each, of which the last one is a spare."""
+    prefix, name = "jobset.sigs.k8s.io/", f"js-w-{index}"
+    annotations = {
+        f"{prefix}in-place-restart-spares": "0",
+        f"{prefix}in-place-restart-spare-replicas": "1",
+        f"{prefix}job-index": str(index),
+        f"{prefix}replicatedjob-replicas": "3",
     }
     owner = {"uid": "js", "controller": True}
     meta = {
-        "name": name, "uid": name, "annotations": notes, "ownerReferences": [owner],
-        "labels": {f"{note}replicatedjob-name": "w"},
-    }  # fmt: skip
+        "name": name, "uid": name, "annotations": annotations, "ownerReferences": [owner],
+            "labels": {f"{prefix}replicatedjob-name": "w"},
+        }  # fmt: skip
     return {"metadata": meta, "spec": {"parallelism": 1}}
 
 
 def pod_of(index):
-    """The pod of such a Job."""
-    name = f"js-w-{index}"
-    owner = {"uid": name, "controller": True}
-    notes = {"batch.kubernetes.io/job-completion-index": "0"}
+    """Return the pod of such a Job."""
+    job = f"js-w-{index}"
     meta = {
-        "name": f"{name}-0",
-        "uid": f"{name}-0",
-        "annotations": notes,
-        "ownerReferences": [owner],
-    }
+        "name": f"{job}-0", "uid": f"{job}-0", "ownerReferences": [{"uid": job, "controller": True}],
+        "annotations": {"batch.kubernetes.io/job-completion-index": "0"},
+    }  # fmt: skip
     return {"metadata": meta, "status": {"phase": "Running"}}
 
 
 def test_spare_jobs_are_shown():
-    """Which Job is a spare, and which one holds the seats of another."""
+    """A Job is a spare, and may have the seats of another."""
     jobs, pods = [job_with_spare_jobs(at) for at in range(3)], [pod_of(at) for at in range(3)]
     jobset = jobset_json(
         replicated_job("w", 3),
@@ -139,8 +135,8 @@ def test_spare_jobs_are_shown():
     assert "js-w-2 Running 0/1 ready, seats of js-w-0\n" in text
 
 
-async def test_pods_of_others_are_not_shown(training, capsys):
-    """A label alone makes no pod one of the JobSet's."""
+async def test_pods_of_other_owners_are_not_shown(training, capsys):
+    """The JobSet's label is not enough."""
     stranger = training.world.list("pods")[0]
     stranger["metadata"] = {"name": "stranger", "labels": stranger["metadata"]["labels"]}
     training.world.create("pods", stranger)
@@ -149,28 +145,17 @@ async def test_pods_of_others_are_not_shown(training, capsys):
     assert "stranger" not in capsys.readouterr().out
 
 
-async def test_what_is_not_there(kubectl):
-    """The error says what kubectl says."""
-    with pytest.raises(NotFoundError) as raised:
-        await kubectl.run("status", "nothing")
-
-    assert (
-        explain(raised.value, "https://test:6443")
-        == 'Error from server (NotFound): jobsets.jobset.x-k8s.io "nothing" not found'
-    )
-
-
 class TestRestarts:
-    async def test_the_table(self, training, capsys):
-        """Cause with the signal's name, durations, the last pod."""
+    async def test_table_has_cause_durations_and_last_pod(self, training, capsys):
+        """A signal has its name."""
         await training.run("restarts", "test-js")
         text = capsys.readouterr().out
 
         for part in ("in place, epoch 2", "exit 137 (SIGKILL)", "1.5 s", "12 ms", "test-js-w-0-0"):
             assert part in text, text
 
-    async def test_pictures(self, training, tmp_path):
-        """Well-formed, with a bar for each phase; what the cluster says is no markup."""
+    async def test_pictures_have_a_bar_for_each_phase(self, training, tmp_path):
+        """They are well-formed; texts of the cluster are escaped."""
         svg, html = tmp_path / "a.svg", tmp_path / "a.html"
         await training.run("restarts", "test-js", "--svg", str(svg), "--html", str(html))
         bars = ET.parse(svg).findall(".//{*}rect/{*}title")
@@ -184,8 +169,8 @@ class TestRestarts:
         assert "node-&lt;1&gt;" in html.read_text()
         assert "<1>" not in html.read_text()
 
-    async def test_no_history(self, kubectl, capsys):
-        """None yet, or a definition that knows none: each is said."""
+    async def test_missing_history_is_reported(self, kubectl, capsys):
+        """There is none yet, or the CRD does not have it."""
         kubectl.jobset()
         await kubectl.run("restarts", "test-js")
         assert "No restarts of test-js." in capsys.readouterr().out
@@ -194,8 +179,8 @@ class TestRestarts:
         await kubectl.run("restarts", "test-js")
         assert "has no history" in capsys.readouterr().out
 
-    async def test_a_file_that_cannot_be_written(self, training):
-        """A sentence with the file's name."""
+    async def test_file_that_cannot_be_written_is_an_error(self, training):
+        """The error names it."""
         with pytest.raises(CommandError, match=r"cannot write /nowhere/a\.svg: No such file"):
             await training.run("restarts", "test-js", "--svg", "/nowhere/a.svg")
 
@@ -212,12 +197,12 @@ class TestRestarts:
             (12_600_000, "3h30m"),
         ],
     )
-    def test_durations(self, millis, text):
-        """A restart of many minutes is no power of ten."""
+    def test_durations_have_a_unit(self, millis, text):
+        """Those of many minutes have no exponent."""
         assert output.millis(millis) == text
 
-    async def test_the_title_reports_how_many_pods(self, training, capsys):
-        """As of the last time that all had come, if that is known."""
+    async def test_title_has_the_number_of_pods(self, training, capsys):
+        """It is that of the last lift, if it is known."""
         await training.run("restarts", "test-js", "--svg", "-")
         assert "<title>Restarts of default/test-js</title>" in capsys.readouterr().out
 
@@ -226,14 +211,14 @@ class TestRestarts:
         await training.run("restarts", "test-js", "--svg", "-")
         assert "<title>Restarts of default/test-js, 2 pods</title>" in capsys.readouterr().out
 
-    def test_an_empty_history_is_a_picture_too(self):
-        """It says so."""
+    def test_picture_of_an_empty_history_has_a_text(self):
+        """It says that there were no restarts."""
         assert "no restarts yet" in timeline.svg("t", [])
 
 
 class TestWatch:
-    async def test_where_there_is_no_terminal(self, training, capsys, monkeypatch):
-        """Once more with each change; a server that is away for a while does not end it."""
+    async def test_changes_are_printed_without_a_terminal(self, training, capsys, monkeypatch):
+        """The status is printed again at each change; an outage of the server does not end it."""
         monkeypatch.setattr(status, "EVERY_S", 0.01)
         seen = []
 
@@ -256,21 +241,13 @@ class TestWatch:
 
         assert "".join(seen).count(title) == 2
 
-    async def test_a_jobset_that_is_deleted(self, training, monkeypatch):
-        """It ends as the command would without a watch."""
+    async def test_watch_ends_when_the_jobset_is_deleted(self, training, monkeypatch):
+        """The error is that of the command without a watch."""
         monkeypatch.setattr(status, "EVERY_S", 0.01)
-        with pytest.raises(NotFoundError):
-            async with asyncio.timeout(30):
-                await watch_until_deleted(training)
-
-
-async def watch_until_deleted(training):
-    """Watch a JobSet, and delete it once it has been shown."""
-    training.world.faults.latency(0.01, verb="list", resource="pods")
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(training.run("status", "test-js", "--watch"))
-            await asyncio.sleep(0.05)
-            training.world.delete("jobsets", "test-js")
-    except ExceptionGroup as ended:
-        raise ended.exceptions[0] from None
+        training.world.faults.latency(0.01, verb="list", resource="pods")
+        with pytest.raises(ExceptionGroup) as ended:
+            async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+                tasks.create_task(training.run("status", "test-js", "--watch"))
+                await asyncio.sleep(0.05)
+                training.world.delete("jobsets", "test-js")
+        assert [type(each) for each in ended.value.exceptions] == [NotFoundError]

@@ -1,4 +1,4 @@
-"""The pictures of restarts in a real browser: nothing overlaps, nothing is cut off."""
+"""Pictures of restarts in a browser: texts do not overlap and are not cut off."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 START_S = 30.0
 
-# Shows a page in a frame of some width, and tells what is wrong with it.
-JUDGE = """<!doctype html><meta charset="utf-8">
+# Shows a page in a frame of a given width, and lists its defects.
+CHECK = """<!doctype html><meta charset="utf-8">
 <iframe id="frame" style="width:%dpx;height:2000px;border:0" srcdoc="%s"></iframe>
 <pre id="found"></pre>
 <script>
@@ -47,7 +47,7 @@ onload = () => {
 </script>"""
 
 LONG = "x" * 200
-MONSTROUS = [
+EXTREME = [
     {
         "kind": kind,
         "number": 2**31 - 1,
@@ -67,7 +67,7 @@ MONSTROUS = [
 ]
 HISTORIES = {
     "none": [],
-    "monstrous": MONSTROUS,
+    "extreme": EXTREME,
     "short": [{"kind": "InPlace", "number": 2, "gatheringMillis": 3, "outcome": "Completed"}],
 }
 for _name, (_moment, _) in update_plugin_page.PICTURES.items():
@@ -76,10 +76,10 @@ for _name, (_moment, _) in update_plugin_page.PICTURES.items():
     HISTORIES[_moment.file] = _answer["body"]["status"]["restartHistory"]
 
 
-def judged(page, width, folder):
-    """What the browser finds of a page."""
-    file = folder / "judge.html"
-    file.write_text(JUDGE % (width, escape(page), width))
+def checked(page, width, folder):
+    """Return the defects that the browser finds in a page, and numbers of texts and bars."""
+    file = folder / "check.html"
+    file.write_text(CHECK % (width, escape(page), width))
     profile = f"--user-data-dir={folder / 'profile'}"
     quiet = (
         "--headless",
@@ -107,11 +107,11 @@ def judged(page, width, folder):
 
 @pytest.mark.skipif(BROWSER is None, reason=f"no browser is installed: none of {', '.join(NAMES)}")
 @pytest.mark.parametrize("width", [1280, 390])
-def test_pages_in_a_browser(width, tmp_path):
-    """Each history, the recorded ones and monstrous ones: all texts stand apart and inside."""
+def test_texts_of_a_page_are_apart_and_inside(width, tmp_path):
+    """Pages are made of recorded histories and extreme ones."""
     wrong = {}
     for name, history in HISTORIES.items():
-        found = judged(timeline.html(f"Restarts of {name}/{LONG}", history), width, tmp_path)
+        found = checked(timeline.html(f"Restarts of {name}/{LONG}", history), width, tmp_path)
         if found["wrong"]:
             wrong[name] = found["wrong"]
         assert found["texts"] > 4, name

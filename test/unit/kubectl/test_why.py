@@ -1,4 +1,4 @@
-"""``kubectl jobset why``: one reason after the other, each with a command."""
+"""``kubectl jobset why``: the reasons, and a command for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CREATED = "2026-01-01T00:00:00Z"
 
 
 def jobset(*items, status=None, meta=None, **spec):
-    """A JobSet that is five minutes old."""
+    """Return a JobSet that is five minutes old."""
     data = jobset_json(*(items or (replicated_job("w", 1),)), **spec)
     data["status"] = {"restarts": 0} if status is None else status
     data["metadata"].update(creationTimestamp=CREATED, **(meta or {}))
@@ -23,12 +23,12 @@ def jobset(*items, status=None, meta=None, **spec):
 
 
 def condition(kind, message):
-    """A condition that holds."""
+    """Return a condition that holds."""
     return {"type": kind, "status": "True", "message": message, "lastTransitionTime": CREATED}
 
 
 def job(**status):
-    """Its Job."""
+    """Return a Job of the JobSet."""
     return {
         "metadata": {
             "name": "j",
@@ -42,7 +42,7 @@ def job(**status):
 
 
 def pod(spec=None, **status):
-    """Its pod."""
+    """Return a pod of the Job."""
     return {
         "metadata": {
             "name": "p",
@@ -54,165 +54,75 @@ def pod(spec=None, **status):
     }
 
 
+def container(**state):
+    """Return statuses with one container in a state."""
+    return [{"name": "c", "state": state}]
+
+
 IN_PLACE = {"restartStrategy": "InPlaceRestart"}
+READY = {"type": "Ready", "status": "True"}
+ENDED = pod(
+    phase="Failed", containerStatuses=container(terminated={"finishedAt": "2026-01-01T00:04:50Z"})
+)
+UNSCHEDULED = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes fit"}
+PULLING = container(waiting={"reason": "ErrImagePull", "message": "none"})
+COUNTS = {"name": "w", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
 CASES = {
     "an index is complete without a pod": (
-        jobset(failurePolicy=IN_PLACE),
-        [job(completedIndexes="0,2-3")],
-        [pod(phase="Running")],
-        "j counts index 0, 2, 3 as complete without a pod",
-        "kubectl jobset status",
-    ),
+        jobset(failurePolicy=IN_PLACE), [job(completedIndexes="0,2-3")], [pod(phase="Running")],
+        "j counts index 0, 2, 3 as complete without a pod", "kubectl jobset status"),
     "failed": (
-        jobset(status={"conditions": [condition("Failed", "jobset failed due to x")]}),
-        [],
-        [],
-        "has failed 5m ago: jobset failed due to x.",
-        "kubectl jobset restarts test-js",
-    ),
+        jobset(status={"conditions": [condition("Failed", "jobset failed due to x")]}), [], [],
+        "has failed 5m ago: jobset failed due to x.", "kubectl jobset restarts test-js"),
     "suspended": (jobset(suspend=True), [], [], "is suspended by spec.suspend", "resume test-js"),
     "in a queue": (
-        jobset(suspend=True, meta={"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}),
-        [],
-        [],
-        "waits in Kueue's queue gpus",
-        "kubectl get workloads",
-    ),
+        jobset(suspend=True, meta={"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}), [], [],
+        "waits in Kueue's queue gpus", "kubectl get workloads"),
     "another controller's": (
-        jobset(managedBy="example.com/x"),
-        [],
-        [],
-        "left to another controller: spec.managedBy is example.com/x",
-        "describe",
-    ),
-    "nobody's": (jobset(status={}), [], [], "No controller has reconciled test-js", "doctor"),
+        jobset(managedBy="example.com/x"), [], [],
+        "left to another controller: spec.managedBy is example.com/x", "describe"),
+    "no controller's": (jobset(status={}), [], [], "No controller has reconciled test-js", "doctor"),
     "being deleted": (
-        jobset(meta={"deletionTimestamp": CREATED, "finalizers": ["a/b"]}),
-        [],
-        [],
-        "being deleted and waits for a/b",
-        "-o yaml",
-    ),
+        jobset(meta={"deletionTimestamp": CREATED, "finalizers": ["a/b"]}), [], [],
+        "being deleted and waits for a/b", "-o yaml"),
     "a barrier": (
         jobset(status={"conditions": [condition("BarrierStalled", "1 of 2 pods has not come")]}),
-        [job()],
-        [],
-        "1 of 2 pods has not come.",
-        "kubectl jobset status test-js",
-    ),
+        [job()], [], "1 of 2 pods has not come.", "kubectl jobset status test-js"),
     "a dependency": (
-        jobset(replicated_job("a"), replicated_job("b", depends_on=[("a", "Ready")])),
-        [job()],
-        [],
-        "b has no Jobs until a is Ready.",
-        "status",
-    ),
+        jobset(replicated_job("a"), replicated_job("b", depends_on=[("a", "Ready")])), [job()], [],
+        "b has no Jobs until a is Ready.", "status"),
     "a quota": (jobset(), [job(active=0)], [], "j has fewer pods than wanted.", "describe job j"),
     "a back-off": (
-        jobset(),
-        [job(active=0, failed=3)],
-        [
-            pod(
-                phase="Failed",
-                containerStatuses=[
-                    {"name": "c", "state": {"terminated": {"finishedAt": "2026-01-01T00:04:50Z"}}}
-                ],
-            )
-        ],
+        jobset(), [job(active=0, failed=3)], [ENDED],
         "j: the Job controller counts 3 failed pods and creates no pod before 2026-01-01T00:05:30Z.",
-        "describe job j",
-    ),
+        "describe job j"),
     "a back-off that is over": (
-        jobset(),
-        [job(active=0, failed=1)],
-        [
-            pod(
-                phase="Failed",
-                containerStatuses=[
-                    {"name": "c", "state": {"terminated": {"finishedAt": "2026-01-01T00:04:50Z"}}}
-                ],
-            )
-        ],
-        "j has fewer pods than wanted.",
-        "describe job j",
-    ),
+        jobset(), [job(active=0, failed=1)], [ENDED], "j has fewer pods than wanted.", "describe job j"),
     "a back-off since a pod that is gone": (
-        jobset(),
-        [job(active=0, uncountedTerminatedPods={"failed": ["x"]})],
-        [],
+        jobset(), [job(active=0, uncountedTerminatedPods={"failed": ["x"]})], [],
         "j: the Job controller counts 1 failed pod and waits for up to 10 s after the latest",
-        "describe job j",
-    ),
+        "describe job j"),
     "a gate": (
-        jobset(),
-        [job()],
-        [pod({"schedulingGates": [{"name": "x/y"}]})],
-        "p waits: it is held by the scheduling gate x/y.",
-        "describe pod p",
-    ),
+        jobset(), [job()], [pod({"schedulingGates": [{"name": "x/y"}]})],
+        "p waits: it is held by the scheduling gate x/y.", "describe pod p"),
     "no node": (
-        jobset(),
-        [job()],
-        [
-            pod(
-                {},
-                conditions=[
-                    {"type": "PodScheduled", "status": "False", "message": "0/3 nodes fit"}
-                ],
-            )
-        ],
-        "no node for it (0/3 nodes fit)",
-        "describe pod p",
-    ),
+        jobset(), [job()], [pod({}, conditions=[UNSCHEDULED])],
+        "no node for it (0/3 nodes fit)", "describe pod p"),
     "an image": (
-        jobset(),
-        [job()],
-        [
-            pod(
-                containerStatuses=[
-                    {
-                        "name": "c",
-                        "state": {"waiting": {"reason": "ErrImagePull", "message": "none"}},
-                    }
-                ]
-            )
-        ],
-        "container c: ErrImagePull (none)",
-        "describe pod p",
-    ),
+        jobset(), [job()], [pod(containerStatuses=PULLING)],
+        "container c: ErrImagePull (none)", "describe pod p"),
     "a lost node": (
-        jobset(),
-        [job()],
-        [pod(phase="Running", conditions=[{"type": "Ready", "status": "Unknown"}])],
-        "its node n has not been heard of",
-        "describe pod p",
-    ),
+        jobset(), [job()], [pod(phase="Running", conditions=[{"type": "Ready", "status": "Unknown"}])],
+        "its node n has not been heard of", "describe pod p"),
     "nothing": (
-        jobset(
-            status={
-                "replicatedJobsStatus": [
-                    {
-                        "name": "w",
-                        "ready": 1,
-                        "succeeded": 0,
-                        "failed": 0,
-                        "active": 1,
-                        "suspended": 0,
-                    }
-                ]
-            },
-            failurePolicy={"maxRestarts": 2},
-        ),
-        [job(ready=1)],
-        [pod(phase="Running", conditions=[{"type": "Ready", "status": "True"}])],
-        "test-js runs: 1 of 1 pods are ready, and 2 of 2 restarts are left.",
-        "kubectl logs",
-    ),
-}
+        jobset(status={"replicatedJobsStatus": [COUNTS]}, failurePolicy={"maxRestarts": 2}),
+        [job(ready=1)], [pod(phase="Running", conditions=[READY])],
+        "test-js runs: 1 of 1 pods are ready, and 2 of 2 restarts are left.", "kubectl logs"),
+}  # fmt: skip
 
 
-def test_a_running_jobset_has_the_cause_of_its_last_restart():
-    """With the last line of the error that the worker reported, also when the restart is over."""
+def test_running_jobset_has_the_cause_of_its_last_restart():
+    """It has the last line of the error that the worker reported, even after the restart."""
     cause = {
         "reason": "WorkerFailed",
         "pod": "js-w-0-1",
@@ -232,8 +142,8 @@ def test_a_running_jobset_has_the_cause_of_its_last_restart():
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_in_the_way(case):
-    """The reason in words, and a command that tells more."""
+def test_reason_is_given_with_a_command(case):
+    """The command shows more."""
     of, jobs, pods, text, command = case
     answer = explain(of, jobs, pods, NOW)
 
@@ -241,10 +151,9 @@ def test_what_is_in_the_way(case):
     assert command in answer.more
 
 
-async def test_a_reason_is_given_once(training, capsys):
-    """A pod that the barrier waits for, and that has no node, is told of with its reason once."""
-    scheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes fit"}
-    status = {"phase": "Pending", "conditions": [scheduled]}
+async def test_reason_is_given_once(training, capsys):
+    """The barrier waits for the pod, and the pod has no node."""
+    status = {"phase": "Pending", "conditions": [UNSCHEDULED]}
     training.world.patch("pods", "test-js-w-0-1", {"status": status}, subresource="status")
     await training.run("why", "test-js")
     text = capsys.readouterr().out
@@ -253,8 +162,8 @@ async def test_a_reason_is_given_once(training, capsys):
     assert "test-js-w-0-1 waits: no node for it (0/3 nodes fit)." in text
 
 
-async def test_the_command(training, capsys):
-    """A paragraph and a command."""
+async def test_output_is_a_paragraph_and_a_command(training, capsys):
+    """The JobSet is restarting."""
     await training.run("why", "test-js")
     text = capsys.readouterr().out
 
@@ -263,8 +172,8 @@ async def test_the_command(training, capsys):
     assert "More: kubectl" in text
 
 
-def test_nodes_that_pods_have_called_unfit_are_named():
-    """With the reason of the health command, as long as the pod that failed exists."""
+def test_unfit_nodes_are_named():
+    """The output of the health command is given as long as the failed pod exists."""
     one = pod(phase="Failed")
     one["metadata"]["annotations"] = {
         keys.AGENT_STATE_ANNOTATION: "unfit: exit code 1: 40960 MiB in use"
@@ -283,8 +192,8 @@ def test_nodes_that_pods_have_called_unfit_are_named():
         ("garbage", ""),
     ],
 )
-def test_heartbeats_that_are_missing_are_named_as_agents_report_them(report, sentence):
-    """Those of the running epoch only."""
+def test_missing_heartbeats_are_named_as_agents_report_them(report, sentence):
+    """Only reports of the running epoch count."""
     one = pod()
     one["metadata"]["annotations"] = {keys.UNHEARD_ANNOTATION: report}
     answer = explain(jobset(status={"restarts": 0, "syncedEpoch": 7}), [job()], [one], NOW)
