@@ -1,4 +1,4 @@
-"""A JobSet that is accepted when it is created accepts changes that are none, or legal."""
+"""A JobSet that was accepted at its creation accepts updates without changes, and legal ones."""
 
 import copy
 from typing import Any
@@ -12,6 +12,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
 from jobsetpy.reconcilers.validation.update import validate_update
+from jobsetpy.testing import json_patch
 
 NAMES = ["a", "b", "c"]
 TARGETS = st.sampled_from([["a"], ["b"], ["a", "b"]])
@@ -41,9 +42,9 @@ OTHERS = st.fixed_dictionaries(
         keys.RESTART_BACKOFF_ANNOTATION: st.just("10s"),
     },
 )
-NOTES = st.tuples(st.one_of(st.just({}), COSCHEDULING, COSCHEDULING, PLACEMENT, AGENT), OTHERS).map(
-    lambda both: {**both[0], **both[1]}
-)
+ANNOTATIONS = st.tuples(
+    st.one_of(st.just({}), COSCHEDULING, COSCHEDULING, PLACEMENT, AGENT), OTHERS
+).map(lambda both: {**both[0], **both[1]})
 LABELS = st.fixed_dictionaries(
     {},
     optional={
@@ -70,7 +71,7 @@ SIZES = st.sampled_from(
 
 @st.composite
 def replicated_jobs(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """One to three ReplicatedJobs."""
+    """Generate one to three ReplicatedJobs."""
     out: list[dict[str, Any]] = []
     for at, name in enumerate(NAMES[: draw(st.sampled_from([1, 2, 2, 3]))]):
         pod = {"metadata": draw(POD_METADATA), "spec": draw(POD_SPECS)}
@@ -114,43 +115,27 @@ SPECS = st.fixed_dictionaries(
 )
 
 
-def patched(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
-    """The object with the operations of a mutating webhook."""
-    out = copy.deepcopy(obj)
-    for operation in patch:
-        *parents, last = operation["path"].split("/")[1:]
-        at: Any = out
-        for part in parents:
-            at = at[int(part)] if isinstance(at, list) else at[part]
-        key = int(last) if isinstance(at, list) else last
-        if operation["op"] == "remove":
-            del at[key]
-        else:
-            at[key] = operation["value"]
-    return out
-
-
 def created(manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """The JobSet as it is stored; ``None`` if it is refused."""
+    """Return the JobSet as it is stored; ``None`` if it is refused."""
     jobset, patch = rewrite_jobset(manifest)
     injected = inject(jobset, image="agent:1")
     if injected.problems:
         return None
     every = [*patch, *injected.patch, *default_jobset(injected.jobset)]
-    stored = patched(manifest, every)
+    stored = json_patch(manifest, every)
     return None if validate_create(stored) else stored
 
 
 def problems(stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What is wrong with a change, after what the mutating webhook does with it."""
+    """Return the errors of an update, after its mutation by the webhook."""
     restored = restore(stored, new)
     jobset, patch = rewrite_jobset(restored.jobset, stored)
     every = [*restored.patch, *patch, *kept_defaults(jobset, stored)]
-    return [str(each) for each in validate_update(stored, patched(new, every))]
+    return [str(each) for each in validate_update(stored, json_patch(new, every))]
 
 
 def changed(stored: dict[str, Any], suspend: bool | None, labels: bool) -> dict[str, Any]:
-    """A change that another controller makes: a label, a suspension, directives for its pods."""
+    """Return a JobSet with changes of another controller: a label, a suspension, pod directives."""
     out = copy.deepcopy(stored)
     if labels:
         out["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "q"
@@ -167,17 +152,17 @@ def changed(stored: dict[str, Any], suspend: bool | None, labels: bool) -> dict[
 
 @settings(max_examples=1000)
 @given(
-    notes=NOTES,
+    annotations=ANNOTATIONS,
     spec=SPECS,
     suspend=st.sampled_from([None, True, False]),
     labels=st.booleans(),
 )
-def test_what_is_accepted_once_accepts_legal_changes(notes, spec, suspend, labels):
-    """Unchanged, applied again as it was written, labelled, suspended and resumed."""
+def test_accepted_jobset_accepts_legal_updates(annotations, spec, suspend, labels):
+    """It is unchanged, applied again as it was written, labelled, suspended, or resumed."""
     manifest = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": "js", "annotations": notes},
+        "metadata": {"name": "js", "annotations": annotations},
         "spec": spec,
     }
     stored = created(manifest)

@@ -1,4 +1,4 @@
-"""The account of room: never a "no" to what fits, and the same as if counted from scratch."""
+"""The capacity account: it never refuses pods that fit, and equals a recount."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ shapes = st.builds(
 )
 
 
-def place(rooms, pods):
-    """Whether the pods can be placed, by trying everything."""
+def place(spaces, pods):
+    """Return whether the pods can be placed, by trying everything."""
     if not pods:
         return True
     pod, *rest = pods
-    for node, free in rooms:
+    for node, free in spaces:
         if node.admits(pod.placement) and all(free.get(name, 0) >= n for name, n in pod.requests):
             for name, n in pod.requests:
                 free[name] -= n
-            if place(rooms, rest):
+            if place(spaces, rest):
                 return True
             for name, n in pod.requests:
                 free[name] += n
@@ -61,17 +61,17 @@ def place(rooms, pods):
 
 @settings(max_examples=150)
 @given(st.lists(nodes, max_size=3), st.lists(shapes, min_size=1, max_size=4))
-def test_what_can_be_placed_is_never_denied(rooms, pods):
-    """The check is a necessary condition; for pods that are alike, in empty nodes, an exact one."""
+def test_pods_that_can_be_placed_are_never_refused(infos, pods):
+    """The check is a necessary condition; for equal pods in empty nodes it is exact."""
     capacity = Capacity()
-    for at, node in enumerate(rooms):
+    for at, node in enumerate(infos):
         capacity.node(f"n{at}", node)
     for at, pod in enumerate(pods):
         capacity.pod(f"p{at}", pod, node="", group=KEY)
     fits = capacity.fits(KEY, len(pods))
-    placed = place([(node, dict(node.allocatable)) for node in rooms], pods)
+    placed = place([(node, dict(node.allocatable)) for node in infos], pods)
     assert fits or not placed
-    if len(set(pods)) == 1 and rooms:
+    if len(set(pods)) == 1 and infos:
         assert fits == placed
 
 
@@ -89,11 +89,11 @@ events = st.lists(
 
 @settings(max_examples=100)
 @given(events, st.integers(1, 3))
-def test_the_account_is_what_counting_again_gives(happened, wanted):
-    """Whatever happens in which order."""
+def test_account_equals_a_recount_after_any_events(happened, wanted):
+    """It does not depend on their order."""
     capacity = Capacity()
-    pods, reserved, rooms = {}, {}, {}
-    for what, pod, node, shape, room in happened:
+    pods, reserved, known = {}, {}, {}
+    for what, pod, node, shape, info in happened:
         uid, name = f"p{pod}", f"n{node}"
         match what:
             case "pod" if not pods.get(uid, (None, ""))[1]:
@@ -113,29 +113,29 @@ def test_the_account_is_what_counting_again_gives(happened, wanted):
                 reserved.pop(uid, None)
                 capacity.release(uid)
             case "node":
-                rooms[name] = room
-                capacity.node(name, room)
-            case "lost" if name in rooms:
-                del rooms[name]
+                known[name] = info
+                capacity.node(name, info)
+            case "lost" if name in known:
+                del known[name]
                 capacity.node(name, None)
-        capacity.fits(KEY, wanted)  # what is remembered must be forgotten in time
-    anew = Capacity()
-    for name, room in rooms.items():
-        anew.node(name, room)
+        capacity.fits(KEY, wanted)  # cached results must not survive the next event
+    recount = Capacity()
+    for name, info in known.items():
+        recount.node(name, info)
     for uid, (shape, name) in pods.items():
-        anew.pod(uid, shape, node=name or reserved.get(uid, ""), group=KEY)
+        recount.pod(uid, shape, node=name or reserved.get(uid, ""), group=KEY)
     for count in range(5):
-        assert capacity.fits(KEY, count) == anew.fits(KEY, count)
+        assert capacity.fits(KEY, count) == recount.fits(KEY, count)
 
 
 @settings(max_examples=60)
 @given(events, st.integers(1, 3), st.integers(1, 3))
-def test_what_is_counted_in_steps_is_the_same(happened, wanted, steps):
-    """However few nodes are looked at at a time, and whatever changes meanwhile."""
+def test_counting_in_steps_gives_the_same_result(happened, wanted, steps):
+    """Any number of nodes per step, and any events in between."""
     slow, quick = Capacity(steps), Capacity()
-    for what, pod, node, shape, room in happened:
+    for what, pod, node, shape, info in happened:
         for capacity in (slow, quick):
-            tell(capacity, what, f"p{pod}", f"n{node}", shape, room)
+            apply(capacity, what, f"p{pod}", f"n{node}", shape, info)
         for _ in range(steps):
             assert slow.fits(KEY, wanted) in {None, quick.fits(KEY, wanted)}
             slow.work()
@@ -151,8 +151,8 @@ def test_what_is_counted_in_steps_is_the_same(happened, wanted, steps):
         assert answer == expected
 
 
-def tell(capacity, what, uid, name, shape, room):
-    """One event."""
+def apply(capacity, what, uid, name, shape, info):
+    """Apply one event."""
     match what:
         case "pod":
             capacity.pod(uid, shape, node="", group=KEY)
@@ -165,19 +165,19 @@ def tell(capacity, what, uid, name, shape, room):
         case "release":
             capacity.release(uid)
         case "node":
-            capacity.node(name, room)
+            capacity.node(name, info)
         case "lost" if name in capacity._nodes and capacity._nodes[name].info is not None:
             capacity.node(name, None)
 
 
 @settings(max_examples=100)
 @given(events, shapes, st.integers(1, 3))
-def test_what_if_others_gave_up_their_room_is_what_comes_if_they_do(happened, shape, wanted):
-    """For pods that are alike: the same answer as after they have."""
+def test_capacity_without_other_gangs_is_that_after_they_release_it(happened, shape, wanted):
+    """For equal pods the answer is the same."""
     capacity, other = Capacity(), PodGroupKey("ns", "other")
     held = []
-    for what, pod, node, each, room in happened:
-        tell(capacity, what, f"p{pod}", f"n{node}", each, room)
+    for what, pod, node, each, info in happened:
+        apply(capacity, what, f"p{pod}", f"n{node}", each, info)
         capacity.pod(f"o{pod}", each, node="", group=other)
         if what == "reserve":
             capacity.reserve(f"o{pod}", f"n{node}")

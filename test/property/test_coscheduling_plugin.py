@@ -1,4 +1,4 @@
-"""The coscheduling plugin's functions: QueueSort is a total order."""
+"""Functions of the coscheduling plugin: its QueueSort is a total order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ priorities = st.integers(-1, 1)
 
 
 def info(name="a", *, namespace="ns", timestamp=0.0, priority=0, minimum=2, timeout=None):
-    """A group."""
+    """Return a gang."""
     key = PodGroupKey(namespace, name)
     return PodGroupInfo(
         key=key,
@@ -49,8 +49,8 @@ queues = st.lists(groups, max_size=14, unique_by=lambda group: group.key)
 
 
 @given(queues)
-def test_the_order_is_total(queue):
-    """Of two different groups exactly one is first, and it is transitive."""
+def test_order_of_gangs_is_total(queue):
+    """Of two different gangs exactly one is first, and the order is transitive."""
     for a in queue:
         for b in queue:
             assert less(a, b) + less(b, a) == (a is not b)
@@ -60,7 +60,7 @@ def test_the_order_is_total(queue):
 
 @given(queues)
 def test_higher_priority_is_always_first(queue):
-    """Whatever the times."""
+    """Times do not matter."""
     shown = [group.priority for group in sorted(queue, key=queue_key)]
     assert shown == sorted(shown, reverse=True)
 
@@ -73,8 +73,8 @@ def test_higher_priority_is_always_first(queue):
         pytest.param(info("a", timestamp=3, priority=1), info("b", timestamp=2), id="priority"),
     ],
 )
-def test_the_rules_of_the_proposal(first, second):
-    """Case by case."""
+def test_order_follows_the_rules_of_the_proposal(first, second):
+    """Each rule has a case."""
     assert less(first, second)
     assert not less(second, first)
 
@@ -90,14 +90,14 @@ members = st.builds(
 
 
 @given(st.lists(members, min_size=1, max_size=6).flatmap(lambda m: st.tuples(st.just(m), st.permutations(m))))  # fmt: skip
-def test_a_group_is_what_its_pods_say_in_whatever_order(pods):
-    """So it is the same on every replica and after a restart."""
+def test_gang_does_not_depend_on_the_order_of_its_pods(pods):
+    """It is the same on every replica and after a restart."""
     key = PodGroupKey("ns", "a")
     assert pod_group_info(key, pods[0]) == pod_group_info(key, pods[1])
 
 
-def test_what_counts_of_labels_that_differ():
-    """The most that pods without a node ask for; the age of the oldest."""
+def test_gang_has_the_largest_minimum_of_its_unbound_pods():
+    """Its age is that of the oldest pod."""
     key = PodGroupKey("ns", "a")
     old = Member(uid="1", created=5, min_available=8, bound=True)
     new = [Member(uid=str(n), created=9, min_available=n) for n in (3, 4)]
@@ -109,8 +109,8 @@ def test_what_counts_of_labels_that_differ():
 
 
 @pytest.mark.parametrize(("there", "passes"), [(0, False), (1, False), (2, True), (3, True)])
-def test_pre_filter(there, passes):
-    """A group that is too small costs the scheduler nothing."""
+def test_gang_that_is_too_small_does_not_pass_the_filter(there, passes):
+    """It costs the scheduler nothing."""
     assert pre_filter(info(minimum=2), there) is passes
 
 
@@ -119,20 +119,20 @@ def test_pre_filter(there, passes):
     [(0, 0, False), (0, 1, False), (0, 2, True), (2, 0, True), (1, 1, True), (5, 0, True)],
 )
 def test_permit_counts_the_pod_itself(running, waiting, passes):
-    """Running + waiting + 1 against the minimum."""
+    """Running and waiting pods and the pod itself are compared to the minimum."""
     assert permit(info(minimum=3), running=running, waiting=waiting) is passes
 
 
 @given(st.integers(1, 100_000), st.one_of(st.none(), st.floats(0, 1e6)))
 def test_timeouts_are_bounded(minimum, own):
-    """Longer for larger groups; never longer than the scheduler waits for an answer."""
+    """They are longer for larger gangs, up to the time that the scheduler waits."""
     timeout = permit_timeout(info(minimum=minimum, timeout=own))
     assert 1 <= timeout <= LONGEST_TIMEOUT_S
     if own is None:
         assert timeout <= permit_timeout(info(minimum=minimum + 1))
 
 
-def test_unreserve_takes_all_that_wait_or_none():
-    """None if the group is complete without them."""
+def test_unreserve_rejects_all_waiting_pods_or_none():
+    """It rejects none if the gang is complete without them."""
     assert unreserve(info(minimum=2), running=1, waiting=["x", "y"]) == ("x", "y")
     assert unreserve(info(minimum=2), running=2, waiting=["x", "y"]) == ()

@@ -1,4 +1,4 @@
-"""The planner beside a pretended scheduler: no group is ever bound in part, and all get on."""
+"""The gang scheduler with a simulated kube-scheduler: no gang is bound in part, and all proceed."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ RUNNING = {PodState.BINDING, PodState.BOUND}
 
 
 class World:
-    """Some room, a scheduler that takes pods one by one, and whoever carries out the actions."""
+    """Some capacity, a scheduler that takes pods one by one, and the execution of actions."""
 
-    def __init__(self, room, groups, *, limits=None, gated=True):
+    def __init__(self, capacity, groups, *, limits=None, gated=True):
         self.planner = GangScheduler(limits or Limits())
-        self.room = room
+        self.capacity = capacity
         self.now = 0.0
         self.pods = {}  # uid → SeenPod
         self.minimum = {}
         self.queue = deque()
-        self.retry = {}  # uid → when
+        self.retry = {}  # uid → time
         self.reserved = set()
         self.tickets = {}
         self.next_ticket = 0
         self.lifted_order = []
         self.bind_fails = set()
         self.gated = gated
-        self.silent = False  # the scheduler's messages are lost
+        self.silent = False  # messages of the scheduler are lost
         for at, (size, minimum) in enumerate(groups):
             self.minimum[f"g{at}"] = minimum
             for index in range(size):
                 self.add(f"g{at}", f"g{at}-{index}", created=float(at))
 
     def add(self, group, uid, *, created=0.0):
-        """A pod is made, behind its gate if pods have gates."""
+        """Create a pod, behind its gate if pods have gates."""
         member = Member(uid=uid, created=created, min_available=self.minimum[group])
         pod = SeenPod(group=PodGroupKey("ns", group), name=uid, member=member, gated=self.gated)
         self.pods[uid] = pod
@@ -56,7 +56,7 @@ class World:
         self.act(self.planner.seen(pod, self.now))
 
     def delete(self, uid):
-        """A pod goes; the scheduler forgets it at once."""
+        """Delete a pod; the scheduler forgets it immediately."""
         del self.pods[uid]
         self.reserved.discard(uid)
         self.retry.pop(uid, None)
@@ -68,7 +68,7 @@ class World:
         self.act(self.planner.gone(uid, self.now))
 
     def act(self, actions):
-        """Carry out what the planner says."""
+        """Execute the actions of the gang scheduler."""
         for action in actions:
             match action:
                 case Ungate():
@@ -91,13 +91,13 @@ class World:
                     raise AssertionError(action)
 
     def schedule_one(self):
-        """One cycle of the scheduler."""
+        """Run one cycle of the scheduler."""
         if not self.queue:
             return
         uid = self.queue.popleft()
         if uid not in self.pods:
             return
-        if len(self.reserved) < self.room:
+        if len(self.reserved) < self.capacity:
             self.reserved.add(uid)
             self.next_ticket += 1
             self.tickets[uid] = self.next_ticket
@@ -108,7 +108,7 @@ class World:
                 self.act(self.planner.unschedulable(uid, self.now))
 
     def restart(self):
-        """The process dies with requests held, and another one begins with what it can see."""
+        """End the process while it holds requests, and start another one that reads the pods."""
         states = self.planner.states()
         for uid in list(self.tickets):
             del self.tickets[uid]
@@ -121,7 +121,7 @@ class World:
             self.act(self.planner.seen(attrs.evolve(pod, member=member, gated=gated), self.now))
 
     def pass_time(self, seconds):
-        """Time goes by; pods come back to the scheduler's queue."""
+        """Advance the time; pods return to the scheduler's queue."""
         self.now += seconds
         for uid, when in sorted(self.retry.items()):
             if when <= self.now:
@@ -130,7 +130,7 @@ class World:
         self.act(self.planner.tick(self.now))
 
     def run(self, seconds):
-        """All that happens by itself."""
+        """Run the scheduler for some seconds."""
         for _ in range(int(seconds)):
             for _ in range(len(self.queue) + 20):
                 self.schedule_one()
@@ -139,18 +139,29 @@ class World:
             self.check()
 
     def running(self, group):
-        """How many pods of a group are bound or being bound."""
+        """Return how many pods of a gang are bound or being bound."""
         states = self.planner.states()
         return sum(
             states.get(uid) in RUNNING for uid, pod in self.pods.items() if pod.group.name == group
         )
 
     def check(self):
-        """No group is bound in part, and what is held is what the scheduler holds."""
+        """Check that the held pods are those that the scheduler waits for."""
         states = self.planner.states()
         waiting = {uid for uid, state in states.items() if state is PodState.WAITING}
         assert waiting == set(self.tickets)
         assert {uid for uid, state in states.items() if state in RUNNING} <= self.reserved
+
+    def check_whole(self):
+        """Check that no gang is bound in part."""
+        for group, minimum in self.minimum.items():
+            assert self.running(group) == 0 or self.running(group) >= minimum
+
+    def check_bound(self):
+        """Check that no gang waits that fits the capacity that is left."""
+        left = self.capacity - sum(self.running(name) for name in self.minimum)
+        for name, minimum in self.minimum.items():
+            assert self.running(name) >= minimum or minimum > left
 
 
 groups = st.lists(
@@ -162,34 +173,31 @@ groups = st.lists(
 
 @settings(max_examples=60)
 @given(st.integers(0, 12), groups, st.booleans(), st.data())
-def test_a_group_is_bound_as_a_whole_or_not_at_all(room, sizes, gated, data):
-    """At every moment, whatever the scheduler does when, with gates and without."""
-    world = World(room, sizes, gated=gated)
+def test_gang_is_bound_completely_or_not_at_all(capacity, sizes, gated, data):
+    """At any moment, with any schedule, with gates and without."""
+    world = World(capacity, sizes, gated=gated)
     for _ in range(30):
         for _ in range(data.draw(st.integers(0, 6))):
             world.schedule_one()
             world.check()
-            for group, minimum in world.minimum.items():
-                assert world.running(group) == 0 or world.running(group) >= minimum
+            world.check_whole()
         world.pass_time(data.draw(st.sampled_from([0.0, 0.5, 3.0, 40.0])))
         world.check()
 
 
 @settings(max_examples=60)
 @given(st.integers(1, 12), groups, st.booleans())
-def test_all_that_fits_gets_bound(room, sizes, gated):
-    """No deadlock: in the end no group is left that would fit into the room that is left."""
-    world = World(room, sizes, gated=gated)
+def test_gangs_that_fit_are_bound(capacity, sizes, gated):
+    """There is no deadlock: no gang is left that fits the capacity that is left."""
+    world = World(capacity, sizes, gated=gated)
     world.run(120)
-    left = room - sum(world.running(name) for name in world.minimum)
-    for name, minimum in world.minimum.items():
-        assert world.running(name) >= minimum or minimum > left
+    world.check_bound()
 
 
 @settings(max_examples=40)
 @given(groups)
-def test_groups_are_lifted_back_to_back(sizes):
-    """Each group's pods are lifted in one piece, the oldest group first."""
+def test_pods_of_a_gang_are_ungated_in_a_row(sizes):
+    """The oldest gang is first."""
     world = World(100, sizes)
     world.run(30)
     assert world.lifted_order == [f"g{at}" for at, (size, _) in enumerate(sizes) for _ in range(size)]  # fmt: skip
@@ -197,9 +205,9 @@ def test_groups_are_lifted_back_to_back(sizes):
 
 @settings(max_examples=40)
 @given(st.integers(4, 10), st.data())
-def test_deletions_and_failed_binds_leave_nothing_behind(room, data):
-    """Whatever is deleted when; when all is gone, nothing is kept."""
-    world = World(room, [(4, 3), (4, 4), (3, 2)])
+def test_deletions_and_failed_binds_leave_no_state(capacity, data):
+    """They may come at any time."""
+    world = World(capacity, [(4, 3), (4, 4), (3, 2)])
     for _ in range(25):
         for _ in range(data.draw(st.integers(0, 5))):
             world.schedule_one()
@@ -222,37 +230,32 @@ def test_deletions_and_failed_binds_leave_nothing_behind(room, data):
 
 @settings(max_examples=40)
 @given(st.integers(1, 12), groups, st.data())
-def test_restarts_at_any_moment_bind_nothing_in_part(room, sizes, data):
-    """State is what pods show; what was held is asked for again, and in the end all get on."""
-    world = World(room, sizes)
+def test_restart_at_any_moment_binds_no_gang_in_part(capacity, sizes, data):
+    """The state is read from pods; held requests are repeated, and in the end all are bound."""
+    world = World(capacity, sizes)
     for _ in range(8):
         for _ in range(data.draw(st.integers(0, 8))):
             world.schedule_one()
             world.check()
         world.restart()
-        for group, minimum in world.minimum.items():
-            assert world.running(group) == 0 or world.running(group) >= minimum
+        world.check_whole()
         world.pass_time(data.draw(st.sampled_from([0.0, 1.0, 40.0])))
     world.run(120)
-    left = room - sum(world.running(name) for name in world.minimum)
-    for name, minimum in world.minimum.items():
-        assert world.running(name) >= minimum or minimum > left
+    world.check_bound()
 
 
 @settings(max_examples=40)
 @given(st.integers(1, 12), groups)
-def test_turns_get_all_on_without_any_message_of_the_scheduler(room, sizes):
-    """If nothing is ever said of unschedulable pods, timeouts and turns do it, though slowly."""
-    world = World(room, sizes)
+def test_gangs_are_bound_without_messages_of_the_scheduler(capacity, sizes):
+    """Timeouts and turns are enough if unschedulable pods are not reported, though slower."""
+    world = World(capacity, sizes)
     world.silent = True
     world.run(900)
-    left = room - sum(world.running(name) for name in world.minimum)
-    for name, minimum in world.minimum.items():
-        assert world.running(name) >= minimum or minimum > left
+    world.check_bound()
 
 
-def test_two_groups_that_wait_for_each_other():
-    """Room for 12, two groups of 10: the older one is bound, without any timeout."""
+def test_older_one_of_two_gangs_is_bound_when_only_one_fits():
+    """There is capacity for 12 pods and two gangs of 10; no timeout is needed."""
     world = World(12, [(10, 10), (10, 10)])
     world.run(5)
     assert (world.running("g0"), world.running("g1")) == (10, 0)
@@ -262,8 +265,8 @@ def test_two_groups_that_wait_for_each_other():
     assert world.running("g1") == 10
 
 
-def test_hopeless_groups_do_not_keep_others_waiting():
-    """Groups that can never fit fill all places; they give them up after a few failures."""
+def test_gangs_that_never_fit_do_not_block_others():
+    """They fill all places, and give them up after a few failures."""
     world = World(6, [(8, 8)] * 5 + [(2, 2)], limits=Limits(in_flight=2))
     world.run(60)
     assert world.running("g5") == 2

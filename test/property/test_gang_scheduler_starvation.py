@@ -1,4 +1,4 @@
-"""Whatever comes and goes: every group that fits the empty cluster starts."""
+"""Every gang that fits the empty cluster starts, with any arrivals and departures."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 LIVES = int(os.environ.get("JOBSETPY_LIVES", "60"))
-"""How many random lives are lived; ``JOBSETPY_LIVES=10000`` for a long look."""
+"""Number of random lives; set ``JOBSETPY_LIVES=10000`` for a long run."""
 
 RUNS_S = 12
-"""So long the pods of a group run once all are bound."""
+"""Seconds for which the pods of a gang run once all are bound."""
 
 
 class Life:
-    """Nodes of two pools, the real planner and capacity, and a scheduler that takes any node."""
+    """Nodes of two pools, the real gang scheduler and capacity, and a scheduler that takes any node."""
 
     def __init__(self, pools, *, reserve_after_s=20.0):
         self.limits = Limits(reserve_after_s=reserve_after_s)
@@ -52,17 +52,17 @@ class Life:
         self.spares = {}
         self.ends = {}
         self.started = {}
-        self.hopeless = set()  # groups whose affinity to other pods nothing satisfies
+        self.hopeless = set()  # gangs with an affinity to other pods that no node satisfies
 
     def begin(self):
-        """A coscheduler that knows the nodes."""
+        """Start a coscheduler that knows the nodes."""
         self.capacity = Capacity()
         self.planner = GangScheduler(self.limits, capacity=self.capacity)
         for name, pool in self.pool.items():
             self.capacity.node(name, NodeInfo({"cpu": 4 * MILLI}, {"pool": pool}))
 
     def restart(self):
-        """The coscheduler ends with whatever it holds, and another one sees what pods show."""
+        """End the coscheduler with all that it holds, and start another one that reads the pods."""
         states = self.planner.states()
         self.begin()
         self.planner.pause()
@@ -80,7 +80,7 @@ class Life:
         self.act(self.planner.resume(self.now))
 
     def arrive(self, name, pods, *, cpu=1, pool="", priority=0, spares=0):
-        """The pods of a group are made, behind their gates; it starts without its spares."""
+        """Create the pods of a gang, behind their gates; it starts without its spares."""
         group = PodGroupKey("ns", name)
         uids = [f"{name}/{at}" for at in range(pods)]
         self.unbound[group], self.members[group] = set(uids), uids
@@ -98,7 +98,7 @@ class Life:
             self.act(self.planner.seen(seen, self.now))
 
     def act(self, actions):
-        """Carry out what the planner says."""
+        """Execute the actions of the gang scheduler."""
         for action in actions:
             match action:
                 case Ungate():
@@ -116,13 +116,13 @@ class Life:
                     self.act(self.planner.bind_done(action.uid, ok=True, now=self.now))
 
     def give_back(self, uid):
-        """A pod leaves its node."""
+        """Take a pod from its node."""
         node = self.placed.pop(uid, None)
         if node is not None:
             self.free[node] += self.pods[uid][1]
 
     def schedule(self):
-        """All cycles of the scheduler of a moment."""
+        """Run all cycles of the scheduler of this moment."""
         for _ in range(len(self.queue) + 20):
             if not self.queue:
                 return
@@ -147,7 +147,7 @@ class Life:
             self.act(self.planner.bind_asked(self.tickets, uid, self.now))
 
     def end(self, group):
-        """The pods of a group that runs are gone."""
+        """Delete the pods of a running gang."""
         del self.ends[group]
         for uid in self.members.pop(group):
             self.give_back(uid)
@@ -156,7 +156,7 @@ class Life:
             del self.pods[uid]
 
     def second(self):
-        """A second goes by: groups end, pods come back to the queue, time passes."""
+        """Let a second pass: gangs end, and pods return to the queue."""
         self.now += 1
         for group in [group for group, end in self.ends.items() if end <= self.now]:
             self.end(group)
@@ -172,7 +172,7 @@ class Life:
 
 
 def overtaken(life, *, pods, seconds):
-    """Have a group of so many pods arrive in a full cluster that small ones keep full."""
+    """Let a gang arrive in a cluster that small gangs keep full."""
     for at in range(seconds):
         life.arrive(f"small-{at}", 2)
         if at == 5:
@@ -181,23 +181,23 @@ def overtaken(life, *, pods, seconds):
 
 
 @pytest.mark.parametrize(("reserve_after_s", "starts"), [(20.0, True), (0.0, False)])
-def test_small_groups_do_not_keep_a_large_one_waiting_for_ever(reserve_after_s, starts):
-    """They overtake it for a while; without reservations always."""
+def test_small_gangs_do_not_starve_a_large_one(reserve_after_s, starts):
+    """They overtake it for a while; without reservations for ever."""
     life = Life({"a": 5}, reserve_after_s=reserve_after_s)
     overtaken(life, pods=16, seconds=150)
     assert ("large" in life.started) == starts
 
 
-def test_a_group_that_never_fits_has_no_room_kept_for_it():
-    """Others start as they would without it."""
+def test_no_capacity_is_reserved_for_a_gang_that_never_fits():
+    """Other gangs start as without it."""
     lives = [Life({"a": 5}) for _ in range(2)]
     for life, pods in zip(lives, (21, 1), strict=True):
         overtaken(life, pods=pods, seconds=120)
     assert len(lives[0].started) >= len(lives[1].started) - 1
 
 
-def test_room_of_another_pool_is_not_kept():
-    """A group that could not be there with the one that waits goes on."""
+def test_capacity_of_another_pool_is_not_reserved():
+    """A gang that could not use the nodes of the waiting one starts."""
     life = Life({"a": 5, "b": 1})
     for at in range(100):
         life.arrive(f"small-{at}", 2, pool="a")
@@ -211,8 +211,8 @@ def test_room_of_another_pool_is_not_kept():
     assert max(waited) <= 2
 
 
-def test_priority_goes_before_a_reservation():
-    """What is urgent does not wait for a group that has waited for long."""
+def test_higher_priority_precedes_a_reservation():
+    """An urgent gang does not wait for one that has waited for long."""
     life = Life({"a": 5})
     for at in range(40):
         life.arrive(f"small-{at}", 2)
@@ -225,12 +225,12 @@ def test_priority_goes_before_a_reservation():
 
 
 def waits(life, names, at):
-    """How long each gang has waited; for ever counts as until now."""
+    """Return the seconds for which each gang has waited, until now if it has not started."""
     return [life.started.get(name, life.now) - at[name] for name in names]
 
 
 @pytest.mark.parametrize("hopeless", [1, 2, 6])
-def test_younger_gangs_start_at_once_when_older_ones_lack_no_capacity(hopeless):
+def test_younger_gangs_start_immediately_when_older_ones_lack_no_capacity(hopeless):
     """In an empty cluster nothing is reserved for pods that no node satisfies."""
     life, at = Life({"a": 5}), {}
     for number in range(hopeless):
@@ -246,7 +246,7 @@ def test_younger_gangs_start_at_once_when_older_ones_lack_no_capacity(hopeless):
 
 
 def test_gangs_start_all_day_when_large_ones_never_can():
-    """Each reservation in vain doubles the time until the next one of that gang."""
+    """Each vain reservation doubles the time until the next one of that gang."""
     life, at = Life({"a": 5}), {}
     for number in range(2):
         life.hopeless.add(f"x{number}")
@@ -296,10 +296,10 @@ def start_all(nodes, arrivals, *, seconds=900):
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 3), st.lists(groups, min_size=1, max_size=5))
 def test_gang_starts_when_it_fits_the_empty_cluster(a, b, arrivals):
-    """Small ones come all the time; pools and priorities are of any kind.
+    """Small gangs arrive all the time; pools and priorities are arbitrary.
 
-    Among the gangs are some that the scheduler finds no node for in spite of capacity, and some
-    that start without their spares.
+    The scheduler finds no node for some of the gangs in spite of capacity, and some start without
+    their spares.
     """
     assert start_all({"a": a, "b": b}, arrivals) == []
 
@@ -314,7 +314,9 @@ def test_gang_starts_when_it_fits_the_empty_cluster(a, b, arrivals):
     ],
 )
 @pytest.mark.parametrize("priority", [0, 1])
-def test_gang_starts_in_time_when_small_ones_take_what_becomes_free(a, b, arrivals, priority):
+def test_gang_starts_in_time_when_small_ones_take_capacity_that_becomes_free(
+    a, b, arrivals, priority
+):
     """Capacity seems to be free whenever it is counted; the limit is four times the longest wait.
 
     Without an early reservation they started after 953 s, or not within an hour.
@@ -324,14 +326,14 @@ def test_gang_starts_in_time_when_small_ones_take_what_becomes_free(a, b, arriva
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_random_lives(part):
-    """Pools, priorities, arrivals, restarts of groups and of the coscheduler: whatever fits starts."""
+def test_gangs_that_fit_start_in_random_lives(part):
+    """Pools, priorities, arrivals, and restarts of gangs and of the coscheduler are random."""
     for seed in range(part, LIVES, 4):
         assert not_started(random.Random(seed)) == set(), f"seed {seed}"
 
 
 def not_started(rng):
-    """A life of some minutes; the groups that would fit the empty cluster and have not started."""
+    """Live for some minutes; return the gangs that fit the empty cluster and have not started."""
     pools = {"a": rng.randint(1, 4), "b": rng.randint(1, 3)}
     nodes = {**pools, "": sum(pools.values())}
     life, wanted = Life(pools), {}
@@ -354,7 +356,7 @@ def not_started(rng):
         life.second()
         for name in sorted(again & life.started.keys()):
             group = PodGroupKey("ns", name)
-            if name in wanted and group in life.ends:  # all its Jobs are made anew
+            if name in wanted and group in life.ends:  # all its Jobs are recreated
                 life.end(group)
                 pods, cpu, pool, priority = wanted[f"{name}-1"] = wanted[name]
                 life.arrive(f"{name}-1", pods, cpu=cpu, pool=pool, priority=priority)

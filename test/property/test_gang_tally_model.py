@@ -1,4 +1,4 @@
-"""The tally of gangs' pods against a recount, for any order of events."""
+"""The tally of gangs' pods equals a recount after any events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ steps = st.lists(st.tuples(st.sampled_from(PODS), st.one_of(st.none(), pod_state
 
 
 def make(name, state):
-    """A pod in some state."""
+    """Return a pod in a state."""
     group, bound, reason, priority, phase, deleting = state
     meta = {"name": name, "namespace": "ns", "uid": name}
     meta["labels"] = {keys.JOBSET_NAME: "js", keys.POD_GROUP_NAME: group}
@@ -42,8 +42,8 @@ def make(name, state):
 
 
 @given(steps)
-def test_the_counts_are_those_of_a_recount(history):
-    """Whatever comes and goes; in the end nothing is left."""
+def test_tally_equals_a_recount(history):
+    """In the end nothing is left."""
     writer = store_writer_of(ChildPod, indexes=[OPEN_PODS], tallies=[GANGS])
     store, jobset, states = writer.store, ObjectKey("ns", "js"), {}
 

@@ -1,10 +1,10 @@
-"""No pod of a group goes on before all have started, whatever the caches show (KEP-498).
+"""No pod of a startup group continues before all have started, with any state of the caches (KEP-498).
 
-A JobSet lives through restarts, resumptions and starts of pods; writes to its Jobs fail now and
-then, and the pods of suspended Jobs linger. What the manager sees of it comes in three streams
-(JobSet, Jobs, pods), each in order and each as late as it likes. Whenever a view makes the manager
-release an attempt, every Job that exists *in truth* at that attempt or an older one must have had all
-its pods started; and no Job that is made or resumed later may be of an attempt that was released.
+A JobSet is restarted and resumed, and its pods start; some writes to its Jobs fail, and the pods of
+suspended Jobs are deleted late. The manager sees this in three streams (JobSet, Jobs, pods), each in
+order and with any delay. Whenever a view makes the manager release an attempt, every Job that really
+exists at that attempt or an older one must have had all its pods started; and no Job that is created
+or resumed later may be of an attempt that was released.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replica
 
 PODS = 1
 OUTSIDE = "0"
-"""In place of the attempt of a Job that was made before the JobSet had a group."""
+"""Stands for the attempt of a Job that was created before the JobSet had a group."""
 RULES = [
     {"name": "one", "action": "RestartJob", "onJobFailureReasons": ["One"]},
     {"name": "part", "action": "RestartReplicatedJob", "onJobFailureReasons": ["Part"]},
@@ -34,7 +34,7 @@ RULES = [
 
 
 class Truth:
-    """The cluster as it is, and the streams of what happened in it."""
+    """The real state of the cluster, and the streams of its changes."""
 
     def __init__(self, *, grouped=True):
         body = jobset_json(
@@ -46,14 +46,14 @@ class Truth:
         body["metadata"]["generation"] = 1
         self.cluster = ModelCluster(body)
         self.pods = {}  # (Job's UID, its attempt, index) → started
-        self.ever = {}  # (Job's UID, its attempt) → indexes that ever started
+        self.ever = {}  # (Job's UID, its attempt) → indexes that have ever started
         self.streams = {"jobset": [], "job": [], "pod": []}
         self.known = {}
-        self.runs = set()  # Job's UID and attempt, of all Jobs that ever were
+        self.runs = set()  # UID and attempt of all Jobs that have ever existed
         self.step(0)
 
     def step(self, failing):
-        """One pass of the jobs reconciler of which some write may fail."""
+        """Run one pass of the jobs reconciler, of which one write may fail."""
         plan = self.cluster.plan()
         actions = tuple(a for at, a in enumerate(plan.actions) if at + 1 != failing)
         whole = len(actions) == len(plan.actions)
@@ -62,13 +62,13 @@ class Truth:
         self.publish()
 
     def new_runs(self):
-        """Jobs that were made or resumed since this was asked last: their attempts."""
+        """Return the attempts of Jobs that were created or resumed since the last call."""
         runs = {(job["metadata"]["uid"], attempt_of(job)) for job in self.cluster.jobs.values()}
         new, self.runs = runs - self.runs, self.runs | runs
         return [int(attempt) for _, attempt in new if attempt != OUTSIDE]
 
     def publish(self):
-        """Put what changed into the streams; pods follow their Jobs."""
+        """Append changes to the streams; pods follow their Jobs."""
         self.streams["jobset"].append(copy.deepcopy(self.cluster.object))
         jobs = self.cluster.jobs
         for name in self.known.keys() | jobs.keys():
@@ -90,7 +90,7 @@ class Truth:
             self.streams["pod"].append((pod, False))
 
     def reap(self):
-        """Pods that should not be there any more are gone."""
+        """Delete pods of Jobs that no longer run."""
         runs = {
             (job["metadata"]["uid"], attempt_of(job))
             for job in self.cluster.jobs.values()
@@ -101,7 +101,7 @@ class Truth:
             self.streams["pod"].append((pod, None))
 
     def start(self, at):
-        """The barrier of some pod runs."""
+        """Run the barrier of a pod."""
         waiting = sorted(
             pod for pod, started in self.pods.items() if not started and pod[1] != OUTSIDE
         )
@@ -112,12 +112,12 @@ class Truth:
             self.streams["pod"].append((pod, True))
 
     def start_all(self):
-        """All barriers run."""
+        """Run all barriers."""
         for _ in self.pods:
             self.start(0)
 
     def fail(self, at, reason):
-        """Some Job fails: all, some or one are made anew."""
+        """Fail a Job: all, some or one are recreated."""
         names = sorted(
             name
             for name, job in self.cluster.jobs.items()
@@ -129,21 +129,21 @@ class Truth:
             self.publish()
 
     def group(self):
-        """The user adds the configuration; Jobs that are there have no barrier."""
+        """Add the configuration; existing Jobs have no barrier."""
         if "groupSchedulingConfig" not in self.cluster.object["spec"]:
             self.cluster.change_spec(groupSchedulingConfig={})
             self.cluster.object["metadata"]["generation"] += 1
             self.publish()
 
     def suspend(self, on):
-        """The user suspends or resumes."""
+        """Suspend or resume."""
         if self.cluster.object["spec"].get("suspend", False) != on:
             self.cluster.change_spec(suspend=on)
             self.cluster.object["metadata"]["generation"] += 1
             self.publish()
 
     def collect(self, at):
-        """A Job that is being deleted is gone."""
+        """Delete a Job that is being deleted."""
         going = sorted(
             name
             for name, job in self.cluster.jobs.items()
@@ -155,12 +155,12 @@ class Truth:
 
 
 def attempt_of(job):
-    """As its annotation says."""
+    """Return the attempt in a Job's annotation."""
     return job["metadata"]["annotations"].get(keys.GROUP_ATTEMPT, OUTSIDE)
 
 
 class View:
-    """What a manager has seen so far."""
+    """The objects that a manager has seen so far."""
 
     def __init__(self, truth):
         self.truth = truth
@@ -171,7 +171,7 @@ class View:
         self.released = 0
 
     def see(self, stream, number):
-        """Some more of a stream; after each change the manager decides."""
+        """See more of a stream; after each change the manager decides."""
         for _ in range(number):
             events = self.truth.streams[stream]
             if self.at[stream] == len(events):
@@ -195,7 +195,7 @@ class View:
             self.decide()
 
     def decide(self):
-        """Release if the view says so, and check that against the truth."""
+        """Release if the view allows it, and check that against the real state."""
         if self.jobset is None or self.jobset.spec.suspend:
             return
         if self.jobset.spec.group_scheduling_config is None:
@@ -214,7 +214,7 @@ class View:
 
 
 def make_pod(key, started):
-    """A pod of a Job's attempt."""
+    """Return a pod of a Job's attempt."""
     owner, attempt, index = key
     meta = {"name": f"{owner}-{attempt}-{index}", "namespace": "default", "uid": str(key),
             "annotations": {} if attempt == OUTSIDE else {keys.GROUP_ATTEMPT: attempt},
@@ -242,7 +242,7 @@ moves = st.one_of(
 
 
 def seen(*streams):
-    """The manager has seen all of these streams."""
+    """Return moves with which the manager sees all of these streams."""
     return [("see", stream, 99) for stream in streams]
 
 
@@ -252,7 +252,7 @@ HALF_RECREATED = [
     *ALL,
     ("fail", 2, "All"),
     ("step", 0),
-    # One Job of the attempt before is still there when the others have been made anew.
+    # One Job of the attempt before still exists when the others have been recreated.
     ("step", 1),
     ("collect", 0),
     ("collect", 0),
@@ -262,18 +262,18 @@ HALF_RECREATED = [
 HALF_RESUMED = [("suspend", True), ("step", 0), ("suspend", False), ("step", 1), ("start_all",)]
 ADDED = [("suspend", True), ("step", 0), ("group",), *ALL, ("suspend", False), ("step", 2)]
 ADDED_LATE = [("group",), ("fail", 0, "One"), ("step", 0), ("collect", 0), ("step", 0)]
-IN_THE_END = [("step", 0), ("collect", 0), ("step", 0)]
+AT_LAST = [("step", 0), ("collect", 0), ("step", 0)]
 
 
-@example(history=[*HALF_RECREATED, *ALL, *IN_THE_END], grouped=True)
-@example(history=[*HALF_RECREATED, *seen("job", "pod"), *IN_THE_END], grouped=True)
-@example(history=[("start_all",), *HALF_RESUMED, *ALL, *IN_THE_END], grouped=True)
-@example(history=[*ADDED, ("start_all",), *ALL, *IN_THE_END], grouped=False)
-@example(history=[*ADDED_LATE, *ALL, ("start_all",), *ALL, *IN_THE_END], grouped=False)
+@example(history=[*HALF_RECREATED, *ALL, *AT_LAST], grouped=True)
+@example(history=[*HALF_RECREATED, *seen("job", "pod"), *AT_LAST], grouped=True)
+@example(history=[("start_all",), *HALF_RESUMED, *ALL, *AT_LAST], grouped=True)
+@example(history=[*ADDED, ("start_all",), *ALL, *AT_LAST], grouped=False)
+@example(history=[*ADDED_LATE, *ALL, ("start_all",), *ALL, *AT_LAST], grouped=False)
 @settings(max_examples=150)
 @given(history=st.lists(moves, max_size=60), grouped=st.booleans())
 def test_none_continues_too_early_and_all_in_the_end(history, grouped):
-    """Safe at every view, and live once the views have caught up."""
+    """It is safe in every view, and live once the views are up to date."""
     truth = Truth(grouped=grouped)
     view = View(truth)
     for name, *arguments in history:

@@ -1,4 +1,4 @@
-"""Whatever ordinary pod template an agent is injected into: applied again, it is the stored one."""
+"""A manifest with an injected agent, applied again, is the stored object."""
 
 import copy
 from typing import Any
@@ -11,10 +11,11 @@ from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.validation.defaulting import default_jobset
 from jobsetpy.reconcilers.validation.update import validate_update
+from jobsetpy.testing import json_patch
 
 
 def named(values: list[str], **fields: Any) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """Lists of objects with different names; each field is there or not."""
+    """Generate lists of objects with different names and some of the fields."""
     entry = st.fixed_dictionaries({"name": st.sampled_from(values)}, optional=fields)
     return st.lists(entry, max_size=3, unique_by=lambda each: each["name"])
 
@@ -56,25 +57,14 @@ JOBS = st.fixed_dictionaries(
 )
 
 
-def stored(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
-    out = copy.deepcopy(obj)
-    for operation in patch:
-        *parents, last = operation["path"].split("/")[1:]
-        at = out
-        for part in parents:
-            at = at[int(part)] if isinstance(at, list) else at[part]
-        at[last] = operation["value"]
-    return out
-
-
 @given(
     mode=st.sampled_from(["sidecar", "supervisor"]),
     templates=st.lists(st.tuples(PODS, JOBS), min_size=1, max_size=3),
     image=st.sampled_from(["test.invalid/a:1", "test.invalid/b:2"]),
 )
-def test_applied_again_it_is_the_same(mode, templates, image):
-    """Injected and defaulted, an update with the manifest changes nothing and passes validation."""
-    notes = {
+def test_manifest_applied_again_changes_nothing(mode, templates, image):
+    """The update is injected and defaulted, and passes validation."""
+    annotations = {
         keys.IN_PLACE_AGENT_ANNOTATION: mode,
         keys.IN_PLACE_CONTAINER_ANNOTATION: "worker",
     }
@@ -84,15 +74,15 @@ def test_applied_again_it_is_the_same(mode, templates, image):
     ]
     policy = {"restartStrategy": "InPlaceRestart", "rules": [{"action": "FailJobSet"}]}
     manifest = {
-        "metadata": {"name": "js", "annotations": notes},
+        "metadata": {"name": "js", "annotations": annotations},
         "spec": {"failurePolicy": policy, "replicatedJobs": jobs},
     }
     injection = inject(manifest, image=image)
     assert injection.problems == []
-    old = stored(injection.jobset, default_jobset(injection.jobset))
+    old = json_patch(injection.jobset, default_jobset(injection.jobset))
 
     again = restore(old, copy.deepcopy(manifest)).jobset
-    new = stored(again, default_jobset(again))
+    new = json_patch(again, default_jobset(again))
     assert new == old
     assert validate_update(old, new) == []
     assert restore(old, copy.deepcopy(old)).patch == []

@@ -1,4 +1,4 @@
-"""Properties of the jobs planner over random lives of random JobSets."""
+"""Properties of the jobs plan in random lives of random JobSets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = ["a", "b", "c"]
 
 @st.composite
 def jobsets(draw, actions=tuple(ACTIONS), max_restarts=3):
-    """A JobSet with up to three ReplicatedJobs and any policies."""
+    """Generate a JobSet with up to three ReplicatedJobs and any policies."""
     names = NAMES[: draw(st.integers(1, 3))]
     in_order = draw(st.booleans())
     items = []
@@ -59,7 +59,7 @@ EVENTS = ["ready", "complete", "fail X", "fail Y", "collect", "suspend", "resume
 
 
 def lives(*more):
-    """Random lives; ``more`` can happen beside what a JobSet can always recover from."""
+    """Generate random lives; ``more`` are events that a JobSet may not recover from."""
     kinds = st.sampled_from([*EVENTS, *more])
     return st.lists(st.tuples(kinds, st.integers(0, 8)), max_size=14)
 
@@ -69,7 +69,7 @@ STEP_KINDS = st.sampled_from(["complete", "fail X", "fail Y", "ready"])
 
 
 def step(cluster, what, number):
-    """Let something happen to the cluster, if it can happen now."""
+    """Apply an event to the cluster, if it is possible now."""
     if what in {"suspend", "resume"}:
         cluster.change_spec(suspend=what == "suspend")
         return
@@ -114,7 +114,7 @@ def step(cluster, what, number):
 
 
 def end(cluster):
-    """Another writer of the status ends the JobSet."""
+    """End the JobSet as another writer of its status."""
     if finished(cluster.status.conditions) is None:
         draft = StatusDraft(cluster.status, cluster.clock)
         draft.fail(keys.REACHED_MAX_RESTARTS_REASON, "all restarts are used up")
@@ -122,7 +122,7 @@ def end(cluster):
 
 
 def lived(data, steps):
-    """A cluster after some random life."""
+    """Return a cluster after some events."""
     cluster = ModelCluster(data)
     for what, number in steps:
         step(cluster, what, number)
@@ -131,8 +131,8 @@ def lived(data, steps):
 
 @settings(max_examples=150)
 @given(jobsets(), lives("gate on", "gate off"))
-def test_it_comes_to_rest(data, steps):
-    """Carrying plans out ends, and then there is nothing to do, whatever happened before."""
+def test_plans_come_to_rest(data, steps):
+    """After any events, executing plans ends with an empty one."""
     cluster = lived(data, steps)
     cluster.reconcile(limit=30)
 
@@ -141,8 +141,8 @@ def test_it_comes_to_rest(data, steps):
 
 @settings(max_examples=300)
 @given(jobsets(), lives("edit"))
-def test_a_finished_jobset_has_no_running_job(data, steps):
-    """However it ended, and whatever came before, nothing of it goes on."""
+def test_finished_jobset_has_no_running_job(data, steps):
+    """This holds however it ended, and after any events."""
     cluster = lived(data, steps)
     cluster.reconcile(limit=30)
     end(cluster)
@@ -154,8 +154,8 @@ def test_a_finished_jobset_has_no_running_job(data, steps):
 
 @settings(max_examples=150)
 @given(jobsets(), STEPS, st.randoms(use_true_random=False))
-def test_the_order_of_jobs_does_not_matter(data, steps, random):
-    """A cache may list Jobs in any order."""
+def test_order_of_jobs_does_not_matter(data, steps, random):
+    """A cache may list them in any order."""
     observed = lived(data, steps).observe()
     shuffled = list(observed.jobs)
     random.shuffle(shuffled)
@@ -167,16 +167,14 @@ def test_the_order_of_jobs_does_not_matter(data, steps, random):
             plan.status and (plan.status.patch, plan.status.events),
         )
 
-    expected = outcome(plan_jobs(observed, p.JobsMemory(), now))
-    assert expected == outcome(
-        plan_jobs(attrs.evolve(observed, jobs=shuffled), p.JobsMemory(), now)
-    )
+    shuffled = plan_jobs(attrs.evolve(observed, jobs=shuffled), p.JobsMemory(), now)
+    assert outcome(shuffled) == outcome(plan_jobs(observed, p.JobsMemory(), now))
 
 
 @settings(max_examples=150)
 @given(jobsets(), STEPS)
-def test_restart_counters_never_go_back(data, steps):
-    """Counters grow, by one at a time, and a finished JobSet stays as it ended."""
+def test_restart_counters_never_decrease(data, steps):
+    """They grow by one at a time, and a finished JobSet does not change."""
     cluster = ModelCluster(data)
     before = cluster.status
     for what, number in steps:
@@ -193,10 +191,10 @@ def test_restart_counters_never_go_back(data, steps):
 @settings(max_examples=150)
 @given(jobsets(), STEPS, st.lists(st.booleans(), min_size=2, max_size=6))
 def test_one_failure_counts_once_under_stale_caches(data, steps, stale):
-    """Passes on an old cache never count a failure twice: their write conflicts.
+    """Passes with an old cache never count a failure twice: their write conflicts.
 
-    The model of the API server: a status patch is stored only if the resourceVersion that the pass
-    saw is the present one.
+    The model of the API server stores a status patch only if the resourceVersion that the pass
+    saw is the current one.
     """
     cluster = lived(data, steps)
     for name in cluster.jobs:
@@ -222,7 +220,7 @@ def test_one_failure_counts_once_under_stale_caches(data, steps, stale):
         + sum(sum(item.job_restarts_count_towards_max) for item in status.replicated_jobs_status)
         for status in (before, after)
     ]
-    # Every Job that had failed counts once; no more Jobs than that exist.
+    # Every failed Job counts once.
     failed = sum(
         1
         for name in cluster.jobs
@@ -236,13 +234,13 @@ def test_one_failure_counts_once_under_stale_caches(data, steps, stale):
 @given(
     jobsets(LENIENT, 99), STEPS, st.lists(st.lists(STEP_KINDS, min_size=9, max_size=9), max_size=5)
 )
-def test_it_never_hangs(data, steps, rounds):
-    """A JobSet all of whose Jobs have ended is at its end itself, or has something to do."""
+def test_jobset_never_hangs(data, steps, rounds):
+    """If all its Jobs have ended, it has ended or has something to do."""
     cluster = lived(data, steps)
     cluster.change_spec(suspend=False)
     spec = cluster.jobset.spec
     targets = spec.success_policy.target_replicated_jobs
-    # A JobSet none of whose Jobs is wanted never completes.
+    # A JobSet whose target Jobs have no replicas never completes.
     wanted = any(i.replicas for i in spec.replicated_jobs if not targets or i.name in targets)
     for kinds in [*rounds, ["complete"] * 9, []]:
         for _ in range(4):
@@ -258,8 +256,8 @@ def test_it_never_hangs(data, steps, rounds):
 
 @settings(max_examples=150)
 @given(jobsets(), STEPS)
-def test_plans_respect_what_is_there(data, steps):
-    """Nothing is created that exists, and nothing deleted that goes already."""
+def test_plans_agree_with_the_existing_jobs(data, steps):
+    """No existing Job is created, and none that is being deleted is deleted again."""
     cluster = lived(data, steps)
     plan = cluster.plan()
     created = [action.name for action in plan.actions if isinstance(action, p.CreateJob)]

@@ -10,51 +10,12 @@ from hypothesis import strategies as st
 from jobsetpy.reconcilers.restart_in_place.launchers import MAX_PROCESSES, translate
 from jobsetpy.reconcilers.restart_in_place.validation.launchers import advice
 
-WORDS = st.sampled_from(
-    [
-        *("torchrun", "accelerate", "launch", "deepspeed", "python", "-m", "torch.distributed.run"),
-        *(
-            "sh",
-            "-c",
-            "bash",
-            "-lc",
-            "exec",
-            "env",
-            "A=1",
-            "--",
-            "-",
-            "--nproc-per-node",
-            "--nnodes=2",
-        ),
-        *(
-            "--num_processes",
-            "8",
-            "--num_gpus=4",
-            "--module",
-            "--no-python",
-            "t.py",
-            "$(X)",
-            "${X}",
-        ),
-        *(
-            "$X",
-            "&&",
-            ";",
-            "|",
-            "2>&1",
-            "'",
-            '"',
-            "\\",
-            "\n",
-            "#",
-            "cd",
-            "/app",
-            "export",
-            "`id`",
-            "",
-        ),
-    ]
-)
+WORDS = st.sampled_from([
+    "torchrun", "accelerate", "launch", "deepspeed", "python", "-m", "torch.distributed.run", "sh",
+    "-c", "bash", "-lc", "exec", "env", "A=1", "--", "-", "--nproc-per-node", "--nnodes=2",
+    "--num_processes", "8", "--num_gpus=4", "--module", "--no-python", "t.py", "$(X)", "${X}", "$X",
+    "&&", ";", "|", "2>&1", "'", '"', "\\", "\n", "#", "cd", "/app", "export", "`id`", "",
+])  # fmt: skip
 TEXTS = st.one_of(WORDS, st.lists(WORDS, max_size=12).map(" ".join), st.text(max_size=30))
 
 
@@ -68,7 +29,7 @@ TEXTS = st.one_of(WORDS, st.lists(WORDS, max_size=12).map(" ".join), st.text(max
 def test_any_command_is_parsed(
     words: list[str], variables: dict[str, str], gpus: int, pods: int
 ) -> None:
-    """A translation has a command or says why not, and its sentence is one short line."""
+    """A translation has a command or a reason, and its advice is one short line."""
     found = translate(words, variables=variables, gpus=gpus, pods=pods)
     if found is None:
         return
@@ -82,8 +43,8 @@ def test_any_command_is_parsed(
 
 
 @given(st.lists(st.sampled_from(["--lr", "1", "a b", "$(X)", "-m", "--nnodes", "--"]), max_size=8))
-def test_the_programs_own_arguments_stay(arguments: list[str]) -> None:
-    """Whatever follows the program is the program's, with any launcher."""
+def test_arguments_of_the_program_are_kept(arguments: list[str]) -> None:
+    """Words after the program are its own, with any launcher."""
     for launcher in (["torchrun"], ["accelerate", "launch"], ["deepspeed"]):
         found = translate([*launcher, "t.py", *arguments])
         assert found is not None

@@ -1,11 +1,11 @@
-"""Whatever the network does, two never lead at the same time, and in the end one does.
+"""At most one contender leads at any time, and in the end one does, with any network.
 
-Contenders run in virtual time against one Lease. Their requests, and the answers, are late, lost or
+Contenders run in virtual time with one Lease. Their requests, and the answers, are delayed, lost or
 refused at random; their clocks run at different speeds; some stop, or are cut off for a while. The
-Lease is deleted now and then, also where somebody contends who has never seen it. All were given
-the same name, and their wall clocks jump by years.
+Lease is deleted from time to time, even while a new contender competes. All have the same name, and
+their wall clocks jump by years.
 
-Where processes share the work, nobody has another's shard, and two numbers never work at once.
+With shards, each has at most one owner, and only one number of shards is in use.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ TIMES = {"lease_duration_s": 15.0, "renew_deadline_s": 10.0, "retry_period_s": 2
 
 @pytest.fixture(autouse=True)
 def same_names(monkeypatch):
-    """Identities that are the same in each run of a seed; real ones are random."""
+    """Replace the random part of identities, so that a seed always gives the same run."""
     numbers = itertools.count()
     for module in (_leader, _shards):
         monkeypatch.setattr(module, "unique", lambda name: f"{name}_{next(numbers)}", raising=False)
 
 
 class Network:
-    """What lies between one contender and the API server."""
+    """The network between a contender and the API server."""
 
     def __init__(self, world, chance):
         self.inner = world.transport()
@@ -67,21 +67,21 @@ class Network:
                 raise StreamBrokenError("lost on the way")
 
     async def refresh_credentials(self):
-        raise AssertionError("nobody is refused")
+        raise AssertionError("no credentials are refused")
 
     async def aclose(self):
         pass
 
 
 class Contender:
-    """A process that starts anew whenever it has lost or stopped; one of ``count`` shards."""
+    """A process that starts again when it has lost or stopped; one of ``count`` shards."""
 
     def __init__(self, world, chance, number, count=1):
         self.chance = chance
         self.number = number
         self.count = count
         self.network = Network(world, chance)
-        # Up to 5 % fast or slow: far more than real clocks, less than the times allow for.
+        # Up to 5 % fast or slow: more than real clocks, less than the durations allow for.
         self.speed = chance.uniform(0.95, 1.05)
         self.elector = None
         self.lives = 0
@@ -118,21 +118,21 @@ class Contender:
 
     @property
     def share(self):
-        """What it looks after: number of shards, and which one."""
+        """Number of shards, and the shard that it owns."""
         return self.count, self.elector.assignment.index if self.count > 1 else 0
 
 
 def chance_of(seed, number):
-    """The chances of one contender.
+    """Return the random numbers of one contender.
 
-    Each has its own: those of tasks that end at the same time come in any order, since asyncio keeps
-    them in sets, and a seed would give another run each time.
+    Each has its own: tasks that end at the same time do so in any order, since asyncio keeps them in
+    sets, and a seed would not always give the same run.
     """
     return random.Random(f"{seed} {number}")
 
 
 async def trouble(world, contenders, chance):
-    """Cut one off now and then, mostly the one that leads, or delete a Lease."""
+    """Cut off a contender from time to time, mostly the leader, or delete a Lease."""
     names = ["x", *(lease_of("x", 0, one.count) for one in contenders if one.count > 1)]
     while True:
         name = chance.choice(names)
@@ -147,8 +147,8 @@ async def trouble(world, contenders, chance):
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_never_two_and_in_the_end_one(seed):
-    """At no moment are two fences open; once the network is well, somebody leads and goes on."""
+async def test_at_most_one_leads_and_one_does_in_the_end(seed):
+    """Two fences are never open; with a good network one contender leads and stays leader."""
     chance = random.Random(seed)
     world = World()
     contenders = [
@@ -173,14 +173,14 @@ async def test_never_two_and_in_the_end_one(seed):
             await asyncio.sleep(0.1)
             after.append(sum(one.may_write for one in contenders))
 
-    assert led > 250  # of 2,500, in spite of everything
+    assert led > 250  # of 2,500, in spite of all faults
     assert set(after) <= {0, 1}
     assert sum(after) > 75
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_each_shard_once_and_one_number_at_a_time(seed):
-    """Two and three shards and managers without take turns; in the end one number works whole."""
+async def test_shard_has_one_owner_and_one_number_of_shards_is_in_use(seed):
+    """Managers with two and three shards and without compete; in the end all shards of one number work."""
     chance = random.Random(seed)
     world = World()
     counts = [2, 2, 2, 3, 3, 3, 1]

@@ -1,4 +1,4 @@
-"""Ledgers subtract what they have counted, whatever cannot be read, is skipped or shown at the end."""
+"""Ledgers subtract exactly what they have counted, even if states cannot be read or are skipped."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ BAD = "bad"
 
 
 class Counts:
-    """Pods by their annotation: of a Job, and of an attempt."""
+    """Pods by annotation, of a Job or of an attempt."""
 
     def __init__(self):
         self.jobs, self.pods = 0, Counter()
 
     def count(self, pod, number):
-        """One more or less."""
+        """Add to a count."""
         self.pods[pod] += number
         assert self.pods[pod] >= 0
         self.pods += Counter()  # without zeros
 
     def pod_counted(self, _job, _counts, pod, number):
-        """For the attempt as for the Job."""
+        """Count for the attempt like for the Job."""
         self.count(pod, number)
         return True
 
     def job_changed(self, before, after, counts):
-        """Its pods come and go with it."""
+        """Add or remove the Job's pods."""
         for pod, number in counts.pods.items():
             self.pods[pod] += number * ((after is not None) - (before is not None))
         self.pods += Counter()
@@ -53,12 +53,12 @@ class Counts:
 
     @property
     def empty(self):
-        """Whether there are none."""
+        """True if there are no pods."""
         return not self.pods
 
 
 def read_pod(pod):
-    """Controller and annotation of a pod; fails for a bad one."""
+    """Return controller and annotation of a pod; fail for a bad one."""
     text = pod.metadata.annotations.epoch
     if text == BAD:
         raise ValueError(text)
@@ -66,7 +66,7 @@ def read_pod(pod):
 
 
 def make_pod(name, owner, text, **more):
-    """A pod of a Job."""
+    """Return a pod of a Job."""
     meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "labels": {keys.JOBSET_NAME: "js"},
             "annotations": {} if text is None else {keys.EPOCH_ANNOTATION: text},
             "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner,
@@ -76,7 +76,7 @@ def make_pod(name, owner, text, **more):
 
 
 def make_job(uid, attempt):
-    """A Job of a JobSet's attempt."""
+    """Return a Job of a JobSet's attempt."""
     owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js", "name": "js",
              "controller": True}  # fmt: skip
     meta = {"name": uid, "namespace": "ns", "uid": uid, "ownerReferences": [owner],
@@ -95,8 +95,8 @@ steps = st.lists(
 
 
 @given(steps)
-def test_a_state_that_cannot_be_read_is_counted_for_nothing(history):
-    """And only until the next one can be: counts are those of the states that were read."""
+def test_state_that_cannot_be_read_is_not_counted(history):
+    """Counts are those of the readable states."""
     book = MembershipLedger(read_pod, lambda job: (attempt_of(job), "job"), Counts, Counts)
     pods, jobs = {}, {}
 
@@ -137,7 +137,7 @@ def test_a_state_that_cannot_be_read_is_counted_for_nothing(history):
 
 
 class Feed:
-    """Feeds a ledger from an informer."""
+    """Handler that passes an informer's events to a ledger."""
 
     def __init__(self, ledger):
         self.ledger = ledger
@@ -168,8 +168,8 @@ NOT_OURS = {"metadata": {"labels": {keys.JOBSET_NAME: None}}}
     ],
     ids=["unreadable", "unreadable-for-a-time", "leaves-the-selector", "both"],
 )
-async def test_skipped_states_leave_nothing_behind(changes):
-    """A pod changes its epoch in a way that is not told, and then goes: nothing is counted of it."""
+async def test_skipped_states_leave_nothing_in_the_ledger(changes):
+    """A pod changes its epoch in a state that is not delivered, and is then deleted."""
     world, ledger, group = World(), EpochLedger(), GROUPS[0]
     ledger.job_changed(None, make_job("job-a", 0))
     options = WatchOptions(label_selector=keys.JOBSET_NAME)

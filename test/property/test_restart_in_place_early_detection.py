@@ -1,4 +1,4 @@
-"""Early detection under statuses that lag: never a restart too many, always one when it is due."""
+"""Early detection with delayed statuses: no unnecessary restart, and no missing one."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ RUNNING = {"running": {"startedAt": None}}
 
 
 def ended(code):
-    """A container state."""
+    """Return a container state."""
     return {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": None}}
 
 
 def make_jobset():
-    """A group of three pods that may restart without end."""
+    """Return a JobSet of three pods with a practically unlimited budget."""
     item = replicated_job("w", 1, parallelism=SIZE)
     item["template"]["spec"]["template"] = {"spec": {"containers": [WORKER]}}
     policy = {"maxRestarts": 10**6, "restartStrategy": "InPlaceRestart"}
@@ -44,7 +44,7 @@ def make_jobset():
 
 
 def make_job(jobset):
-    """Its Job."""
+    """Return the Job of a JobSet."""
     meta = jobset.metadata
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": meta.name,
              "uid": meta.uid, "controller": True}  # fmt: skip
@@ -64,7 +64,7 @@ def make_job(jobset):
 
 
 class Manager:
-    """A manager's ledger and plans, on caches that it fills itself."""
+    """A manager's ledger and plans, with caches that the test fills."""
 
     def __init__(self, jobset, job, clock):
         self.jobset = jobset
@@ -76,15 +76,15 @@ class Manager:
         self.clock = clock
 
     def sees(self, pod):
-        """A pod's event, as its handler takes it."""
+        """Receive a pod's event, as its handler does."""
         old = self.pods.get(pod.metadata.name)
         self.pods[pod.metadata.name] = pod
         self.ledger.pod_changed(old, pod, self.clock.monotonic())
 
     def reconcile(self, stored):
-        """Plan on the cached JobSet, and again on the stored one when that is another; its status.
+        """Plan for the cached JobSet, and again for the stored one if that differs; return its status.
 
-        What is noted of the status that was written is what the API server answers.
+        The written status is noted as the API server's answer.
         """
         plan = self.plan(self.jobset)
         if plan.status is not None and self.jobset is not stored:
@@ -98,7 +98,7 @@ class Manager:
         return None if plan.status is None else plan.status.status
 
     def plan(self, jobset):
-        """What the real reconciler does before it writes."""
+        """Plan as the real reconciler does before it writes."""
         self.note(jobset.status)
         group = AttemptKey.of(jobset)
         observed = ObservedEpochs(
@@ -111,7 +111,7 @@ class Manager:
         return plan_epochs(observed, self.memory, Now(self.clock.now(), self.clock.monotonic()))
 
     def note(self, status):
-        """An epoch is seen or written."""
+        """Note a status that was seen or written."""
         self.ledger.note_status(
             AttemptKey.of(self.jobset),
             status,
@@ -121,10 +121,10 @@ class Manager:
 
 
 class EarlyMachine(RuleBasedStateMachine):
-    """Pods, their kubelets and agents, and a manager, each of which acts on what it last saw.
+    """Pods, their kubelets and agents, and a manager, each with a delayed view of the others.
 
-    A kubelet sends one status at a time, the latest there is, and each takes as long as it likes
-    to be stored. The manager learns of the pods' versions one after the other.
+    A kubelet sends one status at a time, the latest, and each takes any time to be stored. The
+    manager receives the pods' versions one by one.
     """
 
     def __init__(self):
@@ -133,11 +133,11 @@ class EarlyMachine(RuleBasedStateMachine):
         self.jobset = make_jobset()
         self.job = make_job(self.jobset)
         self.version = 100
-        self.stored = dict.fromkeys(NAMES)  # (annotation, state) as the API server has it
+        self.stored = dict.fromkeys(NAMES)  # annotation and state in the API server
         self.truth = dict.fromkeys(NAMES, WAITING)
         self.restarts = dict.fromkeys(NAMES, 0)
         self.flying = dict.fromkeys(NAMES)
-        self.epoch = dict.fromkeys(NAMES, 0)  # the agent's; 0 while it is down
+        self.epoch = dict.fromkeys(NAMES, 0)  # of the agent; 0 while it does not run
         self.history = {name: [] for name in NAMES}
         self.failed_at = set()
         self.manager = Manager(self.jobset, self.job, self.clock)
@@ -147,7 +147,7 @@ class EarlyMachine(RuleBasedStateMachine):
     # -- the API server -----------------------------------------------------------------------
 
     def store(self, name, **changes):
-        """A write to a pod."""
+        """Write to a pod."""
         self.version += 1
         now = dict(self.stored[name] or {})
         now.update(changes)
@@ -180,20 +180,20 @@ class EarlyMachine(RuleBasedStateMachine):
         self.history[name].append(pod)
 
     def set_status(self, **changes):
-        """A write to the JobSet's status; the manager's cache follows later."""
+        """Write to the JobSet's status; the manager's cache follows later."""
         self.jobset = evolve(self.jobset, status=evolve(self.jobset.status, **changes))
 
     # -- pods ---------------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(NAMES))
     def kubelet_sends(self, name):
-        """The kubelet sends the status as it is, unless one is on its way."""
+        """The kubelet sends its latest status, unless one is being sent."""
         if self.flying[name] is None:
             self.flying[name] = (self.truth[name], self.restarts[name])
 
     @rule(name=st.sampled_from(NAMES))
     def status_arrives(self, name):
-        """The status that was on its way is stored."""
+        """The status that was being sent is stored."""
         if self.flying[name] is not None:
             if self.stored[name]["status"] != self.flying[name]:
                 self.store(name, status=self.flying[name])
@@ -201,7 +201,7 @@ class EarlyMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def agent_starts(self, name):
-        """The agent of a pod whose containers are down joins the next epoch."""
+        """The agent of a pod whose containers have ended joins the next epoch."""
         if self.epoch[name]:
             return
         status = self.jobset.status
@@ -212,7 +212,7 @@ class EarlyMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def agent_acts(self, name):
-        """The agent sees the status: its pod restarts, or its worker may run."""
+        """The agent reads the status: its pod restarts, or its worker may run."""
         epoch, status = self.epoch[name], self.jobset.status
         if not epoch:
             return
@@ -226,36 +226,36 @@ class EarlyMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), code=st.sampled_from([0, 1, 137]))
     def worker_ends(self, name, code):
-        """A worker ends by itself; with another code than 0 its whole pod restarts."""
+        """A worker ends; with another code than 0 its whole pod restarts."""
         if self.truth[name] is not RUNNING or code == 0:
             return
         self.truth[name] = ended(code)
         self.failed_at.add(self.epoch[name])
-        if self.data_sends(name):
+        if self.reports_end(name):
             self.kubelet_sends(name)
         self.epoch[name] = 0
         self.restarts[name] += 1
 
-    def data_sends(self, name):
-        """Most often the kubelet tells of an end before it restarts the pod."""
+    def reports_end(self, name):
+        """Return whether the kubelet reports an end before it restarts the pod, as it usually does."""
         return self.restarts[name] % 3 != 2
 
     # -- the manager --------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(NAMES))
     def manager_sees_pod(self, name):
-        """The next version of a pod."""
+        """The manager receives the next version of a pod."""
         if self.history[name]:
             self.manager.sees(self.history[name].pop(0))
 
     @rule()
     def manager_sees_jobset(self):
-        """The JobSet as it is now."""
+        """The manager receives the current JobSet."""
         self.manager.jobset = self.jobset
 
     @rule()
     def manager_decides(self):
-        """A pass; a decision on an old JobSet is refused and made again."""
+        """The manager runs a pass; a decision for an old JobSet is refused and repeated."""
         status = self.manager.reconcile(self.jobset)
         if status is not None:
             self.set_status(
@@ -266,8 +266,8 @@ class EarlyMachine(RuleBasedStateMachine):
             self.manager.jobset = self.jobset
 
     @rule()
-    def the_protocol_goes_on(self):
-        """Agents and manager take turns while the kubelets' statuses stay on their way."""
+    def protocol_continues(self):
+        """Agents and manager act in turn while the kubelets' statuses are delayed."""
         for name in NAMES:
             self.agent_starts(name)
             self.agent_acts(name)
@@ -279,7 +279,7 @@ class EarlyMachine(RuleBasedStateMachine):
 
     @rule()
     def statuses_arrive(self):
-        """All kubelets have sent what they know, and it is stored."""
+        """All kubelets have sent their status, and it is stored."""
         for name in NAMES:
             self.status_arrives(name)
             self.kubelet_sends(name)
@@ -287,7 +287,7 @@ class EarlyMachine(RuleBasedStateMachine):
 
     @rule()
     def manager_fails_over(self):
-        """Another manager starts with what the API server has."""
+        """Another manager starts with the stored objects."""
         self.manager = Manager(self.jobset, self.job, self.clock)
         for name in NAMES:
             last = self.history[name][-1:]
@@ -296,14 +296,14 @@ class EarlyMachine(RuleBasedStateMachine):
                 self.manager.sees(pod)
 
     def manager_pod(self, name):
-        """The pod as it is stored."""
+        """Return the pod as it is stored."""
         self.store(name)
         return self.history[name].pop()
 
     @precondition(lambda self: not any(self.flying.values()))
     @rule()
     def a_minute_passes(self):
-        """Long enough for every kubelet to bring its statuses up to date."""
+        """Long enough for every kubelet to send its latest status."""
         for name in NAMES:
             self.kubelet_sends(name)
             self.status_arrives(name)
@@ -311,40 +311,44 @@ class EarlyMachine(RuleBasedStateMachine):
                 self.manager_sees_pod(name)
         self.clock.advance(60)
 
-    # -- what holds ---------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------
 
     @invariant()
     def no_restart_without_a_failure(self):
-        """Every epoch that is over ended by a worker that failed in it."""
+        """Every epoch that is over ended because a worker failed in it."""
         over = max(self.jobset.status.deprecated_epoch, *self.epoch.values()) - 1
         assert self.jobset.status.deprecated_epoch <= self.jobset.status.synced_epoch
         assert set(range(1, max(over, self.jobset.status.deprecated_epoch) + 1)) <= self.failed_at
 
     @invariant()
-    def nobody_runs_alone(self):
-        """A worker runs at the synced epoch only, with every pod there or past it."""
+    def no_worker_runs_alone(self):
+        """A worker runs at the synced epoch only, which every pod has reached."""
         for name in NAMES:
             if self.truth[name] is RUNNING:
                 assert self.epoch[name] <= self.jobset.status.synced_epoch
 
     @invariant()
     def each_restart_is_charged_once(self):
-        """The budget counts the epochs."""
+        """The budget counts epochs."""
         newest = self.jobset.status.synced_epoch
         charged = account(self.jobset, newest, expected_pods(self.jobset))
         assert charged.spent == max(0, newest - 1)
         assert record_of(self.jobset).uncounted_epochs == 0
 
+    def turn(self, name):
+        """Let a pod's agent and kubelet act, and the manager see the result."""
+        self.agent_starts(name)
+        self.agent_acts(name)
+        self.kubelet_sends(name)
+        self.status_arrives(name)
+        while self.history[name]:
+            self.manager_sees_pod(name)
+
     def teardown(self):
-        """When nothing fails any more, all workers run."""
+        """When nothing fails any longer, all workers run."""
         for _ in range(8):
             for name in NAMES:
-                self.agent_starts(name)
-                self.agent_acts(name)
-                self.kubelet_sends(name)
-                self.status_arrives(name)
-                while self.history[name]:
-                    self.manager_sees_pod(name)
+                self.turn(name)
                 self.manager_sees_jobset()
                 self.manager_decides()
 
@@ -357,17 +361,12 @@ TestEarly.settings = settings(max_examples=80, stateful_step_count=60)
 
 
 @given(st.integers(0, SIZE - 1), st.sampled_from([1, 7, 255]))
-def test_a_failure_is_seen_at_once(number, code):
-    """When statuses are in step, a worker's end deprecates its epoch before its agent is back."""
+def test_failure_is_detected_immediately(number, code):
+    """With current statuses, a worker's end deprecates its epoch before its agent is back."""
     machine = EarlyMachine()
     for _ in range(4):
         for name in NAMES:
-            machine.agent_starts(name)
-            machine.agent_acts(name)
-            machine.kubelet_sends(name)
-            machine.status_arrives(name)
-            while machine.history[name]:
-                machine.manager_sees_pod(name)
+            machine.turn(name)
         machine.manager_decides()
         machine.manager_sees_jobset()
     assert all(machine.truth[name] is RUNNING for name in NAMES)
@@ -378,4 +377,4 @@ def test_a_failure_is_seen_at_once(number, code):
     machine.manager_decides()
 
     assert (machine.jobset.status.synced_epoch, machine.jobset.status.deprecated_epoch) == (1, 1)
-    assert code == machine.manager.memory.cause.container.exit_code
+    assert machine.manager.memory.cause.container.exit_code == code

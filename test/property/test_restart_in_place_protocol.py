@@ -1,4 +1,4 @@
-"""Properties of epochs: the ledger against a full count, and the rule by itself."""
+"""Properties of epochs: the ledger equals a full count, and the rule by itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 JOBS = ["j1", "j2", "j3"]
-OWNERS = [*JOBS, "nobody", ""]
+OWNERS = [*JOBS, "unknown", ""]
 GROUPS = [
     AttemptKey("ns", "js", "js1", 0),
     AttemptKey("ns", "js", "js1", 1),
@@ -26,7 +26,7 @@ GROUPS = [
 
 
 def make_pod(name, owner, epoch, phase, restarts=0, *, deleting=False, tracked=True, index=None):
-    """A pod slice."""
+    """Return a pod."""
     meta = {"name": name, "uid": name, "annotations": {}}
     if tracked:
         meta["finalizers"] = [keys.JOB_TRACKING_FINALIZER]
@@ -44,8 +44,8 @@ def make_pod(name, owner, epoch, phase, restarts=0, *, deleting=False, tracked=T
     )
 
 
-def make_job(uid, group, completed, noted=()):
-    """A Job slice; of pods that it has yet to count, the UIDs may be noted."""
+def make_job(uid, group, completed, uncounted=()):
+    """Return a Job; it may list UIDs of pods that it has not counted yet."""
     reference = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -62,13 +62,13 @@ def make_job(uid, group, completed, noted=()):
     status = {
         "succeeded": len(completed),
         "completedIndexes": ",".join(map(str, sorted(completed))),
-        "uncountedTerminatedPods": {"succeeded": sorted(noted)},
+        "uncountedTerminatedPods": {"succeeded": sorted(uncounted)},
     }
     return decoded(Job, {"metadata": meta, "status": status})
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """The ledger always says what counting everything anew would say."""
+    """The ledger always equals a full count."""
 
     def __init__(self):
         super().__init__()
@@ -87,7 +87,7 @@ class LedgerMachine(RuleBasedStateMachine):
         index=st.sampled_from([None, 0, 1, 2]),
     )
     def put_pod(self, name, owner, epoch, phase, restarts, deleting, tracked, index):
-        """A pod appears or changes in any way."""
+        """Create a pod or change it in any way."""
         more = {"deleting": deleting, "tracked": tracked, "index": index}
         pod = make_pod(name, owner, epoch, phase, restarts, **more)
         self.ledger.pod_changed(self.pods.get(name), pod)
@@ -95,7 +95,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from([f"p{i}" for i in range(6)]))
     def drop_pod(self, name):
-        """A pod goes."""
+        """Delete a pod."""
         if name in self.pods:
             self.ledger.pod_changed(self.pods.pop(name), None)
 
@@ -103,17 +103,17 @@ class LedgerMachine(RuleBasedStateMachine):
         uid=st.sampled_from(JOBS),
         group=st.sampled_from(GROUPS),
         completed=st.sets(st.integers(0, 3)),
-        noted=st.sets(st.sampled_from([f"p{i}" for i in range(6)])),
+        uncounted=st.sets(st.sampled_from([f"p{i}" for i in range(6)])),
     )
-    def put_job(self, uid, group, completed, noted):
-        """A Job appears or changes in any way."""
-        job = make_job(uid, group, completed, noted)
+    def put_job(self, uid, group, completed, uncounted):
+        """Create a Job or change it in any way."""
+        job = make_job(uid, group, completed, uncounted)
         self.ledger.job_changed(self.jobs.get(uid), job)
         self.jobs[uid] = job
 
     @rule(uid=st.sampled_from(JOBS))
     def drop_job(self, uid):
-        """A Job goes."""
+        """Delete a Job."""
         if uid in self.jobs:
             self.ledger.job_changed(self.jobs.pop(uid), None)
 
@@ -160,7 +160,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert invalid == self.ledger.invalid(group).keys()
 
     def teardown(self):
-        """When everything is gone, nothing is left."""
+        """When all objects are deleted, nothing is left."""
         for name in tuple(self.pods):
             self.drop_pod(name)
         for uid in tuple(self.jobs):
@@ -174,7 +174,7 @@ TestLedger.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def group(size, synced, deprecated):
-    """A JobSet of that many pods."""
+    """Return a JobSet of some pods."""
     return decoded(
         JobSet,
         jobset_json(
@@ -185,8 +185,8 @@ def group(size, synced, deprecated):
     )
 
 
-def test_a_pod_that_is_being_deleted_holds_the_next_epoch():
-    """The group waits for the pod in its place, and nothing more is deprecated meanwhile."""
+def test_pod_that_is_being_deleted_holds_the_next_epoch():
+    """The group waits for its successor, and deprecates nothing in the meantime."""
     assert decide_epochs(group(3, 1, 1), Histogram({2: 3}, leaving=1)).empty
     assert decide_epochs(group(3, 1, 0), Histogram({1: 3}, leaving=1)).empty
     assert decide_epochs(group(3, 1, 1), Histogram({2: 3})).synced == 2
@@ -196,8 +196,8 @@ def test_a_pod_that_is_being_deleted_holds_the_next_epoch():
     st.integers(1, 6),
     st.lists(st.dictionaries(st.integers(1, 9), st.integers(1, 6), max_size=4), max_size=8),
 )
-def test_status_never_goes_back(size, histograms):
-    """Whatever the pods say, both numbers only grow, and the rule is at rest after one write."""
+def test_status_never_decreases(size, histograms):
+    """With any epochs of pods both numbers only grow, and the rule is at rest after one write."""
     synced = deprecated = 0
     for epochs in histograms:
         jobset = group(size, synced, deprecated)

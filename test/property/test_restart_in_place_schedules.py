@@ -1,6 +1,6 @@
-"""Restarts in place under random schedules: whatever happens when, workers never mix epochs.
+"""Restarts in place with random schedules: workers never run at different epochs.
 
-``JOBSETPY_SCHEDULES=20000`` tries so many instead of some hundreds.
+``JOBSETPY_SCHEDULES=20000`` tries that number instead of some hundreds.
 """
 
 import os
@@ -27,7 +27,7 @@ SHAPES = [
 
 
 def play(world, seed, steps, share, faults=World.faults):
-    """A schedule: one of the possible next events each time, and now and then a fault."""
+    """Run a schedule: any of the possible next events each time, and a fault from time to time."""
     rand = random.Random(seed)
     try:
         for _ in range(steps):
@@ -49,27 +49,27 @@ def play(world, seed, steps, share, faults=World.faults):
     steps=st.integers(20, 180),
     share=st.sampled_from([0.02, 0.06, 0.15]),
 )
-@example(seed=14, steps=119, share=0.02)  # a worker starts while its Job goes, of the old attempt
+@example(seed=14, steps=119, share=0.02)  # a worker of the old attempt starts as its Job is deleted
 def test_any_schedule_is_safe_and_ends_well(mode, jobs, pods, seed, steps, share):
-    """No worker runs ahead or stays behind; without further faults all run, and paid fairly."""
+    """No worker runs ahead or stays behind; without further faults all run, with correct charges."""
     play(World(mode, jobs=jobs, pods=pods), seed, steps, share)
 
 
 def without_success(world):
-    """Faults of a world in which no worker is ever done."""
+    """Return faults of a world in which no worker succeeds."""
     return [move for move in world.faults() if "SUCCEEDS" not in move[0]]
 
 
 @settings(max_examples=SCHEDULES // 20)
 @given(seed=st.integers(0, 2**32), mode=st.sampled_from(["sidecar", "supervisor"]))
-def test_a_small_budget_ends_the_jobset(seed, mode):
-    """With one restart allowed, a JobSet with many failures fails, and stays failed."""
+def test_jobset_fails_when_its_small_budget_is_spent(seed, mode):
+    """With one restart allowed it fails after many failures, and stays failed."""
     world = World(mode, jobs=1, pods=2, max_restarts=1)
     play(world, seed, 150, 0.2, faults=without_success)
 
     ended = finished(world.jobset.status.conditions)
     assert ended is None or ended.type == "Failed"
-    # Who resumes or resizes opens an epoch as well, which costs nothing.
+    # Resuming or resizing opens an epoch as well, which is not charged.
     epochs = 2 + world.failures + world.changes
     assert ended is not None or world.jobset.status.synced_epoch <= epochs
 
@@ -80,10 +80,10 @@ def test_a_small_budget_ends_the_jobset(seed, mode):
         ("_join", lambda barrier: barrier.observe("js-uid", barrier._synced, 0)),
         ("next_round", lambda barrier: []),
     ],
-    ids=["an agent that joins nothing", "a supervisor that does not go on"],
+    ids=["an agent that joins nothing", "a supervisor that does not continue"],
 )
-def test_a_broken_agent_is_found(monkeypatch, method, broken):
-    """The checks are not blind: each of these agents is found out."""
+def test_broken_agent_is_found(monkeypatch, method, broken):
+    """The checks fail for each of them."""
     monkeypatch.setattr(Barrier, method, broken)
 
     with pytest.raises((AssertionError, RecursionError)):
@@ -91,8 +91,8 @@ def test_a_broken_agent_is_found(monkeypatch, method, broken):
             play(World("supervisor", jobs=1, pods=2), seed, 60, 0.05)
 
 
-def test_a_manager_that_counts_wrongly_is_found(monkeypatch):
-    """So is a manager that lifts the barrier when one pod has not come."""
+def test_manager_that_counts_wrongly_is_found(monkeypatch):
+    """It lifts the barrier when one pod has not reached it."""
     monkeypatch.setattr(
         "jobsetpy.reconcilers.restart_in_place.barrier.expected_pods", lambda _jobset: 1
     )
@@ -103,8 +103,8 @@ def test_a_manager_that_counts_wrongly_is_found(monkeypatch):
             world.do(moves[-1])
 
 
-def test_a_manager_that_ignores_doubles_is_found(monkeypatch):
-    """So is a manager that takes two pods of one index for two of the group."""
+def test_manager_that_ignores_doubles_is_found(monkeypatch):
+    """It counts two pods of one index as two of the group."""
     monkeypatch.setattr(
         "jobsetpy.reconcilers.restart_in_place.pod_counts.JobCounts.doubled", lambda *_: 0
     )
@@ -124,8 +124,8 @@ def _starts_pod_1(name):
     mode=st.sampled_from(["sidecar", "supervisor"]),
     max_restarts=st.integers(0, 2),
 )
-def test_strangers_end_no_connection(seed, mode, max_restarts):
-    """A group in which nobody but strangers crashed is never failed, nor does it restart."""
+def test_crashes_of_strangers_restart_nothing(seed, mode, max_restarts):
+    """A group in which only strangers crash neither fails nor restarts."""
     world = World(mode, jobs=1, pods=3, max_restarts=max_restarts)
     play(world, seed, 150, 0.3, faults=World.harmless)
 
@@ -138,7 +138,7 @@ def test_strangers_end_no_connection(seed, mode, max_restarts):
 @settings(max_examples=SCHEDULES // 10)
 @given(seed=st.integers(0, 2**32), max_restarts=st.integers(0, 2))
 def test_agents_that_their_probes_end_are_not_charged(seed, max_restarts):
-    """However often they start again, and even if the barrier lifts while one is away."""
+    """They may start repeatedly, and the barrier may lift while one is away."""
     world = World("sidecar", jobs=1, pods=3, max_restarts=max_restarts)
     play(world, seed, 150, 0.5, faults=World.probes)
 
@@ -150,19 +150,19 @@ def test_agents_that_their_probes_end_are_not_charged(seed, max_restarts):
 
 @settings(max_examples=SCHEDULES // 10)
 @given(seed=st.integers(0, 2**32), mode=st.sampled_from(["sidecar", "supervisor"]))
-def test_strangers_are_not_charged_for_with_others_failures(seed, mode):
-    """With some restarts allowed, only as many failures end the JobSet."""
+def test_strangers_are_not_charged_next_to_failures(seed, mode):
+    """Only failures use up the budget of four restarts."""
     play(World(mode, jobs=1, pods=3, max_restarts=4), seed, 150, 0.3)
 
 
 @pytest.mark.parametrize("moves", [World.harmless, World.probes], ids=["strangers", "probes"])
-def test_a_manager_that_charges_everybody_is_found(monkeypatch, moves):
-    """The checks see a manager that charges strangers, or restarts that ended with 0."""
+def test_manager_that_charges_all_containers_is_found(monkeypatch, moves):
+    """It charges strangers, or restarts after an exit with 0."""
     if moves is World.harmless:
-        everybody = frozenset({"worker", "agent", "mesh"})
+        all_containers = frozenset({"worker", "agent", "mesh"})
         monkeypatch.setattr(
             "jobsetpy.reconcilers.restart_in_place.crashes.charged_containers",
-            lambda *_: everybody,
+            lambda *_: all_containers,
         )
     else:
         monkeypatch.setattr(
@@ -175,8 +175,8 @@ def test_a_manager_that_charges_everybody_is_found(monkeypatch, moves):
             play(World("sidecar", jobs=1, pods=3, max_restarts=0), seed, 150, 0.5, moves)
 
 
-def test_a_manager_that_waits_by_its_wall_clock_is_found(monkeypatch):
-    """The checks see a pause that lasts until a clock that was set back comes there again."""
+def test_manager_that_waits_by_its_wall_clock_is_found(monkeypatch):
+    """Its pause lasts until a clock that was set back shows that time again."""
     monkeypatch.setattr(Pace, "wait_s", by_the_wall_clock)
 
     with pytest.raises(AssertionError, match="nothing but waits happens for"):

@@ -1,7 +1,7 @@
 """Two seats and a spare pod or Job: every order of events, with lost, cut off and returning pods.
 
-``JOBSETPY_EXHAUSTIVE=1`` explores two faults on one way (minutes). Larger groups have random
-schedules.
+``JOBSETPY_EXHAUSTIVE=1`` explores two faults in one order, which takes minutes. Larger groups have
+random schedules.
 """
 
 import gc
@@ -15,7 +15,7 @@ from support.restarts.seat_explorer import Explorer, Shape, Violation, walk
 
 LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
 JOB = Shape(jobs=3, working=2, seats=1, pods=1)
-"""Two Jobs of a pod, and a spare one."""
+"""Two Jobs with a pod, and a spare one."""
 CASES = {
     "a pod is lost": (1, ("lost", "takeover")),
     "a pod is deleted": (1, ("delete",)),
@@ -29,14 +29,14 @@ LARGE_CASES = {
     "a pod is cut off, and another one fails": (2, ("cut", "fail")),
     "a Job is cut off, given up, and heals": (1, ("cut",), JOB),
     "two Jobs are lost": (2, ("lost", "takeover"), JOB),
-    "a pod of a Job is lost, whose other one lives": (1, ("lost",), Shape(2, 1, 2, 2)),
-    "a pod of a Job is cut off, whose other one lives": (1, ("cut",), Shape(2, 1, 2, 2)),
+    "a pod of a Job with two is lost": (1, ("lost",), Shape(2, 1, 2, 2)),
+    "a pod of a Job with two is cut off": (1, ("cut",), Shape(2, 1, 2, 2)),
 }
 
 
 @pytest.fixture(autouse=True)
 def no_cycles() -> Iterator[None]:
-    """The states are live and have no cycles: looking for garbage takes long."""
+    """Disable garbage collection, which takes long with many live states and finds no cycles."""
     gc.disable()
     yield
     gc.enable()
@@ -56,8 +56,8 @@ def test_each_seat_has_one_worker_and_every_state_leads_to_a_running_group(case,
 
 
 @pytest.mark.parametrize("shape", [Shape(), JOB], ids=["pod", "Job"])
-def test_a_lost_spare_restarts_none(shape):
-    """Whenever it is lost, returns or is deleted: no epoch is opened."""
+def test_lost_spare_causes_no_restart(shape):
+    """It may be lost, return or be deleted at any time: no epoch is opened."""
     explorer = Explorer(1, ("lost", "delete", "takeover"), shape, spares_only=True)
     explorer.run()
     explorer.check_liveness()
@@ -82,12 +82,12 @@ def test_each_seat_has_one_worker_in_random_schedules(shape, seed):
 
 
 def _keeps_its_index(shape, status, pod):
-    """An agent that does not look for its seat."""
+    """Return the seat of an agent that ignores the status."""
     return (0, pod.index) if pod.index < shape.seats else None
 
 
 def test_agents_that_keep_their_index_are_found(monkeypatch):
-    """The exploration is not blind: a seat that was given away would have two workers."""
+    """A seat that was given away would have two workers."""
     monkeypatch.setattr(seat_explorer, "holds", _keeps_its_index)
 
     with pytest.raises(Violation, match=r"not each seat has a pod"):
@@ -95,7 +95,7 @@ def test_agents_that_keep_their_index_are_found(monkeypatch):
 
 
 def _ignores_other_jobs(shape, status, pod):
-    """An agent that does not look for the seats that its Job has taken over."""
+    """Return the seat of an agent that ignores seats that its Job has taken over."""
     job, index = divmod(pod.index, shape.pods)
     return (job, index) if job < shape.working else None
 
@@ -108,7 +108,7 @@ def test_agents_that_keep_the_seats_of_their_job_are_found(monkeypatch):
         Explorer(1, ("lost",), JOB).run()
 
 
-def test_a_manager_that_counts_parked_pods_is_found(monkeypatch):
+def test_manager_that_counts_parked_pods_is_found(monkeypatch):
     """A pod without a seat would open the next epoch."""
     monkeypatch.setattr(
         "jobsetpy.reconcilers.restart_in_place.attempt_counts.JobSeats.parks", lambda *_: False

@@ -1,4 +1,4 @@
-"""The ledger of pods with and without seats: after any events it is that of a new manager."""
+"""The ledger of pods with and without seats equals that of a new manager after any events."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from jobsetpy.testing.jobsets import decoded
 
 GROUP = AttemptKey("ns", "js", "js", 0)
 JOBS, INDEXES = ("a", "b", "w-0", "w-1", "w-2"), range(3)
-"""Two Jobs of their own, and three of a ReplicatedJob of which one is a spare."""
+"""Two plain Jobs, and three of a ReplicatedJob of which one is a spare."""
 
 
 def make_job(name: str, spares: int) -> Job:
-    """A Job of three pods."""
+    """Return a Job of three pods."""
     owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js", "name": "js",
              "controller": True}  # fmt: skip
-    notes, labels = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares % 3)}, {keys.RESTART_ATTEMPT: "0"}
+    annotations = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares % 3)}
+    labels = {keys.RESTART_ATTEMPT: "0"}
     group, _, index = name.partition("-")
     if index:
-        notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = "1"
+        annotations[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = "1"
         labels |= {keys.REPLICATED_JOB_NAME: group, keys.JOB_INDEX: index,
                    keys.REPLICATED_JOB_REPLICAS: "3"}  # fmt: skip
     meta = {"name": name, "namespace": "ns", "uid": name, "ownerReferences": [owner],
-            "labels": labels, "annotations": notes}  # fmt: skip
+                    "labels": labels, "annotations": annotations}  # fmt: skip
     status = {"succeeded": 1, "completedIndexes": "0"} if spares > 2 else {}
     return decoded(
         Job, {"metadata": meta, "spec": {"parallelism": 3, "completions": 3}, "status": status}
@@ -38,14 +39,16 @@ def make_job(name: str, spares: int) -> Job:
 
 
 def make_pod(job: str, index: int, epoch: int, ready: bool, leaving: bool) -> ChildPod:
-    """A pod of it."""
-    notes = {keys.COMPLETION_INDEX_ANNOTATION: str(index), keys.IN_PLACE_SPARES_ANNOTATION: "1"}
+    """Return a pod of a Job."""
+    annotations = {
+        keys.COMPLETION_INDEX_ANNOTATION: str(index), keys.IN_PLACE_SPARES_ANNOTATION: "1"
+    }  # fmt: skip
     if epoch:
-        notes[keys.EPOCH_ANNOTATION] = str(epoch)
+        annotations[keys.EPOCH_ANNOTATION] = str(epoch)
     if ready:
-        notes[keys.AGENT_STATE_ANNOTATION] = READY
+        annotations[keys.AGENT_STATE_ANNOTATION] = READY
     meta = {"name": f"{job}-{index}", "namespace": "ns", "uid": f"{job}{index}",
-            "annotations": notes,
+                    "annotations": annotations,
             "ownerReferences": [{"kind": "Job", "uid": job, "controller": True}]}  # fmt: skip
     if leaving:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -53,7 +56,7 @@ def make_pod(job: str, index: int, epoch: int, ready: bool, leaving: bool) -> Ch
 
 
 def status(taken: list[tuple[str, int, int]], jobs: list[int] = ()) -> JobSetStatus:
-    """A status in which pods with an index hold seats of a Job, and Jobs those of the first two."""
+    """Return a status in which pods hold seats of a Job, and Jobs those of the first two."""
     entries = {
         (job, seat): TakenSeat(job=job, seat=seat, pod_uid=f"{job}{index}", pod_index=index)
         for job, seat, index in taken
@@ -67,7 +70,7 @@ def status(taken: list[tuple[str, int, int]], jobs: list[int] = ()) -> JobSetSta
 
 
 def counted(ledger: EpochLedger) -> object:
-    """All counts of the group."""
+    """Return all counts of the group."""
     found = ledger.histogram(GROUP)
     spares = found.spares
     if spares is None:
@@ -101,7 +104,7 @@ steps = st.lists(
 
 @given(steps)
 def test_counts_depend_on_the_state_and_not_on_its_history(history):
-    """Pods, Jobs and assignments change in any order; a manager that starts counts the same."""
+    """Pods, Jobs and assignments change in any order; a new manager has the same counts."""
     ledger = EpochLedger()
     held: dict[str, dict] = {"pod": {}, "job": {}}
     latest = status([])

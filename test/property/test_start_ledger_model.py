@@ -1,4 +1,4 @@
-"""The ledger of started pods against a recount, for any order of events."""
+"""The ledger of started pods equals a recount after any events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOBS, PODS = ("job-a", "job-b"), ("p", "q", "r")
 
 
 def make_job(uid, pods, attempt, restarts, succeeded):
-    """A Job; without an attempt it is of no group."""
+    """Return a Job; without an attempt it belongs to no group."""
     owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js", "name": "js",
              "controller": True}  # fmt: skip
     meta = {
@@ -32,7 +32,7 @@ def make_job(uid, pods, attempt, restarts, succeeded):
 
 
 def make_pod(name, owner, attempt, *, started, deleting):
-    """A pod of a Job."""
+    """Return a pod of a Job."""
     meta = {"name": name, "namespace": "ns", "uid": name,
             "annotations": {keys.GROUP_ATTEMPT: str(attempt)},
             "ownerReferences": [{"kind": "Job", "uid": owner, "controller": True}]}  # fmt: skip
@@ -63,7 +63,7 @@ steps = st.lists(
 
 
 def recount(jobs, pods, group):
-    """Started pods of a group, counted from the objects."""
+    """Return the number of started pods of a group, counted from the objects."""
     total = 0
     for uid, (wanted, attempt, restarts, succeeded) in jobs.items():
         if attempt is None or restarts != group.attempt:
@@ -75,8 +75,8 @@ def recount(jobs, pods, group):
 
 
 @given(steps)
-def test_the_counts_are_those_of_a_recount(history):
-    """Whatever comes and goes, in whatever order; in the end nothing is left."""
+def test_ledger_equals_a_recount(history):
+    """Events come in any order; in the end nothing is left."""
     book = StartLedger()
     jobs, pods = {}, {}
 

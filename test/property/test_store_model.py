@@ -1,4 +1,4 @@
-"""An indexed store with tallies against plain scans of a dict."""
+"""An indexed store with tallies equals plain scans of a dict."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pods(draw):
 
 
 class StoreModel(RuleBasedStateMachine):
-    """Any order of changes, single and whole."""
+    """Changes of single objects and of the whole store in any order."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +57,7 @@ class StoreModel(RuleBasedStateMachine):
         self.store = self.writer.store
         self.model: dict[ObjectKey, Pod] = {}
         self.writer.mark_synced("0")
-        # Views are taken once: they stay live through everything.
+        # Views are taken once: they stay valid.
         self.views = {name: self.store.tally(BY_EPOCH, name) for name in NAMESPACES}
 
     @rule(pod=pods())

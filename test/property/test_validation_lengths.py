@@ -1,4 +1,4 @@
-"""The arithmetic of name lengths, against the limits written out in the API's documentation."""
+"""Limits of name lengths, calculated as the API's documentation says."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,8 +23,8 @@ def digits(value: int) -> int:
 
 
 @given(NAMES, NAMES, COUNTS)
-def test_job_names(jobset, name, replicas):
-    """Accepted exactly while the longest Job name fits 63 characters."""
+def test_job_names_have_63_characters_at_most(jobset, name, replicas):
+    """The longest one decides."""
     found = problems({"replicatedJobs": [job(name, replicas)]}, name=jobset)
     fits = len(jobset) + len(name) + digits(replicas - 1) + 2 <= 63
     assert (found == []) is fits
@@ -32,15 +32,17 @@ def test_job_names(jobset, name, replicas):
 
 
 @given(GENERATED, NAMES)
-def test_generated_names(base, name):
-    """A generated name counts with at most 58 characters of its base and five more."""
+def test_generated_name_counts_58_characters_of_its_base_and_five_more(base, name):
+    """A longer base is cut."""
     found = problems({"replicatedJobs": [job(name)]}, generateName=base)
     assert (found == []) is (min(len(base), 58) + 5 + len(name) + 1 + 2 <= 63)
 
 
 @given(NAMES, NAMES, COUNTS, COUNTS, st.sampled_from(["Indexed", "NonIndexed"]))
-def test_pod_names(jobset, name, replicas, completions, mode):
-    """Pods of Indexed Jobs have longer names; others are not looked at."""
+def test_pod_names_of_indexed_jobs_have_63_characters_at_most(
+    jobset, name, replicas, completions, mode
+):
+    """Those of other Jobs are not checked."""
     spec = {"completionMode": mode, "completions": completions}
     found = problems({"replicatedJobs": [job(name, replicas, **spec)]}, name=jobset)
     numbers = digits(replicas - 1) + digits(completions - 1)
@@ -51,8 +53,10 @@ def test_pod_names(jobset, name, replicas, completions, mode):
 
 
 @given(NAMES, NAMES, COUNTS, COUNTS, st.one_of(st.just(""), NAMES))
-def test_coordinator_labels(jobset, name, job_index, pod_index, subdomain):
-    """Without a subdomain the JobSet's name counts twice."""
+def test_coordinator_label_counts_the_jobset_twice_without_a_subdomain(
+    jobset, name, job_index, pod_index, subdomain
+):
+    """Its value is a host name."""
     spec = {
         "replicatedJobs": [
             job(name, job_index + 1, completionMode="Indexed", completions=pod_index + 1)
@@ -66,8 +70,8 @@ def test_coordinator_labels(jobset, name, job_index, pod_index, subdomain):
 
 
 @given(NAMES, NAMES)
-def test_claim_names(jobset, template):
-    """A claim's name is the template's, a dash and the JobSet's."""
+def test_claim_names_have_63_characters_at_most(jobset, template):
+    """They are the template's name, a dash and the JobSet's."""
     policy = {"templates": [{"metadata": {"name": template}}]}
     found = problems({"volumeClaimPolicies": [policy]}, name=jobset)
     too_long = [p for p in found if "template name is too long" in p.message]

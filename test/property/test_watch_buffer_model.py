@@ -1,4 +1,4 @@
-"""The coalescing buffer: a slow reader ends with the same view as one that reads everything."""
+"""A slow reader of the coalescing buffer ends with the same view as one that reads everything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS = st.lists(
 
 
 class View:
-    """Follows the consumer's rules; knows each object's uid history."""
+    """A consumer of events, with the UIDs of all objects."""
 
     def __init__(self):
         self.objects = {}
@@ -52,8 +52,8 @@ class View:
 
 @settings(max_examples=300)
 @given(steps=STEPS)
-def test_a_slow_reader_ends_with_the_same_view(steps):
-    """However reads and changes interleave, the view ends right and the buffer stays bounded."""
+def test_slow_reader_ends_with_the_same_view(steps):
+    """This holds for any order of reads and changes, and the buffer stays bounded."""
     buffer, view, truth = CoalescingBuffer(), View(), {}
     for clock, (what, argument) in enumerate(steps, start=1):
         match what:

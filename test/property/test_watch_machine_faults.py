@@ -1,4 +1,4 @@
-"""The watch machine against a model API server that remembers everything and fails at will."""
+"""The watch machine with a model API server that keeps its history and fails at random."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from support.informers_kit import Meta, Thing
 
 
 class Server:
-    """One collection with its whole history; version n is history[n - 1]."""
+    """A collection with its whole history; version n is history[n - 1]."""
 
     def __init__(self):
         self.history: list[tuple[str, Thing]] = []
@@ -72,7 +72,7 @@ class Server:
 
 
 class View:
-    """A consumer that keeps to the rules of ``_events``, and checks what it is told."""
+    """A consumer that follows the rules of ``_events``, and checks what it receives."""
 
     def __init__(self, server):
         self.server = server
@@ -109,7 +109,7 @@ class View:
                 self.staged[name] = thing
             return
         version = int(thing.metadata.resource_version)
-        # Nothing lost: all between was told, or was a repetition of this very event.
+        # Nothing is lost: all versions in between were delivered, or this event is repeated.
         assert version in (self.version, self.version + 1), (version, self.version)
         type_, expected = self.server.history[version - 1]
         assert expected == thing
@@ -162,11 +162,13 @@ class FaultyWatch(RuleBasedStateMachine):
         self.view = View(self.server)
         self.now = 0.0
         self.sent = 0  # the open stream has sent everything up to this version
-        self.initial: list[WatchFrame] | None = None  # what a streaming list has yet to send
+        self.initial: list[WatchFrame] | None = (
+            None  # frames of a streaming list that are to be sent
+        )
         self.snapshot: tuple[int, list[Thing]] = (0, [])
         self.highest = 0
 
-    # The world changes.
+    # Changes of the objects.
 
     @rule(name=NAMES)
     def write(self, name):
@@ -185,11 +187,11 @@ class FaultyWatch(RuleBasedStateMachine):
     def pass_time(self, seconds):
         self.now += seconds
 
-    # The driver takes a step that works.
+    # Steps of the driver that succeed.
 
     @rule(count=st.integers(1, 3), repeat=st.booleans(), data=st.data())
     def step(self, count, repeat, data):
-        """Do what the machine asks for, as a server in good health would answer."""
+        """Execute the machine's command, as with a healthy server."""
         match self.machine.command:
             case Wait(seconds):
                 assert 0 < seconds <= 30
@@ -242,14 +244,14 @@ class FaultyWatch(RuleBasedStateMachine):
             self.sent += 1
             frames = [frame(*self.server.history[self.sent - 1])]
             if repeat:
-                # The server repeats something from anywhere in the past.
+                # The server repeats an event from any time.
                 past = data.draw(st.integers(1, self.sent))
                 frames.append(frame(*self.server.history[past - 1]))
         else:
             frames = [bookmark(self.sent)]
         self.view.take(self.machine.on_frames(frames, self.now))
 
-    # The driver takes a step that fails.
+    # Steps of the driver that fail.
 
     @precondition(lambda self: not isinstance(self.machine.command, Wait))
     @rule(error=FAULTS)
@@ -279,24 +281,24 @@ class FaultyWatch(RuleBasedStateMachine):
         self.now += idle
         self.machine.on_silence(self.now)
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def view_is_a_moment_of_history(self):
-        """The view is the collection as it was at the view's version: none lost, none doubled."""
+        """The view is the collection at the view's version: no object is missing or repeated."""
         if self.view.version is not None:
             assert self.server.as_of(self.view.version) == self.view.objects
 
     @invariant()
     def version_never_goes_back(self):
-        """Lists are consistent, so not even a new list goes back."""
+        """Lists are consistent, so not even a new list is older."""
         if self.view.version is not None:
             assert self.view.version >= self.highest
             self.highest = self.view.version
             assert not is_older(self.machine.resource_version, str(self.view.version))
 
     def teardown(self):
-        """Once the faults stop, the view catches up in a bounded number of steps."""
+        """Without further faults the view catches up in a bounded number of steps."""
         for _ in range(40 + 4 * self.server.version):
             if self.view.version == self.server.version and self.machine.listed:
                 break
@@ -323,7 +325,7 @@ class FaultyWatch(RuleBasedStateMachine):
 
 
 class FaultyStreamingWatch(FaultyWatch):
-    """The same, with streaming lists."""
+    """The same machine with streaming lists."""
 
     streaming = True
 

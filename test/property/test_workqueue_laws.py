@@ -1,4 +1,4 @@
-"""The work queue against a model that is too simple to be wrong."""
+"""The work queue equals a model with plain lists."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ SECONDS = st.sampled_from([1.0, 2.0, 5.0])
 
 @dataclass
 class Model:
-    """Lists and loops: no cleverness at all."""
+    """A work queue of lists and loops."""
 
     now: float = 0.0
     # [item, priority, when first queued, when last placed at its priority]
@@ -33,12 +33,12 @@ class Model:
     shut: bool = False
 
     def tick(self) -> int:
-        """A number higher than all before."""
+        """Return a number higher than all before."""
         self.ticks += 1
         return self.ticks
 
     def add(self, item: str, priority: int) -> None:
-        """Laws 1 to 3."""
+        """Apply laws 1 to 3."""
         if self.shut:
             return
         if item in self.processing:
@@ -47,7 +47,7 @@ class Model:
         self.queue(item, priority)
 
     def queue(self, item: str, priority: int) -> None:
-        """Law 1."""
+        """Apply law 1."""
         for entry in self.queued:
             if entry[0] == item:
                 if priority > entry[1]:
@@ -57,7 +57,7 @@ class Model:
         self.queued.append([item, priority, tick, tick])
 
     def add_after(self, item: str, delay: float, priority: int) -> None:
-        """Law 6."""
+        """Apply law 6."""
         if self.shut:
             return
         due = self.now + delay
@@ -70,7 +70,7 @@ class Model:
         self.delayed.append([due, self.tick(), item, priority])
 
     def advance(self, seconds: float) -> None:
-        """Time goes on; what is due is queued."""
+        """Advance the time; items that are due are queued."""
         self.now += seconds
         for entry in sorted(self.delayed):
             if entry[0] <= self.now:
@@ -78,7 +78,7 @@ class Model:
                 self.add(entry[2], entry[3])
 
     def take(self) -> str:
-        """Laws 4 and 5."""
+        """Apply laws 4 and 5."""
         self.takings += 1
         if self.takings % FAIR_EVERY == 0:
             entry = min(self.queued, key=lambda e: e[2])
@@ -90,7 +90,7 @@ class Model:
 
 
 class WorkQueueLaws(RuleBasedStateMachine):
-    """Any sequence of calls gives the same on the queue and on the model."""
+    """Any sequence of calls gives the same result on the queue and on the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,19 +104,19 @@ class WorkQueueLaws(RuleBasedStateMachine):
 
     @rule(item=ITEMS, priority=PRIORITIES)
     def add(self, item: str, priority: int) -> None:
-        """Add now."""
+        """Add an item now."""
         self.queue.add(item, priority=priority)
         self.model.add(item, priority)
 
     @rule(item=ITEMS, delay=SECONDS, priority=PRIORITIES)
     def add_after(self, item: str, delay: float, priority: int) -> None:
-        """Add later."""
+        """Add an item later."""
         self.queue.add_after(item, delay, priority=priority)
         self.model.add_after(item, delay, priority)
 
     @rule(item=ITEMS)
     def add_rate_limited(self, item: str) -> None:
-        """Add after a failure."""
+        """Add an item after a failure."""
         priority = self.model.processing.get(item, 0)
         failures = self.model.failures.get(item, 0)
         self.model.failures[item] = failures + 1
@@ -127,13 +127,13 @@ class WorkQueueLaws(RuleBasedStateMachine):
 
     @rule(item=ITEMS)
     def forget(self, item: str) -> None:
-        """Forget failures."""
+        """Forget failures of an item."""
         self.queue.forget(item)
         self.model.failures.pop(item, None)
 
     @rule(seconds=SECONDS)
     def advance(self, seconds: float) -> None:
-        """Let time go on."""
+        """Advance the time."""
         self.clock.advance(seconds)
         self.queue.poll()
         self.model.advance(seconds)
@@ -141,20 +141,20 @@ class WorkQueueLaws(RuleBasedStateMachine):
     @precondition(lambda self: self.model.queued)
     @rule()
     def get(self) -> None:
-        """Take what the model takes."""
+        """Take the item that the model takes."""
         assert self.model.take() == self.queue.get_nowait()
 
     @precondition(lambda self: not self.model.queued)
     @rule()
     def get_from_empty(self) -> None:
-        """Nothing there, now or for ever."""
+        """An empty queue has no item; after shutdown it never has."""
         with pytest.raises(QueueShutDown if self.model.shut else asyncio.QueueEmpty):
             self.queue.get_nowait()
 
     @precondition(lambda self: self.model.processing)
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
-        """Give back."""
+        """Finish an item."""
         item = data.draw(st.sampled_from(sorted(self.model.processing)))
         self.queue.done(item)
         del self.model.processing[item]
@@ -165,7 +165,7 @@ class WorkQueueLaws(RuleBasedStateMachine):
     @precondition(lambda self: self.model.ticks > 20)
     @rule(drain=st.booleans())
     def shut_down(self, drain: bool) -> None:
-        """The end."""
+        """Shut the queue down."""
         self.queue.shut_down(drain=drain)
         self.model.shut = True
         self.model.delayed.clear()
@@ -175,7 +175,7 @@ class WorkQueueLaws(RuleBasedStateMachine):
 
     @invariant()
     def same_counts(self) -> None:
-        """Depths, delays, retries and items being processed agree, and no level is empty."""
+        """Depths, delays, retries and items in process agree, and no level is empty."""
         depths: dict[int, int] = {}
         for _, priority, _, _ in self.model.queued:
             depths[priority] = depths.get(priority, 0) + 1

@@ -1,4 +1,4 @@
-"""From admission requests to answers, over the fake API server and real stores."""
+"""Answers to admission requests, with the fake API server and real stores."""
 
 import asyncio
 import copy
@@ -23,30 +23,20 @@ SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": 
 
 
 def pod(name: str, index: str, **more) -> dict:
-    notes = {
+    annotations = {
         keys.JOBSET_NAME: "js",
         keys.COMPLETION_INDEX_ANNOTATION: index,
         keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: ZONE,
     }
     labels = {keys.JOBSET_NAME: "js", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0"}
     owner = {"uid": "u1", "controller": True}
-    metadata = {"name": name, "namespace": "ns", "labels": labels, "annotations": notes}
+    metadata = {"name": name, "namespace": "ns", "labels": labels, "annotations": annotations}
     return {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": {}, **more}
 
 
 @pytest.fixture
-def stores():
-    pods = StoreWriter(ChildPod, indexes=[LEADERS])
-    nodes = StoreWriter(Node)
-    for writer in (pods, nodes):
-        writer.replace([], "1")
-        writer.mark_synced("1")
-    return pods, nodes
-
-
-@pytest.fixture
 def handlers(stores):
-    pods, nodes = stores
+    pods, nodes, _ = stores
     return PodHandlers(pods=pods.store, nodes=nodes.store)
 
 
@@ -54,9 +44,9 @@ def create(obj, **more) -> ReviewRequest:
     return ReviewRequest("u", "CREATE", "ns", "", obj, **more)
 
 
-async def test_followers_through_the_caches(stores, handlers):
-    """A follower is refused, then sent to where the cached leader and its node are."""
-    pods, nodes = stores
+async def test_follower_is_placed_in_the_domain_of_its_cached_leader(stores, handlers):
+    """It is refused until the leader and its node are known."""
+    pods, nodes, _ = stores
     follower = create(pod("js-w-0-1-x", "1"))
     assert (await handlers.mutate(follower)).patch == []
     assert (await handlers.validate(follower)).status["code"] == 403
@@ -77,7 +67,7 @@ async def test_followers_through_the_caches(stores, handlers):
 
 @pytest.mark.parametrize("handler", ["mutate", "validate"])
 async def test_loop_continues_when_a_large_jobset_is_changed(handler):
-    """An object of 1.5 MB takes 100 ms and more; other requests are answered meanwhile."""
+    """An object of 1.5 MB takes 100 ms or more; other requests are answered in between."""
     old = hostile.many_replicated_jobs(6000)
     new = copy.deepcopy(old)
     old["spec"]["suspend"] = True
@@ -96,7 +86,7 @@ async def test_loop_continues_when_a_large_jobset_is_changed(handler):
 
 
 async def test_only_exclusive_leaders_are_indexed():
-    """Followers, other pods and foreign names are not looked for."""
+    """Followers, other pods and pods of other JobSets are not."""
     plain = pod("js-w-0-0-x", "0")
     del plain["metadata"]["annotations"][keys.EXCLUSIVE_TOPOLOGY_ANNOTATION]
     given = [pod("js-w-0-0-x", "0"), pod("js-w-0-1-x", "1"), pod("short-0", "0"), plain]
@@ -106,14 +96,14 @@ async def test_only_exclusive_leaders_are_indexed():
 
 @pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT"])
 async def test_other_operations_are_allowed(handlers, operation):
-    """Only what the configurations ask for is judged."""
+    """Only requests that the configurations select are validated."""
     request = ReviewRequest("u", operation, "ns", "", {})
     assert await handlers.mutate(request) is ALLOWED
     assert await handlers.validate(request) is ALLOWED
 
 
-async def test_jobsets_over_an_api_server(handlers):
-    """Defaults, refusals, changes, claims that are looked up, and what is no JobSet at all."""
+async def test_jobsets_are_defaulted_and_validated(handlers):
+    """Requests for other objects are errors."""
     async with FakeApiServer() as server:
         client = server.client()
         jobsets = JobSetHandlers(client, features=Features())
@@ -135,8 +125,8 @@ async def test_jobsets_over_an_api_server(handlers):
         await client.aclose()
 
 
-async def test_claims_are_looked_up():
-    """A claim of the same name has to be one that is to be kept."""
+async def test_existing_claim_must_be_retained():
+    """A claim of the same name may not be deleted with the JobSet."""
     async with FakeApiServer() as server:
         server.register(StoredClaim)
         client = server.client()
@@ -151,7 +141,7 @@ async def test_claims_are_looked_up():
         spec = {"replicatedJobs": [job], "volumeClaimPolicies": [policy]}
         body = {"metadata": {"name": "js"}, "spec": spec}
         jobsets = JobSetHandlers(client)
-        assert await jobsets.validate(create(body)) is ALLOWED  # not found: there is none
+        assert await jobsets.validate(create(body)) is ALLOWED  # there is no claim
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": SPEC}
         await client.create(StoredClaim, "ns", {**claim, "metadata": {"name": "d-js"}})
         (cause,) = (await jobsets.validate(create(body))).status["details"]["causes"]
@@ -171,8 +161,8 @@ def annotated(mode: str, command: list[str] | None = None) -> dict:
     }
 
 
-async def test_injection_comes_before_the_defaults():
-    """One patch: the agent with its restart policy first, then what is still missing."""
+async def test_agent_is_injected_before_the_defaults():
+    """The patch adds the agent with its restart policy first, and then missing fields."""
     handlers = JobSetHandlers(FakeApiServer().client(), agent_image="test.invalid/agent:1")
     patch = (await handlers.mutate(create(annotated("sidecar")))).patch
     first, *others = patch
@@ -185,8 +175,8 @@ async def test_injection_comes_before_the_defaults():
     assert any(each["path"].endswith("completionMode") for each in others)
 
 
-async def test_what_cannot_be_injected_is_refused():
-    """422 with field and advice, as validation answers."""
+async def test_jobset_without_a_command_is_refused_by_injection():
+    """The status is that of validation, with field and advice."""
     handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i")
     status = (await handlers.mutate(create(annotated("supervisor")))).status
     (cause,) = status["details"]["causes"]
@@ -196,7 +186,7 @@ async def test_what_cannot_be_injected_is_refused():
 
 
 def killed_alone(**fields) -> dict:
-    """A JobSet whose agent has a rule for its own exit code only."""
+    """Return a JobSet whose agent has a rule for its own exit code only."""
     rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
     agent = {
         "name": "jobset-agent",
@@ -220,49 +210,49 @@ def killed_alone(**fields) -> dict:
 
 @pytest.fixture
 async def server():
-    """A fake API server that answers."""
+    """A running fake API server."""
     async with FakeApiServer() as running:
         yield running
 
 
 OLD = "v1.35.4-eks-1"
-BEHIND = f"{OLD} has RestartAllContainers behind the gate RestartAllContainersOnContainerExits only"
-NO_NODE = "of 2 nodes declares the feature RestartAllContainersOnContainerExits"
+GATED = f"{OLD} has RestartAllContainers behind the gate RestartAllContainersOnContainerExits only"
+UNDECLARED = "of 2 nodes declares the feature RestartAllContainersOnContainerExits"
 
 
 @pytest.mark.parametrize(
-    ("version", "nodes", "said"),
+    ("version", "nodes", "reason"),
     [
         ("v1.36.3", None, ""),
-        ("v1.36.3", [], ""),  # they may come with the pods
+        ("v1.36.3", [], ""),  # nodes may be added with the pods
         ("v1.36.3", [False, True], ""),
-        ("v1.36.3", [False, False], NO_NODE),
-        (OLD, None, BEHIND),
-        (OLD, [], BEHIND),
-        (OLD, [False, True], ""),  # the gate is on
-        (OLD, [False, False], NO_NODE),
+        ("v1.36.3", [False, False], UNDECLARED),
+        (OLD, None, GATED),
+        (OLD, [], GATED),
+        (OLD, [False, True], ""),  # the gate is enabled
+        (OLD, [False, False], UNDECLARED),
         ("unknown", None, ""),
     ],
 )
-async def test_sidecars_are_warned_of_where_their_rule_may_be_lacking(
-    monkeypatch, server, version, nodes, said
+async def test_sidecar_has_a_warning_where_its_rule_may_be_missing(
+    monkeypatch, server, version, nodes, reason
 ):
-    """By the API server's release at that time and by the nodes; a supervisor needs no rule."""
+    """It depends on the API server's release and on the nodes; a supervisor needs no rule."""
     monkeypatch.setitem(_discovery.VERSION, "gitVersion", version)
     handlers = JobSetHandlers(server.client(), nodes=None if nodes is None else known(nodes))
-    told = (await handlers.validate(create(killed_alone()))).warnings
-    of_release = [each for each in told if "restartPolicyRules[0].action: " in each]
-    assert len(of_release) == bool(said)
-    assert all(said in each and "in the mode supervisor" in each for each in of_release)
+    answer = await handlers.validate(create(killed_alone()))
+    warnings = [each for each in answer.warnings if "restartPolicyRules[0].action: " in each]
+    assert len(warnings) == bool(reason)
+    assert all(reason in each and "in the mode supervisor" in each for each in warnings)
     answer = await handlers.validate(create(supervised()))
     assert not any("RestartAll" in each for each in answer.warnings)
 
 
 @pytest.mark.parametrize("version", ["v1.34.4", "1.9+"])
-async def test_sidecars_are_refused_where_the_api_server_does_not_know_their_rule(
+async def test_sidecar_is_refused_where_the_api_server_does_not_have_its_rule(
     monkeypatch, server, version
 ):
-    """Pods would come without it: agents that ask for a restart would come back alone."""
+    """Its pods would be stored without it, and a restart would be the agent's alone."""
     monkeypatch.setitem(_discovery.VERSION, "gitVersion", version)
     handlers = JobSetHandlers(server.client())
     answer = await handlers.validate(create(killed_alone()))
@@ -274,7 +264,7 @@ async def test_sidecars_are_refused_where_the_api_server_does_not_know_their_rul
 
 
 def known(declaring) -> Store[LabelledNode]:
-    """Nodes of a cluster, which declare the feature or do not."""
+    """Return a store of nodes that declare the feature or do not."""
     writer = StoreWriter(LabelledNode)
     declared = {"declaredFeatures": ["Other", "RestartAllContainersOnContainerExits"]}
     nodes = [
@@ -287,7 +277,7 @@ def known(declaring) -> Store[LabelledNode]:
 
 
 def supervised() -> dict:
-    """The same with a supervisor."""
+    """Return the same JobSet with a supervisor."""
     jobset = killed_alone()
     pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     (_,) = pod.pop("initContainers")
@@ -295,16 +285,16 @@ def supervised() -> dict:
     return jobset
 
 
-async def test_an_api_server_without_a_version_takes_no_jobset_away(server):
-    """Admission goes on when it cannot be asked."""
+async def test_jobset_is_accepted_when_the_api_server_has_no_version(server):
+    """Admission does not depend on that request."""
     handlers = JobSetHandlers(server.client())
     rule = server.faults.status(403, verb="get", resource="", count=1)
     answer = await handlers.validate(create(killed_alone()))
     assert (answer.status, rule.hits) == (None, 1)
 
 
-async def test_warnings_come_with_a_new_jobset(server):
-    """Each has its field path; a JobSet that is refused, or only changed, has none."""
+async def test_new_jobset_has_warnings(server):
+    """Each has a field path; a refused or changed JobSet has none."""
     handlers = JobSetHandlers(server.client())
     good = killed_alone()
     answer = await handlers.validate(create(good))
@@ -323,8 +313,8 @@ async def test_warnings_come_with_a_new_jobset(server):
     assert not (await off.validate(create(good))).warnings
 
 
-async def test_injection_needs_its_gate():
-    """With the gate off nothing is added; validation refuses the strategy."""
+async def test_injection_depends_on_its_feature_gate():
+    """Without it nothing is added, and validation refuses the strategy."""
     off = Features(in_place_restart=False)
     handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i", features=off)
     answer = await handlers.mutate(create(annotated("supervisor")))
@@ -333,8 +323,8 @@ async def test_injection_needs_its_gate():
     assert not any(each["op"] == "replace" for each in answer.patch)
 
 
-async def test_an_update_gets_the_agent_back():
-    """The manifest applied again is completed from the stored object; other updates pass."""
+async def test_update_keeps_the_injected_agent():
+    """A manifest applied again is completed from the stored object; other updates are unchanged."""
     handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i")
     plain = annotated("supervisor", ["true"])
     stored = dict(plain)

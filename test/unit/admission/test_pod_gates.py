@@ -1,13 +1,12 @@
-"""Followers that are held: what the pod handlers read of Jobs, over real stores."""
+"""Followers with a scheduling gate: the pod handlers read their Job from real stores."""
 
 import pytest
 
-from jobsetpy.admission._handlers import LEADERS, PodHandlers
+from jobsetpy.admission._handlers import PodHandlers
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.informers import StoreWriter
 from jobsetpy.serving.review import ALLOWED, ReviewRequest
 from jobsetpy.testing.jobsets import decoded
 
@@ -15,7 +14,7 @@ GATES = [{"name": keys.PLACEMENT_GATE}]
 
 
 def pod(index: str = "1", **spec) -> dict:
-    notes = {
+    annotations = {
         keys.JOBSET_NAME: "js",
         keys.COMPLETION_INDEX_ANNOTATION: index,
         keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: "zone",
@@ -23,21 +22,12 @@ def pod(index: str = "1", **spec) -> dict:
     labels = {keys.JOBSET_NAME: "js", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0"}
     owner = {"uid": "u1", "name": "js-w-0", "controller": True}
     metadata = {"name": f"js-w-0-{index}-x", "namespace": "ns", "labels": labels}
-    metadata |= {"annotations": notes, "ownerReferences": [owner]}
+    metadata |= {"annotations": annotations, "ownerReferences": [owner]}
     return {"metadata": metadata, "spec": spec}
 
 
 def create(obj) -> ReviewRequest:
     return ReviewRequest("u", "CREATE", "ns", "", obj)
-
-
-@pytest.fixture
-def stores():
-    made = StoreWriter(ChildPod, indexes=[LEADERS]), StoreWriter(Node), StoreWriter(Job)
-    for writer in made:
-        writer.replace([], "1")
-        writer.mark_synced("1")
-    return made
 
 
 @pytest.fixture
@@ -50,8 +40,8 @@ def job(uid: str, **status) -> Job:
     return decoded(Job, {"metadata": {"name": "js-w-0", "namespace": "ns", "uid": uid}, "status": status})  # fmt: skip
 
 
-async def test_held_until_the_leader_has_a_place(stores, handlers):
-    """First by the gate alone; by the node selector alone once the leader's node is known."""
+async def test_follower_is_gated_until_its_leader_has_a_node(stores, handlers):
+    """Once the node is known it gets a node selector instead."""
     pods, nodes, _ = stores
     (operation,) = (await handlers.mutate(create(pod()))).patch
     assert operation == {"op": "add", "path": "/spec/schedulingGates", "value": GATES}
@@ -75,8 +65,8 @@ async def test_held_until_the_leader_has_a_place(stores, handlers):
         ("u2", {"completedIndexes": "0"}, "/spec/schedulingGates"),
     ],
 )
-async def test_after_the_leaders_end(stores, handlers, uid, status, path):
-    """The follower's own Job, in its present incarnation, tells that no leader will come."""
+async def test_follower_is_not_gated_when_its_leader_has_ended(stores, handlers, uid, status, path):
+    """Its own Job, not an earlier one of the same name, shows that no leader will follow."""
     stores[2].apply(job(uid, **status))
     (operation,) = (await handlers.mutate(create(pod()))).patch
     assert operation["path"] == path

@@ -1,4 +1,4 @@
-"""The pod webhook and pods of groups, and the manifests that have it asked about them."""
+"""The pod webhook for pods of gangs, and the manifests that configure it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "config"
 ADMISSION = CONFIG / "coscheduler-admission"
 NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
+ANNOTATED = {keys.COSCHEDULING_BACKEND_ANNOTATION: "coscheduler"}
 
 
-OF_JOBSET = {keys.COSCHEDULING_BACKEND_ANNOTATION: "coscheduler"}
-
-
-def serving(marks, **more):
-    """The handlers of a manager with that backend."""
+def handlers_of(marks, **more):
+    """Return the handlers of a manager with given scheduler fields."""
     return handlers.PodHandlers(
         pods=StoreWriter(ChildPod, indexes=[handlers.LEADERS]).store,
         nodes=StoreWriter(LabelledNode).store,
@@ -37,7 +35,7 @@ def serving(marks, **more):
 
 
 def request(labels, annotations=None, **spec):
-    """A new pod's."""
+    """Return the request for a new pod."""
     pod = {"metadata": {"labels": labels, "annotations": annotations or {}}, "spec": spec}
     return ReviewRequest(uid="u", operation="CREATE", namespace="ns", object=pod)
 
@@ -46,24 +44,24 @@ def request(labels, annotations=None, **spec):
     ("marks", "gates"),
     [(SchedulerFields(backend="coscheduler"), [GATE]), (SchedulerFields(), None), (None, None)],
 )
-async def test_pods_of_groups_are_gated(marks, gates):
-    """With the coscheduler in charge, and otherwise not."""
-    asked = request({NAME: "g", MIN: "2"}, containers=[{"name": "c"}])
-    answer = await serving(marks).mutate(asked)
-    assert json_patch(asked.object, answer.patch)["spec"].get("schedulingGates") == gates
+async def test_pods_of_gangs_are_gated_with_the_coscheduler(marks, gates):
+    """Other backends need no gate."""
+    review = request({NAME: "g", MIN: "2"}, containers=[{"name": "c"}])
+    answer = await handlers_of(marks).mutate(review)
+    spec = json_patch(review.object, answer.patch)["spec"]
+    assert spec.get("schedulingGates") == gates
 
 
-async def test_the_barrier_of_group_scheduling_comes_next_to_the_gate():
-    """Pods may be of both kinds of group."""
-    asked = request(
+async def test_pod_may_have_a_barrier_and_a_gate():
+    """It belongs to a startup group and to a gang."""
+    review = request(
         {NAME: "g", MIN: "2", keys.JOBSET_NAME: "js"},
         {keys.GROUP_ATTEMPT: "1", keys.GROUP_SIZE: "2"},
         containers=[{"name": "c"}],
     )
-    answer = await serving(SchedulerFields(backend="coscheduler", member_resource=True)).mutate(
-        asked
-    )
-    spec = json_patch(asked.object, answer.patch)["spec"]
+    marks = SchedulerFields(backend="coscheduler", member_resource=True)
+    answer = await handlers_of(marks).mutate(review)
+    spec = json_patch(review.object, answer.patch)["spec"]
     assert spec["schedulingGates"] == [GATE]
     assert spec["initContainers"][0]["name"] == keys.GROUP_INIT_CONTAINER
     requests = spec["containers"][0]["resources"]["requests"]
@@ -73,16 +71,16 @@ async def test_the_barrier_of_group_scheduling_comes_next_to_the_gate():
 @pytest.mark.parametrize(
     ("marks", "refused"), [(SchedulerFields(backend="coscheduler"), True), (None, False)]
 )
-async def test_a_minimum_that_is_none_is_refused(marks, refused):
-    """With the coscheduler in charge; another plugin may read it in its own way."""
-    answer = await serving(marks).validate(request({NAME: "g", MIN: "two"}))
+async def test_invalid_minimum_is_refused_with_the_coscheduler(marks, refused):
+    """Another plugin may read it differently."""
+    answer = await handlers_of(marks).validate(request({NAME: "g", MIN: "two"}))
     assert (answer.status is not None) == refused
     if refused:
         assert f'metadata.labels[{MIN}]: Invalid value: "two"' in answer.status["message"]
 
 
 def webhooks(*components):
-    """All webhooks of an installation by name, and the manager's arguments."""
+    """Return all webhooks of an installation by name, and the manager's arguments."""
     built = render(CONFIG / "default", *components)
     found = {each["name"]: each for item in built for each in item.get("webhooks", ())}
     (manager,) = [item for item in built if item["metadata"]["name"] == "jobset-controller-manager" and item["kind"] == "Deployment"]  # fmt: skip
@@ -92,8 +90,8 @@ def webhooks(*components):
 @pytest.mark.parametrize(
     ("name", "path"), [("mgroup.kb.io", handlers.MUTATE_POD), ("vgroup.kb.io", handlers.VALIDATE_POD)]
 )  # fmt: skip
-def test_the_webhook_component(name, path):
-    """All pods with the label are asked about, and none depends on the manager for it."""
+def test_webhook_component_selects_all_pods_with_the_label(name, path):
+    """None of them depends on the manager."""
     usual, _ = webhooks()
     found, arguments = webhooks(ADMISSION / "webhook")
     assert set(found) - set(usual) == {"mgroup.kb.io", "vgroup.kb.io"}
@@ -105,16 +103,16 @@ def test_the_webhook_component(name, path):
     assert "--coscheduling-backend=coscheduler" in arguments
 
 
-def test_the_manager_component():
-    """The backend, and no webhook more."""
+def test_manager_component_sets_the_backend():
+    """It adds no webhook."""
     usual, _ = webhooks()
     found, arguments = webhooks(ADMISSION / "manager")
     assert found == usual
     assert "--coscheduling-backend=coscheduler" in arguments
 
 
-def test_the_policies_are_about_the_same_labels_and_gate():
-    """What they say stands for itself, so the names are compared here."""
+def test_policies_have_the_same_labels_and_gate():
+    """They are written in CEL, so the names are compared."""
     objects = {item["kind"]: item for item in render(ADMISSION / "policy")}
     gate = objects["MutatingAdmissionPolicy"]["spec"]
     expression = gate["mutations"][0]["applyConfiguration"]["expression"]
@@ -126,7 +124,7 @@ def test_the_policies_are_about_the_same_labels_and_gate():
         assert rule == {"key": NAME, "operator": "Exists"}
 
 
-@pytest.mark.parametrize("annotations", [{}, OF_JOBSET])
+@pytest.mark.parametrize("annotations", [{}, ANNOTATED])
 @pytest.mark.parametrize(
     ("empty", "spec", "gates"),
     [
@@ -136,14 +134,14 @@ def test_the_policies_are_about_the_same_labels_and_gate():
     ],
 )
 async def test_pods_are_not_gated_when_the_queue_is_empty(empty, spec, gates, annotations):
-    """Unless gates of others hold them back; the member resource is added in any case."""
+    """Gates of other controllers hold them anyway; the member resource is always added."""
 
     class Status:
         marks = SchedulerFields(backend="coscheduler", member_resource=True)
         queue_is_empty = empty
 
-    asked = request({NAME: "g", MIN: "2"}, annotations, containers=[{"name": "c"}], **spec)
-    answer = await serving(SchedulerFields(), coscheduler=Status()).mutate(asked)
-    found = json_patch(asked.object, answer.patch)["spec"]
+    review = request({NAME: "g", MIN: "2"}, annotations, containers=[{"name": "c"}], **spec)
+    answer = await handlers_of(SchedulerFields(), coscheduler=Status()).mutate(review)
+    found = json_patch(review.object, answer.patch)["spec"]
     assert found.get("schedulingGates", []) == gates
     assert found["containers"][0]["resources"]["requests"] == {keys.POD_GROUP_MEMBER_RESOURCE: "1"}

@@ -1,4 +1,4 @@
-"""The shipped manifests say what the code serves."""
+"""The manifests of webhooks agree with the code."""
 
 from pathlib import Path
 
@@ -35,11 +35,10 @@ def documents(name: str) -> list[dict]:
         ("vpod.kb.io", handlers.VALIDATE_POD, PODS, ["CREATE"], POD_SELECTOR),
     ],
 )
-def test_webhook(name, path, rule, operations, selector):
-    """Each webhook asks about its kind at its path, and only about pods of JobSets."""
+def test_webhook_selects_its_kind(name, path, rule, operations, selector):
+    """Pods are selected only if they belong to JobSets."""
     settings = WebhookSettings(namespace="jobset-system")
-    found = [webhook for item in documents("configurations.yaml") for webhook in item["webhooks"]]
-    (webhook,) = [each for each in found if each["name"] == name]
+    webhook = configured(name)
     service = {"name": settings.service_name, "namespace": "jobset-system", "path": path}
     assert webhook["clientConfig"] == {"service": service}
     assert webhook["rules"] == [{**rule, "operations": operations}]
@@ -48,27 +47,33 @@ def test_webhook(name, path, rule, operations, selector):
     assert webhook["admissionReviewVersions"] == ["v1"]
 
 
-def conditions(name: str) -> dict[str, str]:
-    """What has to be true, in CEL, for the API server to ask a webhook."""
+def configured(name: str) -> dict:
+    """Return a webhook of the configurations."""
     found = [webhook for item in documents("configurations.yaml") for webhook in item["webhooks"]]
     (webhook,) = [each for each in found if each["name"] == name]
-    return {each["name"]: each["expression"] for each in webhook.get("matchConditions", ())}
+    return webhook
 
 
-def test_every_update_is_asked_about():
-    """What typed clients write back is written as it was stored, in each JobSet."""
+def conditions(name: str) -> dict[str, str]:
+    """Return the match conditions of a webhook, in CEL."""
+    found = configured(name).get("matchConditions", ())
+    return {each["name"]: each["expression"] for each in found}
+
+
+def test_every_update_is_mutated():
+    """In each JobSet, forms that typed clients write back are replaced by the stored ones."""
     assert set(conditions("mjobset.kb.io")) == {"not-being-deleted"}
 
 
-def test_a_jobset_can_go_without_the_manager():
-    """Taking away a finalizer is an update: a refused one would keep the JobSet for ever."""
+def test_jobset_can_be_deleted_without_the_manager():
+    """Removing a finalizer is an update: refusing it would keep the JobSet for ever."""
     for name in ("mjobset.kb.io", "vjobset.kb.io"):
         assert conditions(name)["not-being-deleted"] == "!has(object.metadata.deletionTimestamp)"
     assert conditions("mpod.kb.io") == conditions("vpod.kb.io") == {}
 
 
 def test_names_are_the_defaults():
-    """Configurations, Secret and Service have the names that the manager looks for."""
+    """Configurations, Secret and Service have the names that the manager reads."""
     settings = WebhookSettings()
     names = [item["metadata"]["name"] for item in documents("configurations.yaml")]
     assert names == [settings.mutating_configuration, settings.validating_configuration]
@@ -81,8 +86,8 @@ def test_names_are_the_defaults():
 
 
 @pytest.mark.parametrize(("folder", "served"), [("default", True), ("without-webhooks", False)])
-def test_the_installation_serves_them_unless_configured_otherwise(folder, served):
-    """With the webhooks, the manager serves them and everything they need is there."""
+def test_webhooks_are_installed_unless_configured_otherwise(folder, served):
+    """The manager serves them, and all the objects that they need are installed."""
     built = {f"{item['kind']}/{item['metadata']['name']}": item for item in render(CONFIG / folder)}
     deployment = built["Deployment/jobset-controller-manager"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""Transcripts of pages: what a reader types and sees."""
+"""Transcripts of pages, as a reader types and sees them."""
 
 from support.docs import docs_kit
 
@@ -29,8 +29,8 @@ END
 """
 
 
-def test_a_transcript_has_each_block_with_what_it_printed(tmp_path):
-    """Under its heading; hidden commands and colors are left out."""
+def test_transcript_has_each_block_with_its_output(tmp_path):
+    """It has the block's heading; hidden commands and colors are left out."""
     path = tmp_path / "page.md"
     path.write_text(PAGE)
     page = docs_kit.Page(path, tuple(docs_kit._blocks(path, PAGE.splitlines())), False)

@@ -1,4 +1,4 @@
-"""Processes of pods that have the same host name."""
+"""Processes of pods with the same host name."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ TEXT = "sleep 1000001"
 
 @pytest.fixture
 def pods(tmp_path):
-    """Pods of two clusters with one name, and the process of each."""
+    """Pods of two clusters with the same name, and the process of each."""
     if os.geteuid() != 0:
         pytest.skip("mounts need root")
     require_programs({"unshare": "util-linux"})
@@ -40,15 +40,15 @@ def pods(tmp_path):
 
 
 async def test_process_of_a_pod_is_found_when_pods_of_other_clusters_have_the_same_name(pods):
-    """One that is killed by mistake makes two tests fail, neither of which is wrong."""
+    """Otherwise a test would kill a process of another one."""
     for pod, pid in pods.values():
-        await patience.eventually(lambda pod=pod, pid=pid: finds(pod) == pid)
+        await patience.eventually(lambda pod=pod, pid=pid: found_pid(pod) == pid)
     with pytest.raises(LookupError, match="sidecar-workers-0-0-x7k2p"):
         process_of(Pod(metadata=ObjectMeta(name="sidecar-workers-0-0-x7k2p", uid="uid-3")), TEXT)
 
 
-def finds(pod):
-    """The first process with the text, once it has its mount."""
+def found_pid(pod):
+    """Return the process that is found for a pod, once it has its mount."""
     try:
         return process_of(pod, f"sh\0-c\0{TEXT}", first=False)
     except LookupError:

@@ -16,7 +16,7 @@ from support import patience
 
 
 class Labeller:
-    """Label every ConfigMap, an hour after it was seen first."""
+    """Label every ConfigMap an hour after it was first seen."""
 
     def __init__(self, client, store, clock):
         self.client, self.store, self.clock, self.first = client, store, clock, {}
@@ -37,8 +37,10 @@ def setup(manager):
     manager.add(rt.Controller(name="labeller", reconciler=reconciler, watches=watches))
 
 
-def test_an_hour_in_virtual_time(kube_world, run_manager, virtual_time):
-    """A controller that waits for an hour is tested without waiting, faults included."""
+def test_controller_that_waits_for_an_hour_is_tested_in_virtual_time(
+    kube_world, run_manager, virtual_time
+):
+    """Faults are applied, too."""
     kube_world.create("configmaps", {"metadata": {"name": "a"}})
     which: Select = {"verb": "patch", "resource": "configmaps", "count": 2}
     fault = kube_world.faults.status(500, **which)
@@ -58,8 +60,8 @@ def test_an_hour_in_virtual_time(kube_world, run_manager, virtual_time):
     assert 3659 <= passed < 3700
 
 
-def test_what_a_manager_raises_comes_out(kube_world, run_manager, virtual_time):
-    """A manager that cannot work fails the test that runs it, with its own words."""
+def test_error_of_a_manager_fails_its_test(kube_world, run_manager, virtual_time):
+    """It is raised unchanged."""
 
     def failing(manager):
         manager.informer(rt.unstructured(rt.ResourceInfo("no.where", "v1", "None", "nones")))
@@ -73,8 +75,8 @@ def test_what_a_manager_raises_comes_out(kube_world, run_manager, virtual_time):
     assert isinstance(failed.value, TimeoutError | BaseExceptionGroup)
 
 
-def test_virtual_time_and_threads(virtual_time):
-    """Work in threads is waited for, timers jump in order, and time-outs agree."""
+def test_virtual_time_waits_for_threads(virtual_time):
+    """Timers fire in order, and timeouts agree with them."""
 
     async def scenario():
         seen = []
@@ -98,8 +100,8 @@ def test_virtual_time_and_threads(virtual_time):
     assert now == pytest.approx(310, abs=1)
 
 
-def test_served_fake(fake_api_server):
-    """A client in another loop uses the kubeconfig; the test sets the scene in between."""
+def test_served_fake_is_used_by_another_loop(fake_api_server):
+    """Its client uses the kubeconfig, and the test creates objects in between."""
 
     async def scenario():
         client = await rt.connect(kubeconfig=str(fake_api_server.kubeconfig), environ={})
@@ -116,8 +118,8 @@ def test_served_fake(fake_api_server):
         fake_api_server.call(FakeApiServer.list, "nothings")
 
 
-def test_served_as_a_program(tmp_path):
-    """``python -m jobsetpy.testing`` serves what a file says until it is told to stop."""
+def test_served_fake_runs_as_a_program(tmp_path):
+    """``python -m jobsetpy.testing`` serves the objects of a file until it is stopped."""
     objects = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}},
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
@@ -147,8 +149,8 @@ def test_served_as_a_program(tmp_path):
     assert re.fullmatch(rf"serving on {server}; export KUBECONFIG={kubeconfig}\n", line)
 
 
-def test_the_plugin_imports_nothing(tmp_path):
-    """Where the package is only installed, pytest does not import it, nor change a test."""
+def test_pytest_plugin_imports_nothing(tmp_path):
+    """An installed package changes no tests that do not use it."""
     (tmp_path / "test_it.py").write_text(
         "import sys\n\n\ndef test_it():\n"
         "    heavy = {'jobsetpy.testing', 'jobsetpy.manager', 'aiohttp', 'msgspec', 'attrs'}\n"

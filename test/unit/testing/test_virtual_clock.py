@@ -1,4 +1,4 @@
-"""The clock for loops in virtual time."""
+"""The clock of loops in virtual time."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -11,8 +11,8 @@ START = datetime(2030, 5, 1, tzinfo=UTC)
 
 
 @pytest.mark.looptime
-async def test_both_clocks_keep_pace_with_the_loop():
-    """An hour's sleep moves both on by an hour."""
+async def test_both_clocks_follow_the_loop():
+    """An hour's sleep advances both by an hour."""
     clock = VirtualClock(START)
     before, then = clock.monotonic(), clock.now()
     await asyncio.sleep(3600.0)

@@ -1,4 +1,4 @@
-"""Admission webhooks in the fake: called as configured, with what they change, refuse or break."""
+"""Admission webhooks of the fake, which change objects, refuse them or fail."""
 
 import base64
 import json
@@ -21,14 +21,14 @@ RULE = {
 
 
 class Server:
-    """Notes what it is asked, labels on ``/mutate`` and refuses ``bad`` data on ``/validate``."""
+    """Record requests, label on ``/mutate`` and refuse ``bad`` data on ``/validate``."""
 
     def __init__(self):
-        self.asked = []
+        self.requests = []
 
     async def __call__(self, path, review):
         request = review["request"]
-        self.asked.append((path, request["operation"], request["name"], request["dryRun"]))
+        self.requests.append((path, request["operation"], request["name"], request["dryRun"]))
         answer = {"uid": request["uid"], "allowed": True}
         obj = request["object"]
         if path == "/mutate":
@@ -46,7 +46,7 @@ class Server:
 
 
 def configure(world, kind, path, **more):
-    """One webhook of a configuration of its own."""
+    """Create a configuration with one webhook."""
     hook = {
         "name": f"{path[1:]}.example.com",
         "clientConfig": {"service": {"namespace": "default", "name": "hooks", "path": path}},
@@ -74,12 +74,12 @@ def client(server):
 
 
 def body(name="a", **data):
-    """A ConfigMap's body."""
+    """Return a ConfigMap's body."""
     return {"metadata": {"name": name}, "data": data}
 
 
-async def test_changed_and_refused(client, server):
-    """Each kind of write is changed by the one and can be refused by the other."""
+async def test_every_write_is_changed_and_validated(client, server):
+    """One webhook labels, the other refuses."""
     configure(client.world, "mutating", "/mutate")
     configure(client.world, "validating", "/validate")
     made = await client.create(rt.ConfigMap, "default", body(x="1"))
@@ -100,42 +100,42 @@ async def test_changed_and_refused(client, server):
     assert {one["metadata"]["name"] for one in client.world.list("configmaps")} == {"a", "b"}
     assert client.world.get("configmaps", "a")["data"] == {"x": "1"}
     await client.delete(rt.ConfigMap, "default", "a")
-    assert server.asked[:2] == [
+    assert server.requests[:2] == [
         ("/mutate", "CREATE", "a", False),
         ("/validate", "CREATE", "a", False),
     ]
-    assert not [each for each in server.asked if each[1] == "DELETE"], "no rule is about that"
+    assert not [each for each in server.requests if each[1] == "DELETE"], "no rule matches"
 
 
-async def test_dry_runs_and_others(client, server):
-    """A dry run is told and stores nothing; what no rule is about is nobody's business."""
+async def test_dry_run_is_reviewed_and_not_stored(client, server):
+    """Objects that no rule matches are not reviewed."""
     configure(client.world, "mutating", "/mutate")
     tried = await client.dry_run().create(rt.ConfigMap, "default", body())
     assert tried.metadata.labels == {"seen": "yes"}
     assert client.world.list("configmaps") == []
     await client.create(rt.Namespace, "", {"metadata": {"name": "team"}})
-    assert server.asked == [("/mutate", "CREATE", "a", True)]
+    assert server.requests == [("/mutate", "CREATE", "a", True)]
 
 
-async def test_selectors(client, server):
-    """Namespaces and objects that the selectors leave out are not asked about."""
+async def test_selectors_exclude_namespaces_and_objects(client, server):
+    """These are not reviewed."""
     selects = {"matchExpressions": [{"key": "team", "operator": "In", "values": ["x", "y"]}]}
-    chosen = {"matchLabels": {"look": "here"}}
+    chosen = {"matchLabels": {"checked": "yes"}}
     configure(
         client.world, "validating", "/validate", namespaceSelector=selects, objectSelector=chosen
     )
     client.world.add_namespace("one", labels={"team": "x"})
-    labelled = {"metadata": {"name": "a", "labels": {"look": "here"}}, "data": {"bad": "1"}}
+    labelled = {"metadata": {"name": "a", "labels": {"checked": "yes"}}, "data": {"bad": "1"}}
     await client.create(rt.ConfigMap, "default", labelled)
     await client.create(rt.ConfigMap, "one", body("b", bad="1"))
-    assert server.asked == []
+    assert server.requests == []
     with pytest.raises(rt.InvalidError):
         await client.create(rt.ConfigMap, "one", labelled)
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-async def test_a_webhook_that_does_not_answer(client, policy):
-    """Writes fail with its name, or go on, as the failure policy says."""
+async def test_failure_policy_is_applied_when_a_webhook_does_not_answer(client, policy):
+    """Writes fail with its name, or are stored."""
     configure(client.world, "validating", "/broken", failurePolicy=policy)
     write = client.create(rt.ConfigMap, "default", body(), timeout_s=0.2)
     if policy == "Ignore":
@@ -146,8 +146,8 @@ async def test_a_webhook_that_does_not_answer(client, policy):
     assert client.world.list("configmaps") == []
 
 
-async def test_over_tls(client, server, tmp_path):
-    """A webhook with a URL is called over TLS, and trusted by the bundle of its configuration."""
+async def test_webhook_with_a_url_is_called_over_tls(client, server, tmp_path):
+    """It is verified with the bundle of its configuration."""
     authority = x509.new_authority(datetime.now(UTC))
     pair = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
     for name, content in (("crt", pair.certificate), ("key", pair.key)):

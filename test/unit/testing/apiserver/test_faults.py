@@ -1,4 +1,4 @@
-"""The fake server's script of faults, seen through plain HTTP and through our own client."""
+"""Injected faults of the fake server, observed by plain HTTP and by our own client."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ async def http(server):
 
 
 async def lines(response) -> list[bytes]:
-    """The whole lines of a stream until it breaks or ends."""
+    """Return the complete lines of a stream until it breaks or ends."""
     found = []
     async for line in response.content:
         found.append(line)
@@ -39,7 +39,7 @@ async def lines(response) -> list[bytes]:
 
 
 async def test_status_with_retry_after(server, http):
-    """The rule answers, with header and details, as often as asked."""
+    """The rule answers a given number of requests with header and details."""
     rule = server.faults.status(429, retry_after=3, verb="list", resource="pods", count=2)
 
     answers = []
@@ -68,8 +68,8 @@ async def test_status_with_retry_after(server, http):
         ({"skip": 1}, False),
     ],
 )
-async def test_what_a_rule_hits(server, http, select, hit):
-    """Rules choose by verb, resource, namespace, name and user agent, and may skip some."""
+async def test_rule_selects_requests(server, http, select, hit):
+    """It selects by verb, resource, namespace, name and user agent, and may skip some."""
     server.faults.status(503, **select)
 
     async with http.get(PODS) as response:
@@ -91,7 +91,7 @@ async def test_lifted_rules_do_nothing(server, http):
 @pytest.mark.parametrize("after", [0, 10])
 @pytest.mark.parametrize("reset", [False, True], ids=["close", "reset"])
 async def test_cut_of_an_answer(server, http, after, reset):
-    """An answer breaks off after so many bytes."""
+    """An answer breaks off after a number of bytes."""
     server.faults.cut(after_bytes=after, reset=reset, verb="list")
 
     with pytest.raises(aiohttp.ClientError):
@@ -103,7 +103,7 @@ async def test_cut_of_an_answer(server, http, after, reset):
 
 
 async def test_cut_of_a_watch_after_events(server, http):
-    """A watch breaks off after its n-th event, without the end of the answer."""
+    """A watch breaks off after its n-th event, without an end of the answer."""
     for name in "abc":
         server.create("pods", make_pod(name).build())
     server.faults.cut(after_events=2, verb="watch")
@@ -118,7 +118,7 @@ async def test_cut_of_a_watch_after_events(server, http):
 
 
 async def test_cut_in_the_middle_of_an_event(server, http):
-    """after_bytes leaves half a line."""
+    """after_bytes sends a part of a line."""
     server.create("pods", make_pod("a").build())
     server.create("pods", make_pod("b").build())
     server.faults.cut(after_events=1, after_bytes=25, verb="watch")
@@ -135,7 +135,7 @@ async def test_cut_in_the_middle_of_an_event(server, http):
 
 
 async def test_cut_of_open_watches(server, http):
-    """A rule made later hits the watches that are open, each once, up to its count."""
+    """A rule made later hits open watches, each once, up to its count."""
     async with (
         http.get(PODS, params={"watch": "1"}) as one,
         http.get(PODS, params={"watch": "1"}) as two,
@@ -168,7 +168,7 @@ async def test_stalled_watch_continues_when_lifted(server, http):
 
 
 async def test_stalled_answer_continues_when_lifted(server, http):
-    """An ordinary answer can hang half way."""
+    """An ordinary answer can hang in its middle."""
     rule = server.faults.stall(after_bytes=5, verb="list")
 
     async with http.get(PODS) as response:
@@ -234,7 +234,7 @@ async def test_ended_and_failed_watches(server, http):
 
 
 async def test_lost_answer(server):
-    """The object is there, and the client knows nothing."""
+    """The object is stored, and the client does not learn it."""
     client = server.client()
     server.faults.lose_answer(verb="create", resource="configmaps")
 
@@ -261,7 +261,7 @@ async def test_latency_in_virtual_time():
 
 
 async def test_expired_history(server, http):
-    """After expire() an old version is too old; open watches go on."""
+    """After expire() an old version is too old; open watches continue."""
     version = server.resource_version
     async with http.get(PODS, params={"watch": "1", "resourceVersion": version}) as response:
         await eventually(lambda: server.faults.open_watches)
@@ -305,7 +305,7 @@ async def test_stop_and_start(server):
     assert (await client.get(ConfigMap, "default", "b")).metadata.name == "b"
 
 
-async def test_our_client_obeys_retry_after_headers(server):
+async def test_client_follows_retry_after_headers(server):
     """A throttled read is retried by the client and succeeds."""
     client = server.client(timeout_s=patience.scaled(5))
     server.create(ConfigMap, {"metadata": {"name": "a"}})

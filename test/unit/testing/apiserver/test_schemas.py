@@ -1,4 +1,4 @@
-"""Custom resources in the fake: pruned, defaulted and validated by their definition's schema."""
+"""Custom resources of the fake: pruned, defaulted and validated by the schema of their CRD."""
 
 from typing import Any, ClassVar, Literal
 
@@ -51,12 +51,12 @@ def client():
 
 
 def body(**spec):
-    """A gadget's body."""
+    """Return a gadget's body."""
     return {"metadata": {"name": "a"}, "spec": {"size": "1Gi", **spec}}
 
 
-async def test_defaults_and_pruning(client):
-    """What the schema does not know is dropped, also in lists; what is left out gets defaults."""
+async def test_objects_are_pruned_and_defaulted(client):
+    """Unknown fields are dropped, in lists as well; missing ones get defaults."""
     unknown = {"parts": [{"name": "x", "odd": 1}], "odd": {"a": 1}, "free": {"kept": [1]}}
     await client.create(Gadget, "default", {**body(**unknown), "other": 1})
     stored = client.world.get("gadgets", "a")
@@ -90,8 +90,8 @@ async def test_defaults_and_pruning(client):
         ({"notes": {"a": 1}}, "spec.notes.a"),
     ],
 )
-async def test_refused_with_the_field(client, spec, field):
-    """Each constraint refuses a create, and a patch the same, naming the field."""
+async def test_violation_is_refused_with_its_field(client, spec, field):
+    """Each constraint refuses a create and a patch."""
     with pytest.raises(
         rt.InvalidError, match=r"Invalid|Required|Unsupported|Duplicate|Too"
     ) as refused:
@@ -103,8 +103,8 @@ async def test_refused_with_the_field(client, spec, field):
         await client.merge_patch(Gadget, "default", "a", {"spec": spec})
 
 
-async def test_status_is_checked_too(client):
-    """A status that does not fit the schema is refused."""
+async def test_status_is_validated(client):
+    """One that does not match the schema is refused."""
     await client.create(Gadget, "default", body())
     with pytest.raises(rt.InvalidError, match=r"status\.ready"):
         await client.merge_patch(

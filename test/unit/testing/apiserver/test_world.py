@@ -1,4 +1,4 @@
-"""The world behind the fake server, and the rest of the kit."""
+"""The world behind the fake server, and other parts of the test kit."""
 
 import asyncio
 
@@ -26,8 +26,8 @@ from jobsetpy.testing import (
 )
 
 
-def test_objects_go_in_and_come_out_as_copies():
-    """Changing what one got does not change the world."""
+def test_objects_are_copied_when_they_are_stored_and_read():
+    """Changing a copy does not change the world."""
     world = World()
     body = {"metadata": {"name": "a"}, "data": {"k": "v"}}
     made = world.create("configmaps", body)
@@ -50,7 +50,7 @@ def test_kinds_by_name_and_by_class():
 
 
 def test_refusals_are_status_errors():
-    """A refusal holds the answer a client would get."""
+    """A refusal has the answer that a client would get."""
     world = World()
     world.create("configmaps", {"metadata": {"name": "a"}})
 
@@ -60,8 +60,8 @@ def test_refusals_are_status_errors():
     assert (refused.value.code, refused.value.reason) == (409, "AlreadyExists")
 
 
-def test_namespaces():
-    """Other namespaces have to be added; adding twice does nothing."""
+def test_namespaces_have_to_be_added():
+    """Adding one twice changes nothing."""
     world = World()
     with pytest.raises(StatusError):
         world.create("pods", make_pod("a", "team").build())
@@ -86,7 +86,7 @@ def test_status_and_labels():
 
 
 def test_times_come_from_the_clock():
-    """Timestamps are the clock's."""
+    """They are the clock's, not the machine's."""
     clock = ManualClock()
     clock.advance(3600)
 
@@ -95,8 +95,8 @@ def test_times_come_from_the_clock():
     assert made["metadata"]["creationTimestamp"] == "2026-01-01T01:00:00Z"
 
 
-def test_garbage_collection_can_be_switched_on_late():
-    """Switching it on collects what has piled up."""
+def test_garbage_collection_can_be_enabled_late():
+    """It then collects all objects without an owner."""
     world = World()
     world.register(JobSet)
     owner = world.create(JobSet, make_jobset("js").build())
@@ -112,7 +112,7 @@ def test_garbage_collection_can_be_switched_on_late():
 
 
 def test_garbage_collection_once():
-    """collect_garbage() acts once, also while automatic collection is off."""
+    """collect_garbage() collects once, even if automatic collection is off."""
     world = World()
     owner = world.create("configmaps", {"metadata": {"name": "owner"}})
     world.create("pods", make_pod("a").owned_by(owner).build())
@@ -149,8 +149,8 @@ def test_definitions_make_kinds():
         world.list("things")
 
 
-def test_the_builders_speak_the_api():
-    """What the builders make decodes into our models."""
+def test_built_objects_are_valid():
+    """They are decoded by our models."""
     builder = (
         make_jobset("js")
         .labels({"a/b": "c"}, team="x")
@@ -185,7 +185,7 @@ def test_the_builders_speak_the_api():
 
 
 def test_builders_of_children():
-    """Jobs and pods carry owner and labels of what they belong to."""
+    """Jobs and pods have the owner and the labels of their parents."""
     jobset = make_jobset("js").identity(uid="u", resource_version="7", generation=2).build()
     job = make_job("js-w-1").of(jobset, "w", 1, attempt=2).pods(3).identity(uid="j").failed()
     pod = make_pod("p").of(job.build(), 2).node("n").phase("Running").epoch(4).finalizers("a/b")
@@ -215,8 +215,8 @@ def test_builders_can_be_used_again():
     assert builder.build() is not builder.build()
 
 
-def test_stores_by_hand():
-    """A store of JSON or wire objects is synced and indexed."""
+def test_stores_are_filled_by_hand():
+    """A store of JSON or decoded objects is synced and indexed."""
     jobset = make_jobset("js").identity(uid="u").build()
     jobs = [make_job("a").of(jobset, "w").build(), decoded(Job, make_job("b").build())]
 
@@ -230,7 +230,7 @@ def test_stores_by_hand():
 
 
 async def test_recording_client():
-    """A client in memory keeps the server's rules and notes each write."""
+    """A client in memory applies the server's rules and records each write."""
     client = RecordingClient()
     await client.create(ConfigMap, "default", {"metadata": {"name": "a"}})
     with pytest.raises(AlreadyExistsError):
@@ -265,7 +265,7 @@ async def test_watch_in_memory():
 
 @pytest.mark.looptime
 async def test_eventually():
-    """It returns the first true result, and tells what it saw when there is none."""
+    """It returns the first true result, or fails with the last one."""
     results = iter([0, None, "yes"])
 
     async def check() -> str | None:

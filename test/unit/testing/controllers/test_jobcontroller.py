@@ -1,4 +1,4 @@
-"""The stand-in for the Job controller."""
+"""The fake Job controller."""
 
 import pytest
 
@@ -15,13 +15,13 @@ def world():
 
 
 def conditions(world: World, name: str) -> dict[str, str]:
-    """Status by type."""
+    """Return the status of each condition."""
     found = world.get("jobs", name)["status"].get("conditions", [])
     return {one["type"]: one["status"] for one in found}
 
 
 def test_pods_of_an_indexed_job(world):
-    """Each index gets a pod that runs, with the template's labels and an owner."""
+    """Each index gets a running pod with the template's labels and an owner."""
     jobs = FakeJobController(world)
     job = world.create("jobs", make_job("a").pods(3).build())
 
@@ -36,7 +36,7 @@ def test_pods_of_an_indexed_job(world):
 
 
 def test_success(world):
-    """A Job is complete when all its pods succeeded."""
+    """A Job is complete when all its pods have succeeded."""
     jobs = FakeJobController(world)
     world.create("jobs", make_job("a").pods(2).build())
 
@@ -47,7 +47,7 @@ def test_success(world):
 
 
 def test_failure_and_replacement(world):
-    """A failed pod is replaced until the back-off limit; then the Job fails and ends its pods."""
+    """Failed pods are replaced up to the back-off limit; then the Job fails and ends its pods."""
     jobs = FakeJobController(world)
     world.create("jobs", make_job("a").pods(2).spec(backoffLimit=1).build())
 
@@ -62,7 +62,7 @@ def test_failure_and_replacement(world):
 
 
 def test_suspension(world):
-    """A suspended Job has no pods; resumed, it gets them."""
+    """A suspended Job has no pods until it is resumed."""
     jobs = FakeJobController(world)
     world.create("jobs", make_job("a").suspend().build())
     assert jobs.pods_of("a") == []
@@ -77,7 +77,7 @@ def test_suspension(world):
 
 
 def test_deleted_pods_come_back_and_deleted_jobs_do_not(world):
-    """A pod that is deleted is replaced; a Job's pods go with it."""
+    """A deleted pod is replaced; a Job's pods are deleted with it."""
     jobs = FakeJobController(world)
     world.create("jobs", make_job("a").build())
     (first,) = jobs.pods_of("a")
@@ -90,8 +90,8 @@ def test_deleted_pods_come_back_and_deleted_jobs_do_not(world):
     assert world.list("jobs") == world.list("pods") == []
 
 
-def test_jobs_that_were_there_before(world):
-    """It takes up Jobs from before its time; without a kubelet pods stay pending."""
+def test_existing_jobs_are_adopted(world):
+    """Without a kubelet, their pods stay pending."""
     world.create("jobs", make_job("a").build())
 
     jobs = FakeJobController(world, kubelet=False)
