@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,18 +18,20 @@ FREESTANDING = ["-static", "-nostdlib", "-ffreestanding", "-fno-builtin", "-fno-
 REQUIRED = {"NAMESPACE": "a", "POD_NAME": "b", "JOBSET_NAME": "c"}
 
 
+def run(*words: str | Path, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command without variables; return its output."""
+    options = {"env": {}} | options
+    return subprocess.run(words, check=check, capture_output=True, text=True, **options)
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an installed tree, made under a umask that hides files from other users."""
     folder = tmp_path_factory.mktemp("tree") / "agent"
-    done = subprocess.run(
-        [sys.executable, "-s", "-OO", "-m", "jobsetpy.agent", "install", folder],
-        capture_output=True,
-        umask=0o077,
-        check=True,
-    )
-    assert done.stdout == b""
-    assert b"MB" in done.stderr
+    words = (sys.executable, "-s", "-OO", "-m", "jobsetpy.agent", "install", folder)
+    done = run(*words, env=None, umask=0o077)
+    assert done.stdout == ""
+    assert "MB" in done.stderr
     return folder
 
 
@@ -41,9 +44,7 @@ def by_hand(tree: Path) -> list[str]:
 
 def test_installed_agent_starts_from_its_own_files(tree: Path) -> None:
     """Interpreter, modules and libraries are copies; the error is about missing variables."""
-    done = subprocess.run(
-        [*by_hand(tree), "supervise", "--", "true"], env={}, capture_output=True, check=False
-    )
+    done = run(*by_hand(tree), "supervise", "--", "true", check=False)
 
     assert done.returncode == 2
     assert "NAMESPACE, POD_NAME, JOBSET_NAME" in json.loads(done.stderr)["error"]
@@ -71,8 +72,7 @@ def test_only_files_of_the_tree_are_mapped(tree: Path) -> None:
         "import encodings.idna, inspect, subprocess;"
         "print(*{line.split()[5] for line in open('/proc/self/maps') if ' /' in line}, sep='\\n')"
     )
-    command = [*by_hand(tree)[:-1], "-c", program, f"{tree}/app"]
-    done = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
+    done = run(*by_hand(tree)[:-1], "-c", program, f"{tree}/app")
     mapped = {line for line in done.stdout.splitlines() if ".so" in line or "/bin/" in line}
 
     assert mapped
@@ -86,12 +86,10 @@ def test_copied_launcher_preloads_for_another_python(tree: Path, tmp_path: Path)
         "import sys; sys.path.insert(0, sys.argv[1]); from jobsetpy.agent.supervisor.standby import process as standby;"
         "print(*standby.with_launcher(sys.argv[2:], 'auto,json', '/none'), sep='\\n')"
     )
-    command = [*by_hand(tree)[:-1], "-c", program, f"{tree}/app"]
-    words = subprocess.run(
-        [*command, sys.executable, str(tmp_path / "train.py"), "1"],
-        env={}, capture_output=True, text=True, check=True,
-    ).stdout.splitlines()  # fmt: skip
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    script = (sys.executable, tmp_path / "train.py", "1")
+    command = run(*by_hand(tree)[:-1], "-c", program, f"{tree}/app", *script)
+    words = command.stdout.splitlines()
+    done = run(*words, env=None)
 
     assert any(word.startswith(str(tree)) for word in words)
     assert {path.name for path in (tree / "app/jobsetpy/warm").iterdir()} == {"torch.py", "jax.py"}
@@ -109,14 +107,11 @@ def test_every_user_may_read_the_tree(tree: Path) -> None:
 def test_installation_fails_when_the_folder_cannot_be_written(tmp_path: Path) -> None:
     """It has exit code 1 and a reason."""
     (tmp_path / "file").touch()
-    done = subprocess.run(
-        [sys.executable, "-m", "jobsetpy.agent", "install", tmp_path / "file" / "x"],
-        capture_output=True,
-        check=False,
-    )
+    words = (sys.executable, "-m", "jobsetpy.agent", "install", tmp_path / "file" / "x")
+    done = run(*words, env=None, check=False)
 
     assert done.returncode == 1
-    assert b"cannot install into" in done.stderr
+    assert "cannot install into" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
@@ -132,13 +127,7 @@ def test_launcher_passes_arguments_and_environment(tree: Path, tmp_path: Path) -
     )
     subprocess.run(["gcc", *FREESTANDING, "-o", shown / "supervise", SOURCE], check=True)
     environ = {"A": "1", "LD_PRELOAD": "/none.so", "GLIBC_TUNABLES": "x=y", "GLIBC": "2"}
-    done = subprocess.run(
-        [shown / "supervise", "sh", "-c", "x y", ""],
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run(shown / "supervise", "sh", "-c", "x y", "", env=environ)
     arguments, variables = map(eval, done.stdout.splitlines())
 
     assert done.stderr == ""
@@ -158,8 +147,7 @@ def test_launcher_adopts_orphans(tree: Path, tmp_path: Path) -> None:
         "os.wait()\nos.wait()\nprint('both')\n"
     )
     subprocess.run(["gcc", *FREESTANDING, "-o", shown / "supervise", SOURCE], check=True)
-    command = [shown / "supervise", "x"]
-    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+    done = run(shown / "supervise", "x", check=False)
 
     assert (done.stdout, done.stderr) == ("both\n", "")
 
@@ -168,9 +156,7 @@ def test_variables_set_aside_are_restored(tree: Path) -> None:
     """The worker gets those that the launcher renamed under their own names."""
     code = "from jobsetpy.agent.supervisor.processes import original_environ as o; print(sorted(o().items()))"
     environ = {"JOBSETPY_SET_ASIDE_LD_PRELOAD": "x", "B": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
-    )
+    done = run(sys.executable, "-c", code, env=environ)
 
     assert eval(done.stdout) == [(b"B", b"2"), (b"LD_PRELOAD", b"x")]
     assert "LC_CTYPE" not in done.stdout

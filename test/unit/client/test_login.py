@@ -5,7 +5,7 @@ import json
 import ssl
 import subprocess
 import sys
-from types import SimpleNamespace
+from contextlib import aclosing, asynccontextmanager, nullcontext
 
 import pytest
 import yaml
@@ -33,6 +33,15 @@ def kubeconfig(folder, url, user, *, name="config", **cluster):
     }
     path.write_text(yaml.safe_dump(content))
     return path
+
+
+@asynccontextmanager
+async def connected(server, folder, user, context=None, **cluster):
+    """Serve requests; yield a client with a kubeconfig."""
+    async with server.running(context=context):
+        path = kubeconfig(folder, server.url, user, **cluster)
+        async with aclosing(await connect(kubeconfig=str(path))) as client:
+            yield client
 
 
 async def sent_token(server, client):
@@ -71,14 +80,11 @@ def verifying(certificates):
 
 async def test_kubeconfig_has_token_context_and_server(http_server, tmp_path):
     """Another context may have another user."""
-    async with http_server.running():
-        path = kubeconfig(tmp_path, http_server.url, {"token": "abc"})
-        client = await connect(kubeconfig=str(path))
+    async with connected(http_server, tmp_path, {"token": "abc"}) as client:
         assert await sent_token(http_server, client) == "Bearer abc"
-        await client.aclose()
-        client = await connect(kubeconfig=str(path), context="anonymous")
-        assert await sent_token(http_server, client) is None
-        await client.aclose()
+        path = str(tmp_path / "config")
+        async with aclosing(await connect(kubeconfig=path, context="anonymous")) as other:
+            assert await sent_token(http_server, other) is None
 
 
 async def test_token_file_is_read_again(http_server, tmp_path, monkeypatch):
@@ -86,52 +92,42 @@ async def test_token_file_is_read_again(http_server, tmp_path, monkeypatch):
     monkeypatch.setattr(_aiohttp, "RELOAD_S", 0.0)
     file = tmp_path / "token"
     file.write_text("one\n")
-    async with http_server.running():
-        path = kubeconfig(tmp_path, http_server.url, {"tokenFile": "token"})
-        client = await connect(kubeconfig=str(path))
+    async with connected(http_server, tmp_path, {"tokenFile": "token"}) as client:
         assert await sent_token(http_server, client) == "Bearer one"
         file.write_text("two\n")
         assert await sent_token(http_server, client) == "Bearer two"
         file.unlink()
         assert await sent_token(http_server, client) == "Bearer two"
-        await client.aclose()
 
 
 async def test_changed_kubeconfig_is_read_after_a_401(http_server, tmp_path):
     """It has a new token, and the old one is refused."""
-
     http_server.handler = accepting("two")
-    async with http_server.running():
-        path = kubeconfig(tmp_path, http_server.url, {"token": "one"})
-        client = await connect(kubeconfig=str(path))
+    async with connected(http_server, tmp_path, {"token": "one"}) as client:
         with pytest.raises(UnauthorizedError):
             await client.raw(GET)
         kubeconfig(tmp_path, http_server.url, {"token": "two"})
         await client.raw(GET)
-        await client.aclose()
 
 
 async def test_requests_refused_together_log_in_once(http_server, tmp_path):
     """A rotated token does not cause a login for each request that was sent with it."""
-    async with http_server.running():
-        path = kubeconfig(tmp_path, http_server.url, {"token": "one"})
-        transport = await AiohttpTransport.from_kubeconfig(path)
-        client = Client(transport)
+    async with connected(http_server, tmp_path, {"token": "one"}) as client:
         await client.raw(GET)
         kubeconfig(tmp_path, http_server.url, {"token": "two"})
         loads = []
-        load = transport._login.load
+        login = client.transport._login
+        load = login.load
 
         async def counted():
             loads.append(1)
             await load()
 
-        transport._login.load = counted
+        login.load = counted
         http_server.handler = accepting("two")
         async with asyncio.TaskGroup() as group:
             for _ in range(40):
                 group.create_task(client.raw(GET))
-        await client.aclose()
 
     assert len(loads) == 1
 
@@ -152,15 +148,12 @@ echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential
 """)
     script.chmod(0o755)
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script)}}
-
     http_server.handler = accepting("run-1")
-    async with http_server.running():
-        client = await connect(kubeconfig=str(kubeconfig(tmp_path, http_server.url, user)))
+    async with connected(http_server, tmp_path, user) as client:
         await client.raw(GET)
         await client.raw(GET)
         http_server.handler = accepting("run-2")
         await client.raw(GET)
-        await client.aclose()
 
     assert (tmp_path / "runs").read_text() == "x\n" * 2
 
@@ -173,13 +166,10 @@ async def test_user_may_have_a_client_certificate(http_server, certificates, tmp
         "client-key": str(certificates.folder / "user.key"),
     }
     authority = {"certificate-authority": str(certificates.ca)}
-    async with http_server.running(context=context):
-        path = kubeconfig(tmp_path, http_server.url, user, **authority)
-        client = await connect(kubeconfig=str(path))
+    async with connected(http_server, tmp_path, user, context, **authority) as client:
         assert await sent_token(http_server, client) is None
         await client.transport.refresh_credentials()
         await client.raw(GET)
-        await client.aclose()
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -214,9 +204,7 @@ async def test_renewed_client_certificate_is_used(
         "client-key": str(tmp_path / "user.key"),
     }
     authority = {"certificate-authority": str(certificates.ca)}
-    async with http_server.running(context=context):
-        path = kubeconfig(tmp_path, http_server.url, user, **authority)
-        client = await connect(kubeconfig=str(path))
+    async with connected(http_server, tmp_path, user, context, **authority) as client:
         good = "first"
         await client.raw(GET)
         await client.raw(GET)
@@ -226,7 +214,6 @@ async def test_renewed_client_certificate_is_used(
         await client.raw(GET)
         async with client.transport.stream(GET) as stream:
             assert stream.status == 200
-        await client.aclose()
 
     assert shown == ["first"] * (3 if refused else 2) + ["second"] * 2
 
@@ -249,13 +236,9 @@ async def test_certificates_are_verified_by_default(
     }
     async with http_server.running(context=certificates.server_context("other")):
         path = kubeconfig(tmp_path, http_server.url, {"token": "t"}, **cluster)
-        transport = await AiohttpTransport.from_kubeconfig(path)
-        if works:
-            await transport.request(GET)
-        else:
-            with pytest.raises(ConnectFailedError):
+        async with aclosing(await AiohttpTransport.from_kubeconfig(path)) as transport:
+            with nullcontext() if works else pytest.raises(ConnectFailedError):
                 await transport.request(GET)
-        await transport.aclose()
 
     assert len(http_server.requests) == int(works)
 
@@ -355,14 +338,13 @@ async def test_connect_finds_its_configuration(
             parts = environ["KUBECONFIG"].split(":")
             environ["KUBECONFIG"] = ":".join(str(tmp_path / part) for part in parts)
         argument = str(tmp_path / kubeconfig_argument) if kubeconfig_argument else None
-        options = SimpleNamespace(kubeconfig=argument, context=context, environ=environ)
+        options = {"kubeconfig": argument, "context": context, "environ": environ}
         if expected is None:
             with pytest.raises(ConnectFailedError):
-                await connect(**vars(options))
+                await connect(**options)
         else:
-            client = await connect(**vars(options))
-            assert await sent_token(http_server, client) == f"Bearer {expected}"
-            await client.aclose()
+            async with aclosing(await connect(**options)) as client:
+                assert await sent_token(http_server, client) == f"Bearer {expected}"
 
 
 @pytest.mark.parametrize(
