@@ -305,10 +305,7 @@ class EarlyMachine(RuleBasedStateMachine):
     def a_minute_passes(self):
         """Long enough for every kubelet to send its latest status."""
         for name in NAMES:
-            self.kubelet_sends(name)
-            self.status_arrives(name)
-            while self.history[name]:
-                self.manager_sees_pod(name)
+            self.manager_is_told(name)
         self.clock.advance(60)
 
     # -- invariants ---------------------------------------------------------------------------
@@ -339,6 +336,10 @@ class EarlyMachine(RuleBasedStateMachine):
         """Let a pod's agent and kubelet act, and the manager see the result."""
         self.agent_starts(name)
         self.agent_acts(name)
+        self.manager_is_told(name)
+
+    def manager_is_told(self, name):
+        """Let the kubelet send a pod's status, and the manager see it."""
         self.kubelet_sends(name)
         self.status_arrives(name)
         while self.history[name]:

@@ -118,6 +118,14 @@ def _starts_pod_1(name):
     return "w-0-1-" in name and name.endswith("agent starts")
 
 
+def check_nothing_restarted(world):
+    """The group is in its first epoch and has not failed."""
+    status = world.jobset.status
+    ended = finished(status.conditions)
+    assert ended is None or ended.type == "Completed"
+    assert status.synced_epoch <= 1
+
+
 @settings(max_examples=SCHEDULES // 10)
 @given(
     seed=st.integers(0, 2**32),
@@ -128,11 +136,7 @@ def test_crashes_of_strangers_restart_nothing(seed, mode, max_restarts):
     """A group in which only strangers crash neither fails nor restarts."""
     world = World(mode, jobs=1, pods=3, max_restarts=max_restarts)
     play(world, seed, 150, 0.3, faults=World.harmless)
-
-    status = world.jobset.status
-    ended = finished(status.conditions)
-    assert ended is None or ended.type == "Completed"
-    assert status.synced_epoch <= 1
+    check_nothing_restarted(world)
 
 
 @settings(max_examples=SCHEDULES // 10)
@@ -141,11 +145,7 @@ def test_agents_that_their_probes_end_are_not_charged(seed, max_restarts):
     """They may start repeatedly, and the barrier may lift while one is away."""
     world = World("sidecar", jobs=1, pods=3, max_restarts=max_restarts)
     play(world, seed, 150, 0.5, faults=World.probes)
-
-    status = world.jobset.status
-    ended = finished(status.conditions)
-    assert ended is None or ended.type == "Completed"
-    assert status.synced_epoch <= 1
+    check_nothing_restarted(world)
 
 
 @settings(max_examples=SCHEDULES // 10)

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -76,15 +76,16 @@ class Process:
             if line.startswith(b"{"):
                 self.lines.append(json.loads(line))
 
-    async def printed(self, text: str, times: int = 1) -> None:
-        """Wait until ``times`` lines of the worker begin with ``text``."""
+    async def _until(self, condition: Callable[[], bool]) -> None:
         try:
-            await eventually(
-                lambda: sum(line.startswith(text) for line in self.out) >= times, seconds=WAIT_S
-            )
+            await eventually(condition, seconds=WAIT_S)
         except BaseException as error:
             error.add_note(f"printed: {self.out}, logged: {self.lines}")
             raise
+
+    async def printed(self, text: str, times: int = 1) -> None:
+        """Wait until ``times`` lines of the worker begin with ``text``."""
+        await self._until(lambda: sum(line.startswith(text) for line in self.out) >= times)
 
     async def started(self, epoch: int, text: str = "started", times: int = 1) -> None:
         """Lift the barrier of an epoch and wait for a line of its worker."""
@@ -98,13 +99,7 @@ class Process:
 
     async def logged(self, event: str) -> dict[str, Any]:
         """Wait for a line of the log."""
-        try:
-            await eventually(
-                lambda: any(line["event"] == event for line in self.lines), seconds=WAIT_S
-            )
-        except BaseException as error:
-            error.add_note(f"printed: {self.out}, logged: {self.lines}")
-            raise
+        await self._until(lambda: self.logs(event) > 0)
         return next(line for line in self.lines if line["event"] == event)
 
     def logs(self, event: str) -> int:
