@@ -6,11 +6,16 @@ status, so that fields of other writers are never changed and an unchanged statu
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
+import attrs
+
 from jobsetpy.api import keys
-from jobsetpy.api._wire import evolve
+from jobsetpy.api._wire import camel_case, evolve, wire_name
 from jobsetpy.api.jobset import (
     InPlaceRestartStatus,
     JobSet,
@@ -18,8 +23,6 @@ from jobsetpy.api.jobset import (
     ReplicatedJobStatus,
     RestartPacing,
     RestartRecord,
-    TakenJob,
-    TakenSeat,
 )
 from jobsetpy.api.meta import Condition
 from jobsetpy.api.timestamps import millis_text, seconds_text
@@ -32,15 +35,14 @@ from jobsetpy.reconcilers.rules.times import Now
 class StatusDraft:
     """Draft of a status: set conditions and fields, then get the ``change``."""
 
-    __slots__ = ("_decisions", "_events", "_parts", "_restarted", "now", "old", "status")
+    __slots__ = ("_decisions", "_events", "_restarted", "now", "old", "status")
 
     def __init__(self, old: JobSetStatus, now: datetime) -> None:
         self.old = old
         self.now = now
         self._events: list[EmitEvent] = []
         self._decisions: list[str] = []
-        self._restarted = 0
-        self._parts = {True: 0, False: 0}
+        self._restarted: Counter[str] = Counter()
         self.status = old
 
     def set(self, wanted: cond.DesiredCondition, *, announce: bool = True) -> bool:
@@ -91,18 +93,17 @@ class StatusDraft:
 
     def restart_all(self, *, counts_towards_max: bool) -> None:
         """Count a restart of all Jobs."""
-        self._restarted = 1
+        self._restarted[history.RECREATE] = 1
         self.evolve(
             restarts=self.status.restarts + 1,
             restarts_count_towards_max=self.status.restarts_count_towards_max + counts_towards_max,
         )
 
     def restart_parts(
-        self, statuses: tuple[ReplicatedJobStatus, ...], *, jobs: int, replicated_jobs: int
+        self, statuses: tuple[ReplicatedJobStatus, ...], restarted: Mapping[str, int]
     ) -> None:
-        """Set counters that include new restarts of Jobs and ReplicatedJobs."""
-        self._parts[False] += jobs
-        self._parts[True] += replicated_jobs
+        """Set counters that include new restarts of Jobs and ReplicatedJobs, by kind."""
+        self._restarted.update(restarted)
         self.evolve(replicated_jobs_status=statuses)
 
     def record(self, restart: RestartRecord) -> None:
@@ -138,9 +139,7 @@ class StatusDraft:
             events=tuple(self._events),
             finished=end.type if end is not None else "",
             decisions=tuple(self._decisions),
-            restarted=self._restarted,
-            jobs_restarted=self._parts[False],
-            replicated_jobs_restarted=self._parts[True],
+            restarted=+self._restarted,
             restarts_over=history.over(
                 self.old.restart_history, self.status.restart_history, self.now
             ),
@@ -154,14 +153,18 @@ def condition_change(jobset: JobSet, wanted: cond.DesiredCondition, now: Now) ->
     return draft.change()
 
 
-_PLAIN_FIELDS: Final = {
-    "restarts_count_towards_max": "restartsCountTowardsMax",
-    "terminal_state": "terminalState",
-    "synced_epoch": "syncedEpoch",
-    "deprecated_epoch": "deprecatedEpoch",
-    "current_in_place_restart_attempt": "currentInPlaceRestartAttempt",
-    "previous_in_place_restart_attempt": "previousInPlaceRestartAttempt",
-}
+_PLAIN_FIELDS: Final = (
+    *("restarts_count_towards_max", "terminal_state", "synced_epoch", "deprecated_epoch"),
+    *("current_in_place_restart_attempt", "previous_in_place_restart_attempt"),
+)
+
+_SELDOM: Final = frozenset(
+    {
+        *("highestStep", "restartsWithoutProgress", "podsDigest", "servedRequest", "crashTimes"),
+        *("readySpares", "takenSeats", "takenJobs"),
+    }
+)
+"""Fields of ``inPlaceRestart`` that are written only when they change."""
 
 
 def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
@@ -177,9 +180,9 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
     if patch or _ends_and_restarts(new) != _ends_and_restarts(old):
         # kubectl shows it even if it is 0, so it is stored with the first write.
         patch["restarts"] = new.restarts
-    for field, name in _PLAIN_FIELDS.items():
-        if (value := getattr(new, field)) != getattr(old, field):
-            patch[name] = value
+    for name in _PLAIN_FIELDS:
+        if (value := getattr(new, name)) != getattr(old, name):
+            patch[camel_case(name)] = value
     if new.in_place_restart != old.in_place_restart and new.in_place_restart is not None:
         patch["inPlaceRestart"] = _in_place_restart_json(old.in_place_restart, new.in_place_restart)
     if new.restart_history != old.restart_history:
@@ -198,106 +201,44 @@ def _ends_and_restarts(status: JobSetStatus) -> tuple[object, ...]:
 
 def condition_json(condition: Condition) -> dict[str, Any]:
     """Return a condition as JSON, with the fields that its schema requires even if empty."""
-    out: dict[str, Any] = {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-    }
-    if condition.last_transition_time is not None:
-        out["lastTransitionTime"] = seconds_text(condition.last_transition_time)
-    if condition.observed_generation:
-        out["observedGeneration"] = condition.observed_generation
-    return out
+    return {name: each for name, each in _json(condition).items() if each not in (None, 0)}
 
 
 def _counters_json(status: ReplicatedJobStatus) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "name": status.name,
-        "ready": status.ready,
-        "succeeded": status.succeeded,
-        "failed": status.failed,
-        "active": status.active,
-        "suspended": status.suspended,
-    }
-    if status.job_restarts:
-        out["jobRestarts"] = list(status.job_restarts)
-    if status.job_restarts_count_towards_max:
-        out["jobRestartsCountTowardsMax"] = list(status.job_restarts_count_towards_max)
-    return out
+    return {name: each for name, each in _json(status).items() if each != []}
 
 
 def _in_place_restart_json(
     old: InPlaceRestartStatus | None, record: InPlaceRestartStatus
 ) -> dict[str, Any]:
-    """Return all fields, so that a merge patch leaves nothing of the previous record.
-
-    Rarely used fields are included only if they have changed.
-    """
-    at = record.resume_time
-    before = old or InPlaceRestartStatus()
-    seldom = {
-        "highestStep": (before.highest_step, record.highest_step),
-        "restartsWithoutProgress": (
-            before.restarts_without_progress,
-            record.restarts_without_progress,
-        ),
-        "readySpares": (before.ready_spares, record.ready_spares),
-        "takenSeats": (
-            [_taken_seat_json(one) for one in before.taken_seats],
-            [_taken_seat_json(one) for one in record.taken_seats],
-        ),
-        "takenJobs": (
-            [_taken_job_json(one) for one in before.taken_jobs],
-            [_taken_job_json(one) for one in record.taken_jobs],
-        ),
-        "servedRequest": (before.served_request, record.served_request),
-        "crashTimes": (
-            [seconds_text(at) for at in before.crash_times],
-            [seconds_text(at) for at in record.crash_times],
-        ),
-    }
+    """Return the fields of the record, without rarely used ones that have not changed."""
+    before, after = _json(old or InPlaceRestartStatus()), _json(record)
     return {
-        **{name: new for name, (was, new) in seldom.items() if was != new},
-        "uncountedEpochs": record.uncounted_epochs,
-        "lastUncountedEpoch": record.last_uncounted_epoch,
-        "pods": record.pods,
-        "restarts": record.restarts,
-        "allJobsRestartsAtSync": record.all_jobs_restarts_at_sync,
-        "jobRestartsAtSync": record.job_restarts_at_sync,
-        "resumeTime": None if at is None else seconds_text(at),
-        "containerRestarts": record.container_restarts,
-        "crashes": record.crashes,
-        "crashingPod": record.crashing_pod,
-        "crashingContainer": record.crashing_container,
+        name: each for name, each in after.items() if name not in _SELDOM or each != before[name]
     }
-
-
-def _taken_seat_json(one: TakenSeat) -> dict[str, Any]:
-    return {
-        "job": one.job,
-        "seat": one.seat,
-        "pod": one.pod,
-        "podUID": one.pod_uid,
-        "podIndex": one.pod_index,
-        "address": one.address,
-    }
-
-
-def _taken_job_json(one: TakenJob) -> dict[str, Any]:
-    return {"job": one.job, "holder": one.holder}
 
 
 def _restart_pacing_json(pacing: RestartPacing) -> dict[str, Any]:
-    """Return all fields, as above. Pauses are short, so their times have milliseconds."""
-    return {
-        "series": pacing.series,
-        "seriesStartTime": _moment_json(pacing.series_start_time),
-        "lastStartTime": _moment_json(pacing.last_start_time),
-        "notBefore": _moment_json(pacing.not_before),
-        "countedTimes": [seconds_text(at) for at in pacing.counted_times],
-    }
+    """Return all fields. Pauses are short, so their times have milliseconds."""
+    counted = [seconds_text(at) for at in pacing.counted_times]
+    return {**_json(pacing, millis_text), "countedTimes": counted}
 
 
-def _moment_json(at: datetime | None) -> str | None:
-    return None if at is None else millis_text(at)
+def _json(value: Any, time_text: Callable[[datetime], str] = seconds_text) -> Any:
+    """Return a value as JSON; of a wire object all fields.
+
+    So a merge patch leaves nothing of the object before.
+    """
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, datetime):
+        return time_text(value)
+    if isinstance(value, tuple):
+        return [_json(each, time_text) for each in value]
+    return {wire: _json(getattr(value, name), time_text) for name, wire in _fields(type(value))}
+
+
+@cache
+def _fields(kind: type[Any]) -> tuple[tuple[str, str], ...]:
+    """Return the names of a wire class's fields, each with its name in JSON."""
+    return tuple((each.name, wire_name(each)) for each in attrs.fields(kind))
