@@ -224,7 +224,7 @@ def test_deletions_and_failed_binds_leave_no_state(capacity, data):
         world.delete(uid)
     assert world.tickets == {}
     assert world.planner.states() == {}
-    assert all(world.planner.gang_status(PodGroupKey("ns", name)) is None for name in world.minimum)
+    assert all(world.planner.gang(PodGroupKey("ns", name)) is None for name in world.minimum)
     assert world.planner.next_wake(world.now) is None
 
 

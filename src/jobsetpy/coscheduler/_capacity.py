@@ -44,20 +44,11 @@ class NodeMeta:
 
 
 @wire
-class NodeTaint:
-    """Taint of a node."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-@wire
 class NodeSpec:
     """Scheduling settings of a node."""
 
     unschedulable: bool = False
-    taints: tuple[NodeTaint, ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
 @wire
@@ -152,16 +143,14 @@ class CapacityTracker:
 
 def node_info(node: CapacityNode) -> NodeInfo:
     """Return a node's capacity, labels and taints."""
-    taints = [Taint(each.key, each.value, each.effect) for each in node.spec.taints]
+    meta, taints = node.metadata, node.spec.taints
     if node.spec.unschedulable:
-        taints.append(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"))
-    meta = node.metadata
-    return NodeInfo(amounts(node.status.allocatable), meta.labels, tuple(taints), meta.name)
+        taints = (*taints, Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"))
+    return NodeInfo(amounts(node.status.allocatable), meta.labels, taints, meta.name)
 
 
 def shape_of(spec: GroupPodSpec) -> Shape:
     """Return the fields of a pod that decide where it fits; equal for pods of one template."""
-    tolerations = spec.tolerations
     return _shape(
         _requests(
             tuple(_pairs(each.resources.requests) for each in spec.containers),
@@ -173,33 +162,14 @@ def shape_of(spec: GroupPodSpec) -> Shape:
             _pairs(spec.overhead),
         ),
         _pairs(spec.node_selector),
-        tuple((each.key, each.operator, each.value, each.effect) for each in tolerations),
-        _terms(spec.affinity),
+        spec.tolerations,
+        spec.affinity,
         spec.priority or 0,
         spec.preemption_policy != "Never",
     )
 
 
 Pairs = tuple[tuple[str, str], ...]
-
-
-RawRequirements = tuple[tuple[str, str, tuple[str, ...]], ...]
-RawTerms = tuple[tuple[RawRequirements, RawRequirements], ...]
-
-
-def _terms(affinity: GroupAffinity | None) -> RawTerms | None:
-    node = None if affinity is None else affinity.node_affinity
-    required = None if node is None else node.required
-    if required is None:
-        return None
-    return tuple(
-        (_raw(term.match_expressions), _raw(term.match_fields))
-        for term in required.node_selector_terms
-    )
-
-
-def _raw(requirements: tuple[GroupNodeRequirement, ...]) -> RawRequirements:
-    return tuple((each.key, each.operator, each.values) for each in requirements)
 
 
 def _pairs(mapping: Mapping[str, str] | None) -> Pairs:
@@ -225,24 +195,28 @@ def _requests(
 def _shape(
     requests: Amounts,
     selector: Pairs,
-    tolerations: tuple[tuple[str, str, str, str], ...],
-    terms: RawTerms | None,
+    tolerations: tuple[Toleration, ...],
+    affinity: GroupAffinity | None,
     priority: int,
     preempts: bool,
 ) -> Shape:
-    return Shape(requests, _placement(selector, tolerations, terms), priority, preempts)
+    return Shape(requests, _placement(selector, tolerations, affinity), priority, preempts)
 
 
 @lru_cache(maxsize=4096)
 def _placement(
-    selector: Pairs, tolerations: tuple[tuple[str, str, str, str], ...], terms: RawTerms | None
+    selector: Pairs, tolerations: tuple[Toleration, ...], affinity: GroupAffinity | None
 ) -> NodeConstraints:
-    return NodeConstraints(
-        selector,
-        tuple(Toleration(*each) for each in tolerations),
-        None
-        if terms is None
-        else tuple(
-            Term(*(tuple(Requirement(*each) for each in raw) for raw in term)) for term in terms
-        ),
-    )
+    node = None if affinity is None else affinity.node_affinity
+    required = None if node is None else node.required
+    if required is None:
+        return NodeConstraints(selector, tolerations)
+    terms = [
+        Term(_requirements(each.match_expressions), _requirements(each.match_fields))
+        for each in required.node_selector_terms
+    ]
+    return NodeConstraints(selector, tolerations, tuple(terms))
+
+
+def _requirements(given: tuple[GroupNodeRequirement, ...]) -> tuple[Requirement, ...]:
+    return tuple(Requirement(each.key, each.operator, each.values) for each in given)

@@ -26,12 +26,12 @@ from jobsetpy.coscheduler._pods import GroupPod, Preemptor, attempt_of, new_fail
 from jobsetpy.coscheduler._report import Events, Reporter
 from jobsetpy.coscheduler._settings import MAX_HELD
 from jobsetpy.coscheduler._writes import BindRequest, Writes
+from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Bind,
     Evict,
-    GangStatus,
     KeepTime,
     Limits,
     LookUp,
@@ -117,18 +117,14 @@ class Engine:
         self._max_held = max_held
         self._ordinary_pods = ordinary_pods
         self._report = Reporter(
-            self._clock,
-            self._pod_of,
-            self._disagreements,
-            events,
-            self._lacks_capacity,
-            self._gang_status,
+            self._clock, self._pod_of, self._gang_of, events, self._lacks_capacity
         )
-        self._capacity = CapacityTracker(self._grew) if capacity else None
+        self.capacity = CapacityTracker(self._grew) if capacity else None
+        """Capacity of the nodes; ``None`` if it is not checked."""
         self._grew_at: float | None = None
         limits = attrs.evolve(limits or Limits(), held=max_held)
-        free = None if self._capacity is None else self._capacity.free
-        self._scheduler = GangScheduler(limits, observer=self._report, capacity=free)
+        free = None if self.capacity is None else self.capacity.free
+        self.gang_scheduler = GangScheduler(limits, observer=self._report, capacity=free)
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
         self._nodes: NodeRegistry | None = None
@@ -153,16 +149,6 @@ class Engine:
         self.knows.set()
 
     @property
-    def gang_scheduler(self) -> GangScheduler:
-        """Gang scheduler, for tests and metrics."""
-        return self._scheduler
-
-    @property
-    def capacity(self) -> CapacityTracker | None:
-        """Capacity of the nodes; ``None`` if it is not checked."""
-        return self._capacity
-
-    @property
     def held(self) -> int:
         """Number of held requests."""
         return len(self._held)
@@ -178,14 +164,14 @@ class Engine:
 
         Existing objects are processed first, by :meth:`run`; no decisions are made until then.
         """
-        self._scheduler.pause()
+        self.gang_scheduler.pause()
         self.knows.clear()
         backlog = self._backlog = Backlog()
         registrations = []
         if nodes is not None:
             self._nodes = NodeRegistry(self._node_changed)
-            if self._capacity is not None:
-                registrations.append(nodes.add_handler(backlog.before(self._capacity)))
+            if self.capacity is not None:
+                registrations.append(nodes.add_handler(backlog.before(self.capacity)))
             registrations.append(nodes.add_handler(backlog.before(self._nodes)))
         registrations.append(pods.add_handler(backlog.before(self)))
         return registrations
@@ -194,7 +180,7 @@ class Engine:
         """Process the objects that existed at the start."""
         if self._backlog is not None and not self._closed:
             await self._backlog.forward()
-            self._execute(self._scheduler.resume(self._now()))
+            self._execute(self.gang_scheduler.resume(self._now()))
         self.knows.set()
 
     # -- pods, as an informer's handler -------------------------------------------------------
@@ -215,8 +201,8 @@ class Engine:
 
     def _seen(self, pod: GroupPod) -> None:
         seen = seen_pod(pod)
-        if self._capacity is not None:
-            self._capacity.pod(pod)
+        if self.capacity is not None:
+            self.capacity.pod(pod)
             shown = self._expected.pop(pod.metadata.uid, None)
             if shown is not None:
                 shown.set()
@@ -230,19 +216,19 @@ class Engine:
             self._bound_on.setdefault(node, set()).add(pod.metadata.uid)
             # A pod on a deleted node does not run, although its status says so for a while.
             seen = attrs.evolve(seen, ended=node not in self._nodes)
-        self._execute(self._scheduler.seen(seen, self._now()))
+        self._execute(self.gang_scheduler.seen(seen, self._now()))
         if not seen.ended and positive(pod.metadata.labels.minimum) is None:
             self._report.minimum(seen.group, pod.metadata.labels.minimum)
         failure = None if seen.ended else new_failure(pod)
         if failure is not None:
             self._enqueue(_Mark(pod, *failure))
-            self._execute(self._scheduler.unschedulable(pod.metadata.uid, self._now()))
+            self._execute(self.gang_scheduler.unschedulable(pod.metadata.uid, self._now()))
         elif pod.status.nominated_node_name and not pod.spec.node_name:
-            self._execute(self._scheduler.promised(pod.metadata.uid, self._now()))
+            self._execute(self.gang_scheduler.promised(pod.metadata.uid, self._now()))
 
     def _gone(self, uid: str) -> None:
-        if self._capacity is not None:
-            self._capacity.gone(uid)
+        if self.capacity is not None:
+            self.capacity.gone(uid)
         self._forget(uid)
 
     def _forget(self, uid: str) -> None:
@@ -252,14 +238,14 @@ class Engine:
             self._bound_on[node].discard(uid)
             if not self._bound_on[node]:
                 del self._bound_on[node]
-        self._execute(self._scheduler.gone(uid, self._now()))
+        self._execute(self.gang_scheduler.gone(uid, self._now()))
 
     def _node_changed(self, name: str) -> None:
         """Refuse held binds that their node no longer admits; pods on deleted nodes do not run."""
         for ticket in list(self._held_on.get(name, ())):
             problem = self._node_problem(self._held[ticket].request)
             if problem and ticket not in self._releasing:
-                self._execute(self._scheduler.bind_cancelled(ticket, self._now()))
+                self._execute(self.gang_scheduler.bind_cancelled(ticket, self._now()))
                 self._answer(ticket, problem)
         for uid in list(self._bound_on.get(name, ())):
             self._seen(self._pods[uid])
@@ -295,9 +281,9 @@ class Engine:
             if problem:
                 return problem
             if (
-                self._capacity is None
+                self.capacity is None
                 or request.uid in self._pods
-                or request.uid not in self._capacity.free
+                or request.uid not in self.capacity.free
             ):
                 answer = await self._ask(request)
                 if answer is not None:
@@ -325,7 +311,7 @@ class Engine:
         The scheduler often sees a new pod, and has a node for it, before this process does. Reading
         it immediately would add a request for many pods.
         """
-        if self._capacity is None or uid in self._capacity.free or self._closed:
+        if self.capacity is None or uid in self.capacity.free or self._closed:
             return
         shown = self._expected.setdefault(uid, asyncio.Event())
         try:
@@ -359,7 +345,7 @@ class Engine:
         metrics.held(len(self._held))
         self._reserve(request)
         try:
-            actions = self._scheduler.bind_asked(ticket, request.uid, self._now())
+            actions = self.gang_scheduler.bind_asked(ticket, request.uid, self._now())
             if any(isinstance(each, LookUp) for each in actions):
                 self._execute(actions)
                 return None
@@ -376,19 +362,19 @@ class Engine:
             metrics.held(len(self._held))
             if cancelled:
                 self._release(request.uid)
-                self._execute(self._scheduler.bind_cancelled(ticket, self._now()))
+                self._execute(self.gang_scheduler.bind_cancelled(ticket, self._now()))
 
     def _reserve(self, request: BindRequest) -> None:
-        if self._capacity is not None:
-            self._capacity.free.reserve(request.uid, request.node)
+        if self.capacity is not None:
+            self.capacity.free.reserve(request.uid, request.node)
 
     def _release(self, uid: str) -> None:
         """Give up the reservation of a request, but not that of a running bind of the same pod."""
         binding = self._binding.get(uid)
         if binding is not None:
             self._reserve(binding)
-        elif self._capacity is not None:
-            self._capacity.release(uid)
+        elif self.capacity is not None:
+            self.capacity.release(uid)
 
     async def preempt(
         self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
@@ -404,7 +390,7 @@ class Engine:
             metrics.preemption("refused")
             return {}
         uid = "" if preemptor is None else preemptor.uid
-        while (answer := self._scheduler.preempt(victims, self._now(), preemptor=uid)) is None:
+        while (answer := self.gang_scheduler.preempt(victims, self._now(), preemptor=uid)) is None:
             self._work_on_capacity()
             await asyncio.sleep(0)
         metrics.preemption(answer.outcome)
@@ -431,7 +417,7 @@ class Engine:
 
     def count(self) -> None:
         """Report the numbers of gangs and pods, and incomplete gangs; O(gangs)."""
-        self._report.counts(self._scheduler.counts())
+        self._report.counts(self.gang_scheduler.counts())
 
     # -- execution ----------------------------------------------------------------------------
 
@@ -445,10 +431,10 @@ class Engine:
             while True:
                 self._poked.clear()
                 now = self._now()
-                wake = self._scheduler.next_wake(now)
+                wake = self.gang_scheduler.next_wake(now)
                 if wake is not None and wake <= now:
-                    self._execute(self._scheduler.tick(now))
-                    wake = self._scheduler.next_wake(self._now())
+                    self._execute(self.gang_scheduler.tick(now))
+                    wake = self.gang_scheduler.next_wake(self._now())
                 if self._grew_at is not None:
                     wake = self._check_capacity(self._grew_at, wake)
                 if self._work_on_capacity():
@@ -459,11 +445,11 @@ class Engine:
 
     def _work_on_capacity(self) -> bool:
         """Continue a pending capacity check for some milliseconds; return whether more is left."""
-        if self._capacity is None:
+        if self.capacity is None:
             return False
-        asked, more = self._capacity.free.pending, self._capacity.free.work()
+        asked, more = self.capacity.free.pending, self.capacity.free.work()
         if asked and not more:
-            self._execute(self._scheduler.capacity_grew(self._now(), freed=False))
+            self._execute(self.gang_scheduler.capacity_grew(self._now(), freed=False))
         return more
 
     def _check_capacity(self, due: float, wake: float | None) -> float | None:
@@ -472,9 +458,9 @@ class Engine:
         if now < due:
             return due if wake is None else min(wake, due)
         self._grew_at = None
-        freed = self._capacity is not None and self._capacity.freed()
-        self._execute(self._scheduler.capacity_grew(now, freed=freed))
-        return self._scheduler.next_wake(now)
+        freed = self.capacity is not None and self.capacity.freed()
+        self._execute(self.gang_scheduler.capacity_grew(now, freed=freed))
+        return self.gang_scheduler.next_wake(now)
 
     def close(self, reason: str = ENDING) -> None:
         """Refuse held and new requests, and ungate no more pods.
@@ -483,7 +469,7 @@ class Engine:
         would be left bound in part.
         """
         if not self._closed:
-            self._execute(self._scheduler.finish(self._now()))
+            self._execute(self.gang_scheduler.finish(self._now()))
         self._closed = self._closed or reason
         self.knows.set()  # waiting requests are answered
         for ticket in list(self._held):
@@ -563,7 +549,7 @@ class Engine:
                 # pod.
                 error = "cancelled"
                 self._report.bind_over(self._group_of(bind.uid))
-            done = self._scheduler.bind_done(bind.uid, ok=not error, now=self._now())
+            done = self.gang_scheduler.bind_done(bind.uid, ok=not error, now=self._now())
             self._releasing.discard(bind.ticket)
             self._binding.pop(bind.uid, None)
             if error:
@@ -602,9 +588,9 @@ class Engine:
         except (NotFoundError, LeadershipLostError):
             return False
         except JobSetPyError as error:
-            self._report.ungate_failed(ungate.group, error)
+            self._report.write_failed("a gate could not be removed", ungate.group, error)
             await asyncio.sleep(_UNGATE_AGAIN_S)
-            self._execute(self._scheduler.ungate_failed(ungate.uid, self._now()))
+            self._execute(self.gang_scheduler.ungate_failed(ungate.uid, self._now()))
             return False
         return True
 
@@ -615,7 +601,8 @@ class Engine:
             pass  # it was deleted, or its name reused
         except JobSetPyError as error:
             # It is tried again when the gang is reviewed next.
-            self._report.evict_failed(evict.group, evict.name, error)
+            what = "a pod was not evicted"
+            self._report.write_failed(what, evict.group, error, pod=evict.name)
 
     async def _keep_time(self, keep: KeepTime) -> None:
         pod = self._pods.get(keep.uid)
@@ -626,7 +613,9 @@ class Engine:
         except (NotFoundError, LeadershipLostError):
             pass
         except JobSetPyError as error:
-            self._report.keep_time_failed(keep.group, error)
+            # It is lost with this process.
+            what = "the time of a gang could not be kept"
+            self._report.write_failed(what, keep.group, error)
 
     async def _bind(self, request: BindRequest) -> str:
         began, error_text = self._now(), self._node_problem(request)
@@ -643,19 +632,17 @@ class Engine:
         pod = self._pods.get(uid)
         return None if pod is None else attempt_of(pod)
 
-    def _disagreements(self, key: PodGroupKey) -> list[str]:
-        return self._scheduler.disagreements(key)
-
-    def _gang_status(self, key: PodGroupKey) -> GangStatus | None:
-        return self._scheduler.gang_status(key)
+    def _gang_of(self, key: PodGroupKey) -> TrackedGang | None:
+        return self.gang_scheduler.gang(key)
 
     def _lacks_capacity(self, key: PodGroupKey) -> bool:
-        return self._scheduler.lacks_capacity(key)
+        return self.gang_scheduler.lacks_capacity(key)
 
     def _pod_of(self, key: PodGroupKey, uid: str) -> GroupPod | None:
         pod = self._pods.get(uid)
         if pod is None or attempt_of(pod) != key:
-            pod = self._pods.get(self._scheduler.first_member(key))
+            gang = self._gang_of(key)
+            pod = None if gang is None else self._pods.get(gang.first.uid)
         return pod
 
     def _now(self) -> float:

@@ -15,6 +15,7 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.child_pod import SchedulingGate
 from jobsetpy.api.meta import ResourceInfo, resource
+from jobsetpy.coscheduler.gang_scheduler.node_rules import Toleration
 from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
 from jobsetpy.reconcilers.coscheduling.gangs import positive
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
@@ -83,16 +84,6 @@ class GroupContainer:
 
 
 @wire
-class GroupToleration:
-    """Toleration of a pod."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-@wire
 class GroupNodeRequirement:
     """Requirement on a label or field of a node."""
 
@@ -147,7 +138,7 @@ class GroupPodSpec:
     overhead: Mapping[str, str] | None = None
     node_selector: Mapping[str, str] | None = None
     affinity: GroupAffinity | None = None
-    tolerations: tuple[GroupToleration, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
 
 
 @wire

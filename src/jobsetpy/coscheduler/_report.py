@@ -17,7 +17,8 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import KubeObject, ResourceInfo
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._pods import GroupPod
-from jobsetpy.coscheduler.gang_scheduler.state import Cause, Counts, GangStatus, Observer
+from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, Counts, Observer
 from jobsetpy.coscheduler.gang_scheduler.timers import Timers
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupInfo, PodGroupKey
@@ -84,26 +85,23 @@ class Reporter(Observer):
     Args:
         clock: clock for all times.
         pod_of: lookup of a pod by UID if it is in the gang, else of the gang's first pod.
-        disagreements: lookup of differences between a gang's pods that should be equal.
+        gang_of: lookup of a gang; ``None`` if it has no pods.
         events: recorder of events; ``None`` for no events.
         lacks_capacity: predicate for gangs that stay gated for lack of capacity.
-        gang_status: lookup of a gang's state; ``None`` if it has no pods.
     """
 
     def __init__(
         self,
         clock: Clock,
         pod_of: Callable[[PodGroupKey, str], GroupPod | None],
-        disagreements: Callable[[PodGroupKey], list[str]],
+        gang_of: Callable[[PodGroupKey], TrackedGang | None],
         events: Events | None = None,
         lacks_capacity: Callable[[PodGroupKey], bool] = lambda _: False,
-        gang_status: Callable[[PodGroupKey], GangStatus | None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._pod_of = pod_of
-        self._disagreements = disagreements
+        self._gang_of = gang_of
         self._lacks_capacity = lacks_capacity
-        self._gang_status = gang_status
         self._waiting: Timers[PodGroupKey] = Timers()
         self._lacking: set[PodGroupKey] = set()
         self._odd: set[PodGroupKey] = set()
@@ -119,7 +117,8 @@ class Reporter(Observer):
             course.ungated_at = self._clock.monotonic()
         what = "group ungated" if pods else "group came without gates"
         self._log.info(what, **_about(group), pods=pods)
-        for each in self._disagreements(group.key):
+        gang = self._gang_of(group.key)
+        for each in [] if gang is None else gang.disagreements():
             message = f"pods of the group {group.key.name} have {each}"
             self._notify(group.key, "Warning", DISAGREE_REASON, message)
 
@@ -197,15 +196,14 @@ class Reporter(Observer):
             key = self._waiting.pop(now)
             if key is None:
                 return
-            status = self._gang_status(key)
-            if status is None:
+            gang = self._gang_of(key)
+            if gang is None:
                 continue
-            minimum = status.info.min_available
+            minimum = gang.info().min_available
             if key in self._lacking:
-                have = status.members
+                have = gang.size
                 message = f"the group {key.name} has {have} pods and waits for {minimum}"
-                if status.placeable < have:
-                    blocked = have - status.placeable
+                if blocked := have - gang.placeable:
                     message += f"; {blocked} of them have scheduling gates of other controllers"
                 self._notify(key, "Warning", INCOMPLETE_REASON, message)
             elif self._lacks_capacity(key):
@@ -252,17 +250,9 @@ class Reporter(Observer):
         if not course.binding:
             metrics.group_bound(self._clock.monotonic() - course.released_at)
 
-    def ungate_failed(self, key: PodGroupKey, error: Exception) -> None:
-        """Report a gate that could not be removed; the removal is retried."""
-        self._log.warning("a gate could not be removed", group=str(key), error=str(error))
-
-    def keep_time_failed(self, key: PodGroupKey, error: Exception) -> None:
-        """Report a gang whose time could not be kept: it is lost with this process."""
-        self._log.warning("the time of a gang could not be kept", group=str(key), error=str(error))
-
-    def evict_failed(self, key: PodGroupKey, pod: str, error: Exception) -> None:
-        """Report a pod that could not be deleted; the deletion is retried."""
-        self._log.warning("a pod was not evicted", group=str(key), pod=pod, error=str(error))
+    def write_failed(self, what: str, key: PodGroupKey, error: Exception, **more: str) -> None:
+        """Log a failed write for a gang."""
+        self._log.warning(what, group=str(key), error=str(error), **more)
 
     def _notify(self, key: PodGroupKey, type_: str, reason: str, message: str) -> None:
         if self._events is None:

@@ -38,7 +38,7 @@ from jobsetpy.serving.http import Address, HttpServer
 
 COUNT_S = 2.0
 """Interval in seconds between counts of gangs for the metrics."""
-LOST = "this coscheduler does not lead any more: ask again"
+LOST = "this coscheduler no longer leads: ask again"
 
 
 class Coscheduler(Runnable):

@@ -26,18 +26,18 @@ _groups = REGISTRY.gauge(
     "state",
 )
 _pods = REGISTRY.gauge("jobset_coscheduler_pods", "Pods of groups by state", "state")
-_held = REGISTRY.gauge(
+held = REGISTRY.gauge(
     "jobset_coscheduler_held_binds", "Requests of the scheduler that wait for their answer"
-)
-_held_limit = REGISTRY.gauge(
+).set
+held_limit = REGISTRY.gauge(
     "jobset_coscheduler_held_binds_limit",
     "Maximum number of requests that wait at a time, lower with a low limit on open files",
-)
-_lift_seconds = REGISTRY.histogram(
+).set
+gate_removed = REGISTRY.histogram(
     "jobset_coscheduler_lift_seconds",
     "From the decision to remove a pod's gate until the API server has removed it",
     buckets=_FAST,
-)
+).observe
 _bind_seconds = REGISTRY.histogram(
     "jobset_coscheduler_bind_seconds", "Duration of binds at the API server", buckets=_FAST
 )
@@ -57,26 +57,26 @@ _quick_rejects = REGISTRY.counter(
     "held), other (such as a pod that is not known under its name)",
     "reason",
 )
-_group_seconds = REGISTRY.histogram(
+group_complete = REGISTRY.histogram(
     "jobset_coscheduler_group_bind_seconds",
     "From a group's first removed gate until it was complete",
     buckets=_LONG,
-)
-_spread_seconds = REGISTRY.histogram(
+).observe
+group_bound = REGISTRY.histogram(
     "jobset_coscheduler_group_spread_seconds",
     "From a group's completeness until the last of its held binds was done",
     buckets=_FAST,
-)
+).observe
 _requests = REGISTRY.counter(
     "jobset_coscheduler_requests_total",
     "Requests to the extender by verb and HTTP status code",
     "verb",
     "code",
 )
-_refused_clients = REGISTRY.counter(
+client_refused = REGISTRY.counter(
     "jobset_coscheduler_refused_clients_total",
     "Requests of clients whose certificate has a name that is not allowed",
-)
+).inc
 _preemptions = REGISTRY.counter(
     "jobset_coscheduler_preemptions_total",
     "The scheduler's questions about preemption: allowed, spared (waiting pods were kept from "
@@ -99,27 +99,12 @@ for _outcome in ("allowed", "spared", "refused"):
     _preemptions.labels(_outcome)
 
 
-def held(number: int) -> None:
-    """Set the number of requests that wait for their answer."""
-    _held.set(number)
-
-
 def counts(groups: Mapping[str, int], pods: Mapping[str, int]) -> None:
     """Set the numbers of gangs and pods in each state."""
     for state in GROUP_STATES:
         _groups.labels(state).set(groups.get(state, 0))
     for state in POD_STATES:
         _pods.labels(state).set(pods.get(state, 0))
-
-
-def held_limit(number: int) -> None:
-    """Set the maximum number of held requests."""
-    _held_limit.set(number)
-
-
-def gate_removed(seconds: float) -> None:
-    """Record the removal of a pod's gate, after this time."""
-    _lift_seconds.observe(seconds)
 
 
 def bound(seconds: float, *, ok: bool) -> None:
@@ -139,24 +124,9 @@ def quick_reject(reason: Literal["backoff", "limit", "other"]) -> None:
     _quick_rejects.labels(reason).inc()
 
 
-def group_complete(seconds: float) -> None:
-    """Record the time from a gang's first removed gate to its completion."""
-    _group_seconds.observe(seconds)
-
-
-def group_bound(seconds: float) -> None:
-    """Record the time from a gang's completion to its last bind."""
-    _spread_seconds.observe(seconds)
-
-
 def request(verb: str, code: int) -> None:
     """Record an answered request; ``verb`` is one of ``VERBS``."""
     _requests.labels(verb, str(code)).inc()
-
-
-def client_refused() -> None:
-    """Record a client certificate with a name that is not allowed."""
-    _refused_clients.inc()
 
 
 def preemption(outcome: str) -> None:

@@ -497,14 +497,14 @@ async def test_pods_do_not_run_when_their_node_is_deleted():
         key = PodGroupKey("default", "a")
         assert [await each for each in [ask(at, "n") for at in range(3)]] == ["", "", ""]
         await asyncio.sleep(0.2)
-        assert engine.gang_scheduler.gang_status(key).bound == 3
+        assert engine.gang_scheduler.gang(key).running == 3
         node = world.get("nodes", "n")
         world.delete("nodes", "n")
         await asyncio.sleep(0.2)
-        assert engine.gang_scheduler.gang_status(key) is None
+        assert engine.gang_scheduler.gang(key) is None
         world.create("nodes", {"metadata": {"name": "n"}, "status": node["status"]})
         await asyncio.sleep(0.2)
-        assert engine.gang_scheduler.gang_status(key).bound == 3
+        assert engine.gang_scheduler.gang(key).running == 3
 
 
 async def test_time_of_a_gang_is_kept_in_the_status_when_its_oldest_pod_is_replaced():

@@ -24,11 +24,12 @@ from jobsetpy.coscheduler._report import (
 )
 from jobsetpy.coscheduler._setup import LOST
 from jobsetpy.coscheduler._writes import BindRequest
-from jobsetpy.coscheduler.gang_scheduler.state import Counts, GangStatus, Limits
+from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
+from jobsetpy.coscheduler.gang_scheduler.state import Counts, Limits
 from jobsetpy.coscheduler.metrics import REGISTRY
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
-from jobsetpy.reconcilers.coscheduling.plugin import PodGroupInfo, PodGroupKey
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
 from support.coscheduling.scheduler_kit import member_pod
 
@@ -278,15 +279,14 @@ def test_capacity_of_waiting_gangs_is_checked_in_portions(lacking):
         checked.append(key)
         return lacking
 
-    def gang_status(key):
-        info = PodGroupInfo(key=key, initial_timestamp=0, uid="", min_available=2)
-        return GangStatus(info, 2, 2, 0, 0, in_flight=False, failures=0)
+    def gang_of(key):
+        gang = TrackedGang(key)
+        gang.add_kind(Member(uid="", created=0, min_available=2))
+        return gang
 
     clock = aio.ManualClock()
     gangs = [PodGroupKey("ns", f"g{number}") for number in range(1000)]
-    reporter = Reporter(
-        clock, lambda *_: None, lambda _: [], lacks_capacity=lacks_capacity, gang_status=gang_status
-    )
+    reporter = Reporter(clock, lambda *_: None, gang_of, lacks_capacity=lacks_capacity)
     for key in gangs:
         reporter.staged(key, "queued")
     reporter.counts(Counts({}, {}))

@@ -102,18 +102,10 @@ class Capacity:
         self._places: dict[tuple[Shape, float], Places] = {}
         self._totals: dict[tuple[frozenset[NodeConstraints], float], Totals] = {}
         self._pending: dict[Survey, None] = {}
-        self._growth = 0
-        self._released = 0
-
-    @property
-    def growth(self) -> int:
+        self.growth = 0
         """Counter of changes of pods or nodes that may have freed capacity."""
-        return self._growth
-
-    @property
-    def released(self) -> int:
+        self.released = 0
         """Counter of reservations that were given up."""
-        return self._released
 
     @property
     def pending(self) -> bool:
@@ -135,7 +127,7 @@ class Capacity:
         if node is None:
             node = self._add_node(name)
         node.info = info
-        self._growth += info is not None
+        self.growth += info is not None
         self._account_offers(before, info)
         self._itself_changed(node)
         self._has_changed(name, node)
@@ -150,7 +142,7 @@ class Capacity:
                 self._account_reserved(uid, known, -1)
                 known.node = node
         elif (known.node, known.shape, known.group) != (node, shape, group):
-            self._growth += bool(known.place) and (known.place, known.shape) != (node, shape)
+            self.growth += bool(known.place) and (known.place, known.shape) != (node, shape)
             self._remove(uid)
             self._add(uid, _Load(node, shape, group, known.reserved))
 
@@ -158,14 +150,14 @@ class Capacity:
         """Remove a pod that has ended or was deleted."""
         known = self._pods.get(uid)
         if known is not None:
-            self._growth += bool(known.place)
+            self.growth += bool(known.place)
             self._remove(uid)
 
     def reserve(self, uid: str, node: str) -> None:
         """Reserve a node that the scheduler has assigned to a pod, until it is bound."""
         known = self._pods.get(uid)
         if known is not None and known.reserved != node:
-            self._released += not known.node and bool(known.reserved)
+            self.released += not known.node and bool(known.reserved)
             self._remove(uid)
             self._add(uid, attrs.evolve(known, reserved=node))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
-from jobsetpy.coscheduler.gang_scheduler.state import FreeCapacity
 
 
 class Fit:
@@ -15,7 +15,7 @@ class Fit:
         capacity: source; ``None`` if the capacity is not known.
     """
 
-    def __init__(self, capacity: FreeCapacity | None) -> None:
+    def __init__(self, capacity: Capacity | None) -> None:
         self._capacity = capacity
         self.is_counted = capacity is not None
 

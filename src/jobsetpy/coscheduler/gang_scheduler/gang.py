@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from operator import attrgetter
 
 import attrs
 
@@ -134,6 +137,16 @@ class TrackedGang:
             for what, values in (("minima", minima), ("priorities", priorities))
             if len(values) > 1
         ]
+
+    @property
+    def members(self) -> Iterator[TrackedPod]:
+        """Its pods, in any order."""
+        return chain.from_iterable(each.values() for each in self.pods.values())
+
+    @property
+    def first(self) -> TrackedPod:
+        """Its first pod by name; O(its pods)."""
+        return min(self.members, key=attrgetter("name"))
 
     @property
     def size(self) -> int:

@@ -31,16 +31,16 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 @attrs.frozen(slots=True)
 class Taint:
-    """Taint of a node."""
+    """Taint of a node, also as the API server returns it."""
 
-    key: str
+    key: str = ""
     value: str = ""
     effect: str = ""
 
 
 @attrs.frozen(slots=True)
 class Toleration:
-    """Toleration of a pod; an empty key or effect matches all."""
+    """Toleration of a pod, also as in its spec; an empty key or effect matches all."""
 
     key: str = ""
     operator: str = ""

@@ -25,9 +25,9 @@ checked again, a hundred at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Final
 
+from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity
 from jobsetpy.coscheduler.gang_scheduler.contention import Contention
 from jobsetpy.coscheduler.gang_scheduler.fit import Fit
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang, TrackedPod
@@ -37,8 +37,6 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Cause,
     Counts,
-    FreeCapacity,
-    GangStatus,
     KeepTime,
     Limits,
     LookUp,
@@ -68,7 +66,7 @@ class GangScheduler:
         limits: Limits | None = None,
         *,
         observer: Observer | None = None,
-        capacity: FreeCapacity | None = None,
+        capacity: Capacity | None = None,
     ) -> None:
         limits, observer = limits or Limits(), observer or Observer()
         self._limits = limits
@@ -88,10 +86,8 @@ class GangScheduler:
             self._out,
         )
         self._contention = Contention(self._fit, limits, self._ungating, self._reject)
-        self.gang_status: Callable[[PodGroupKey], GangStatus | None] = self._table.gang_status
+        self.gang: Callable[[PodGroupKey], TrackedGang | None] = self._table.gangs.get
         self.counts: Callable[[], Counts] = self._table.counts
-        self.disagreements: Callable[[PodGroupKey], list[str]] = self._table.disagreements
-        self.first_member: Callable[[PodGroupKey], str] = self._table.first_member
         self.states: Callable[[], dict[str, PodState]] = self._table.states
 
     def pause(self) -> None:
@@ -394,8 +390,7 @@ class GangScheduler:
 
     def _keep_time(self, gang: TrackedGang) -> None:
         """Have the oldest remaining pod show the time from which the gang has waited."""
-        pods = chain.from_iterable(each.values() for each in gang.pods.values())
-        oldest = min(pods, key=lambda pod: (pod.kind.since, pod.name))
+        oldest = min(gang.members, key=lambda pod: (pod.kind.since, pod.name))
         gang.time_kept_by = oldest.uid
         self._out.append(KeepTime(gang.key, oldest.uid, gang.info().initial_timestamp))
 

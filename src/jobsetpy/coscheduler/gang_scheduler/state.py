@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from typing import Protocol
 
 import attrs
 
@@ -219,35 +218,6 @@ class Preemption:
     actions: list[Action]
 
 
-class FreeCapacity(Protocol):
-    """Source of information about free capacity.
-
-    ``None`` is returned if an answer takes longer: :meth:`GangScheduler.capacity_grew` is called
-    when it is known.
-    """
-
-    def fits(self, group: PodGroupKey, wanted: int) -> bool | None:
-        """Return whether this number of a gang's pods without a node may fit.
-
-        ``False`` only if they certainly do not fit.
-        """
-        ...
-
-    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool | None:
-        """Return :meth:`fits` for a cluster without other pods."""
-        ...
-
-    def fits_without(
-        self, group: PodGroupKey, wanted: int, others: Iterable[PodGroupKey]
-    ) -> bool | None:
-        """Return :meth:`fits` without the reservations of other gangs."""
-        ...
-
-    def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
-        """Return whether pods of two gangs may be placed on the same node."""
-        ...
-
-
 @attrs.frozen
 class Counts:
     """Numbers of gangs and pods.
@@ -259,26 +229,3 @@ class Counts:
 
     groups: Mapping[str, int]
     pods: Mapping[str, int]
-
-
-@attrs.frozen
-class GangStatus:
-    """State of a gang.
-
-    Args:
-        info: the gang.
-        members: number of its pods.
-        placeable: number of its pods without those held back by gates of other controllers.
-        waiting: number of its pods with a reservation.
-        bound: number of its pods that are bound, or being bound.
-        in_flight: it is ungated and not complete.
-        failures: number of refusals since it was last complete.
-    """
-
-    info: PodGroupInfo
-    members: int
-    placeable: int
-    waiting: int
-    bound: int
-    in_flight: bool
-    failures: int

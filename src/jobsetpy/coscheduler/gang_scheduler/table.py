@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
-from operator import attrgetter
 
 import attrs
 
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang, TrackedPod
-from jobsetpy.coscheduler.gang_scheduler.state import (
-    Counts,
-    GangStatus,
-    Observer,
-    PodState,
-    SeenPod,
-)
+from jobsetpy.coscheduler.gang_scheduler.state import Counts, Observer, PodState, SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 
@@ -109,37 +101,10 @@ class GangTable:
 
     # -- queries ------------------------------------------------------------------------------
 
-    def gang_status(self, key: PodGroupKey) -> GangStatus | None:
-        """Return the state of a gang; ``None`` if it has no pods."""
-        gang = self.gangs.get(key)
-        if gang is None:
-            return None
-        return GangStatus(
-            gang.info(),
-            gang.size,
-            gang.placeable,
-            gang.waiting,
-            gang.running,
-            gang.in_flight,
-            gang.failures,
-        )
-
     def counts(self) -> Counts:
         """Return the numbers of gangs and pods; O(1)."""
         pods = {state.value: count for state, count in (+self._states).items()}
         return Counts(+self._stages, pods)
-
-    def disagreements(self, key: PodGroupKey) -> list[str]:
-        """Return the differences between pods of a gang that should be equal, for users."""
-        gang = self.gangs.get(key)
-        return [] if gang is None else gang.disagreements()
-
-    def first_member(self, key: PodGroupKey) -> str:
-        """Return the UID of a gang's first pod by name; "" if it has none. O(its pods)."""
-        gang = self.gangs.get(key)
-        pods = chain.from_iterable(each.values() for each in gang.pods.values()) if gang else ()
-        first = min(pods, key=attrgetter("name"), default=None)
-        return "" if first is None else first.uid
 
     def states(self) -> dict[str, PodState]:
         """Return the state of every pod, by UID."""

@@ -21,8 +21,8 @@ first attempt has the names of versions without attempts, so that their pods nee
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 import attrs
 
@@ -33,6 +33,7 @@ from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.reconcilers.rules.buckets import job_restart_targets, sort_jobs
 from jobsetpy.reconcilers.rules.failure_policy import split
 from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.json_tree import child, text
 from jobsetpy.reconcilers.rules.membership import parse_count, pods_at_once, pods_of_template
 from jobsetpy.reconcilers.rules.names import job_name
 from jobsetpy.reconcilers.rules.spares import pods_to_start
@@ -168,8 +169,8 @@ class Gangs:
         return tuple(self._targets.values())
 
     def _own(self, item: ReplicatedJob) -> int | None:
-        note = _notes(item).get(keys.COSCHEDULING_MIN_ANNOTATION)
-        own = positive(note) if isinstance(note, str) else None
+        notes = child(item.template, "metadata", "annotations")
+        own = positive(text(notes, keys.COSCHEDULING_MIN_ANNOTATION))
         return self._minimum if own is None else own
 
     def _gang(self, title: str, size: int, minimum: int | None) -> Gang:
@@ -259,7 +260,7 @@ def _unfinished(item: ReplicatedJob, full: int, succeeded: int) -> int:
         full: number that it needs before any has succeeded.
         succeeded: number of succeeded pods.
     """
-    spec: Mapping[str, Any] = item.template.get("spec") or {}
+    spec = child(item.template, "spec")
     pods = pods_at_once(spec.get("parallelism"), spec.get("completions"), succeeded)
     return max(0, pods - (pods_of_template(item) - full))
 
@@ -294,12 +295,5 @@ def target_names(value: str) -> list[str]:
 
 def positive(value: str | None) -> int | None:
     """Return a decimal number from 1 to 2³¹-1, or ``None`` if the value is not one."""
-    if value is None or not value.isascii() or not value.isdigit() or len(value) > 10:
-        return None
-    number = int(value)
+    number = parse_count(value) or 0
     return number if 0 < number <= keys.INT32_MAX else None
-
-
-def _notes(item: ReplicatedJob) -> Mapping[str, Any]:
-    metadata = item.template.get("metadata") or {}
-    return metadata.get("annotations") or {}

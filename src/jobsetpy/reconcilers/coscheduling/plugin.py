@@ -79,7 +79,6 @@ class PodGroupInfo:
     Args:
         key: namespace and name.
         initial_timestamp: creation time of its first pod, by the API server's clock, in seconds.
-        uid: tie breaker for equal timestamps.
         min_available: number of pods that must be present together.
         priority: highest priority of its pods. They should all be equal; if they are not, the gang
             still stays together.
@@ -92,7 +91,6 @@ class PodGroupInfo:
 
     key: PodGroupKey
     initial_timestamp: float
-    uid: str
     min_available: int
     priority: int = 0
     timeout_s: float | None = None
@@ -118,8 +116,6 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
     return PodGroupInfo(
         key=key,
         initial_timestamp=min(pod.since for pod in pods),
-        # Unique, and independent of which of its pods are left.
-        uid=str(key),
         min_available=max(1, *(pod.min_available for pod in open_)),
         priority=max(pod.priority for pod in pods),
         timeout_s=max(timeouts) if timeouts else None,
@@ -153,18 +149,13 @@ QueueKey = tuple[int, float, _Descending]
 
 
 def queue_key(group: PodGroupInfo) -> QueueKey:
-    """Return a sort key in the order of :func:`less`."""
-    return -group.priority, group.initial_timestamp, _Descending(group.uid)
-
-
-def less(a: PodGroupInfo, b: PodGroupInfo) -> bool:
-    """QueueSort: return whether ``a`` comes before ``b``.
+    """QueueSort: return the key by which gangs are sorted.
 
     Higher priority first; then by time; of two gangs with the same timestamp, the one with the
-    lexicographically greater UID is first, so that the order is total. Only gangs are ordered here:
+    lexicographically greater key is first, so that the order is total. Only gangs are ordered here:
     other pods are not held back, so the scheduler takes them by its own queue.
     """
-    return queue_key(a) < queue_key(b)
+    return -group.priority, group.initial_timestamp, _Descending(str(group.key))
 
 
 # -- PreFilter ------------------------------------------------------------------------------------

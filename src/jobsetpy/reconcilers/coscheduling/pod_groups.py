@@ -26,6 +26,7 @@ from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.reconcilers.coscheduling.backends import PODGROUP
 from jobsetpy.reconcilers.coscheduling.gangs import JOBSET, Gang, Gangs
 from jobsetpy.reconcilers.rules.elastic import resizes
+from jobsetpy.reconcilers.rules.json_tree import child, text
 from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
 
 API_VERSION: Final = "scheduling.k8s.io/v1alpha2"
@@ -211,10 +212,8 @@ def _policy(least: int, item: ReplicatedJob) -> dict[str, Any]:
     drops it, so it is not compared (see :func:`same_spec`).
     """
     out: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": max(1, least)}}}
-    pod = ((item.template.get("spec") or {}).get("template") or {}).get("spec") or {}
-    if pod.get("priorityClassName"):
-        out["priorityClassName"] = pod["priorityClassName"]
-    return out
+    name = text(child(item.template, "spec", "template", "spec"), "priorityClassName")
+    return {**out, "priorityClassName": name} if name else out
 
 
 def same_spec(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
@@ -233,8 +232,7 @@ def _minima(templates: Iterable[Mapping[str, Any]]) -> dict[Any, Any]:
 
 
 def _least(spec: Mapping[str, Any]) -> Any:
-    gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
-    return gang.get("minCount")
+    return child(spec, "schedulingPolicy", "gang").get("minCount")
 
 
 def _body(jobset: JobSet, kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,23 +36,6 @@ GROUP_KINDS: Final = {"ConfigMap": ConfigMap, "Role": Role, "RoleBinding": RoleB
 """Kinds that group scheduling needs, by name."""
 
 
-@wire
-class TemplatedJobSpec:
-    """A Job's spec, with its pod template as JSON."""
-
-    template: Mapping[str, Any] = field(factory=dict)
-
-
-@resource("batch", "v1", "Job", "jobs")
-@wire
-class TemplatedJob:
-    """A Job with its pod template, which the cached model omits."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    spec: TemplatedJobSpec = TemplatedJobSpec()
-
-
 @resource("batch", "v1", "Job", "jobs")
 @wire
 class WholeJob:

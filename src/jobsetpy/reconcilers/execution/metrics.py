@@ -23,23 +23,6 @@ REGISTRY: Final = MetricRegistry()
 RestartKind = Literal["recreate", "replicated_job", "job", "in_place"]
 RestartPhase = Literal["detect", "deprecate", "gather", "wait", "lift"]
 
-RestartCause = Literal[
-    "container_failed",
-    "pod_failed",
-    "pod_deleted",
-    "pods_missing",
-    "node_lost",
-    "pod_silent",
-    "worker_failed",
-    "worker_hung",
-    "pod_restarted",
-    # Restarts that do not count and are in no metric of restarts:
-    "pod_leaving",
-    "requested",
-]
-
-TimeUse = Literal["starting", "repeating", "training", "restarting"]
-
 _PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "wait", "lift")
 
 _STEP_BUCKETS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
@@ -106,17 +89,17 @@ _in_place_causes = REGISTRY.counter(
     "cause",
     "exit_code",
 )
-_in_place_lost_steps = REGISTRY.histogram(
+in_place_lost_steps = REGISTRY.histogram(
     "jobset_in_place_restart_lost_steps",
     "Steps that a run did again because the checkpoint was older than the failure; known when the "
     "run is over, and only of workers that write their step (JOBSET_PROGRESS_FILE)",
     buckets=_STEP_BUCKETS,
-)
-_in_place_first_step = REGISTRY.histogram(
+).observe
+in_place_first_step = REGISTRY.histogram(
     "jobset_in_place_restart_first_step_seconds",
     "From the first sign of a failure to the first step after it, of the same workers",
     buckets=_RESTART_BUCKETS,
-)
+).observe
 _in_place_run_seconds = REGISTRY.counter(
     "jobset_in_place_run_seconds_total",
     "The time of runs that a restart in place has ended, and of that restart, by what it went "
@@ -133,14 +116,14 @@ _in_place_phase = REGISTRY.histogram(
     "phase",
     buckets=_RESTART_BUCKETS,
 )
-_in_place_seconds = REGISTRY.histogram(
+in_place_restart_ended = REGISTRY.histogram(
     "jobset_in_place_restart_seconds",
     "Whole in-place restarts, from the first new epoch seen to the barrier lifted",
     buckets=_RESTART_BUCKETS,
-)
-_in_place_missing = REGISTRY.gauge(
+).observe
+in_place_missing_pods = REGISTRY.gauge(
     "jobset_in_place_restart_missing_pods", "Pods that barriers wait for, over all JobSets"
-)
+).set
 _ready_spares = REGISTRY.gauge(
     "jobset_in_place_restart_ready_spares", "Spares that could take a seat, over all JobSets"
 )
@@ -148,37 +131,37 @@ _exhausted_jobs = REGISTRY.gauge(
     "jobset_in_place_restart_jobs_without_spare",
     "Jobs with spares of which none is ready, over all JobSets",
 )
-_seats_taken = REGISTRY.counter(
+in_place_seats_taken = REGISTRY.counter(
     "jobset_in_place_restart_seats_taken_total", "Seats of lost pods that spares have taken over"
-)
-_in_place_stalled = REGISTRY.gauge(
+).inc
+in_place_stalled = REGISTRY.gauge(
     "jobset_in_place_restarts_stalled",
     "JobSets whose barrier has been closed for longer than inPlaceRestart.stalledAfter",
-)
-_ready_seconds = REGISTRY.histogram(
+).set
+jobset_ready = REGISTRY.histogram(
     "jobset_time_to_ready_seconds",
     "From the creation, or the latest restart or resume, of a JobSet until all its Jobs are ready",
     buckets=_RESTART_BUCKETS,
-)
+).observe
 _followers = REGISTRY.counter(
     "jobset_exclusive_placement_followers_total",
     "Followers under exclusive placement: released (sent to their leader's domain), evicted "
     "(deleted because they were elsewhere)",
     "action",
 )
-_group_gather_seconds = REGISTRY.histogram(
+group_released = REGISTRY.histogram(
     "jobset_group_gather_seconds",
     "From the first Job of a group's attempt until all its pods had started and were released",
     buckets=_GROUP_BUCKETS,
-)
-_groups_waiting = REGISTRY.gauge(
+).observe
+groups_waiting = REGISTRY.gauge(
     "jobset_groups_waiting", "Groups of which some pod has not started, so that all others wait"
-)
+).set
 
-_lost_pods = REGISTRY.counter(
+lost_pods_deleted = REGISTRY.counter(
     "jobset_lost_node_pods_deleted_total",
     "Pods deleted by force because their node was unreachable for longer than the deadline",
-)
+).inc
 
 _successors = REGISTRY.counter(
     "jobset_successor_pods_total",
@@ -186,17 +169,19 @@ _successors = REGISTRY.counter(
     "API server",
     "result",
 )
+successor_created = _successors.labels("created").inc
+successor_refused = _successors.labels("refused").inc
 
-_silent_pods = REGISTRY.counter(
+silent_pods = REGISTRY.counter(
     "jobset_in_place_silent_pods_total",
     "Pods whose heartbeats the agents on two other nodes no longer received",
-)
+).inc
 
-_suspicions = REGISTRY.counter(
+node_suspected = REGISTRY.counter(
     "jobset_in_place_suspect_node_restarts_total",
     "In-place restarts begun by a pod on a node whose pods have begun several of the same JobSet "
     "within the window",
-)
+).inc
 
 
 class _Activities(Collector):
@@ -311,9 +296,9 @@ def failure_decisions(decisions: Iterable[str]) -> None:
         _failure_decisions.labels(decision)
 
 
-def restarted(kind: RestartKind) -> None:
-    """Count a restart whose status was written."""
-    _restarts.labels(kind).inc()
+def restarted(kind: RestartKind, count: int = 1) -> None:
+    """Count restarts whose status was written."""
+    _restarts.labels(kind).inc(count)
 
 
 def restart_over(
@@ -346,13 +331,11 @@ def activity_registry(totals: Callable[[], Mapping[str, Total]]) -> MetricRegist
     return registry
 
 
-def in_place_restart_began(
-    cause: RestartCause = "pod_restarted", exit_code: int | None = None
-) -> None:
+def in_place_restart_began(cause: str = "pod_restarted", exit_code: int | None = None) -> None:
     """Count the beginning of a restart in place; also in ``jobset_restarts_total``.
 
     Args:
-        cause: first detected cause.
+        cause: first detected cause, a value of ``restart_in_place.cause.FailureSignal``.
         exit_code: exit code of the failed container, ``None`` if unknown.
     """
     _in_place_restarts.inc()
@@ -367,34 +350,9 @@ def in_place_restart_phase(phase: RestartPhase, seconds: float) -> None:
     _in_place_phase.labels(phase).observe(seconds)
 
 
-def in_place_restart_ended(seconds: float) -> None:
-    """Record a restart in place that ended with its barrier lifted."""
-    _in_place_seconds.observe(seconds)
-
-
-def in_place_lost_steps(steps: int) -> None:
-    """Record the number of steps that a completed run has repeated."""
-    _in_place_lost_steps.observe(steps)
-
-
-def in_place_first_step(seconds: float) -> None:
-    """Record the seconds from the failure before a completed run to its first step."""
-    _in_place_first_step.observe(seconds)
-
-
-def in_place_time_spent(use: TimeUse, seconds: float) -> None:
+def in_place_time_spent(use: str, seconds: float) -> None:
     """Record the seconds of one use of time in a completed run, or the restart after it."""
     _in_place_run_seconds.labels(use).inc(seconds)
-
-
-def in_place_missing_pods(count: int) -> None:
-    """Set the number of pods that all barriers wait for."""
-    _in_place_missing.set(count)
-
-
-def in_place_stalled(count: int) -> None:
-    """Set the number of stalled barriers."""
-    _in_place_stalled.set(count)
 
 
 def in_place_spares(ready: int, exhausted: int) -> None:
@@ -403,52 +361,7 @@ def in_place_spares(ready: int, exhausted: int) -> None:
     _exhausted_jobs.set(exhausted)
 
 
-def in_place_seats_taken(count: int) -> None:
-    """Count seats that spares have taken over."""
-    _seats_taken.inc(count)
-
-
-def jobset_ready(seconds: float) -> None:
-    """Record that all Jobs of a JobSet became ready."""
-    _ready_seconds.observe(seconds)
-
-
 def followers_placed(*, released: int = 0, evicted: int = 0) -> None:
     """Count followers sent to their leader's domain, and followers deleted outside of it."""
     _followers.labels("released").inc(released)
     _followers.labels("evicted").inc(evicted)
-
-
-def lost_pods_deleted(count: int) -> None:
-    """Count force-deleted pods of an unreachable node."""
-    _lost_pods.inc(count)
-
-
-def node_suspected() -> None:
-    """Count a restart by which a node became, or stays, suspect."""
-    _suspicions.inc()
-
-
-def silent_pods(count: int) -> None:
-    """Count pods that have fallen silent."""
-    _silent_pods.inc(count)
-
-
-def successor_created() -> None:
-    """Count a pod that was created in place of a failed one."""
-    _successors.labels("created").inc()
-
-
-def successor_refused() -> None:
-    """Count a refusal of the API server to create such a pod."""
-    _successors.labels("refused").inc()
-
-
-def group_released(seconds: float) -> None:
-    """Record the release of a group of which all pods have started."""
-    _group_gather_seconds.observe(seconds)
-
-
-def groups_waiting(count: int) -> None:
-    """Set the number of gathering groups."""
-    _groups_waiting.set(count)

@@ -227,12 +227,8 @@ def _count(jobset: JobSet, change: StatusChange, took_s: float) -> None:
         execution_metrics.jobset_ready(change.ready_s)
     for decision in change.decisions:
         execution_metrics.failure_decided(decision)
-    if change.restarted:
-        execution_metrics.restarted("recreate")
-    for _ in range(change.jobs_restarted):
-        execution_metrics.restarted("job")
-    for _ in range(change.replicated_jobs_restarted):
-        execution_metrics.restarted("replicated_job")
+    for kind, count in change.restarted.items():
+        execution_metrics.restarted(_KINDS[kind], count)
     for each in change.restarts_over:
         _count_cost(jobset, each, took_s)
 

@@ -22,6 +22,7 @@ from jobsetpy.reconcilers.jobs.volumes import pod_volumes, template_places
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, job_fields, tolerations
 from jobsetpy.reconcilers.rules.buckets import OwnAttempts, job_restart_targets
 from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.json_tree import child
 from jobsetpy.reconcilers.rules.names import (
     coordinator_endpoint,
     job_key,
@@ -123,19 +124,19 @@ class JobTemplateBuilder:
         self._owner = [owner_reference_to(jobset)]
 
         common = _common_keys(jobset, replicated, global_replicas, group_replicas)
-        job_template = _part(replicated.template, "metadata")
-        job_spec = _part(replicated.template, "spec")
-        pod_template = _part(job_spec, "template")
-        pod_meta = _part(pod_template, "metadata")
+        job_template = child(replicated.template, "metadata")
+        job_spec = child(replicated.template, "spec")
+        pod_template = child(job_spec, "template")
+        pod_meta = child(pod_template, "metadata")
         placement = placement_annotations(jobset, replicated)
         placement |= group_annotations or {}
-        self._job_labels = {**_part(job_template, "labels"), **common}
-        self._job_annotations = {**_part(job_template, "annotations"), **common, **placement}
+        self._job_labels = {**child(job_template, "labels"), **common}
+        self._job_annotations = {**child(job_template, "annotations"), **common, **placement}
         # The annotation requests one recreation of a Job; copied from a template it would never
         # stop.
         self._job_annotations.pop(keys.RESTART_ANNOTATION, None)
-        self._pod_labels = {**_part(pod_meta, "labels"), **common}
-        self._pod_annotations = {**_part(pod_meta, "annotations"), **common, **placement}
+        self._pod_labels = {**child(pod_meta, "labels"), **common}
+        self._pod_annotations = {**child(pod_meta, "annotations"), **common, **placement}
         if pod_groups is not None and pod_groups.of(replicated.name, 0) is not None:
             chosen = backends.job_annotations(marks)
             self._job_annotations |= chosen
@@ -154,7 +155,7 @@ class JobTemplateBuilder:
         )
         self._pod_spec = _pod_spec(
             jobset,
-            _part(pod_template, "spec"),
+            child(pod_template, "spec"),
             claims or {},
             lost_node_deadline_s,
             [_NO_SCHEDULE_TOLERATION] if self._reserves_nodes else [],
@@ -365,7 +366,7 @@ def placement_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str
     same level.
     """
     out: dict[str, str] = {}
-    template = _part(_part(replicated.template, "metadata"), "annotations")
+    template = child(replicated.template, "metadata", "annotations")
     for source in (jobset.metadata.annotations, template):
         topology = source.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
         if topology is None:
@@ -374,9 +375,3 @@ def placement_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str
         if keys.NODE_SELECTOR_ANNOTATION in source:
             out[keys.NODE_SELECTOR_ANNOTATION] = source[keys.NODE_SELECTOR_ANNOTATION]
     return out
-
-
-def _part(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a nested JSON object; empty if it is missing or null."""
-    value = mapping.get(name)
-    return value if isinstance(value, Mapping) else {}

@@ -14,6 +14,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ReplicatedJob
 from jobsetpy.reconcilers.jobs.child_jobs import GENERATED_KEYS
 from jobsetpy.reconcilers.lost_nodes.deadline import tolerations
+from jobsetpy.reconcilers.rules.json_tree import child
 from jobsetpy.reconcilers.rules.plan import ResumeJob, SuspendJob
 
 _MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
@@ -77,14 +78,14 @@ def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any
     """
     template: dict[str, dict[str, Any]] = {}
     for parent, name in _MAPS:
-        wanted = _part(_part(action.template, parent), name)
+        wanted = child(action.template, parent, name)
         if (parent, name) == ("metadata", "annotations"):
             wanted = {**wanted, **action.annotations}
-        if change := _map_patch(_part(_part(present, parent), name), wanted):
+        if change := _map_patch(child(present, parent, name), wanted):
             template.setdefault(parent, {})[name] = change
     for name, known_by in _LISTS:
-        before = list(_part(present, "spec").get(name) or ())
-        wanted_items = list(_part(action.template, "spec").get(name) or ())
+        before = list(child(present, "spec").get(name) or ())
+        wanted_items = list(child(action.template, "spec").get(name) or ())
         kept = [item for item in before if item in wanted_items or _is_kept(item.get(known_by))]
         after = kept + [item for item in wanted_items if item not in kept]
         if [item for item in after if item in wanted_items] != wanted_items:
@@ -114,22 +115,18 @@ def _is_kept(key: str | None) -> bool:
 def _scheduling_directives(
     replicated: ReplicatedJob, lost_node_deadline_s: float
 ) -> Mapping[str, Any]:
-    pod_template = _part(_part(replicated.template, "spec"), "template")
-    metadata, spec = _part(pod_template, "metadata"), _part(pod_template, "spec")
+    pod_template = child(replicated.template, "spec", "template")
+    metadata, spec = child(pod_template, "metadata"), child(pod_template, "spec")
     return {
         "metadata": {
-            name: _without_generated(_part(metadata, name)) for name in ("labels", "annotations")
+            name: _without_generated(child(metadata, name)) for name in ("labels", "annotations")
         },
         "spec": {
-            "nodeSelector": _part(spec, "nodeSelector"),
+            "nodeSelector": child(spec, "nodeSelector"),
             "tolerations": tuple(tolerations(spec, lost_node_deadline_s)),
             "schedulingGates": tuple(spec.get("schedulingGates") or ()),
         },
     }
-
-
-def _part(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return mapping.get(name) or {}
 
 
 def _without_generated(values: Mapping[str, str]) -> dict[str, str]:

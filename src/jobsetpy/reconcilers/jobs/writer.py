@@ -25,11 +25,12 @@ from jobsetpy.errors import (
     JobSetPyError,
     NotFoundError,
 )
-from jobsetpy.reconcilers.execution.kinds import GROUP_KINDS, CreatedJob, RoleBinding, TemplatedJob
+from jobsetpy.reconcilers.execution.kinds import GROUP_KINDS, CreatedJob, RoleBinding, WholeJob
 from jobsetpy.reconcilers.execution.parallel import NAMED_FAILURES, in_parallel
 from jobsetpy.reconcilers.jobs.suspension import resume_patch
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.conditions import WARNING
+from jobsetpy.reconcilers.rules.json_tree import child
 
 _ROLE_LOOKS: Final = 20
 _ROLE_LOOK_S: Final = 0.02
@@ -211,10 +212,10 @@ class ChildWriter:
             if action.clear_start_time:
                 body = {"metadata": {"uid": action.uid}, "status": {"startTime": None}}
                 await self._client.merge_patch(Job, namespace, name, body, subresource="status")
-            job = await self._client.get(TemplatedJob, namespace, name)
+            job = await self._client.get(WholeJob, namespace, name)
         except NotFoundError:
             return
-        await self._patch_job(jobset, name, resume_patch(action, job.spec.template))
+        await self._patch_job(jobset, name, resume_patch(action, child(job.spec, "template")))
 
     async def _create_if_missing(self, cls: Any, namespace: str, body: Any) -> None:
         try:

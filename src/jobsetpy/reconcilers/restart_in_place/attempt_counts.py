@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import attrs
+
 from jobsetpy.api.jobset import InPlaceRestartStatus, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.attempt_notes import AttemptNotes
 from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID, holds_job, holds_seat
@@ -15,29 +17,28 @@ from jobsetpy.reconcilers.restart_in_place.pod_counts import (
     Counts,
     JobCounts,
     LivePod,
-    add_to,
 )
 from jobsetpy.reconcilers.restart_in_place.reports import parse_report
 from jobsetpy.reconcilers.restart_in_place.seats import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.restart_in_place.succeeded import is_counted
+from jobsetpy.reconcilers.rules.membership_ledger import add_to
 
 
+@attrs.define(eq=False)
 class JobSeats:
-    """Seats of one Job of a JobSet with spares, and the number of its ready spares.
+    """Seats of one Job of a JobSet with spares.
 
     Args:
         job: the Job.
         taken: UIDs of the holders of seats with an entry.
         held: False for a Job whose pods are all parked.
+        ready: number of its ready spares.
     """
 
-    __slots__ = ("held", "job", "ready", "taken")
-
-    def __init__(self, job: CountedJob, taken: Mapping[int, str], *, held: bool) -> None:
-        self.job = job
-        self.taken = taken
-        self.held = held
-        self.ready = 0
+    job: CountedJob
+    taken: Mapping[int, str]
+    held: bool
+    ready: int = 0
 
     @property
     def lacking(self) -> int:
@@ -64,29 +65,29 @@ def _group_of(job: CountedJob) -> str:
     return job.replicated_job if job.working else ""
 
 
+@attrs.define(eq=False)
 class Attempt(AttemptNotes):
     """Pods of all Jobs of an attempt, the status of those Jobs, and observations.
 
     Parked pods of Jobs with spares are counted by themselves: they are no part of the group.
+
+    Attributes:
+        seats: seats of the Jobs with spares, by name of the Job.
+        parked: number of parked pods by epoch.
+        lacking: number of Jobs without a ready spare, see ``_group_of``.
+        whole: number of spare Jobs that are ready, by ReplicatedJob.
     """
 
-    __slots__ = (
-        *("jobs", "lacking", "lost", "parked", "ready", "seats", "succeeded", "taken"),
-        *("taken_jobs", "whole"),
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.jobs = 0
-        self.succeeded = 0
-        self.lost = 0
-        self.seats: dict[str, JobSeats] = {}  # by name of the Job
-        self.taken: tuple[TakenSeat, ...] = ()
-        self.parked: dict[int, int] = {}  # number by epoch
-        self.taken_jobs: dict[str, str] = {}
-        self.ready = 0
-        self.lacking: dict[str, int] = {}  # Jobs without a ready spare, see _group_of
-        self.whole: dict[str, int] = {}  # spare Jobs that are ready, by ReplicatedJob
+    jobs: int = 0
+    succeeded: int = 0
+    lost: int = 0
+    seats: dict[str, JobSeats] = attrs.field(factory=dict)
+    taken: tuple[TakenSeat, ...] = ()
+    parked: dict[int, int] = attrs.field(factory=dict)
+    taken_jobs: dict[str, str] = attrs.field(factory=dict)
+    ready: int = 0
+    lacking: dict[str, int] = attrs.field(factory=dict)
+    whole: dict[str, int] = attrs.field(factory=dict)
 
     @property
     def exhausted(self) -> int:

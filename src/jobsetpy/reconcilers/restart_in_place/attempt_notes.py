@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+import attrs
+
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.reconcilers.restart_in_place.barrier import NO_RECORD
@@ -26,32 +28,32 @@ MAX_FAILURES: Final = 16
 """Maximum number of undecided failures kept per attempt; one that counts is enough."""
 
 
+@attrs.define(eq=False)
 class AttemptNotes(Counts):
-    """Counts of an attempt, with observations for the next plan."""
+    """Counts of an attempt, with observations for the next plan.
 
-    __slots__ = (
-        *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "from_start"),
-        *("invalid_seen", "latest", "mark", "noted", "opened", "opener", "remade", "reported"),
-        *("single", "window_s"),
-    )
+    Attributes:
+        crashed: number of crashes by pod and container.
+        crashed_at: their times, if there is a window.
+    """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.noted = False
-        self.mark = SyncedMark()
-        self.deprecated = 0
-        self.excused = 0
-        self.crashed: dict[tuple[str, str], int] = {}  # by pod and container
-        self.crashed_at: dict[tuple[str, str], tuple[datetime, ...]] = {}  # if there is a window
-        self.window_s = 0.0
-        self.crashes: dict[tuple[str, str], Crash] = {}
-        self.failures: list[Failure] = []
-        self.remade = ""
-        self.invalid_seen = 0
-        self.opened = self.single = (0, 0.0)
-        self.opener = self.latest = (0, "", "")
-        self.reported: ReportedEnd | None = None
-        self.from_start: tuple[int, FirstProgress] | None = None
+    noted: bool = False
+    mark: SyncedMark = attrs.field(factory=SyncedMark)
+    deprecated: int = 0
+    excused: int = 0
+    crashed: dict[tuple[str, str], int] = attrs.field(factory=dict)
+    crashed_at: dict[tuple[str, str], tuple[datetime, ...]] = attrs.field(factory=dict)
+    window_s: float = 0.0
+    crashes: dict[tuple[str, str], Crash] = attrs.field(factory=dict)
+    failures: list[Failure] = attrs.field(factory=list)
+    remade: str = ""
+    invalid_seen: int = 0
+    opened: tuple[int, float] = (0, 0.0)
+    single: tuple[int, float] = (0, 0.0)
+    opener: tuple[int, str, str] = (0, "", "")
+    latest: tuple[int, str, str] = (0, "", "")
+    reported: ReportedEnd | None = None
+    from_start: tuple[int, FirstProgress] | None = None
 
     def notes(self) -> Observations:
         """Return the current observations."""

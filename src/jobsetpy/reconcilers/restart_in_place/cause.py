@@ -28,19 +28,29 @@ class FailureSignal(enum.Enum):
     WORKER_HUNG = "worker_hung"
 
 
-_REASONS: Final[Mapping[FailureSignal | None, str]] = {
-    FailureSignal.CONTAINER_FAILED: keys.CONTAINER_FAILED_REASON,
-    FailureSignal.POD_FAILED: keys.POD_FAILED_REASON,
-    FailureSignal.POD_DELETED: keys.POD_DELETED_REASON,
-    FailureSignal.PODS_MISSING: keys.PODS_MISSING_REASON,
-    FailureSignal.POD_LEAVING: keys.POD_LEAVING_REASON,
-    FailureSignal.NODE_LOST: keys.NODE_LOST_REASON,
-    FailureSignal.POD_SILENT: keys.POD_SILENT_REASON,
-    FailureSignal.REQUESTED: keys.RESTART_REQUESTED_REASON,
-    FailureSignal.WORKER_FAILED: keys.WORKER_FAILED_REASON,
-    FailureSignal.WORKER_HUNG: keys.WORKER_HUNG_REASON,
-    None: keys.JOB_REMADE_REASON,
+_CLAUSES: Final[Mapping[FailureSignal | None, tuple[str, str]]] = {
+    FailureSignal.CONTAINER_FAILED: (keys.CONTAINER_FAILED_REASON, "pod {name!r}, {exited}"),
+    FailureSignal.POD_FAILED: (keys.POD_FAILED_REASON, "pod {name!r} failed{details}"),
+    FailureSignal.POD_DELETED: (keys.POD_DELETED_REASON, "pod {name!r} is being deleted"),
+    FailureSignal.PODS_MISSING: (keys.PODS_MISSING_REASON, "{reason}"),
+    FailureSignal.POD_LEAVING: (
+        keys.POD_LEAVING_REASON,
+        "pod {name!r} is asked to leave its node ({reason})",
+    ),
+    FailureSignal.NODE_LOST: (
+        keys.NODE_LOST_REASON,
+        "pod {name!r} is evicted from node {node!r}, which is not ready",
+    ),
+    FailureSignal.POD_SILENT: (
+        keys.POD_SILENT_REASON,
+        "pod {name!r} on node {node!r} is silent, and no worker makes progress",
+    ),
+    FailureSignal.REQUESTED: (keys.RESTART_REQUESTED_REASON, "a restart is asked for"),
+    FailureSignal.WORKER_FAILED: (keys.WORKER_FAILED_REASON, "pod {name!r}: {ended}"),
+    FailureSignal.WORKER_HUNG: (keys.WORKER_HUNG_REASON, "pod {name!r}: {reason}"),
+    None: (keys.JOB_REMADE_REASON, "job {name!r} is recreated"),
 }
+"""Reason of the condition, and clause for messages."""
 
 
 @attrs.frozen
@@ -69,42 +79,36 @@ class Cause:
     @property
     def condition_reason(self) -> str:
         """Reason of the condition."""
-        return _REASONS[self.sign]
+        return _CLAUSES[self.sign][0]
 
     def __str__(self) -> str:
         """Return the cause as a clause for messages."""
-        if self.sign is None:
-            return f"job {self.name!r} is recreated"
-        if self.sign is FailureSignal.POD_DELETED:
-            return f"pod {self.name!r} is being deleted"
-        if self.sign is FailureSignal.PODS_MISSING:
-            return self.reason
-        if self.sign is FailureSignal.REQUESTED:
-            return "a restart is asked for"
-        if self.sign is FailureSignal.POD_LEAVING:
-            return f"pod {self.name!r} is asked to leave its node ({self.reason})"
-        if self.sign is FailureSignal.NODE_LOST:
-            return f"pod {self.name!r} is evicted from node {self.node!r}, which is not ready"
-        if self.sign is FailureSignal.POD_SILENT:
-            return (
-                f"pod {self.name!r} on node {self.node!r} is silent, and no worker makes progress"
-            )
-        if self.sign is FailureSignal.WORKER_HUNG:
-            return f"pod {self.name!r}: {self.reason}"
-        if self.sign is FailureSignal.WORKER_FAILED:
-            code = 0 if self.container is None else self.container.exit_code
-            killed = f" ({name})" if (name := signal_name(code)) else ""
-            said = f": {self.reason}" if self.reason else ""
-            return f"pod {self.name!r}: its worker ended with exit code {code}{killed}{said}"
-        exited = ""
-        if self.container is not None:
-            one = self.container
-            why = f" ({one.reason})" if one.reason else ""
-            exited = f"container {one.name!r} exited with {one.exit_code}{why}"
-        if self.sign is FailureSignal.CONTAINER_FAILED:
-            return f"pod {self.name!r}, {exited}"
-        details = ", ".join(filter(None, (self.reason, exited)))
-        return f"pod {self.name!r} failed" + (f" ({details})" if details else "")
+        details = ", ".join(filter(None, (self.reason, self._exited)))
+        return _CLAUSES[self.sign][1].format(
+            name=self.name,
+            node=self.node,
+            reason=self.reason,
+            exited=self._exited,
+            details=f" ({details})" if details else "",
+            ended=self._ended,
+        )
+
+    @property
+    def _exited(self) -> str:
+        """End of the container; "" if it is not known."""
+        one = self.container
+        if one is None:
+            return ""
+        why = f" ({one.reason})" if one.reason else ""
+        return f"container {one.name!r} exited with {one.exit_code}{why}"
+
+    @property
+    def _ended(self) -> str:
+        """End of a worker, as its supervisor reports it."""
+        code = 0 if self.container is None else self.container.exit_code
+        killed = f" ({name})" if (name := signal_name(code)) else ""
+        said = f": {self.reason}" if self.reason else ""
+        return f"its worker ended with exit code {code}{killed}{said}"
 
 
 def reported_cause(report: ReportedEnd) -> Cause:

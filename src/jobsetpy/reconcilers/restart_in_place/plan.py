@@ -90,7 +90,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         return other
     silence = silence_of(observed)
     observed = attrs.evolve(observed, pods=mark_silent(observed.pods, silence))
-    cause = find_cause(jobset, observed, memory, silent_cause(jobset, observed.pods, silence))
+    cause = find_cause(jobset, observed, memory, silent_cause(jobset, silence))
     pace = pace_of(jobset, observed, memory, now)
     waited_s = seconds_waited(jobset, observed, memory, now)
     bad = suspect_nodes(jobset, observed, now)
@@ -99,7 +99,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         # No restarts are left: the failed pod's agent will report it, which fails the JobSet.
         decision = decide_epochs(jobset, observed.pods, memory.cause, pace, waited_s, bad)
         cause = None
-    unheard = unheard_events(jobset, observed.pods, silence, decision)
+    unheard = unheard_events(jobset, silence, decision)
     notices = invalid_notices(observed, memory)
     notices += tuple(each for each in unheard if each.message not in memory.unheard_reported)
     memory = _observed_state(observed, attrs.evolve(memory, cause=cause or memory.cause), pace)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 from zlib import crc32
+
+import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job, JobStatus
@@ -20,9 +22,8 @@ from jobsetpy.reconcilers.rules.membership import (
     parse_count,
     replicated_job_of,
 )
+from jobsetpy.reconcilers.rules.membership_ledger import add_to
 from jobsetpy.reconcilers.rules.spares import seats_of_job, spares_of_job, working_with
-
-K = TypeVar("K")
 
 # Index, agent's state, address and node of a pod that says it belongs to a Job with spares.
 Place: TypeAlias = tuple[int, str, str, str]
@@ -60,26 +61,21 @@ class CountedJob(NamedTuple):
         return counted(self.status) + self.uncounted(completions)
 
 
+@attrs.define(eq=False)
 class Counts:
     """Pods of one Job, or of all Jobs of an attempt."""
 
-    __slots__ = (
-        *("attempts", "completions", "digest", "doubles", "epochs", "first", "invalid"),
-        *("leaving", "progress", "restarts", "slow"),
-    )
-
-    def __init__(self) -> None:
-        self.epochs: dict[int, int] = {}
-        self.first: dict[int, str] = {}
-        self.restarts: dict[int, int] = {}
-        self.completions: dict[str, int] = {}
-        self.leaving = 0
-        self.doubles = 0
-        self.attempts = 0
-        self.digest = 0
-        self.slow = 0
-        self.progress: tuple[int, int] = (0, -1)
-        self.invalid: dict[str, InvalidEpoch] = {}
+    epochs: dict[int, int] = attrs.field(factory=dict)
+    first: dict[int, str] = attrs.field(factory=dict)
+    restarts: dict[int, int] = attrs.field(factory=dict)
+    completions: dict[str, int] = attrs.field(factory=dict)
+    leaving: int = 0
+    doubles: int = 0
+    attempts: int = 0
+    digest: int = 0
+    slow: int = 0
+    progress: tuple[int, int] = (0, -1)
+    invalid: dict[str, InvalidEpoch] = attrs.field(factory=dict)
 
     def count(self, pod: CountedPod, number: int) -> None:
         """Count one more pod, or one less."""
@@ -143,15 +139,13 @@ class Counts:
         return not (self.epochs or self.completions or self.invalid or self.restarts)
 
 
+@attrs.define(eq=False)
 class JobCounts(Counts):
     """Pods of one Job; those of a Job with spares are kept, as they have seats or not."""
 
-    __slots__ = ("members", "placed")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.members: dict[str, int] = {}  # pods that have not ended, by completion index
-        self.placed: dict[str, LivePod] = {}
+    members: dict[str, int] = attrs.field(factory=dict)
+    """Number of pods that have not ended, by completion index."""
+    placed: dict[str, LivePod] = attrs.field(factory=dict)
 
     def doubled(self, pod: LivePod, number: int) -> int:
         """Return the change of ``doubles`` by a pod that was just counted ``number`` times."""
@@ -175,16 +169,6 @@ class JobCounts(Counts):
     def empty(self) -> bool:
         """Return True if nothing is counted."""
         return not self.members and not self.placed and super().empty
-
-
-def add_to(numbers: dict[K, int], value: K, number: int) -> int:
-    """Add to a number in a mapping without zeros and return the new value."""
-    count = numbers.get(value, 0) + number
-    if count:
-        numbers[value] = count
-    else:
-        del numbers[value]
-    return count
 
 
 def read_pod(pod: ChildPod) -> tuple[str, CountedPod] | None:

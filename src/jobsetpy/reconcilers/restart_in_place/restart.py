@@ -30,7 +30,7 @@ class Times:
     Args:
         began: first sign of it.
         decided: decision to deprecate the epochs before.
-        left: no pod was at one of these any more.
+        left: no pod was at one of these epochs.
         held: all pods had come, and had to wait for the back-off.
         lifted: decision to lift the barrier.
         stored: that decision was written.

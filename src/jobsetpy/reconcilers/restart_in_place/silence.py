@@ -68,6 +68,7 @@ class Silence:
         doubted: pods that too few agents report.
         blocked: names of pods that have never received a heartbeat.
         outage: True if there are too many reports to evaluate.
+        replaceable: True if workers stall and spares can take all seats of silent nodes.
     """
 
     pods: tuple[ChildPod, ...] = ()
@@ -77,6 +78,7 @@ class Silence:
     doubted: tuple[ChildPod, ...] = ()
     blocked: tuple[str, ...] = ()
     outage: bool = False
+    replaceable: bool = False
 
     @property
     def uids(self) -> frozenset[str]:
@@ -87,39 +89,39 @@ class Silence:
 NO_SILENCE: Final = Silence()
 
 
-def find_silence(epoch: int, replicated_jobs: Sequence[str], pods: Iterable[ChildPod]) -> Silence:
+def find_silence(
+    epoch: int,
+    replicated_jobs: Sequence[str],
+    pods: Iterable[ChildPod],
+    reports: Mapping[str, Report],
+) -> Silence:
     """Evaluate the reports of pods; O(pods).
 
     Args:
-        epoch: the synced epoch; reports about others are outdated.
+        epoch: the synced epoch.
         replicated_jobs: names of the ReplicatedJobs, in their order.
         pods: pods of the JobSet's current Jobs.
+        reports: reports about this epoch, by UID of the observing pod.
     """
-    order = {name: at for at, name in enumerate(replicated_jobs)}
-    places = {pod.metadata.uid: (_place(pod, order), pod) for pod in pods if pod.live}
-    ring = [pod for place, pod in sorted(places.values(), key=itemgetter(0)) if place[0] >= 0]
-    reports = [(pod, report) for pod in ring if (report := _report_of(pod, epoch)) is not None]
-    blocked = tuple(pod.metadata.name for pod, report in reports if report.motion == BLOCKED)
+    ring = _ring(replicated_jobs, pods)
+    heard = [(pod, reports[pod.metadata.uid]) for pod in ring if pod.metadata.uid in reports]
+    blocked = tuple(pod.metadata.name for pod, report in heard if report.motion == BLOCKED)
     by_name = {_name(pod): pod for pod in ring if _may_be_silent(pod, epoch)}
     named = [
         (pod.spec.node_name, report.motion, by_name[name])
-        for pod, report in reports
+        for pod, report in heard
         for name in report.pods
         if name in by_name and by_name[name].spec.node_name != pod.spec.node_name
     ]
     if not named:
         return Silence(blocked=blocked)
-    reported = {pod.spec.node_name for _, _, pod in named}
     nodes = [pod.spec.node_name for pod in ring]
-    needed = min(OBSERVERS, len(set(nodes) - reported))
-    groups = _adjacent(nodes, reported)
-    witnesses: dict[int, set[tuple[str, str]]] = {id(group): set() for group in groups.values()}
-    for observer, motion, pod in named:
-        if observer not in reported:
-            witnesses[id(groups[pod.spec.node_name])].add((observer, motion))
-    by_node = {node: witnesses[id(groups[node])] for node in reported}
-    silent = {node for node in reported if 0 < needed <= len({one for one, _ in by_node[node]})}
-    seen = {each for node in silent for each in by_node[node]}
+    witnesses = _witnesses(nodes, named)
+    needed = min(OBSERVERS, len(set(nodes) - witnesses.keys()))
+    silent = {
+        node for node, seen in witnesses.items() if 0 < needed <= len({one for one, _ in seen})
+    }
+    seen = {each for node in silent for each in witnesses[node]}
     motions = {motion for _, motion in seen}
     found = {pod.metadata.uid: pod for _, _, pod in named}
     return Silence(
@@ -130,6 +132,13 @@ def find_silence(epoch: int, replicated_jobs: Sequence[str], pods: Iterable[Chil
         doubted=tuple(pod for pod in found.values() if pod.spec.node_name not in silent),
         blocked=blocked,
     )
+
+
+def _ring(replicated_jobs: Sequence[str], pods: Iterable[ChildPod]) -> list[ChildPod]:
+    """Return the live pods that have a place in the ring, in its order."""
+    order = {name: at for at, name in enumerate(replicated_jobs)}
+    places = {pod.metadata.uid: (_place(pod, order), pod) for pod in pods if pod.live}
+    return [pod for place, pod in sorted(places.values(), key=itemgetter(0)) if place[0] >= 0]
 
 
 def _place(pod: ChildPod, order: Mapping[str, int]) -> tuple[int, int, int]:
@@ -148,11 +157,6 @@ def _name(pod: ChildPod) -> str:
     return f"{labels.replicated_job_name}-{labels.job_index}-{index}"
 
 
-def _report_of(pod: ChildPod, epoch: int) -> Report | None:
-    report = parse_report(pod.metadata.annotations.unheard)
-    return report if report is not None and report.epoch == epoch else None
-
-
 def _may_be_silent(pod: ChildPod, epoch: int) -> bool:
     """Return True if a pod works in the epoch, or is a spare, which is at the next one."""
     reported = parse_epoch(pod.metadata.annotations.epoch)
@@ -160,14 +164,28 @@ def _may_be_silent(pod: ChildPod, epoch: int) -> bool:
     return reported == epoch or (reported == epoch + 1 and spare)
 
 
-def _adjacent(nodes: Sequence[str], reported: set[str]) -> Mapping[str, set[str]]:
-    """Return the reported nodes whose pods are next to each other in the ring, by node."""
-    groups = {node: {node} for node in reported}
+def _witnesses(
+    nodes: Sequence[str], named: Iterable[tuple[str, str, ChildPod]]
+) -> Mapping[str, set[tuple[str, str]]]:
+    """Return by reported node the other nodes that report it, each with the motion it sees.
+
+    Reported nodes whose pods are next to each other in the ring count as one.
+
+    Args:
+        nodes: nodes of the ring's pods, in its order.
+        named: observing node, motion, and reported pod, of each report.
+    """
+    named = list(named)
+    first = {pod.spec.node_name: pod.spec.node_name for _, _, pod in named}
     for one, other in pairwise([*nodes, *nodes[:1]]):
-        if one in groups and other in groups and groups[one] is not groups[other]:
-            both = groups[one] | groups[other]
-            groups.update(dict.fromkeys(both, both))
-    return groups
+        if one in first and other in first:
+            old, new = first[other], first[one]
+            first.update({node: new for node, each in first.items() if each == old})
+    found: dict[str, set[tuple[str, str]]] = {each: set() for each in first.values()}
+    for observer, motion, pod in named:
+        if observer not in first:
+            found[first[pod.spec.node_name]].add((observer, motion))
+    return {node: found[each] for node, each in first.items()}
 
 
 def can_be_replaced(
@@ -190,16 +208,21 @@ def can_be_replaced(
 
 def silence_of(observed: ObservedEpochs) -> Silence:
     """Evaluate the reports of a JobSet's pods; O(pods) if there are some of this epoch."""
-    jobset = observed.jobset
+    jobset, spares = observed.jobset, observed.pods.spares
     if jobset is None or not observed.unheard:
         return NO_SILENCE
     epoch = jobset.status.synced_epoch
-    current = (pod for pod in observed.unheard if _report_of(pod, epoch) is not None)
-    count = sum(1 for _ in islice(current, MAX_OBSERVERS + 1))
-    if not count or count > MAX_OBSERVERS:
-        return Silence(outage=True) if count else NO_SILENCE
+    parsed = ((pod, parse_report(pod.metadata.annotations.unheard)) for pod in observed.unheard)
+    current = ((pod.metadata.uid, each) for pod, each in parsed if each and each.epoch == epoch)
+    reports = dict(islice(current, MAX_OBSERVERS + 1))
+    if not reports or len(reports) > MAX_OBSERVERS:
+        return Silence(outage=True) if reports else NO_SILENCE
     names = [item.name for item in jobset.spec.replicated_jobs]
-    return find_silence(epoch, names, observed.members()[1])
+    found = find_silence(epoch, names, observed.members()[1], reports)
+    if found.motion != STALLED or spares is None:
+        return found
+    replaceable = can_be_replaced(spares.jobs(), record_of(jobset), found.gone)
+    return attrs.evolve(found, replaceable=replaceable)
 
 
 def mark_silent(pods: Histogram, silence: Silence) -> Histogram:
@@ -222,9 +245,9 @@ def mark_silent(pods: Histogram, silence: Silence) -> Histogram:
     return attrs.evolve(pods, spares=attrs.evolve(spares, jobs=jobs))
 
 
-def silent_cause(jobset: JobSet, pods: Histogram, silence: Silence) -> Cause | None:
+def silent_cause(jobset: JobSet, silence: Silence) -> Cause | None:
     """Return the restart that a silent pod requires: its workers stall, and spares are there."""
-    if silence.motion != STALLED or not _is_replaceable(jobset, pods, silence):
+    if not silence.replaceable:
         return None
     epoch = jobset.status.synced_epoch
     for pod in silence.pods:
@@ -234,15 +257,7 @@ def silent_cause(jobset: JobSet, pods: Histogram, silence: Silence) -> Cause | N
     return None
 
 
-def _is_replaceable(jobset: JobSet, pods: Histogram, silence: Silence) -> bool:
-    if pods.spares is None:
-        return False
-    return can_be_replaced(pods.spares.jobs(), record_of(jobset), silence.gone)
-
-
-def unheard_events(
-    jobset: JobSet, pods: Histogram, silence: Silence, decision: EpochDecision
-) -> list[EmitEvent]:
+def unheard_events(jobset: JobSet, silence: Silence, decision: EpochDecision) -> list[EmitEvent]:
     """Return the events about heartbeats that are missing, while that leads to no restart."""
     status = jobset.status
     if silence == NO_SILENCE or status.synced_epoch <= status.deprecated_epoch:
@@ -263,23 +278,24 @@ def unheard_events(
         found.append(EmitEvent(cond.WARNING, keys.HEARTBEATS_BLOCKED_REASON, message))
     if decision.deprecated is not None:
         return found
-    if silence.motion == MOVING:
-        why = "nothing is done, since workers make progress"
-    elif silence.motion != STALLED:
-        why = "nothing is done, since no worker reports enough progress to see that it stalls"
-    elif not _is_replaceable(jobset, pods, silence):
-        why = "no spare can take its seat: the group waits for the pod, or for its replacement"
-    else:
-        why = "nothing is done, since it has no seat, or no restarts are left"
-    agents = f"agents on {len(silence.observers)} other {_nodes(silence.observers)}"
+    why = _why_running(silence)
+    nodes = "node" if len(silence.observers) == 1 else "nodes"
+    agents = f"agents on {len(silence.observers)} other {nodes}"
     found += [_event(keys.POD_SILENT_REASON, pod, agents, why) for pod in silence.pods]
     agents, why = "agents of one node", "nothing is done, since agents of other nodes do"
     found += [_event(keys.HEARTBEATS_MISSING_REASON, pod, agents, why) for pod in silence.doubted]
     return found
 
 
-def _nodes(names: Sequence[str]) -> str:
-    return "node" if len(names) == 1 else "nodes"
+def _why_running(silence: Silence) -> str:
+    """Return why silent pods cause no restart."""
+    if silence.motion == MOVING:
+        return "nothing is done, since workers make progress"
+    if silence.motion != STALLED:
+        return "nothing is done, since no worker reports enough progress to see that it stalls"
+    if not silence.replaceable:
+        return "no spare can take its seat: the group waits for the pod, or for its replacement"
+    return "nothing is done, since it has no seat, or no restarts are left"
 
 
 def _event(reason: str, pod: ChildPod, observers: str, why: str) -> EmitEvent:

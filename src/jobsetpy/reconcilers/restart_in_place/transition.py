@@ -134,10 +134,8 @@ def plan_recreation(
     now: Now,
 ) -> EpochPlan:
     """Recreate all Jobs: pods that have succeeded do not restart in place."""
-    count, restart = (
-        observed.pods.succeeded,
-        restart_begun(observed, decision, memory, now.monotonic),
-    )
+    count = observed.pods.succeeded
+    restart = restart_begun(observed, decision, memory, now.monotonic)
     assert restart is not None
     cause = restart.cause
     draft = StatusDraft(jobset.status, now.wall)
@@ -158,6 +156,5 @@ def plan_recreation(
     draft.set(
         cond.restarting(keys.PODS_SUCCEEDED_REASON, f"{message}; {delay}" if delay else message)
     )
-    summary = "recreates all jobs, since pods have succeeded"
-    result = Result.done(summary=summary)
+    result = Result.done(summary="recreates all jobs, since pods have succeeded")
     return EpochPlan(memory=memory.at_rest(), status=draft.change(), result=result)

@@ -120,7 +120,8 @@ class Pace:
         """
         old = status.restart_pacing or NO_PACING
         if not self.backoff.first_s:
-            return None if status.restart_pacing is None else self._clear(old)
+            pacing = RestartPacing(counted_times=old.counted_times)
+            return None if status.restart_pacing is None else pacing
         goes_on = old.series > 0 and self._ran_s(old) < self.backoff.reset_after_s
         series = old.series + 1 if goes_on else 1
         pause_s = self.backoff.pause_s(series)
@@ -169,10 +170,6 @@ class Pace:
         passed_s = max(1.0, (self.now - since).total_seconds())
         return f"waits {in_words(wait_s)} before the next start: {restarts} in {in_words(passed_s)}"
 
-    @staticmethod
-    def _clear(old: RestartPacing) -> RestartPacing:
-        return RestartPacing(counted_times=old.counted_times)
-
     # ---- budgets per time ------------------------------------------------------------------------
 
     def used(self, status: JobSetStatus, spent: int) -> int:
@@ -183,7 +180,7 @@ class Pace:
             spent: number of all restarts that have counted, including those that are not stored
                 yet.
         """
-        return max(0, self._used(status, spent)) if self.window_s else spent
+        return max(0, self._used(status, spent))
 
     def left(self, status: JobSetStatus, spent: int, allowed: int) -> int:
         """Return the number of restarts left in the budget; 0 or less if there are none.
@@ -194,13 +191,13 @@ class Pace:
                 yet.
             allowed: ``maxRestarts``.
         """
-        used = self._used(status, spent)
-        return allowed - used if allowed > 0 else 0
+        return allowed - self._used(status, spent) if allowed > 0 else 0
 
     def _used(self, status: JobSetStatus, spent: int) -> int:
         if not self.window_s:
             return spent
-        return self._within(status.restart_pacing) + spent - recorded(status)
+        times = (status.restart_pacing or NO_PACING).counted_times
+        return len(self.recent(times)) + spent - recorded(status)
 
     def remember(
         self, old: JobSetStatus, pacing: RestartPacing | None, counted: int, allowed: int
@@ -219,10 +216,8 @@ class Pace:
             return pacing
         times = [*self.recent((pacing or NO_PACING).counted_times)]
         new = counted - recorded(old)
-        if new < 0:
-            times = times[
-                :new
-            ]  # it did not count after all, or merged with the recreation that followed
+        if new < 0:  # it did not count after all, or merged with the recreation that followed
+            times = times[:new]
         times += [self.now.replace(microsecond=0)] * min(new, MAX_IN_WINDOW + 1)
         kept = tuple(times[-min(allowed + 1, MAX_IN_WINDOW + 1) :])
         if pacing is None and not kept:
@@ -232,9 +227,6 @@ class Pace:
     def recent(self, times: tuple[datetime, ...]) -> tuple[datetime, ...]:
         """Return the times that are within the window; all if there is none."""
         return within(times, self.now, self.window_s) if self.window_s else times
-
-    def _within(self, pacing: RestartPacing | None) -> int:
-        return len(self.recent((pacing or NO_PACING).counted_times))
 
 
 UNPACED: Final = Pace(datetime.max.replace(tzinfo=UTC))

@@ -6,7 +6,9 @@ not changed and its name stays in use; the other Jobs are handled as if it did n
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 
@@ -61,53 +63,40 @@ def sort_jobs(jobset: JobSet, jobs: Iterable[Job], features: Features) -> Bucket
         jobs: all Jobs that it controls, in any order.
         features: feature gates; with ``restart_job`` a Job's own attempt counts as well.
     """
-    restarts = jobset.status.restarts
-    targets = job_restart_targets(jobset) if features.restart_job else {}
-    active: list[Job] = []
-    successful: list[Job] = []
-    failed: list[Job] = []
-    previous: list[Job] = []
-    marked: list[Job] = []
-    may_recreate = finished_condition(jobset.status.conditions) is None
-    invalid: list[Invalid] = []
+    targets = job_restart_targets(jobset) if features.restart_job else None
+    ended = finished_condition(jobset.status.conditions) is not None
+    found: dict[str, list[Any]] = defaultdict(list)
     names: set[str] = set()
     for job in jobs:
         names.add(job.metadata.name)
-        labels = job.metadata.labels
-        attempt = parse_count(labels.get(keys.RESTART_ATTEMPT))
-        if attempt is None:
-            invalid.append(_invalid(job, keys.RESTART_ATTEMPT))
-            continue
-        if attempt < restarts:
-            previous.append(job)
-            continue
-        if features.restart_job:
-            placed = _own_attempt_is_current(job, targets)
-            if isinstance(placed, Invalid):
-                invalid.append(placed)
-                continue
-            if not placed:
-                previous.append(job)
-                continue
-        if may_recreate and keys.RESTART_ANNOTATION in job.metadata.annotations:
-            marked.append(job)
-            continue
-        finished = job.status.finished
-        if finished is None:
-            active.append(job)
-        elif finished.type == "Complete":
-            successful.append(job)
+        kind = _class_of(job, jobset.status.restarts, targets, ended=ended)
+        if isinstance(kind, Invalid):
+            found["invalid"].append(kind)
         else:
-            failed.append(job)
-    return Buckets(
-        active=tuple(active),
-        successful=tuple(successful),
-        failed=tuple(failed),
-        previous=tuple(previous),
-        marked=tuple(marked),
-        invalid=tuple(invalid),
-        names=frozenset(names),
-    )
+            found[kind].append(job)
+    return Buckets(names=frozenset(names), **{kind: tuple(each) for kind, each in found.items()})
+
+
+def _class_of(
+    job: Job, restarts: int, targets: Mapping[str, OwnAttempts] | None, *, ended: bool
+) -> str | Invalid:
+    """Return the class of a Job, as the field of :class:`Buckets`."""
+    attempt = parse_count(job.metadata.labels.get(keys.RESTART_ATTEMPT))
+    if attempt is None:
+        return _invalid(job, keys.RESTART_ATTEMPT)
+    if attempt < restarts:
+        return "previous"
+    current = targets is None or _own_attempt_is_current(job, targets)
+    if isinstance(current, Invalid):
+        return current
+    if not current:
+        return "previous"
+    if not ended and keys.RESTART_ANNOTATION in job.metadata.annotations:
+        return "marked"
+    finished = job.status.finished
+    if finished is None:
+        return "active"
+    return "successful" if finished.type == "Complete" else "failed"
 
 
 @attrs.frozen

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSetSpec
+from jobsetpy.reconcilers.rules.json_tree import child
 from jobsetpy.reconcilers.rules.membership import replicated_job_of
 from jobsetpy.reconcilers.rules.plan import ResizeJob
 
@@ -17,7 +18,7 @@ def resizes(spec: JobSetSpec, active: Iterable[Job]) -> Iterator[ResizeJob]:
     """
     wanted = {}
     for item in spec.replicated_jobs:
-        job_spec = item.template.get("spec") or {}
+        job_spec = child(item.template, "spec")
         parallelism, completions = job_spec.get("parallelism"), job_spec.get("completions")
         if isinstance(parallelism, int) and parallelism == completions:
             wanted[item.name] = parallelism

@@ -487,8 +487,7 @@ class _PartCounters:
                 self._changed(item) if item.name in self._restarts else item
                 for item in self._draft.status.replicated_jobs_status
             ),
-            jobs=self._jobs,
-            replicated_jobs=len(self._wholes),
+            {history.JOB: self._jobs, history.REPLICATED_JOB: len(self._wholes)},
         )
         for match, number in self._wholes[-history.MAX_RECORDS :]:
             name = replicated_job_of(match.job)

@@ -108,5 +108,4 @@ def pods_of(jobset: JobSet) -> int:
 def pods_of_template(replicated: ReplicatedJob) -> int:
     """Return the number of parallel pods of each Job of a ReplicatedJob."""
     spec = replicated.template.get("spec") or {}
-    parallelism, completions = spec.get("parallelism"), spec.get("completions")
-    return pods_at_once(parallelism, completions)
+    return pods_at_once(spec.get("parallelism"), spec.get("completions"))

@@ -26,6 +26,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 
+K = TypeVar("K")
 P = TypeVar("P")  # counted fields of a pod
 J = TypeVar("J")  # counted fields of a Job
 
@@ -69,6 +70,16 @@ class AttemptCounts(Protocol):
 
 C = TypeVar("C", bound=JobCounts)
 A = TypeVar("A", bound=AttemptCounts)
+
+
+def add_to(numbers: dict[K, int], value: K, number: int) -> int:
+    """Add to a number in a mapping without zeros and return the new value."""
+    count = numbers.get(value, 0) + number
+    if count:
+        numbers[value] = count
+    else:
+        del numbers[value]
+    return count
 
 
 class MembershipLedger(Generic[P, J, C, A]):

@@ -160,9 +160,8 @@ class StatusChange:
         finished: ``Completed`` or ``Failed`` if this write ends the JobSet, else "".
         decisions: decisions of the failure policy: an action, or one of ``ReachedMaxRestarts`` and
             ``NoFailurePolicy``, which end the JobSet.
-        restarted: number of restarts of all Jobs with this write (0 or 1).
-        jobs_restarted: number of single Jobs that it restarts.
-        replicated_jobs_restarted: number of restarts of all Jobs of one ReplicatedJob.
+        restarted: number of restarts with this write, by kind (``rules.history``); those in place
+            are counted elsewhere.
         ready_s: seconds until all Jobs were ready, if this write is the first to show it.
         restarts_over: restarts that end with this write.
     """
@@ -172,9 +171,7 @@ class StatusChange:
     events: tuple[EmitEvent, ...] = ()
     finished: str = ""
     decisions: tuple[str, ...] = ()
-    restarted: int = 0
-    jobs_restarted: int = 0
-    replicated_jobs_restarted: int = 0
+    restarted: Mapping[str, int] = attrs.field(factory=dict)
     ready_s: float | None = None
     restarts_over: tuple[Over, ...] = ()
 
@@ -244,7 +241,6 @@ class JobsPlan(Plan[JobsMemory]):
         confirm: True to read the JobSet before any action: children were deleted by another client,
             possibly by the garbage collector after the JobSet itself.
         begun: monotonic time at which planning began; ``None`` if it was skipped.
-        handed_out: capacity reserved for pods that are created without the coscheduler's gate.
         activity: activity of the JobSet (``reconcilers.rules.time_accounting``), "" if it has
             ended; ``None`` if it was not determined.
         pods: number of pods that it requests.

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
+from types import NoneType
 from typing import Any, Final
 
 import attrs
@@ -199,6 +200,9 @@ def _ends_and_restarts(status: JobSetStatus) -> tuple[object, ...]:
     return status.restarts, status.restarts_count_towards_max, status.terminal_state
 
 
+_PLAIN: Final = (str, int, NoneType)
+
+
 def condition_json(condition: Condition) -> dict[str, Any]:
     """Return a condition as JSON, with the fields that its schema requires even if empty."""
     return {name: each for name, each in _json(condition).items() if each not in (None, 0)}
@@ -229,12 +233,13 @@ def _json(value: Any, time_text: Callable[[datetime], str] = seconds_text) -> An
 
     So a merge patch leaves nothing of the object before.
     """
-    if value is None or isinstance(value, str | int):
+    if isinstance(value, _PLAIN):
         return value
     if isinstance(value, datetime):
         return time_text(value)
     if isinstance(value, tuple):
-        return [_json(each, time_text) for each in value]
+        plain = isinstance(next(iter(value), None), _PLAIN)  # as the thousands of restart counts
+        return list(value) if plain else [_json(each, time_text) for each in value]
     return {wire: _json(getattr(value, name), time_text) for name, wire in _fields(type(value))}
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import attrs
+
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, parse_count
-from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
+from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger, add_to
 from jobsetpy.reconcilers.rules.spares import pods_to_start_of_job
 
 
@@ -38,21 +40,15 @@ class _Job(NamedTuple):
         return self.full - self.missing(started)
 
 
+@attrs.define(eq=False)
 class _Counts:
     """Started pods of one Job, by attempt."""
 
-    __slots__ = ("started",)
-
-    def __init__(self) -> None:
-        self.started: dict[str, int] = {}
+    started: dict[str, int] = attrs.field(factory=dict)
 
     def count(self, annotation: str, number: int) -> None:
         """Count one more pod of an attempt, or one less."""
-        count = self.started.get(annotation, 0) + number
-        if count:
-            self.started[annotation] = count
-        else:
-            del self.started[annotation]
+        add_to(self.started, annotation, number)
 
     def of(self, job: _Job) -> int:
         """Return the number of started pods of the Job's current attempt."""
@@ -64,15 +60,13 @@ class _Counts:
         return not self.started
 
 
+@attrs.define(eq=False)
 class _Attempt:
     """Started pods of all Jobs, and number of Jobs by current group attempt."""
 
-    __slots__ = ("attempts", "jobs", "started")
-
-    def __init__(self) -> None:
-        self.jobs = 0
-        self.started = 0
-        self.attempts: dict[int, int] = {}
+    jobs: int = 0
+    started: int = 0
+    attempts: dict[int, int] = attrs.field(factory=dict)
 
     def pod_counted(self, job: _Job, counts: _Counts, annotation: str, number: int) -> bool:
         """Count a pod that has started, or that is deleted."""
@@ -89,11 +83,7 @@ class _Attempt:
         for job, sign in ((before, -1), (after, 1)):
             if job is not None:
                 self.started += sign * job.counted(counts.of(job))
-                count = self.attempts.get(job.attempt, 0) + sign
-                if count:
-                    self.attempts[job.attempt] = count
-                else:
-                    del self.attempts[job.attempt]
+                add_to(self.attempts, job.attempt, sign)
         return was != now
 
 

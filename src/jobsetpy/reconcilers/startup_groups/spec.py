@@ -10,7 +10,6 @@ it was resized, are of the Job's attempt and pass immediately if that was releas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
+from jobsetpy.reconcilers.rules.json_tree import child, text
 from jobsetpy.reconcilers.rules.plan import CreateGroupObject
 from jobsetpy.reconcilers.rules.spares import jobs_to_start, pods_to_start, starts_without_spares
 
@@ -82,9 +82,7 @@ def _injected_amounts(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, st
 
     Those of the pod template take precedence.
     """
-    job: Mapping[str, Any] = replicated.template.get("spec") or {}
-    metadata: Mapping[str, Any] = (job.get("template") or {}).get("metadata") or {}
-    own: Mapping[str, Any] = metadata.get("annotations") or {}
+    own = child(replicated.template, "spec", "template", "metadata", "annotations")
     notes = jobset.metadata.annotations
     wanted = [name for name in keys.INJECTED_ANNOTATIONS if name in notes and name not in own]
     return {name: notes[name] for name in wanted}
@@ -172,6 +170,5 @@ def _metadata(jobset: JobSet) -> dict[str, Any]:
 
 
 def _service_account(replicated: ReplicatedJob) -> str:
-    job: Mapping[str, Any] = replicated.template.get("spec") or {}
-    spec: Mapping[str, Any] = (job.get("template") or {}).get("spec") or {}
-    return spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    spec = child(replicated.template, "spec", "template", "spec")
+    return text(spec, "serviceAccountName") or text(spec, "serviceAccount") or "default"

@@ -92,7 +92,7 @@ def test_the_youngest_gang_without_nodes_is_refused():
     assert scheduler.unschedulable("c2", 0.5) == []
     assert short(scheduler.unschedulable("b2", 1.0)) == [("Refuse", "c1")]
     assert scheduler.unschedulable("b2", 1.0) == []
-    assert scheduler.gang_status(PodGroupKey("ns", "a")).waiting == 1
+    assert scheduler.gang(PodGroupKey("ns", "a")).waiting == 1
     assert short(scheduler.tick(6.0)) == [("Refuse", "b1")]  # c waits for its capacity
 
 

@@ -304,7 +304,7 @@ def test_a_large_gang_is_refused_in_portions():
     rig = large(500)
     first = short(rig.scheduler.tick(1.0))
     assert rest(rig, first, 1.0) == ({"Refuse"}, 499, 100)
-    assert rig.scheduler.gang_status(PodGroupKey("ns", "a")).waiting == 0
+    assert rig.scheduler.gang(PodGroupKey("ns", "a")).waiting == 0
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -338,7 +338,7 @@ def test_gang_stays_gated_when_another_controller_holds_back_its_pods():
     """It takes no place; it is ungated as soon as enough of its pods can be placed."""
     rig = Rig(a=4)
     assert [tiny(rig, name, blocked=True) for name in "uvwxyz"] == [[]] * 6
-    assert rig.scheduler.gang_status(PodGroupKey("ns", "u")).placeable == 0
+    assert rig.scheduler.gang(PodGroupKey("ns", "u")).placeable == 0
     assert rig.group("a", 2, created=1.0) == ["a0", "a1"]
     for at in range(2):
         rig.ask(f"a{at}", "a", 0.0)
@@ -359,7 +359,7 @@ def test_gang_is_ungated_when_more_gangs_than_the_limit_are_always_refused():
         for uid, state in rig.scheduler.states().items():
             if state.value == "lifted" and uid[0] in names:
                 rig.finds_none(uid, now)
-    assert rig.scheduler.gang_status(PodGroupKey("ns", "a")).in_flight
+    assert rig.scheduler.gang(PodGroupKey("ns", "a")).in_flight
 
 
 def test_gang_keeps_its_place_when_its_oldest_pod_is_replaced():

@@ -279,9 +279,7 @@ def test_events_of_unknown_pods_are_ignored(scheduler):
     assert scheduler.bind_cancelled(7, 0.0) == []
     assert scheduler.bind_done("x", ok=True, now=0.0) == []
     assert scheduler.seen(seen("x", ended=True), 0.0) == []
-    assert scheduler.gang_status(A) is None
-    assert scheduler.first_member(A) == ""
-    assert scheduler.disagreements(A) == []
+    assert scheduler.gang(A) is None
 
 
 @pytest.mark.parametrize(
@@ -338,7 +336,7 @@ def test_a_complete_gang_has_no_timeout(scheduler):
     assert scheduler.unschedulable("a3", 1.0) == []
     assert scheduler.bind_done("a1", ok=True, now=1.0) == []
     assert scheduler.bind_done("a1", ok=True, now=1.0) == []
-    assert scheduler.gang_status(A).bound == 2
+    assert scheduler.gang(A).running == 2
 
 
 # -- observers ----------------------------------------------------------------------------------
@@ -390,20 +388,20 @@ def test_counts_have_every_stage():
     shown(scheduler, "e1")  # incomplete
     counts = scheduler.counts()
     assert counts.groups == {"bound": 1, "holding": 1, "lifted": 1, "queued": 1, "incomplete": 1}
-    assert scheduler.first_member(A) == "a1"
-    assert scheduler.first_member(PodGroupKey("ns", "other")) == ""
+    assert scheduler.gang(A).first.uid == "a1"
+    assert scheduler.gang(PodGroupKey("ns", "other")) is None
 
 
 def test_disagreements_of_pods_are_described(scheduler):
     """The text has the different minima and priorities, and which of them counts."""
     shown(scheduler, "a1", minimum=2, prio=1)
     shown(scheduler, "a2", minimum=3, prio=2)
-    assert scheduler.disagreements(A) == [
+    assert scheduler.gang(A).disagreements() == [
         "different minima (2, 3), of which the greatest counts",
         "different priorities (1, 2), of which the greatest counts",
     ]
     shown(scheduler, "b1", bound=True, gated=False)
-    assert scheduler.disagreements(B) == []
+    assert scheduler.gang(B).disagreements() == []
 
 
 def test_equal_descending_texts_have_equal_hashes():

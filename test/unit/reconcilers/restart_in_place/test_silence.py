@@ -16,17 +16,22 @@ from jobsetpy.api.child_pod import (
     ChildPodSpec,
     ChildPodStatus,
 )
-from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, JobSetStatus
+from jobsetpy.api.jobset import (
+    InPlaceRestartStatus,
+    JobSet,
+    JobSetSpec,
+    JobSetStatus,
+    ReplicatedJob,
+)
 from jobsetpy.reconcilers.restart_in_place.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.heartbeat_report import parse_report
 from jobsetpy.reconcilers.restart_in_place.job_seats import READY, SeatedJob, SeatPod
-from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.silence import (
     MAX_OBSERVERS,
     NO_SILENCE,
     Silence,
     can_be_replaced,
-    find_silence,
     silence_of,
     silent_cause,
     unheard_events,
@@ -55,7 +60,14 @@ def pod(index: int, node: str = "", unheard: str | None = None, **fields: object
 
 def silence(*pods: ChildPod, epoch: int = EPOCH) -> Silence:
     """Evaluate the reports of these pods."""
-    return find_silence(epoch, ["w"], pods)
+    jobset = JobSet(
+        spec=JobSetSpec(replicated_jobs=(ReplicatedJob(name="w"),)),
+        status=JobSetStatus(synced_epoch=epoch),
+    )
+    reporters = [each for each in pods if each.metadata.annotations.unheard is not None]
+    return silence_of(
+        ObservedEpochs(jobset=jobset, unheard=reporters, members=lambda: ([], list(pods)))
+    )
 
 
 def says(word: str, *indexes: int, epoch: int = EPOCH) -> str:
@@ -209,11 +221,11 @@ def test_outage_is_reported_and_restarts_nothing():
     """The event has another reason than that of a silent pod."""
     jobset = JobSet(status=JobSetStatus(synced_epoch=EPOCH))
     outage = Silence(outage=True)
-    (event,) = unheard_events(jobset, Histogram(), outage, EpochDecision())
+    (event,) = unheard_events(jobset, outage, EpochDecision())
 
     assert event.reason == "HeartbeatsMissing"
     assert "no restart follows" in event.message
-    assert silent_cause(jobset, Histogram(), outage) is None
+    assert silent_cause(jobset, outage) is None
 
 
 def test_pods_are_named_when_they_have_never_received_a_heartbeat():

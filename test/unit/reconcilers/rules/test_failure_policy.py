@@ -106,7 +106,7 @@ class TestRestartReplicatedJob:
             cluster.fail(name, after=3 - after)
         write = cluster.plan().status
 
-        assert (write.jobs_restarted, write.replicated_jobs_restarted) == (0, 1)
+        assert write.restarted == {"RestartReplicatedJob": 1}
 
         settle(cluster)
 
