@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from jobsetpy.api import keys
@@ -36,7 +37,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
 )
 from jobsetpy.reconcilers.rules.membership import pods_at_once
 from jobsetpy.reconcilers.rules.replicated_jobs import reached_targets, replicas_of
-from jobsetpy.reconcilers.rules.spares import parse_spares
+from jobsetpy.reconcilers.rules.spares import spares_in
 
 SETTINGS: Final = (
     keys.COSCHEDULING_TARGETS_ANNOTATION,
@@ -62,19 +63,18 @@ def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
     if scope not in SCOPES:
         why = f"must be one of {', '.join(SCOPES)}"
         return [invalid(note_field(keys.COSCHEDULING_ANNOTATION), scope, why)]
-    problems = _targets(notes, spec)
-    problems += _timeout(notes) + _capacity(notes)
+    problems = [*_targets(notes, spec), *_timeout(notes), *_capacity(notes)]
     if problems:
         return problems
     targets = _target_jobs(notes, spec)
-    problems += _minima(notes, targets, scope)
-    problems += _reserved(targets)
-    problems += _placement(notes, targets)
-    problems += _spares(notes, targets, scope)
-    if scope == JOBSET:
-        problems += _order(spec, targets)
-        problems += _alike(targets)
-    return problems
+    return [
+        *_minima(notes, targets, scope),
+        *_reserved(targets),
+        *_placement(notes, targets),
+        *_spares(notes, targets, scope),
+        *(_order(spec, targets) if scope == JOBSET else ()),
+        *(_alike(targets) if scope == JOBSET else ()),
+    ]
 
 
 def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
@@ -145,50 +145,38 @@ def _targets(notes: Json, spec: Json) -> list[FieldError]:
     ]
 
 
-def _timeout(notes: Json) -> list[FieldError]:
+def _timeout(notes: Json) -> Iterator[FieldError]:
     given = notes.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
-    if given is None:
-        return []
     value = positive(given) if isinstance(given, str) else None
-    if value is not None and value <= LONGEST_TIMEOUT_S:
-        return []
-    why = f"must be a number from 1 to {LONGEST_TIMEOUT_S:.0f}"
-    return [invalid(note_field(keys.COSCHEDULING_TIMEOUT_ANNOTATION), given, why)]
+    if given is not None and (value is None or value > LONGEST_TIMEOUT_S):
+        why = f"must be a number from 1 to {LONGEST_TIMEOUT_S:.0f}"
+        yield invalid(note_field(keys.COSCHEDULING_TIMEOUT_ANNOTATION), given, why)
 
 
-def _capacity(notes: Json) -> list[FieldError]:
+def _capacity(notes: Json) -> Iterator[FieldError]:
     given = notes.get(keys.COSCHEDULING_CAPACITY_ANNOTATION)
-    if given in {None, "true", "false"}:
-        return []
-    return [
-        invalid(
-            note_field(keys.COSCHEDULING_CAPACITY_ANNOTATION), given, 'must be "true" or "false"'
-        )
-    ]
+    if given not in {None, "true", "false"}:
+        field = note_field(keys.COSCHEDULING_CAPACITY_ANNOTATION)
+        yield invalid(field, given, 'must be "true" or "false"')
 
 
-def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> list[FieldError]:
-    problems: list[FieldError] = []
-    field = note_field(keys.COSCHEDULING_MIN_ANNOTATION)
-    general = notes.get(keys.COSCHEDULING_MIN_ANNOTATION)
+def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> Iterator[FieldError]:
+    name = keys.COSCHEDULING_MIN_ANNOTATION
+    general = notes.get(name)
     if scope == JOBSET:
         size = sum(replicas_of(job) * _pods(job) for _, job in targets)
-        problems += _number(general, field, size, "the group")
+        yield from _number(general, note_field(name), size, "the group")
     for at, job in targets:
-        own = child(job, "template", "metadata", "annotations")
-        given = own.get(keys.COSCHEDULING_MIN_ANNOTATION)
-        own_field = note_field(
-            keys.COSCHEDULING_MIN_ANNOTATION, f"spec.replicatedJobs[{at}].template"
-        )
+        given = child(job, "template", "metadata", "annotations").get(name)
+        own_field = note_field(name, f"spec.replicatedJobs[{at}].template")
         if scope == JOBSET:
             if given is not None:
                 why = "the group is all of the JobSet: set it in the JobSet's annotations"
-                problems.append(forbidden(own_field, why))
+                yield forbidden(own_field, why)
             continue
-        size = _pods(job) * (1 if scope == "Job" else replicas_of(job))
-        chosen = (general, field) if given is None else (given, own_field)
-        problems += _number(*chosen, size, f"each group of replicatedJob {text(job, 'name')!r}")
-    return problems
+        size = _pods(job) * (1 if scope == JOB else replicas_of(job))
+        chosen = (general, note_field(name)) if given is None else (given, own_field)
+        yield from _number(*chosen, size, f"each group of replicatedJob {text(job, 'name')!r}")
 
 
 def _number(given: Any, field: str, size: int = 0, what: str = "") -> list[FieldError]:
@@ -214,31 +202,28 @@ def _reserved(targets: list[tuple[int, Json]]) -> list[FieldError]:
     ]
 
 
-def _placement(notes: Json, targets: list[tuple[int, Json]]) -> list[FieldError]:
+def _placement(notes: Json, targets: list[tuple[int, Json]]) -> Iterator[FieldError]:
     """Reject exclusive placement: followers wait for their leader's node, a gang for all pods."""
-    problems = []
+    name = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION
+    why = (
+        "with coscheduling its pods would wait for each other for ever: they have to follow one "
+        "that has a node, and it gets one only together with them; use it with "
+        f"{keys.NODE_SELECTOR_ANNOTATION}"
+    )
     for at, job in targets:
         own = child(job, "template", "metadata", "annotations")
-        path = f"spec.replicatedJobs[{at}].template"
-        for source, where in ((own, path), (notes, "")):
-            if source.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION) is None:
-                continue
-            if keys.NODE_SELECTOR_ANNOTATION not in source and _pods(job) > 1:
-                problems.append(
-                    forbidden(
-                        note_field(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION, where),
-                        "with coscheduling its pods would wait for each other for ever: they have "
-                        "to follow one that has a node, and it gets one only together with them; "
-                        f"use it with {keys.NODE_SELECTOR_ANNOTATION}",
-                    )
-                )
-            break
-    return problems
+        overrides = own.get(name) is not None
+        source = own if overrides else notes
+        if source.get(name) is None or keys.NODE_SELECTOR_ANNOTATION in source:
+            continue
+        if _pods(job) > 1:
+            where = f"spec.replicatedJobs[{at}].template" if overrides else ""
+            yield forbidden(note_field(name, where), why)
 
 
 def _spares(notes: Json, targets: list[tuple[int, Json]], scope: str) -> list[FieldError]:
     """Reject gangs of several Jobs that start without spares: their minimum is one number."""
-    jobs = [replicas_of(job) for _, job in targets if _has_spares(notes, job)]
+    jobs = [replicas_of(job) for _, job in targets if any(spares_in(job, notes))]
     together = (
         sum(replicas_of(job) for _, job in targets) if scope == JOBSET else max(jobs, default=0)
     )
@@ -254,20 +239,13 @@ def _spares(notes: Json, targets: list[tuple[int, Json]], scope: str) -> list[Fi
     return [invalid(note_field(keys.COSCHEDULING_ANNOTATION), scope, why)]
 
 
-def _has_spares(notes: Json, job: Json) -> bool:
-    own = child(job_spec(job), "template", "metadata", "annotations")
-    names = (keys.IN_PLACE_SPARES_ANNOTATION, keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
-    return any(parse_spares(own.get(name, notes.get(name))) for name in names)
-
-
-def _order(spec: Json, targets: list[tuple[int, Json]]) -> list[FieldError]:
+def _order(spec: Json, targets: list[tuple[int, Json]]) -> Iterator[FieldError]:
     if len(targets) < 2:
-        return []
-    problems = []
+        return
     order = text(child(spec, "startupPolicy"), "startupPolicyOrder")
     if order == "InOrder":
         why = "must not be InOrder when one group of coscheduling spans several replicatedJobs"
-        problems.append(invalid("spec.startupPolicy.startupPolicyOrder", order, why))
+        yield invalid("spec.startupPolicy.startupPolicyOrder", order, why)
     names = {text(job, "name") for _, job in targets}
     through = reached_targets(spec, names)
     for at, job in targets:
@@ -276,8 +254,7 @@ def _order(spec: Json, targets: list[tuple[int, Json]]) -> list[FieldError]:
             if name in names or name in through:
                 path = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
                 why = "a member of a group must not wait for another member, directly or not"
-                problems.append(invalid(path, name, why))
-    return problems
+                yield invalid(path, name, why)
 
 
 _ALIKE: Final = (
@@ -287,17 +264,15 @@ _ALIKE: Final = (
 """Field, its meaning, and the value that the API server fills in."""
 
 
-def _alike(targets: list[tuple[int, Json]]) -> list[FieldError]:
+def _alike(targets: list[tuple[int, Json]]) -> Iterator[FieldError]:
     """Validate fields that have to be equal in all pods of a gang, so that it stays together."""
-    problems = []
     for name, what, default in _ALIKE:
         values = [(at, text(pod_spec(job), name) or default) for at, job in targets]
         for at, own in values[1:]:
             if own != values[0][1]:
                 path = f"spec.replicatedJobs[{at}].template.spec.template.spec.{name}"
                 why = f"all pods of a gang must have {what}; other pods have {values[0][1]!r}"
-                problems.append(invalid(path, own, why))
-    return problems
+                yield invalid(path, own, why)
 
 
 def _pods(job: Json) -> int:

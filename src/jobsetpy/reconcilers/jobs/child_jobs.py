@@ -7,8 +7,8 @@ therefore read-only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from jobsetpy.api import keys
@@ -20,7 +20,7 @@ from jobsetpy.reconcilers.coscheduling.pod_groups import pod_group_name
 from jobsetpy.reconcilers.jobs.network import dns_hostnames
 from jobsetpy.reconcilers.jobs.volumes import pod_volumes, template_places
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, job_fields, tolerations
-from jobsetpy.reconcilers.rules.buckets import OwnAttempts, job_restart_targets
+from jobsetpy.reconcilers.rules.buckets import job_restart_targets
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.json_tree import child
 from jobsetpy.reconcilers.rules.names import (
@@ -30,12 +30,7 @@ from jobsetpy.reconcilers.rules.names import (
     namespaced_job,
     subdomain,
 )
-from jobsetpy.reconcilers.rules.spares import (
-    SpareCounts,
-    spare_annotations,
-    spares_by_name,
-    success_policy,
-)
+from jobsetpy.reconcilers.rules.spares import spare_annotations, spares_by_name, success_policy
 from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
 
 GENERATED_KEYS: Final = frozenset(
@@ -78,58 +73,35 @@ class JobTemplateBuilder:
     """Builder of the Jobs of one ReplicatedJob.
 
     Args:
-        jobset: parent JobSet; its status gives the attempt.
+        shared: properties of all ReplicatedJobs.
         replicated: ReplicatedJob to build Jobs for.
-        first_global: sum of the replicas of all earlier ReplicatedJobs.
-        first_in_group: sum of the replicas of the earlier ReplicatedJobs in its API group.
-        global_replicas: sum of the replicas of all ReplicatedJobs.
-        group_replicas: sum of the replicas in its API group.
-        own_attempts: restart attempt of each index, or ``None`` to leave that label out.
-        pod_groups: gangs of the JobSet, if it requests coscheduling.
-        marks: scheduler fields of pods in gangs, in addition to their labels.
-        lost_node_deadline_s: time in seconds after which pods on an unreachable node are given up;
-            0 for never.
-        group_annotations: annotations of the startup group, if the ReplicatedJob is in one.
-        claims: names of the volume claim templates, each with its index in the spec.
-        spares: numbers of its spares; ``None`` if the JobSet has none at all.
+
+    Attributes:
+        pod_spec: pod spec common to all its Jobs, without the fields that differ per Job.
+        reserves_nodes: True if each of its Jobs reserves nodes for itself.
     """
 
-    def __init__(  # noqa: PLR0913 - made in one place, from sums over all ReplicatedJobs
-        self,
-        jobset: JobSet,
-        replicated: ReplicatedJob,
-        *,
-        first_global: int,
-        first_in_group: int,
-        global_replicas: int,
-        group_replicas: int,
-        own_attempts: OwnAttempts | None,
-        pod_groups: coscheduling_groups.Gangs | None = None,
-        marks: backends.SchedulerFields = _NO_MARKS,
-        lost_node_deadline_s: float = 0.0,
-        group_annotations: Mapping[str, str] | None = None,
-        claims: Mapping[str, int] | None = None,
-        spares: SpareCounts | None = None,
-    ) -> None:
-        meta = jobset.metadata
+    def __init__(self, shared: _Blueprints, replicated: ReplicatedJob) -> None:
+        jobset, name = shared.jobset, replicated.name
+        meta, spares, deadline_s = jobset.metadata, shared.spares.get(name), shared.deadline_s
         self.replicated = replicated
         self._namespace = meta.namespace
         self._jobset_name = meta.name
-        self._first_global = first_global
-        self._first_in_group = first_in_group
-        self._own_attempts = own_attempts
-        self._pod_groups = pod_groups
-        self._marks = marks
+        self._first_global, self._first_in_group = shared.first[name]
+        self._own_attempts = shared.own_attempts.get(name)
+        self._pod_groups = shared.pod_groups
+        self._marks = shared.marks
         self._attempt = jobset.status.restarts
         self._owner = [owner_reference_to(jobset)]
 
-        common = _common_keys(jobset, replicated, global_replicas, group_replicas)
+        group_replicas = shared.replicas_of_groups[replicated.group_name]
+        common = _common_keys(jobset, replicated, shared.replicas, group_replicas)
         job_template = child(replicated.template, "metadata")
         job_spec = child(replicated.template, "spec")
         pod_template = child(job_spec, "template")
         pod_meta = child(pod_template, "metadata")
         placement = placement_annotations(jobset, replicated)
-        placement |= group_annotations or {}
+        placement |= shared.startup_group.get(name, {})
         self._job_labels = {**child(job_template, "labels"), **common}
         self._job_annotations = {**child(job_template, "annotations"), **common, **placement}
         # The annotation requests one recreation of a Job; copied from a template it would never
@@ -137,28 +109,26 @@ class JobTemplateBuilder:
         self._job_annotations.pop(keys.RESTART_ANNOTATION, None)
         self._pod_labels = {**child(pod_meta, "labels"), **common}
         self._pod_annotations = {**child(pod_meta, "annotations"), **common, **placement}
-        if pod_groups is not None and pod_groups.of(replicated.name, 0) is not None:
-            chosen = backends.job_annotations(marks)
+        if self._pod_groups is not None and self._pod_groups.of(name, 0) is not None:
+            chosen = backends.job_annotations(shared.marks)
             self._job_annotations |= chosen
             self._pod_annotations |= coscheduling_groups.pod_annotations(jobset) | chosen
 
-        if lost_node_deadline_s:
-            deadline = f"{lost_node_deadline_s:g}s"
-            self._pod_annotations[keys.LOST_NODE_DEADLINE_ANNOTATION] = deadline
-        else:
-            self._pod_annotations.pop(keys.LOST_NODE_DEADLINE_ANNOTATION, None)
+        self._pod_annotations.pop(keys.LOST_NODE_DEADLINE_ANNOTATION, None)
+        if deadline_s:
+            self._pod_annotations[keys.LOST_NODE_DEADLINE_ANNOTATION] = f"{deadline_s:g}s"
 
         # Read from the Job's annotations, because the template may set them directly.
-        self._reserves_nodes = (
+        self.reserves_nodes = (
             keys.EXCLUSIVE_TOPOLOGY_ANNOTATION in self._job_annotations
             and keys.NODE_SELECTOR_ANNOTATION in self._job_annotations
         )
-        self._pod_spec = _pod_spec(
+        self.pod_spec = _pod_spec(
             jobset,
             child(pod_template, "spec"),
-            claims or {},
-            lost_node_deadline_s,
-            [_NO_SCHEDULE_TOLERATION] if self._reserves_nodes else [],
+            shared.claims,
+            deadline_s,
+            [_NO_SCHEDULE_TOLERATION] if self.reserves_nodes else [],
         )
         self._pod_meta = pod_meta
         self._pod_template = pod_template
@@ -168,7 +138,7 @@ class JobTemplateBuilder:
             notes.update(spare_annotations(spares))
         self._spec = {
             **job_spec,
-            **job_fields(job_spec, lost_node_deadline_s),
+            **job_fields(job_spec, deadline_s),
             **success_policy(job_spec, 0 if spares is None else spares.pods),
             "suspend": jobset.spec.suspend is True,
         }
@@ -178,21 +148,6 @@ class JobTemplateBuilder:
     def name(self, index: int) -> str:
         """Return the name of the Job with this index."""
         return job_name(self._jobset_name, self.replicated.name, index)
-
-    def names(self) -> Iterator[tuple[int, str]]:
-        """Return the index and name of every Job."""
-        stem = job_name(self._jobset_name, self.replicated.name, "")
-        return ((index, f"{stem}{index}") for index in range(self.replicated.replicas))
-
-    @property
-    def pod_spec(self) -> Mapping[str, Any]:
-        """Pod spec common to all its Jobs, without the fields that differ per Job."""
-        return self._pod_spec
-
-    @property
-    def reserves_nodes(self) -> bool:
-        """Return whether each of its Jobs reserves nodes for itself."""
-        return self._reserves_nodes
 
     def body(self, index: int, *, gate: bool = True) -> dict[str, Any]:
         """Return the Job with this index as JSON; it shares parts with other bodies.
@@ -214,11 +169,11 @@ class JobTemplateBuilder:
             None if self._pod_groups is None else self._pod_groups.of(self.replicated.name, index)
         )
         in_group = {} if group is None else group.labels
-        pod_spec: Mapping[str, Any] = self._pod_spec
+        pod_spec: Mapping[str, Any] = self.pod_spec
         if group is not None:
             own_group = pod_group_name(group, self._attempt)
             pod_spec = backends.marked(pod_spec, self._marks, own_group, gate=gate)
-        if self._reserves_nodes:
+        if self.reserves_nodes:
             pod_spec = {
                 **pod_spec,
                 "nodeSelector": {
@@ -290,22 +245,48 @@ def _pod_spec(
 
 
 class _Blueprints(Mapping[str, JobTemplateBuilder]):
-    """Mapping of lazily created builders: a plan needs only those of missing Jobs."""
+    """Builders by name of the ReplicatedJob, and what they share.
 
-    def __init__(self, makers: Mapping[str, Callable[[], JobTemplateBuilder]]) -> None:
-        self._makers = makers
+    They are created when they are needed: a plan needs only those of missing Jobs.
+
+    Attributes:
+        first: sums of the replicas of all earlier ReplicatedJobs, and of those in the same API
+            group, by name.
+        replicas: sum of the replicas of all ReplicatedJobs.
+        replicas_of_groups: the same for each API group.
+    """
+
+    def __init__(
+        self, jobset: JobSet, features: Features, marks: backends.SchedulerFields, deadline_s: float
+    ) -> None:
+        self.jobset = jobset
+        self.marks = marks
+        self.deadline_s = deadline_of(jobset.metadata.annotations, deadline_s)
+        self.own_attempts = job_restart_targets(jobset) if features.restart_job else {}
+        self.pod_groups = coscheduling_groups.gangs_of(jobset) if features.coscheduling else None
+        self.claims = template_places(jobset)
+        self.startup_group = group_scheduling.job_annotations(jobset)
+        self.spares = spares_by_name(jobset)
+        self.first: dict[str, tuple[int, int]] = {}
+        self.replicas = 0
+        self.replicas_of_groups: Counter[str] = Counter()
+        for item in jobset.spec.replicated_jobs:
+            self.first[item.name] = self.replicas, self.replicas_of_groups[item.group_name]
+            self.replicas += item.replicas
+            self.replicas_of_groups[item.group_name] += item.replicas
+        self._items = {item.name: item for item in jobset.spec.replicated_jobs}
         self._made: dict[str, JobTemplateBuilder] = {}
 
     def __getitem__(self, name: str) -> JobTemplateBuilder:
         if name not in self._made:
-            self._made[name] = self._makers[name]()
+            self._made[name] = JobTemplateBuilder(self, self._items[name])
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
+        return iter(self._items)
 
     def __len__(self) -> int:
-        return len(self._makers)
+        return len(self._items)
 
 
 def blueprints(
@@ -319,44 +300,11 @@ def blueprints(
     Args:
         jobset: parent JobSet.
         features: the feature gates.
-        marks: scheduler fields of pods in gangs.
+        marks: scheduler fields of pods in gangs, in addition to their labels.
         lost_node_deadline_s: deadline in seconds for pods on unreachable nodes, if the JobSet sets
             none.
     """
-    deadline_s = deadline_of(jobset.metadata.annotations, lost_node_deadline_s)
-    replicated_jobs = jobset.spec.replicated_jobs
-    in_group: dict[str, int] = {}
-    for item in replicated_jobs:
-        in_group[item.group_name] = in_group.get(item.group_name, 0) + item.replicas
-    total = sum(item.replicas for item in replicated_jobs)
-    own_attempts = job_restart_targets(jobset) if features.restart_job else {}
-    pod_groups = coscheduling_groups.gangs_of(jobset) if features.coscheduling else None
-    claims = template_places(jobset)
-    in_startup_group = group_scheduling.job_annotations(jobset)
-    spares = spares_by_name(jobset)
-    out: dict[str, Callable[[], JobTemplateBuilder]] = {}
-    before = 0
-    before_in_group = dict.fromkeys(in_group, 0)
-    for item in replicated_jobs:
-        out[item.name] = partial(
-            JobTemplateBuilder,
-            jobset,
-            item,
-            first_global=before,
-            first_in_group=before_in_group[item.group_name],
-            global_replicas=total,
-            group_replicas=in_group[item.group_name],
-            own_attempts=own_attempts.get(item.name),
-            pod_groups=pod_groups,
-            marks=marks,
-            lost_node_deadline_s=deadline_s,
-            group_annotations=in_startup_group.get(item.name),
-            claims=claims,
-            spares=spares.get(item.name),
-        )
-        before += item.replicas
-        before_in_group[item.group_name] += item.replicas
-    return _Blueprints(out)
+    return _Blueprints(jobset, features, marks, lost_node_deadline_s)
 
 
 def placement_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:

@@ -21,7 +21,7 @@ from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.actions import FAIL_JOB
 from jobsetpy.reconcilers.rules.membership import is_ours, pods_of_template
-from jobsetpy.reconcilers.rules.spares import spares_of, working_jobs_of
+from jobsetpy.reconcilers.rules.spares import spares_of
 
 LONGEST_REQUEST: Final = 63
 """Maximum length of a restart request's value that is stored unchanged."""
@@ -45,9 +45,10 @@ def expected_pods(jobset: JobSet) -> int:
 
     A Job has as many seats as pods, less its spares.
     """
+    spares = ((item, spares_of(jobset, item)) for item in jobset.spec.replicated_jobs)
     return sum(
-        working_jobs_of(jobset, item) * (pods_of_template(item) - spares_of(jobset, item))
-        for item in jobset.spec.replicated_jobs
+        (item.replicas - spare.jobs) * (pods_of_template(item) - spare.pods)
+        for item, spare in spares
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import attrs
 
-from jobsetpy.reconcilers.rules.json_tree import Json, child
+from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, pod_notes
 
 MAX_SECONDS: Final = 86400
 
@@ -30,6 +30,13 @@ NoteReader = Callable[[str], Note]
 def note_field(name: str, path: str = "") -> str:
     """Return the field path of an annotation: on the JobSet, or on the object at ``path``."""
     return f"{path}{'.' if path else ''}metadata.annotations[{name}]"
+
+
+def holders(jobset: Json) -> Iterator[tuple[str, Json]]:
+    """Yield path and annotations of a JobSet, whose path is "", and of its pod templates."""
+    yield "", child(jobset, "metadata", "annotations")
+    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
+        yield f"spec.replicatedJobs[{at}].template.spec.template", pod_notes(job)
 
 
 def changed_notes(old: Json, new: Json, names: Iterable[str]) -> list[str]:

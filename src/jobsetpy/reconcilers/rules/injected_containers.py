@@ -17,7 +17,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.quantities import PATTERN
-from jobsetpy.reconcilers.rules.annotations import note_field
+from jobsetpy.reconcilers.rules.annotations import holders, note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
 from jobsetpy.reconcilers.rules.json_equality import quantity
 from jobsetpy.reconcilers.rules.json_tree import (
@@ -95,13 +95,8 @@ def amount_problem(name: Any, amount: Any) -> str:
 
 def amount_problems(jobset: Json) -> list[FieldError]:
     """Return errors in the annotations of a JobSet and of its pod templates."""
-    holders = [("", child(jobset, "metadata", "annotations"))]
-    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
-        template = child(job, "template", "spec", "template")
-        path = f"spec.replicatedJobs[{at}].template.spec.template"
-        holders.append((path, child(template, "metadata", "annotations")))
     problems = []
-    for path, notes in holders:
+    for path, notes in holders(jobset):
         for name in keys.INJECTED_ANNOTATIONS:
             if name not in notes:
                 continue

@@ -78,6 +78,11 @@ def pod_spec(replicated_job: Json) -> Json:
     return child(replicated_job, "template", "spec", "template", "spec")
 
 
+def pod_notes(replicated_job: Json) -> Json:
+    """Return the annotations of a ReplicatedJob's pod template."""
+    return child(replicated_job, "template", "spec", "template", "metadata", "annotations")
+
+
 def containers(spec: Json) -> Iterator[Json]:
     """Iterate over init containers and containers of a pod spec."""
     for kind in ("initContainers", "containers"):

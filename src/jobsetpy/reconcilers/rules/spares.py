@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
-from jobsetpy.reconcilers.rules.json_tree import child, number
+from jobsetpy.reconcilers.rules.json_tree import Json, child, number, pod_notes
 from jobsetpy.reconcilers.rules.membership import parse_count, pods_at_once, pods_of_template
 
 MAX_SPARES: Final = 1000
@@ -34,38 +34,44 @@ def parse_spares(value: object) -> int | None:
     return None if count is None or count > MAX_SPARES else count
 
 
-def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> int:
-    """Return the number of spares of each Job of a ReplicatedJob.
+def spares_in(replicated_job: Json, notes: Json) -> SpareCounts:
+    """Return the numbers of spares that a ReplicatedJob asks for; 0 for invalid ones.
 
     The annotation of its pod template overrides that of the JobSet, as for all of restart in place.
+
+    Args:
+        replicated_job: the ReplicatedJob.
+        notes: annotations of the JobSet.
+    """
+    return _asked(pod_notes(replicated_job), notes)
+
+
+def _asked(own: Json, notes: Json) -> SpareCounts:
+    names = (keys.IN_PLACE_SPARES_ANNOTATION, keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
+    return SpareCounts(*(parse_spares(own.get(name, notes.get(name))) or 0 for name in names))
+
+
+def spares_of(jobset: JobSet, replicated: ReplicatedJob) -> SpareCounts:
+    """Return the numbers of spares of a ReplicatedJob.
+
     An invalid value is refused at admission; here it reads as 0, as without restart in place.
     """
-    spares = _given(jobset, replicated, keys.IN_PLACE_SPARES_ANNOTATION)
-    return spares if spares and spares < pods_of_template(replicated) else 0
-
-
-def spare_jobs_of(jobset: JobSet, replicated: ReplicatedJob) -> int:
-    """Return the number of a ReplicatedJob's Jobs that are spares; by the same rules."""
-    spares = _given(jobset, replicated, keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
-    return spares if spares < replicated.replicas else 0
-
-
-def working_jobs_of(jobset: JobSet, replicated: ReplicatedJob) -> int:
-    """Return the number of Jobs of a ReplicatedJob whose pods work at the same time."""
-    return replicated.replicas - spare_jobs_of(jobset, replicated)
+    if not jobset.spec.restarts_in_place:
+        return SpareCounts()
+    own = child(replicated.template, "spec", "template", "metadata", "annotations")
+    pods, jobs = _asked(own, jobset.metadata.annotations)
+    return SpareCounts(
+        pods if pods and pods < pods_of_template(replicated) else 0,
+        jobs if jobs < replicated.replicas else 0,
+    )
 
 
 def working_jobs(jobset: JobSet) -> dict[str, int]:
-    """Return :func:`working_jobs_of` for each ReplicatedJob, by name."""
-    return {item.name: working_jobs_of(jobset, item) for item in jobset.spec.replicated_jobs}
-
-
-def _given(jobset: JobSet, replicated: ReplicatedJob, name: str) -> int:
-    if not jobset.spec.restarts_in_place:
-        return 0
-    notes = jobset.metadata.annotations
-    own = child(replicated.template, "spec", "template", "metadata", "annotations")
-    return parse_spares(own.get(name, notes.get(name))) or 0
+    """Return by ReplicatedJob the number of Jobs whose pods work at the same time."""
+    return {
+        item.name: item.replicas - spares_of(jobset, item).jobs
+        for item in jobset.spec.replicated_jobs
+    }
 
 
 def spares_by_name(jobset: JobSet) -> dict[str, SpareCounts]:
@@ -73,12 +79,7 @@ def spares_by_name(jobset: JobSet) -> dict[str, SpareCounts]:
 
     Empty if the JobSet has no spares; otherwise the manager assigns all seats.
     """
-    if not jobset.spec.restarts_in_place:
-        return {}
-    spares = {
-        item.name: SpareCounts(spares_of(jobset, item), spare_jobs_of(jobset, item))
-        for item in jobset.spec.replicated_jobs
-    }
+    spares = {item.name: spares_of(jobset, item) for item in jobset.spec.replicated_jobs}
     return spares if any(map(any, spares.values())) else {}
 
 
@@ -125,13 +126,13 @@ def starts_without_spares(jobset: JobSet) -> bool:
 def pods_to_start(jobset: JobSet, replicated: ReplicatedJob) -> int:
     """Return the number of pods of a Job that are waited for before any of them starts."""
     pods = pods_of_template(replicated)
-    return pods - spares_of(jobset, replicated) if starts_without_spares(jobset) else pods
+    return pods - spares_of(jobset, replicated).pods if starts_without_spares(jobset) else pods
 
 
 def jobs_to_start(jobset: JobSet, replicated: ReplicatedJob) -> int:
     """Return the number of a ReplicatedJob's Jobs that a startup group waits for."""
-    early = starts_without_spares(jobset)
-    return working_jobs_of(jobset, replicated) if early else replicated.replicas
+    spare = spares_of(jobset, replicated).jobs if starts_without_spares(jobset) else 0
+    return replicated.replicas - spare
 
 
 def pods_to_start_of_job(job: Job, succeeded: int = 0) -> int:

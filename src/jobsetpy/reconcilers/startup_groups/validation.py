@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid
@@ -83,34 +83,23 @@ def _unholdable(spec: Json, path: str) -> list[FieldError]:
     ]
 
 
-def _order(spec: Json, targets: set[str]) -> list[FieldError]:
-    problems = []
+def _order(spec: Json, targets: set[str]) -> Iterator[FieldError]:
     order = text(child(spec, "startupPolicy"), "startupPolicyOrder")
     if order == "InOrder":
-        problems.append(
-            invalid(
-                "spec.startupPolicy.startupPolicyOrder",
-                order,
-                "must not be InOrder when groupSchedulingConfig spans more than one replicatedJob",
-            )
-        )
+        why = "must not be InOrder when groupSchedulingConfig spans more than one replicatedJob"
+        yield invalid("spec.startupPolicy.startupPolicyOrder", order, why)
     through = reached_targets(spec, targets)
     for at, job in objects(spec, "replicatedJobs"):
         if text(job, "name") not in targets:
             continue
         for nth, dependency in objects(job, "dependsOn"):
             name = text(dependency, "name")
-            if name in targets:
-                problem = "must not depend on another one of the group"
-            elif name in through:
-                problem = (
-                    f"must not depend on another one of the group ({through[name]}) through it"
-                )
-            else:
+            if name not in targets and name not in through:
                 continue
+            how = "" if name in targets else f" ({through[name]}) through it"
             path = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
-            problems.append(invalid(path, name, f"a target of groupSchedulingConfig {problem}"))
-    return problems
+            why = "a target of groupSchedulingConfig must not depend on another one of the group"
+            yield invalid(path, name, f"{why}{how}")
 
 
 def _reserved_name(spec: Json, targets: set[str]) -> list[FieldError]:

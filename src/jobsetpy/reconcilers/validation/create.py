@@ -8,7 +8,7 @@ plain JSON; the cluster state that they need (volume claims of the same names) i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from jobsetpy.api import keys
 from jobsetpy.api.name_rules import (
@@ -106,46 +106,34 @@ def validate_create(
     ]
 
 
-def in_place_restart(spec: Json, features: Features) -> list[FieldError]:
-    """Validate the restart strategy ``InPlaceRestart``."""
-    return [*_in_place_gate(spec, features), *_in_place_order(spec, features)]
+def in_place_restart(spec: Json, features: Features) -> Iterator[FieldError]:
+    """Validate the restart strategy ``InPlaceRestart``.
 
-
-def _in_place_gate(spec: Json, features: Features) -> list[FieldError]:
-    if not restarts_in_place(spec) or features.in_place_restart:
-        return []
-    return [
-        plain(
+    Start orders are rejected: workers wait at one barrier, so none can wait for another to run.
+    """
+    if not restarts_in_place(spec):
+        return
+    if not features.in_place_restart:
+        yield plain(
             f"restart strategy {keys.IN_PLACE_RESTART} is not allowed while the feature gate "
             "InPlaceRestart is disabled"
         )
-    ]
-
-
-def _in_place_order(spec: Json, features: Features) -> list[FieldError]:
-    """Reject start orders: workers wait at one barrier, so none can wait for another to run."""
-    jobs = list(objects(spec, "replicatedJobs"))
-    if not restarts_in_place(spec) or not features.in_place_restart or len(jobs) < 2:
-        return []
+        return
+    jobs = objects(spec, "replicatedJobs")
+    if len(jobs) < 2:
+        return
     why = (
         f"restartStrategy is {keys.IN_PLACE_RESTART}: the workers of all replicatedJobs start "
         "together, so none can wait for another to start first"
     )
-    problems = []
     order = text(child(spec, "startupPolicy"), "startupPolicyOrder")
     if order == "InOrder":
         field = "spec.startupPolicy.startupPolicyOrder"
-        problems.append(invalid(field, order, f"must be AnyOrder when {why}"))
-    problems += [
-        invalid(
-            f"spec.replicatedJobs[{at}].dependsOn[{nth}].name",
-            text(dependency, "name"),
-            f"must not be there when {why}",
-        )
-        for at, job in jobs
-        for nth, dependency in objects(job, "dependsOn")
-    ]
-    return problems
+        yield invalid(field, order, f"must be AnyOrder when {why}")
+    for at, job in jobs:
+        for nth, dependency in objects(job, "dependsOn"):
+            field = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
+            yield invalid(field, text(dependency, "name"), f"must not be there when {why}")
 
 
 def _first_depends_on(jobs: list[Json]) -> list[FieldError]:

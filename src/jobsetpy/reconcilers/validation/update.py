@@ -9,7 +9,7 @@ values before everything is compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobsetpy.api import keys, shapes
@@ -94,13 +94,14 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
 
 def _added(old: Json, new: Json, features: Features) -> list[FieldError]:
     """Validate a failure policy that is added by this change."""
+    if old.get("failurePolicy") is not None:
+        return []
     names = {text(job, "name") for _, job in objects(new, "replicatedJobs")}
-    problems = []
-    if old.get("failurePolicy") is None:
-        problems += in_place_restart(new, features)
-        problems += in_place_jobs(new, features)
-        problems += failure_policy(new, names, features)
-    return problems
+    return [
+        *in_place_restart(new, features),
+        *in_place_jobs(new, features),
+        *failure_policy(new, names, features),
+    ]
 
 
 def _group_added(old: Json, new: Json) -> list[FieldError]:
@@ -128,39 +129,29 @@ def _agent_notes(old: Json, new: Json) -> list[FieldError]:
     ]
 
 
-def _resized(old: Json, before: Json, after: Json, path: str) -> list[FieldError]:
+def _resized(old: Json, before: Json, after: Json, path: str) -> Iterator[FieldError]:
     """Validate new numbers of pods; empty if they did not change."""
-    parallelism, completions = number(after, "parallelism"), number(after, "completions")
-    resized = parallelism != number(before, "parallelism")
-    lengthened = completions != number(before, "completions")
-    if not resized and not lengthened:
-        return []
+    counts = {name: number(after, name) for name in COUNTS}
+    changed = [name for name, value in counts.items() if value != number(before, name)]
+    if not changed:
+        return
     if _finished(old):
-        return [forbidden(path, "a JobSet in a terminal state cannot be scaled")]
-    problems = []
+        yield forbidden(path, "a JobSet in a terminal state cannot be scaled")
+        return
     ranks = _fixed_ranks(before)
     if ranks:
-        field, value = ("parallelism", parallelism) if resized else ("completions", completions)
-        problems.append(invalid(f"{path}.{field}", value, ranks))
-    for field, changed, value in (
-        ("parallelism", resized, parallelism),
-        ("completions", lengthened, completions),
-    ):
-        if changed and value is None:
+        yield invalid(f"{path}.{changed[0]}", counts[changed[0]], ranks)
+    for name in changed:
+        value = counts[name]
+        if value is None:
             # Running Jobs keep their size, and their pods would wait for a group of another size.
             why = "must stay set, since running Jobs cannot be resized to nothing"
-            problems.append(invalid(f"{path}.{field}", None, why))
-        elif changed and value is not None and value < 1:
-            problems.append(invalid(f"{path}.{field}", value, f"{field} must be >= 1"))
-    if parallelism is not None and completions is not None and parallelism != completions:
-        problems.append(
-            invalid(
-                f"{path}.completions",
-                completions,
-                "completions must be equal to parallelism for Elastic Indexed Jobs",
-            )
-        )
-    return problems
+            yield invalid(f"{path}.{name}", None, why)
+        elif value < 1:
+            yield invalid(f"{path}.{name}", value, f"{name} must be >= 1")
+    if None not in counts.values() and counts["parallelism"] != counts["completions"]:
+        why = "completions must be equal to parallelism for Elastic Indexed Jobs"
+        yield invalid(f"{path}.completions", counts["completions"], why)
 
 
 def _fixed_ranks(template: Json) -> str:

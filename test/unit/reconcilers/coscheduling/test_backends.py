@@ -132,7 +132,7 @@ def test_pods_name_the_pod_groups_that_are_created(scope, restarts):
     named = {
         plan.body(index)["spec"]["template"]["spec"]["schedulingGroup"]["podGroupName"]
         for plan in made.values()
-        for index, _ in plan.names()
+        for index in range(plan.replicated.replicas)
     }
     expected = pod_groups(jobset, gangs, {g.name: g.min_available for g in gangs}, None)
     assert named == {each.name for each in expected}

@@ -139,8 +139,8 @@ def templates(body):
     jobset = decoded(JobSet, body)
     found = {}
     for blueprint in blueprints(jobset, Features()).values():
-        for index, name in blueprint.names():
-            found[name] = blueprint.body(index)["spec"]["template"]["metadata"]
+        for index in range(blueprint.replicated.replicas):
+            found[blueprint.name(index)] = blueprint.body(index)["spec"]["template"]["metadata"]
     return found
 
 

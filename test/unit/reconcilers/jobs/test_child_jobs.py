@@ -22,9 +22,9 @@ def bodies(data, features=None):
     """Return all Jobs of a JobSet by name."""
     jobset = decoded(JobSet, data)
     return {
-        name: plan.body(index)
+        plan.name(index): plan.body(index)
         for plan in blueprints(jobset, features or Features()).values()
-        for index, name in plan.names()
+        for index in range(plan.replicated.replicas)
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from jobsetpy.api.jobset import MAX_REASONS, MAX_RULES
 from jobsetpy.reconcilers.jobs.rule_problems import reason_doubt, reason_problem
@@ -50,24 +50,18 @@ def failure_policy(spec: Json, names: set[str], features: Features) -> list[Fiel
     if partial is not None:
         actions = " and ".join(sorted(partial))
         if not features.restart_job:
-            return [
-                plain(
-                    f"failure policy actions {actions} are not allowed while the feature gate "
-                    "RestartJob is disabled"
-                )
-            ]
+            why = "are not allowed while the feature gate RestartJob is disabled"
+            return [plain(f"failure policy actions {actions} {why}")]
         targets = _targets_of_partial_restarts(rules, names)
         if any(
             replicas_of(job) > MAX_REPLICAS_OF_PARTIAL_RESTARTS and text(job, "name") in targets
             for _, job in objects(spec, "replicatedJobs")
         ):
-            problems.append(
-                plain(
-                    f"failure policy actions {actions} are only supported if every replicatedJob "
-                    f"that their rules target has at most {MAX_REPLICAS_OF_PARTIAL_RESTARTS} "
-                    "replicas"
-                )
+            why = (
+                "are only supported if every replicatedJob that their rules target has at most "
+                f"{MAX_REPLICAS_OF_PARTIAL_RESTARTS} replicas"
             )
+            problems.append(plain(f"failure policy actions {actions} {why}"))
     for at, rule in rules:
         problems += _rule(rule, f"spec.failurePolicy.rules[{at}]", names)
     return problems + _patterns(rules) + _duplicates(rules)
@@ -120,56 +114,38 @@ def failure_policy_warnings(spec: Json) -> list[FieldWarning]:
     ]
 
 
-def _rule(rule: Json, path: str, names: set[str]) -> list[FieldError]:
-    problems = []
+def _rule(rule: Json, path: str, names: set[str]) -> Iterator[FieldError]:
     name = text(rule, "name")
     if not 1 <= len(name.encode()) <= RULE_NAME_MAX:
-        problems.append(
-            invalid(
-                f"{path}.name",
-                name,
-                f"invalid failure policy rule name of length {len(name.encode())}, the rule name "
-                f"must be 1 to {RULE_NAME_MAX} characters long",
-            )
+        why = (
+            f"invalid failure policy rule name of length {len(name.encode())}, the rule name "
+            f"must be 1 to {RULE_NAME_MAX} characters long"
         )
+        yield invalid(f"{path}.name", name, why)
     if not _RULE_NAME.fullmatch(name):
-        problems.append(
-            invalid(
-                f"{path}.name",
-                name,
-                "invalid failure policy rule name, a failure policy rule name must start with an "
-                "alphabetic character, optionally followed by a string of alphanumeric characters "
-                "or '_,:', and must end with an alphanumeric character or '_'",
-            )
+        why = (
+            "invalid failure policy rule name, a failure policy rule name must start with an "
+            "alphabetic character, optionally followed by a string of alphanumeric characters "
+            "or '_,:', and must end with an alphanumeric character or '_'"
         )
+        yield invalid(f"{path}.name", name, why)
     for at, target in enumerate(items(rule, "targetReplicatedJobs")):
         if target not in names:
-            problems.append(
-                invalid(
-                    f"{path}.targetReplicatedJobs[{at}]",
-                    target,
-                    f"invalid replicatedJob name '{target}' in failure policy does not appear in "
-                    ".spec.ReplicatedJobs",
-                )
+            why = (
+                f"invalid replicatedJob name '{target}' in failure policy does not appear in "
+                ".spec.ReplicatedJobs"
             )
+            yield invalid(f"{path}.targetReplicatedJobs[{at}]", target, why)
     for at, reason in enumerate(items(rule, "onJobFailureReasons")):
         problem = reason_problem(reason) if isinstance(reason, str) else "must be a string"
         if problem:
-            problems.append(
-                invalid(
-                    f"{path}.onJobFailureReasons[{at}]",
-                    reason,
-                    f"invalid job failure reason '{reason}' in failure policy: {problem}",
-                )
-            )
+            why = f"invalid job failure reason '{reason}' in failure policy: {problem}"
+            yield invalid(f"{path}.onJobFailureReasons[{at}]", reason, why)
     for field in ("onJobFailureReasons", "targetReplicatedJobs"):
         first: dict[str, int] = {}
-        problems += [
-            invalid(f"{path}.{field}[{at}]", value, "is listed twice: remove it")
-            for at, value in enumerate(texts(rule, field))
-            if first.setdefault(value, at) != at
-        ]
-    return problems
+        for at, value in enumerate(texts(rule, field)):
+            if first.setdefault(value, at) != at:
+                yield invalid(f"{path}.{field}[{at}]", value, "is listed twice: remove it")
 
 
 def _duplicates(rules: list[tuple[int, Mapping[str, object]]]) -> list[FieldError]:

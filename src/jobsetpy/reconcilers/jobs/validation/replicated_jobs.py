@@ -6,6 +6,8 @@ characters; an error at creation is better than Jobs that never get pods.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from jobsetpy.api import keys
 from jobsetpy.api.name_rules import dns1035_label
 from jobsetpy.reconcilers.restart_in_place.validation.agents import agent_problems
@@ -60,13 +62,12 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
     return problems or _too_many_jobs(spec)
 
 
-def too_many_tolerations(job: Json, path: str) -> list[FieldError]:
+def too_many_tolerations(job: Json, path: str) -> Iterator[FieldError]:
     """Return an error for pods with more tolerations than API servers can handle."""
     count = len(items(pod_spec(job), "tolerations"))
-    if count <= MAX_TOLERATIONS:
-        return []
-    field = f"{path}.template.spec.template.spec.tolerations"
-    return [too_many(field, count, MAX_TOLERATIONS)]
+    if count > MAX_TOLERATIONS:
+        field = f"{path}.template.spec.template.spec.tolerations"
+        yield too_many(field, count, MAX_TOLERATIONS)
 
 
 def _too_many_jobs(spec: Json) -> list[FieldError]:
@@ -75,14 +76,11 @@ def _too_many_jobs(spec: Json) -> list[FieldError]:
     for at, job in objects(spec, "replicatedJobs"):
         total += max(0, replicas_of(job))
         if total > MAX_JOBS:
-            return [
-                invalid(
-                    f"spec.replicatedJobs[{at}].replicas",
-                    replicas_of(job),
-                    f"with it the JobSet would have {total} Jobs; all replicas together must not "
-                    f"exceed {MAX_JOBS}",
-                )
-            ]
+            why = (
+                f"with it the JobSet would have {total} Jobs; all replicas together must not "
+                f"exceed {MAX_JOBS}"
+            )
+            return [invalid(f"spec.replicatedJobs[{at}].replicas", replicas_of(job), why)]
     return []
 
 
@@ -94,16 +92,13 @@ def in_place_jobs(spec: Json, features: Features) -> list[FieldError]:
     return [each for at, job in jobs for each in _in_place(job, f"spec.replicatedJobs[{at}]")]
 
 
-def _pods_product(job: Json) -> list[FieldError]:
+def _pods_product(job: Json) -> Iterator[FieldError]:
     parallelism = number(job_spec(job), "parallelism")
-    if replicas_of(job) * (1 if parallelism is None else parallelism) <= keys.INT32_MAX:
-        return []
-    return [
-        plain(
+    if replicas_of(job) * (1 if parallelism is None else parallelism) > keys.INT32_MAX:
+        yield plain(
             "the product of replicas and parallelism must not exceed "
             f"{keys.INT32_MAX} for replicatedJob '{text(job, 'name')}'"
         )
-    ]
 
 
 def _group_name(job: Json, path: str) -> list[FieldError]:
@@ -143,40 +138,21 @@ def _depends_on(job: Json, seen: set[str]) -> list[FieldError]:
     ]
 
 
-def _in_place(job: Json, path: str) -> list[FieldError]:
+def _in_place(job: Json, path: str) -> Iterator[FieldError]:
     """Validate a Job whose pods restart in place: only the JobSet may give up, never the Job."""
     template = job_spec(job)
     prefix = f"replicatedJob {text(job, 'name')}:"
-    where = f"{path}.template.spec"
-    problems = []
+    where, when = f"{path}.template.spec", f"when restartStrategy is {keys.IN_PLACE_RESTART}"
     limit = number(template, "backoffLimit")
     if limit != keys.INT32_MAX:
-        problems.append(
-            invalid(
-                f"{where}.backoffLimit",
-                limit,
-                f"{prefix} backoffLimit must be set to {keys.INT32_MAX} (MaxInt32) when "
-                f"restartStrategy is {keys.IN_PLACE_RESTART}",
-            )
-        )
+        why = f"{prefix} backoffLimit must be set to {keys.INT32_MAX} (MaxInt32) {when}"
+        yield invalid(f"{where}.backoffLimit", limit, why)
     replacement = text(template, "podReplacementPolicy")
     if replacement != "Failed":
-        problems.append(
-            invalid(
-                f"{where}.podReplacementPolicy",
-                replacement or None,
-                f"{prefix} podReplacementPolicy must be set to Failed when restartStrategy is "
-                f"{keys.IN_PLACE_RESTART}",
-            )
-        )
+        why = f"{prefix} podReplacementPolicy must be set to Failed {when}"
+        yield invalid(f"{where}.podReplacementPolicy", replacement or None, why)
     completions = number(template, "completions")
     if completions is None or completions != number(template, "parallelism"):
-        problems.append(
-            invalid(
-                f"{where}.completions",
-                completions,
-                f"{prefix} completions and parallelism must be set and equal to each other when "
-                f"restartStrategy is {keys.IN_PLACE_RESTART}",
-            )
-        )
-    return problems + agent_problems(pod_spec(job), f"{where}.template.spec", prefix)
+        why = f"{prefix} completions and parallelism must be set and equal to each other {when}"
+        yield invalid(f"{where}.completions", completions, why)
+    yield from agent_problems(pod_spec(job), f"{where}.template.spec", prefix)

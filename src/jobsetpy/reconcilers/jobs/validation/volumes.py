@@ -40,7 +40,7 @@ def claim_names(spec: Json, name: str) -> list[str]:
     )
 
 
-def volume_claims(spec: Json, name: str, claims: Mapping[str, Claim]) -> list[FieldError]:
+def volume_claims(spec: Json, name: str, claims: Mapping[str, Claim]) -> Iterator[FieldError]:
     """Validate the volume claim policies.
 
     Args:
@@ -48,67 +48,46 @@ def volume_claims(spec: Json, name: str, claims: Mapping[str, Claim]) -> list[Fi
         name: effective name of the JobSet.
         claims: existing claims by name.
     """
-    problems: list[FieldError] = []
     used: set[str] = set()
     mounted, volumes = _pod_facts(spec)
     for path, policy, template in _templates(spec):
         own = _name(template)
         field = f"{path}.name"
         if own in used:
-            problems.append(invalid(field, own, "template name must be unique within the JobSet"))
+            yield invalid(field, own, "template name must be unique within the JobSet")
         used.add(own)
-        problems += [invalid(field, own, problem) for problem in dns1123_subdomain(own)]
+        for problem in dns1123_subdomain(own):
+            yield invalid(field, own, problem)
         if len(own.encode()) + 1 + len(name.encode()) > LABEL_MAX:
-            problems.append(
-                invalid(
-                    field,
-                    own,
-                    "VolumeClaimPolicies template name is too long, the name of the claim "
-                    f"(<template>-<jobset>) must be no more than {LABEL_MAX} characters",
-                )
+            why = (
+                "VolumeClaimPolicies template name is too long, the name of the claim "
+                f"(<template>-<jobset>) must be no more than {LABEL_MAX} characters"
             )
-        problems += [
-            invalid(where, own, "volume name must not be that of a template in volumeClaimPolicies")
-            for where in volumes.get(own, ())
-        ]
+            yield invalid(field, own, why)
+        for where in volumes.get(own, ()):
+            why = "volume name must not be that of a template in volumeClaimPolicies"
+            yield invalid(where, own, why)
         if own not in mounted:
-            problems.append(
-                invalid(
-                    "spec.replicatedJobs",
-                    spec.get("replicatedJobs"),
-                    f"no container or initContainer mounts the volume '{own}' of "
-                    "volumeClaimPolicies",
-                )
-            )
-        problems += _present_claim(path, policy, template, claims.get(claim_name(name, own)))
-    return problems
+            why = f"no container or initContainer mounts the volume '{own}' of volumeClaimPolicies"
+            yield invalid("spec.replicatedJobs", spec.get("replicatedJobs"), why)
+        yield from _present_claim(path, policy, template, claims.get(claim_name(name, own)))
 
 
-def _present_claim(path: str, policy: Json, template: Json, claim: Claim) -> list[FieldError]:
+def _present_claim(path: str, policy: Json, template: Json, claim: Claim) -> Iterator[FieldError]:
     """Validate an existing claim: it is reused, so it has to match the template."""
     if claim is None:
-        return []
+        return
     if isinstance(claim, LookupFailed):
-        return [internal(path, f"failed to look up the volume claim: {claim.message}")]
-    problems = []
-    if not same(child(claim, "spec"), child(template, "spec"), shapes.claim_spec()):
-        problems.append(
-            invalid(
-                f"{path}.spec",
-                child(template, "spec"),
-                f"a volume claim {text(child(claim, 'metadata'), 'name')} with another spec exists",
-            )
-        )
+        yield internal(path, f"failed to look up the volume claim: {claim.message}")
+        return
+    wanted = child(template, "spec")
+    if not same(child(claim, "spec"), wanted, shapes.claim_spec()):
+        there = text(child(claim, "metadata"), "name")
+        yield invalid(f"{path}.spec", wanted, f"a volume claim {there} with another spec exists")
     kept = text(child(policy, "retentionPolicy"), "whenDeleted")
     if kept != "Retain":
-        problems.append(
-            invalid(
-                f"{path.rpartition('.')[0]}.retentionPolicy.whenDeleted",
-                kept,
-                "must be Retain for a volume claim that exists already",
-            )
-        )
-    return problems
+        field = f"{path.rpartition('.')[0]}.retentionPolicy.whenDeleted"
+        yield invalid(field, kept, "must be Retain for a volume claim that exists already")
 
 
 def _templates(spec: Json) -> Iterator[tuple[str, Json, Json]]:

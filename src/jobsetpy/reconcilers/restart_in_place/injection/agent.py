@@ -29,13 +29,13 @@ from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     Ranks,
     ranks_of,
     seat_variables,
-    spares_in,
 )
 from jobsetpy.reconcilers.rules.agent_containers import runs_agent
 from jobsetpy.reconcilers.rules.annotations import note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid, required
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, copied, items, objects, text
+from jobsetpy.reconcilers.rules.spares import spares_in
 
 __all__ = ["MODES", "Injection", "inject"]
 
@@ -102,10 +102,7 @@ def inject(
     ring = ring_variables(spec, notes, found) if supervised else {}
     if isinstance(ring, list):
         return Injection(jobset, problems=ring)
-    with_spares = any(
-        any(spares_in(child(template, "template", "metadata", "annotations"), notes))
-        for _, template, _ in templates(jobs)
-    )
+    with_spares = any(any(spares_in(jobs[at], notes)) for at, _, _ in templates(jobs))
     for at, template, pod in templates(jobs):
         path = f"spec.replicatedJobs[{at}].template.spec"
         if not runs_agent(pod):

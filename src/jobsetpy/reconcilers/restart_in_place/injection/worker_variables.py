@@ -16,8 +16,17 @@ from jobsetpy.api import keys
 from jobsetpy.api.python_command import module_names, split_python
 from jobsetpy.reconcilers.rules.annotations import MAX_SECONDS, Note, NoteReader, is_seconds
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
-from jobsetpy.reconcilers.rules.json_tree import Json, child, number, objects, text, texts
-from jobsetpy.reconcilers.rules.spares import SpareCounts, parse_spares
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    child,
+    job_spec,
+    number,
+    objects,
+    pod_notes,
+    text,
+    texts,
+)
+from jobsetpy.reconcilers.rules.spares import spares_in
 
 MAX_PROCESSES = 64
 OWN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -234,14 +243,12 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
     places: dict[str, Ranks] = {}
     world = 0
     for at, job in objects(spec, "replicatedJobs"):
-        template = child(job, "template", "spec")
-        own = child(template, "template", "metadata", "annotations")
-        value = own.get(name, notes.get(name))
-        pods, replicas = number(template, "completions"), number(job, "replicas")
+        value = pod_notes(job).get(name, notes.get(name))
+        pods, replicas = number(job_spec(job), "completions"), number(job, "replicas")
         counted = isinstance(value, str) and _COUNT.fullmatch(value) and int(value) <= MAX_PROCESSES
         if not counted or pods is None or pods < 0:
             continue
-        spares = spares_in(own, notes)
+        spares = spares_in(job, notes)
         jobs = 1 if replicas is None else max(0, replicas)
         pods -= min(pods, spares.pods)
         ranks = Ranks(world, pods, int(value), jobs - min(jobs, spares.jobs))
@@ -280,17 +287,6 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
     }
 
 
-def spares_in(own: Json, notes: Mapping[str, Any]) -> SpareCounts:
-    """Return the numbers of spares of a ReplicatedJob; 0 for invalid ones, which are refused.
-
-    Args:
-        own: annotations of its pod template.
-        notes: annotations of the JobSet.
-    """
-    names = (keys.IN_PLACE_SPARES_ANNOTATION, keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
-    return SpareCounts(*(parse_spares(own.get(name, notes.get(name))) or 0 for name in names))
-
-
 def seat_variables(
     job: Json, worker: Json, notes: Mapping[str, Any], ranks: Ranks | None
 ) -> dict[str, str]:
@@ -302,9 +298,7 @@ def seat_variables(
         notes: annotations of the JobSet.
         ranks: ranks of this ReplicatedJob, if it has any.
     """
-    template = child(job, "template", "spec")
-    spares = spares_in(child(template, "template", "metadata", "annotations"), notes)
-    pods = number(template, "completions") or 0
+    spares, pods = spares_in(job, notes), number(job_spec(job), "completions") or 0
     found = {"WORKER_SEATS": str(pods - min(pods, spares.pods))}
     if spares.jobs:
         jobs = number(job, "replicas")

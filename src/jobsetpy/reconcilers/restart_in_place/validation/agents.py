@@ -67,18 +67,15 @@ def agent_problems(pod: Json, path: str, prefix: str) -> list[FieldError]:
         prefix: name of the ReplicatedJob, for messages.
     """
     problems = [*_impossible_rules(pod, path), *_unruled_exit_codes(pod, path, prefix)]
-    if not has_agent(pod) and not problems:
-        problems.append(
-            invalid(
-                f"{path}.initContainers",
-                None,
-                f"{prefix} no agent: restartStrategy {keys.IN_PLACE_RESTART} needs an init "
-                "container with restartPolicy Always and a RestartAllContainers rule, or a "
-                "container that runs the agent as its supervisor (with the variables "
-                "JOBSET_NAME and POD_NAME)",
-            )
-        )
-    return problems
+    if has_agent(pod) or problems:
+        return problems
+    why = (
+        f"{prefix} no agent: restartStrategy {keys.IN_PLACE_RESTART} needs an init "
+        "container with restartPolicy Always and a RestartAllContainers rule, or a "
+        "container that runs the agent as its supervisor (with the variables "
+        "JOBSET_NAME and POD_NAME)"
+    )
+    return [invalid(f"{path}.initContainers", None, why)]
 
 
 def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
@@ -215,11 +212,10 @@ def _no_agent(container: Json) -> str:
     return f"if {name!r} runs no agent, workers never wait for their group"
 
 
-def _unruled_exit_codes(pod: Json, path: str, prefix: str) -> list[FieldError]:
+def _unruled_exit_codes(pod: Json, path: str, prefix: str) -> Iterator[FieldError]:
     """Return errors for agents without a rule for their exit code: they would restart alone."""
     if supervised(pod):
-        return []  # another container with an agent's variables is not the agent
-    problems = []
+        return  # another container with an agent's variables is not the agent
     for at, agent in sidecars(pod):
         code = _restart_code(agent)
         if not has_agent(pod):
@@ -232,8 +228,7 @@ def _unruled_exit_codes(pod: Json, path: str, prefix: str) -> list[FieldError]:
         else:
             continue
         field = f"{path}.initContainers[{at}].restartPolicyRules"
-        problems.append(invalid(field, agent.get("restartPolicyRules"), why))
-    return problems
+        yield invalid(field, agent.get("restartPolicyRules"), why)
 
 
 def _ruled_agents(pod: Json) -> list[Container]:
@@ -242,24 +237,22 @@ def _ruled_agents(pod: Json) -> list[Container]:
     return [] if supervised(pod) else [each for each in restarting_sidecars(pod) if each in known]
 
 
-def _impossible_rules(pod: Json, path: str) -> list[FieldError]:
+def _impossible_rules(pod: Json, path: str) -> Iterator[FieldError]:
     """Return errors for rules with values of KEP-467 that no Kubernetes release accepts.
 
     ``RestartPod``, which has a released name, is accepted with a warning.
     """
-    problems = []
     for field, rule in _rules(pod, path):
         if text(rule, "action") == "Terminate":
             why = (
                 "Kubernetes has no such action: remove the rule; a container whose exit code no "
                 "rule matches follows its restartPolicy, and Never ends it"
             )
-            problems.append(invalid(f"{field}.action", "Terminate", why))
+            yield invalid(f"{field}.action", "Terminate", why)
         operator = text(child(rule, "exitCodes"), "operator")
         if operator == "NoIn":
             why = "Kubernetes has no such operator: use NotIn"
-            problems.append(invalid(f"{field}.exitCodes.operator", operator, why))
-    return problems
+            yield invalid(f"{field}.exitCodes.operator", operator, why)
 
 
 def _unreleased_actions(pod: Json, path: str) -> Iterator[FieldWarning]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import spares_in
 from jobsetpy.reconcilers.rules.annotations import note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, invalid
-from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, objects
+from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, objects, pod_notes
+from jobsetpy.reconcilers.rules.spares import spares_in
 
 _NAME = keys.IN_PLACE_HEARTBEAT_ANNOTATION
 
@@ -20,7 +20,7 @@ def heartbeats(jobset: Json) -> list[FieldError]:
         problems.append(invalid(note_field(_NAME), notes[_NAME], why))
     for at, job in objects(spec, "replicatedJobs"):
         path = f"spec.replicatedJobs[{at}].template.spec"
-        own = child(job_spec(job), "template", "metadata", "annotations")
+        own = pod_notes(job)
         if _NAME in own:
             why = "the pods of all ReplicatedJobs have one ring: set it on the JobSet"
             problems.append(invalid(note_field(_NAME, f"{path}.template"), own[_NAME], why))
@@ -34,11 +34,8 @@ def heartbeats(jobset: Json) -> list[FieldError]:
 def warnings(jobset: Json) -> list[FieldWarning]:
     """Return a warning about heartbeats of which only events can follow."""
     spec, notes = child(jobset, "spec"), child(jobset, "metadata", "annotations")
-    jobs = [
-        child(job_spec(job), "template", "metadata", "annotations")
-        for _, job in objects(spec, "replicatedJobs")
-    ]
-    if _NAME not in notes or any(any(spares_in(own, notes)) for own in jobs):
+    jobs = objects(spec, "replicatedJobs")
+    if _NAME not in notes or any(any(spares_in(job, notes)) for _, job in jobs):
         return []
     why = (
         "without spares a silent pod is reported by an event and nothing else: set the annotation "

@@ -8,9 +8,9 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection.options import HANG_SETTINGS
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import HEALTH_SETTINGS
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
-from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
+from jobsetpy.reconcilers.rules.annotations import changed_notes, holders, note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid
-from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, objects, pod_spec
+from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, pod_spec
 
 MAX_WITHOUT_PROGRESS = 100_000
 
@@ -70,23 +70,15 @@ def _why_unserved(jobset: Json, *, needs_supervisor: bool) -> str:
 
 def _unserved(jobset: Json) -> list[FieldError]:
     """Return errors for annotations without effect: they configure only injected agents."""
-    notes = child(jobset, "metadata", "annotations")
-    if keys.IN_PLACE_AGENT_ANNOTATION in notes:
+    if keys.IN_PLACE_AGENT_ANNOTATION in child(jobset, "metadata", "annotations"):
         return []
-    places = [("", notes)] + [
-        (
-            f"spec.replicatedJobs[{at}].template.spec.template",
-            child(job_spec(job), "template", "metadata", "annotations"),
-        )
-        for at, job in objects(child(jobset, "spec"), "replicatedJobs")
-    ]
     why = (
         f"has no effect without the annotation {keys.IN_PLACE_AGENT_ANNOTATION}: supervisor; an "
         "agent in the pod template is configured by its variables"
     )
     return [
         invalid(note_field(name, path), given[name], why)
-        for path, given in places
+        for path, given in holders(jobset)
         for name in (*HANG_SETTINGS, *HEALTH_SETTINGS)
         if name in given
     ]

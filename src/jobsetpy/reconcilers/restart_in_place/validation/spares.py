@@ -10,11 +10,10 @@ from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     JOB_INDEX_FIELDS,
     index_variables,
     job_index_variables,
-    spares_in,
 )
 from jobsetpy.reconcilers.rules.actions import FAIL_JOB
 from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
-from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
+from jobsetpy.reconcilers.rules.annotations import changed_notes, holders, note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid, required
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
@@ -23,10 +22,12 @@ from jobsetpy.reconcilers.rules.json_tree import (
     job_spec,
     number,
     objects,
+    pod_notes,
     pod_spec,
     text,
 )
-from jobsetpy.reconcilers.rules.spares import MAX_SPARES, SpareCounts, parse_spares
+from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
+from jobsetpy.reconcilers.rules.spares import MAX_SPARES, parse_spares, spares_in
 
 _NAME = keys.IN_PLACE_SPARES_ANNOTATION
 _START = keys.START_WITHOUT_SPARES_ANNOTATION
@@ -42,14 +43,13 @@ _NO_AGENT = f"needs the annotation {keys.IN_PLACE_AGENT_ANNOTATION}: supervisor"
 def spares(jobset: Json) -> list[FieldError]:
     """Return errors about spares of a new JobSet, after injection of its agents."""
     spec, notes = child(jobset, "spec"), child(jobset, "metadata", "annotations")
-    places = [("", notes), *_places(spec)]
     given = [
         (note_field(name, path), own[name])
-        for path, own in places
+        for path, own in holders(jobset)
         for name in _NAMES
         if name in own
     ]
-    start = _start(jobset, with_spares=bool(given))
+    start = list(_start(jobset, with_spares=bool(given)))
     if not given or start:
         return start
     mode = notes.get(keys.IN_PLACE_AGENT_ANNOTATION)
@@ -68,47 +68,39 @@ def spares(jobset: Json) -> list[FieldError]:
     if problems:
         return problems
     jobs = list(objects(spec, "replicatedJobs"))
-    if any(any(_spares_of(job, notes)) for _, job in jobs):
+    if any(any(spares_in(job, notes)) for _, job in jobs):
         for at, job in jobs:
             problems += _job(job, notes, f"spec.replicatedJobs[{at}].template.spec")
         problems += _coordinator(spec, notes)
-    if any(_spares_of(job, notes).jobs for _, job in jobs):
+    if any(spares_in(job, notes).jobs for _, job in jobs):
         problems += _rules(spec)
     return problems
 
 
-def _rules(spec: Json) -> list[FieldError]:
+def _rules(spec: Json) -> Iterator[FieldError]:
     """Return errors for rules that leave Jobs failed: none could take over their seats."""
     why = (
         f"a job that stays failed would keep its seats: with {_JOBS}, remove the rule, or let it "
         "restart the jobs"
     )
-    return [
-        invalid(f"spec.failurePolicy.rules[{at}].action", FAIL_JOB, why)
-        for at, rule in objects(child(spec, "failurePolicy"), "rules")
-        if text(rule, "action") == FAIL_JOB
-    ]
+    for at, rule in objects(child(spec, "failurePolicy"), "rules"):
+        if text(rule, "action") == FAIL_JOB:
+            yield invalid(f"spec.failurePolicy.rules[{at}].action", FAIL_JOB, why)
 
 
-def _start(jobset: Json, *, with_spares: bool) -> list[FieldError]:
+def _start(jobset: Json, *, with_spares: bool) -> Iterator[FieldError]:
     """Return errors in the annotation for a start without spares."""
-    problems: list[FieldError] = []
     value = child(jobset, "metadata", "annotations").get(_START)
     if value not in (None, "true", "false"):
-        problems.append(invalid(note_field(_START), value, 'must be "true" or "false"'))
+        yield invalid(note_field(_START), value, 'must be "true" or "false"')
     elif value is not None and not with_spares:
-        problems.append(invalid(note_field(_START), value, f"has no effect without {_NAME}"))
+        yield invalid(note_field(_START), value, f"has no effect without {_NAME}")
     for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
-        template = child(job, "template")
-        for path, own in (
-            ("template", template),
-            ("template.spec.template", child(template, "spec", "template")),
-        ):
-            if _START in child(own, "metadata", "annotations"):
-                field = note_field(_START, f"spec.replicatedJobs[{at}].{path}")
+        for path in (("template",), ("template", "spec", "template")):
+            if _START in child(job, *path, "metadata", "annotations"):
+                field = note_field(_START, f"spec.replicatedJobs[{at}].{'.'.join(path)}")
                 why = "all pods start together: set it in the JobSet's annotations"
-                problems.append(forbidden(field, why))
-    return problems
+                yield forbidden(field, why)
 
 
 def spares_update(old: Json, new: Json) -> list[FieldError]:
@@ -117,41 +109,28 @@ def spares_update(old: Json, new: Json) -> list[FieldError]:
     Annotations of a suspended JobSet's templates may change; pods have their seats' number built
     in.
     """
-    before = dict(_places(child(old, "spec")))
+    before = dict(holders(old))
     after = child(new, "metadata", "annotations").get(_START)
     why = "field is immutable: the Jobs are created for one number of pods"
     problems = [invalid(note_field(name), after, why) for name in changed_notes(old, new, [_START])]
     return problems + [
         invalid(note_field(name, path), own.get(name), "field is immutable")
-        for path, own in _places(child(new, "spec"))
+        for path, own in holders(new)
         for name in _NAMES
-        if path in before and own.get(name) != before[path].get(name)
+        if path and path in before and own.get(name) != before[path].get(name)
     ]
 
 
-def _places(spec: Json) -> Iterator[tuple[str, Json]]:
-    """Yield the path of each pod template, and its annotations."""
-    for at, job in objects(spec, "replicatedJobs"):
-        path = f"spec.replicatedJobs[{at}].template.spec.template"
-        yield path, child(job_spec(job), "template", "metadata", "annotations")
-
-
-def _spares_of(job: Json, notes: Json) -> SpareCounts:
-    return spares_in(child(job_spec(job), "template", "metadata", "annotations"), notes)
-
-
-def _job(job: Json, notes: Json, path: str) -> list[FieldError]:
+def _job(job: Json, notes: Json, path: str) -> Iterator[FieldError]:
     """Return errors in one ReplicatedJob of a JobSet with spares."""
-    spec, count = job_spec(job), _spares_of(job, notes)
-    problems = []
+    spec, count = job_spec(job), spares_in(job, notes)
     mode = spec.get("completionMode")
     if mode != "Indexed":
         why = "seats are completion indexes: it must be Indexed, with spares in the JobSet"
-        problems.append(invalid(f"{path}.completionMode", mode, why))
+        yield invalid(f"{path}.completionMode", mode, why)
     if not any(count):
-        return problems
-    pods, jobs = number(spec, "completions") or 0, number(job, "replicas")
-    jobs, own = 1 if jobs is None else jobs, child(spec, "template", "metadata", "annotations")
+        return
+    pods, jobs, own = number(spec, "completions") or 0, replicas_of(job), pod_notes(job)
     most = (
         (_NAME, count.pods, pods, f"a job of {text(job, 'name')!r} has {pods} pods"),
         (_JOBS, count.jobs, jobs, f"{text(job, 'name')!r} has {jobs} jobs (replicas)"),
@@ -160,20 +139,20 @@ def _job(job: Json, notes: Json, path: str) -> list[FieldError]:
         if spare and spare >= there:
             field = note_field(name, f"{path}.template") if name in own else note_field(name)
             why = f"{what}, and at least one must work: add the spares to them, or ask for fewer"
-            problems.append(invalid(field, str(spare), why))
+            yield invalid(field, str(spare), why)
     for name, why in (
         ("successPolicy", "the manager sets it: a job is complete when all seats have succeeded"),
         ("backoffLimitPerIndex", "a spare may fail at any time: it must not fail its index"),
     ):
         if spec.get(name) is not None:
-            problems.append(forbidden(f"{path}.{name}", f"with spares, {why}"))
+            yield forbidden(f"{path}.{name}", f"with spares, {why}")
     pod = pod_spec(job)
     for at, container in objects(pod, "containers"):
         if supervised({"containers": [container]}):
             where = f"{path}.template.spec.containers[{at}]"
-            problems += _worker(container, where, jobs=bool(count.jobs))
+            yield from _worker(container, where, jobs=bool(count.jobs))
     fields = INDEX_FIELDS + (JOB_INDEX_FIELDS if count.jobs else ())
-    return problems + _files(pod, f"{path}.template.spec", fields)
+    yield from _files(pod, f"{path}.template.spec", fields)
 
 
 def _files(pod: Json, path: str, fields: tuple[str, ...]) -> list[FieldError]:
@@ -196,62 +175,58 @@ def _files(pod: Json, path: str, fields: tuple[str, ...]) -> list[FieldError]:
     ]
 
 
-def _worker(container: Json, path: str, *, jobs: bool) -> list[FieldError]:
+def _worker(container: Json, path: str, *, jobs: bool) -> Iterator[FieldError]:
     """Return errors in the container that the supervisor runs; ``jobs`` if Jobs are spares."""
     env = objects(container, "env")
     names = {text(each, "name") for _, each in env}
-    problems = []
     if f"{keys.AGENT_VARIABLE_PREFIX}WORKER_PROCESSES" not in names:
         why = (
             "ranks and the address of the first one follow the seats: with spares, say how many "
             "processes a pod has"
         )
-        problems.append(required(note_field(keys.IN_PLACE_PROCESSES_ANNOTATION), why))
+        yield required(note_field(keys.IN_PLACE_PROCESSES_ANNOTATION), why)
     followers = index_variables(container) + (job_index_variables(container) if jobs else [])
     fixed = "is set when the container starts, and could not follow a seat to another pod"
     for at, each in env:
         if text(each, "name") == "MASTER_ADDR":
             why = "the address of the first rank follows its seat: remove the variable"
-            problems.append(forbidden(f"{path}.env[{at}]", why))
+            yield forbidden(f"{path}.env[{at}]", why)
         elif _refers(text(each, "value"), followers):
-            problems.append(invalid(f"{path}.env[{at}].value", text(each, "value"), fixed))
+            yield invalid(f"{path}.env[{at}].value", text(each, "value"), fixed)
     for part in ("command", "args"):
-        problems += [
-            invalid(f"{path}.{part}[{at}]", word, f"{fixed}: read the variable in the program")
-            for at, word in enumerate(items(container, part))
-            if isinstance(word, str) and _refers(word, followers)
-        ]
-    problems += [
-        invalid(
-            f"{path}.volumeMounts[{at}].subPathExpr",
-            text(each, "subPathExpr"),
-            "a folder for each index cannot follow a seat to another pod: mount the volume, and "
-            "choose the folder in the program",
-        )
-        for at, each in objects(container, "volumeMounts")
-        if _refers(text(each, "subPathExpr"), followers)
-    ]
-    return problems
+        for at, word in enumerate(items(container, part)):
+            if isinstance(word, str) and _refers(word, followers):
+                yield invalid(
+                    f"{path}.{part}[{at}]", word, f"{fixed}: read the variable in the program"
+                )
+    for at, each in objects(container, "volumeMounts"):
+        folder = text(each, "subPathExpr")
+        if _refers(folder, followers):
+            why = (
+                "a folder for each index cannot follow a seat to another pod: mount the volume, "
+                "and choose the folder in the program"
+            )
+            yield invalid(f"{path}.volumeMounts[{at}].subPathExpr", folder, why)
 
 
 def _refers(value: str, names: list[str]) -> bool:
     return any(f"$({name})" in value for name in names)
 
 
-def _coordinator(spec: Json, notes: Json) -> list[FieldError]:
+def _coordinator(spec: Json, notes: Json) -> Iterator[FieldError]:
     """Return an error for a coordinator that is a spare."""
     chosen = child(spec, "coordinator")
     index, job_index = number(chosen, "podIndex") or 0, number(chosen, "jobIndex") or 0
     for _, job in objects(spec, "replicatedJobs"):
         if text(job, "name") != text(chosen, "replicatedJob"):
             continue
-        spares = _spares_of(job, notes)
+        spares = spares_in(job, notes)
         seats = (number(job_spec(job), "completions") or 0) - spares.pods
-        if index >= seats > 0:
-            why = f"is a spare: a job has {seats} seats"
-            return [invalid("spec.coordinator.podIndex", index, why)]
         working = (number(job, "replicas") or 0) - spares.jobs
-        if job_index >= working > 0:
+        if index >= seats > 0:
+            yield invalid(
+                "spec.coordinator.podIndex", index, f"is a spare: a job has {seats} seats"
+            )
+        elif job_index >= working > 0:
             why = f"is a spare job: {working} of the jobs have seats, from index 0"
-            return [invalid("spec.coordinator.jobIndex", job_index, why)]
-    return []
+            yield invalid("spec.coordinator.jobIndex", job_index, why)
