@@ -24,6 +24,7 @@ from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
 from jobsetpy.reconcilers.coscheduling.backends import CoschedulerStatus, SchedulerFields
+from jobsetpy.reconcilers.jobs.validation.volumes import Claim, LookupFailed
 from jobsetpy.reconcilers.placement import admission as pod_placement
 from jobsetpy.reconcilers.placement.admission import PodPlace, base_name
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
@@ -38,12 +39,7 @@ from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.reconcilers.rules.json_tree import Json, child, text
 from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier, add_barrier
-from jobsetpy.reconcilers.validation.create import (
-    Claim,
-    LookupFailed,
-    claims_to_look_up,
-    validate_create,
-)
+from jobsetpy.reconcilers.validation.create import claims_to_look_up, validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
 from jobsetpy.reconcilers.validation.kueue import keep_zero_replicas
 from jobsetpy.reconcilers.validation.update import validate_update

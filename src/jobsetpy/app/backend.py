@@ -12,6 +12,7 @@ from jobsetpy.client import Client
 from jobsetpy.errors import ApiError, RetryableApiError, TransportError
 from jobsetpy.manager import Manager
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.reconcilers.coscheduling import pod_group_writer
 from jobsetpy.reconcilers.coscheduling.backends import (
     AUTO,
     COSCHEDULER,
@@ -21,7 +22,6 @@ from jobsetpy.reconcilers.coscheduling.backends import (
 )
 from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.coscheduling.pod_groups import API_VERSION
-from jobsetpy.reconcilers.coscheduling.reconciler import pod_groups_are_served
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.serving.namespace import own_namespace
 
@@ -88,7 +88,7 @@ async def choose_backend(client: Client, marks: SchedulerFields) -> Backend:
     if marks.backend != PODGROUP:
         return Backend(marks)
     try:
-        served = await pod_groups_are_served(client)
+        served = await pod_group_writer.are_served(client)
         why = "this API server does not serve it"
     except ApiError as error:
         served, why = False, f"it could not be found out whether this API server serves it: {error}"

@@ -24,7 +24,6 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import NotFoundError
 from jobsetpy.reconcilers.coscheduling.backends import PODGROUP, SchedulerFields
 from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
-from jobsetpy.reconcilers.coscheduling.gates import take_gate_off
 from jobsetpy.reconcilers.coscheduling.plan import (
     Action,
     CoschedulingPlan,
@@ -41,7 +40,6 @@ from jobsetpy.reconcilers.coscheduling.pod_group_writer import (
     replace_object,
     wire_pod_groups,
 )
-from jobsetpy.reconcilers.coscheduling.pod_group_writer import are_served as pod_groups_are_served
 from jobsetpy.reconcilers.coscheduling.pod_groups import ReplaceObject
 from jobsetpy.reconcilers.coscheduling.tally import (
     GangCounts,
@@ -51,6 +49,7 @@ from jobsetpy.reconcilers.coscheduling.tally import (
     gang_state,
 )
 from jobsetpy.reconcilers.execution.caches import SharedCaches, pods_labelled
+from jobsetpy.reconcilers.execution.kinds import ListedPod
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import (
@@ -59,13 +58,6 @@ from jobsetpy.reconcilers.execution.status_writer import (
     moment,
 )
 from jobsetpy.reconcilers.rules.features import Features
-
-__all__ = [
-    "CoschedulingReconciler",
-    "CoschedulingSettings",
-    "pod_groups_are_served",
-    "setup",
-]
 
 
 @attrs.frozen(kw_only=True)
@@ -236,7 +228,25 @@ class CoschedulingReconciler:
                 body = {"metadata": {"uid": meta.uid, "labels": dict(action.labels)}}
                 await self._client.merge_patch(ChildPod, meta.namespace, meta.name, body)
             if action.gate:
-                await take_gate_off(self._client, action.pod)
+                await self._remove_gate(action.pod)
+
+    async def _remove_gate(self, pod: ChildPod) -> None:
+        """Remove the coscheduler's gate; the cache does not hold gates, so they are read first."""
+        meta = pod.metadata
+        page = await self._client.list_page(
+            ListedPod, meta.namespace, field_selector=f"metadata.name={meta.name}"
+        )
+        for found in page.items:
+            gates = [gate.name for gate in found.spec.scheduling_gates]
+            if found.metadata.uid != meta.uid or keys.COSCHEDULING_GATE not in gates:
+                continue
+            others = [{"name": name} for name in gates if name != keys.COSCHEDULING_GATE]
+            version = found.metadata.resource_version
+            body = {
+                "metadata": {"uid": meta.uid, "resourceVersion": version},
+                "spec": {"schedulingGates": others or None},
+            }
+            await self._client.merge_patch(ChildPod, meta.namespace, meta.name, body)
 
 
 def _asks(event: rt.Event[JobSet]) -> bool:

@@ -69,6 +69,32 @@ class ContainerDefaults:
         return attrs.evolve(self, requests=requests, limits=limits)
 
 
+RESTRICTED: Final[Mapping[str, Any]] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""Security context of the restricted Pod Security Standard, without a user."""
+
+
+def field_variables(fields: Mapping[str, str], prefix: str = "") -> list[dict[str, Any]]:
+    """Return variables with fields of the pod as values, from the downward API.
+
+    Args:
+        fields: path of the field by name of the variable.
+        prefix: beginning of all names.
+    """
+    return [
+        {
+            "name": f"{prefix}{name}",
+            "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}},
+        }
+        for name, path in fields.items()
+    ]
+
+
 def parse_amounts(written: str) -> dict[str, str]:
     """Parse amounts by resource, such as ``cpu=100m,memory=64Mi``.
 

@@ -22,7 +22,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.group_signal import MOUNT_PATH, STARTED, WAITING, config_map_name
 from jobsetpy.reconcilers.rules.agent_containers import supervised
 from jobsetpy.reconcilers.rules.injected_containers import (
+    RESTRICTED,
     ContainerDefaults,
+    field_variables,
     pull_secret_patch,
     resources_for,
 )
@@ -186,14 +188,14 @@ def _held_from_within(
     volume = keys.AGENT_NAME if agents and keys.AGENT_NAME in there else keys.GROUP_AGENT
     held = copied(items(spec, "containers"))
     for at, container in enumerate(held):
-        own = [*_prefixed(_environment(pod)), *_last_words(container)]
+        own = [*_environment(pod, keys.AGENT_VARIABLE_PREFIX), *_last_words(container)]
         mounts = [{"name": keys.GROUP_VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}]
         if at in agents:
             known = _variables(container)
             own = [each for each in own if each["name"] not in known]
         else:
             container["command"] = [keys.AGENT_PROGRAM, *items(container, "command")]
-            own += _prefixed([{"name": name, "value": value} for name, value in _HOLD.items()])
+            own += [_variable(name, value) for name, value in _HOLD.items()]
             mounts.append({"name": volume, "mountPath": keys.AGENT_FOLDER, "readOnly": True})
         container["env"] = [*items(container, "env"), *own]
         container["volumeMounts"] = [*items(container, "volumeMounts"), *mounts]
@@ -214,14 +216,14 @@ def _held_from_within(
     return [*patch, {"op": "add", "path": path, "value": SUPERVISOR}]
 
 
-def _prefixed(variables: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**each, "name": f"{keys.AGENT_VARIABLE_PREFIX}{each['name']}"} for each in variables]
+def _variable(name: str, value: str) -> dict[str, Any]:
+    return {"name": f"{keys.AGENT_VARIABLE_PREFIX}{name}", "value": value}
 
 
 def _last_words(container: Json) -> list[dict[str, Any]]:
     """Return the variable with the termination log's path if it is not the default."""
     path = text(container, "terminationMessagePath")
-    return _prefixed([{"name": "TERMINATION_LOG", "value": path}]) if path else []
+    return [_variable("TERMINATION_LOG", path)] if path else []
 
 
 def _place(spec: Json) -> int:
@@ -264,7 +266,7 @@ def _resources(pod: Json, barrier: GroupBarrier, limit_ranges: Sequence[Json]) -
     return resources_for(child(pod, "spec"), settings, limit_ranges)
 
 
-def _environment(pod: Json) -> list[dict[str, Any]]:
+def _environment(pod: Json, prefix: str = "") -> list[dict[str, Any]]:
     fields = {
         "JOBSET_UID": f"metadata.labels['{keys.JOBSET_UID}']",
         "GROUP_ATTEMPT": f"metadata.annotations['{keys.GROUP_ATTEMPT}']",
@@ -275,10 +277,7 @@ def _environment(pod: Json) -> list[dict[str, Any]]:
     fields["NAMESPACE"] = "metadata.namespace"
     fields["POD_NAME"] = "metadata.name"
     fields["JOBSET_NAME"] = f"metadata.labels['{keys.JOBSET_NAME}']"
-    return [
-        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-        for name, path in fields.items()
-    ]
+    return field_variables(fields, prefix)
 
 
 def _security(spec: Json, *, shell: bool) -> dict[str, Any]:
@@ -291,13 +290,7 @@ def _security(spec: Json, *, shell: bool) -> dict[str, Any]:
         spec: spec of the pod.
         shell: whether the image is that of a shell, which may run as root by default.
     """
-    out: dict[str, Any] = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    out = dict(RESTRICTED)
     own = number(child(spec, "securityContext"), "runAsUser")
     if own == 0:
         out["runAsNonRoot"] = False

@@ -22,7 +22,7 @@ from jobsetpy.reconcilers.coscheduling import validation as validation_coschedul
 from jobsetpy.reconcilers.jobs.validation import failure_policy as validation_failure
 from jobsetpy.reconcilers.jobs.validation import replicated_jobs as validation_jobs
 from jobsetpy.reconcilers.jobs.validation import volumes as validation_volumes
-from jobsetpy.reconcilers.jobs.validation.volumes import Claim, LookupFailed
+from jobsetpy.reconcilers.jobs.validation.volumes import Claim
 from jobsetpy.reconcilers.lost_nodes import validation as validation_lost_nodes
 from jobsetpy.reconcilers.restart_in_place.validation.deleted_pods import deleted_pods
 from jobsetpy.reconcilers.restart_in_place.validation.heartbeats import heartbeats
@@ -44,15 +44,6 @@ from jobsetpy.reconcilers.rules.json_tree import Json, child, items, number, obj
 from jobsetpy.reconcilers.rules.names import effective_name
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 from jobsetpy.reconcilers.startup_groups import validation as validation_groups
-
-__all__ = [
-    "Claim",
-    "LookupFailed",
-    "claims_to_look_up",
-    "coordinator",
-    "in_place_restart",
-    "validate_create",
-]
 
 
 def claims_to_look_up(jobset: Json) -> list[str]:

@@ -5,10 +5,11 @@ import time
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.jobs.validation.volumes import LookupFailed
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import MAX_JOBS
 from jobsetpy.reconcilers.rules.names import effective_name
-from jobsetpy.reconcilers.validation.create import LookupFailed, claims_to_look_up, validate_create
+from jobsetpy.reconcilers.validation.create import claims_to_look_up, validate_create
 from jobsetpy.reconcilers.validation.warnings import warnings
 from support.admission.validation_kit import MAX, jobset, rjob, rules
 

@@ -37,8 +37,6 @@ from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, copied, items, objects, text
 from jobsetpy.reconcilers.rules.spares import spares_in
 
-__all__ = ["MODES", "Injection", "inject"]
-
 SIDECAR = "sidecar"
 SUPERVISOR = "supervisor"
 MODES = (SIDECAR, SUPERVISOR)

@@ -13,7 +13,9 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection.options import Options
 from jobsetpy.reconcilers.rules.injected_containers import (
+    RESTRICTED,
     ContainerDefaults,
+    field_variables,
     pull_secrets,
     resources_for,
 )
@@ -31,15 +33,6 @@ PROBE_WAIT_S = 25
 """Seconds for which the agent delays the answer to a probe of the closed barrier: the kubelet then
 sees the lift immediately, and does not report a failed probe each second."""
 _VOLUME_LIMIT = "128Mi"
-
-_SECURITY: dict[str, Any] = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
-    "runAsNonRoot": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-"""Security context of the restricted Pod Security Standard, without a user."""
 
 _ROOTLESS_USER: dict[str, int] = {"runAsGroup": 65532, "runAsUser": 65532}
 """User of the agent in a pod whose own user is root, which ``runAsNonRoot`` refuses."""
@@ -164,7 +157,7 @@ def _security(pod: Json) -> dict[str, Any]:
     containers that state none. The image's user is a number, which the kubelet requires here.
     """
     root = child(pod, "securityContext").get("runAsUser") == 0
-    return {**_SECURITY, **(_ROOTLESS_USER if root else {})}
+    return {**RESTRICTED, **(_ROOTLESS_USER if root else {})}
 
 
 def _pod_fields(pod: dict[str, Any], settings: ContainerDefaults) -> None:
@@ -217,10 +210,4 @@ def _identity(prefix: str = "", more: Mapping[str, str] | None = None) -> list[d
         "JOBSET_UID": f"metadata.annotations['{keys.JOBSET_UID}']",
         **(more or {}),
     }
-    return [
-        {
-            "name": f"{prefix}{name}",
-            "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": field}},
-        }
-        for name, field in fields.items()
-    ]
+    return field_variables(fields, prefix)
