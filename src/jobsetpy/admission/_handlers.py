@@ -23,7 +23,8 @@ from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
-from jobsetpy.reconcilers.coscheduling.backends import CoschedulerStatus, SchedulerFields
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
+from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.jobs.validation.volumes import Claim, LookupFailed
 from jobsetpy.reconcilers.placement import admission as pod_placement
 from jobsetpy.reconcilers.placement.admission import PodPlace, base_name
@@ -264,7 +265,7 @@ class PodHandlers:
         barrier: GroupBarrier | None = None,
         limit_ranges: Store[LimitRange] | None = None,
         marks: SchedulerFields | None = None,
-        coscheduler: CoschedulerStatus | None = None,
+        coscheduler: CoschedulerWatch | None = None,
     ) -> None:
         self._barrier = barrier or GroupBarrier()
         self._limit_ranges = limit_ranges

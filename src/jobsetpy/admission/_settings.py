@@ -8,7 +8,8 @@ from functools import partial
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.coscheduling.backends import CoschedulerStatus, SchedulerFields
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
+from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.serving.namespace import own_namespace
@@ -49,7 +50,7 @@ class WebhookSettings(WebhookServerSettings):
     injected_limits: Mapping[str, str] = attrs.field(factory=dict)
     pull_secret: str = ""
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
-    coscheduler: CoschedulerStatus | None = None
+    coscheduler: CoschedulerWatch | None = None
 
     @property
     def injected(self) -> ContainerDefaults:

@@ -23,7 +23,7 @@ from jobsetpy.coscheduler._backlog import Backlog
 from jobsetpy.coscheduler._capacity import CapacityNode, CapacityTracker
 from jobsetpy.coscheduler._nodes import NodeRegistry
 from jobsetpy.coscheduler._pods import GroupPod, Preemptor, attempt_of, new_failure, seen_pod
-from jobsetpy.coscheduler._report import Events, Reporter
+from jobsetpy.coscheduler._report import Reporter
 from jobsetpy.coscheduler._settings import MAX_HELD
 from jobsetpy.coscheduler._writes import BindRequest, Writes
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
@@ -107,7 +107,7 @@ class Engine:
         workers: int = 32,
         max_held: int = MAX_HELD,
         ordinary_pods: bool = True,
-        events: Events | None = None,
+        events: rt.EventRecorder | None = None,
         capacity: bool = False,
     ) -> None:
         self._client = client

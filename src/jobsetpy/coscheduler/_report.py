@@ -7,10 +7,11 @@ counted in the same event.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
 import attrs
 
+from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
@@ -41,16 +42,6 @@ _AT_ONCE: Final = 100
 """Maximum number of gangs reported or checked for capacity per count; the others follow later."""
 
 _ACTION: Final = "Coscheduling"
-
-
-class Events(Protocol):
-    """Recorder of events."""
-
-    def event(
-        self, obj: KubeObject, type_: str, reason: str, message: str, *, action: str = ...
-    ) -> None:
-        """Record an event."""
-        ...
 
 
 @attrs.frozen
@@ -95,7 +86,7 @@ class Reporter(Observer):
         clock: Clock,
         pod_of: Callable[[PodGroupKey, str], GroupPod | None],
         gang_of: Callable[[PodGroupKey], TrackedGang | None],
-        events: Events | None = None,
+        events: rt.EventRecorder | None = None,
         lacks_capacity: Callable[[PodGroupKey], bool] = lambda _: False,
     ) -> None:
         self._clock = clock

@@ -84,19 +84,18 @@ _preemptions = REGISTRY.counter(
     "outcome",
 )
 
-for _state in GROUP_STATES:
-    _groups.labels(_state)
-for _state in POD_STATES:
-    _pods.labels(_state)
-for _cause in CAUSES:
-    _rejections.labels(_cause)
-for _reason in ("backoff", "limit", "other"):
-    _quick_rejects.labels(_reason)
+for _metric, _values in (
+    (_groups, GROUP_STATES),
+    (_pods, POD_STATES),
+    (_rejections, CAUSES),
+    (_quick_rejects, ("backoff", "limit", "other")),
+    (_preemptions, ("allowed", "spared", "refused")),
+):
+    for _value in _values:
+        _metric.labels(_value)
 for _verb in VERBS:
     for _code in ("200", "503"):
         _requests.labels(_verb, _code)
-for _outcome in ("allowed", "spared", "refused"):
-    _preemptions.labels(_outcome)
 
 
 def counts(groups: Mapping[str, int], pods: Mapping[str, int]) -> None:

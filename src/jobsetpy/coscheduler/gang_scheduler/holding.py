@@ -234,10 +234,7 @@ class Holding:
 
     def _set_deadline(self, gang: TrackedGang, at: float | None) -> None:
         gang.deadline = at
-        if at is None:
-            self._deadlines.drop(gang)
-        else:
-            self._deadlines.set(gang, at)
+        self._deadlines.set(gang, at)
 
     def _release(self, gang: TrackedGang) -> None:
         """Execute held binds, some at a time: from now on none is refused."""

@@ -25,15 +25,17 @@ class Timers(Generic[K]):
         """Return whether a time is set for the key."""
         return key in self._at
 
-    def set(self, key: K, at: float, order: Any = ()) -> None:
+    def set(self, key: K, at: float | None, order: Any = ()) -> None:
         """Set or change the time of a key.
 
         Args:
             key: key of the timer.
-            at: due time.
+            at: due time; ``None`` removes it.
             order: sort key for equal times.
         """
-        if self._at.get(key) == at:
+        if at is None:
+            self.drop(key)
+        if at is None or self._at.get(key) == at:
             return
         self._at[key] = at
         self._count += 1

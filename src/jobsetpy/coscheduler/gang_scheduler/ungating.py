@@ -142,10 +142,7 @@ class Ungating:
             self._queued.pop(gang, None)
         else:
             self._queued[gang] = None
-        if gang.not_before > now:
-            self._retries.set(gang, gang.not_before)
-        else:
-            self._retries.drop(gang)
+        self._retries.set(gang, gang.not_before if gang.not_before > now else None)
 
     def forget(self, gang: TrackedGang) -> None:
         """Forget a gang without pods, or with another scheduler."""

@@ -14,7 +14,7 @@ for; an annotation on both names it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 
@@ -68,20 +68,6 @@ class SchedulerFields:
             scheduler_name=self.scheduler_name or state.scheduler_name,
             member_resource=self.member_resource or state.member_resource,
         )
-
-
-class CoschedulerStatus(Protocol):
-    """Observed state of a coscheduler."""
-
-    @property
-    def marks(self) -> SchedulerFields:
-        """Current scheduler fields of pods in gangs."""
-        ...
-
-    @property
-    def queue_is_empty(self) -> bool:
-        """Return whether no gang waits, so that pods need no gate."""
-        ...
 
 
 def job_annotations(marks: SchedulerFields) -> dict[str, str]:

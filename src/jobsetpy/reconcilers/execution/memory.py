@@ -44,7 +44,3 @@ class Memories(Generic[T]):
             self._values.pop(key, None)
         else:
             self._values[key] = value
-
-    def forget(self, key: ObjectKey) -> None:
-        """Remove the value of a deleted JobSet."""
-        self._values.pop(key, None)

@@ -46,38 +46,29 @@ def replicated_job_statuses(
     ``ready``, ``active`` and ``suspended`` may overlap. Jobs of unknown ReplicatedJobs are not
     counted. The order is descending by name, for compatibility with stored JobSets.
     """
-    # ready, succeeded, failed, active, suspended
-    counts = {item.name: [0, 0, 0, 0, 0] for item in jobset.spec.replicated_jobs}
+    ready: Counter[str] = Counter()
+    active: Counter[str] = Counter()
+    suspended: Counter[str] = Counter()
     for job in buckets.active:
-        count = counts.get(replicated_job_of(job))
-        if count is None:
-            continue
-        count[0] += is_ready(job)
-        count[3] += job.status.active > 0
-        count[4] += job.spec.suspend is True
-    for slot, jobs in ((1, buckets.successful), (2, buckets.failed)):
-        for job in jobs:
-            count = counts.get(replicated_job_of(job))
-            if count is not None:
-                count[slot] += 1
-    old = {item.name: item for item in jobset.status.replicated_jobs_status}
-    out = []
-    for name in sorted(counts, reverse=True):
-        ready, succeeded, failed, active, suspended = counts[name]
-        kept = old.get(name) if features.restart_job else None
-        out.append(
-            ReplicatedJobStatus(
-                name=name,
-                ready=ready,
-                succeeded=succeeded,
-                failed=failed,
-                active=active,
-                suspended=suspended,
-                job_restarts=kept.job_restarts if kept else (),
-                job_restarts_count_towards_max=kept.job_restarts_count_towards_max if kept else (),
-            )
+        name = replicated_job_of(job)
+        ready[name] += is_ready(job)
+        active[name] += job.status.active > 0
+        suspended[name] += job.spec.suspend is True
+    succeeded = Counter(map(replicated_job_of, buckets.successful))
+    failed = Counter(map(replicated_job_of, buckets.failed))
+    stored = jobset.status.replicated_jobs_status if features.restart_job else ()
+    old = {item.name: item for item in stored}
+    return tuple(
+        evolve(
+            old.get(name, ReplicatedJobStatus(name=name)),
+            ready=ready[name],
+            succeeded=succeeded[name],
+            failed=failed[name],
+            active=active[name],
+            suspended=suspended[name],
         )
-    return tuple(out)
+        for name in sorted({item.name for item in jobset.spec.replicated_jobs}, reverse=True)
+    )
 
 
 def without_suspended(

@@ -37,6 +37,14 @@ _ROLE_LOOK_S: Final = 0.02
 
 _BEFORE_JOBS: Final = (p.CreateService, p.CreateClaim, p.CreateGroupObject)
 
+_FAILED: Final[Mapping[type[p.Action], str]] = {
+    p.CreateJob: keys.JOB_CREATION_FAILED_REASON,
+    p.CreateService: keys.SERVICE_CREATION_FAILED_REASON,
+    p.CreateClaim: keys.PVC_CREATION_FAILED_REASON,
+    p.CreateGroupObject: keys.GROUP_CREATION_FAILED_REASON,
+}
+"""Reasons of events about objects that could not be created."""
+
 Failures = list[tuple[p.Action, JobSetPyError]]
 
 
@@ -247,22 +255,13 @@ class ChildWriter:
         """Emit one event for each kind of object that could not be created."""
         texts: dict[str, list[str]] = {}
         for action, error in failures:
-            match action:
-                case p.CreateJob(name, _):
-                    text = f'job "{name}" creation failed with error: {error}'
-                    texts.setdefault(keys.JOB_CREATION_FAILED_REASON, []).append(text)
-                case p.CreateService():
-                    texts.setdefault(keys.SERVICE_CREATION_FAILED_REASON, []).append(str(error))
-                case p.CreateClaim():
-                    texts.setdefault(keys.PVC_CREATION_FAILED_REASON, []).append(str(error))
-                case p.CreateGroupObject(_, name) if isinstance(error, AlreadyExistsError):
-                    text = (
-                        f"no Job is made: the ConfigMap {name} belongs to something else; delete it"
-                    )
-                    texts.setdefault(keys.GROUP_FOREIGN_REASON, []).append(text)
-                case p.CreateGroupObject():
-                    texts.setdefault(keys.GROUP_CREATION_FAILED_REASON, []).append(str(error))
-                case _:
-                    pass
+            reason, text = _FAILED.get(type(action), ""), str(error)
+            if isinstance(action, p.CreateJob):
+                text = f'job "{action.name}" creation failed with error: {error}'
+            elif isinstance(action, p.CreateGroupObject) and isinstance(error, AlreadyExistsError):
+                reason, name = keys.GROUP_FOREIGN_REASON, action.name
+                text = f"no Job is made: the ConfigMap {name} belongs to something else; delete it"
+            if reason:
+                texts.setdefault(reason, []).append(text)
         for reason, lines in texts.items():
             self._events.event(jobset, WARNING, reason, "\n".join(lines[:NAMED_FAILURES]))

@@ -101,26 +101,19 @@ def tolerations(pod_spec: Json, deadline_s: float) -> list[Any]:
     own = list(pod_spec.get("tolerations") or ())
     if not deadline_s:
         return own
-    given = number(pod_spec, "terminationGracePeriodSeconds")
-    grace_s = DEFAULT_GRACE_S if given is None else given
+    grace_s = number(pod_spec, "terminationGracePeriodSeconds")
+    grace_s = DEFAULT_GRACE_S if grace_s is None else grace_s
     seconds = {
         keys.NODE_NOT_READY_TAINT: int(deadline_s),
         keys.NODE_UNREACHABLE_TAINT: max(0, int(deadline_s) - grace_s),
     }
-    chosen = {
-        taint
-        for taint in seconds
-        for _, each in objects({"tolerations": own}, "tolerations")
-        if _chosen(each, taint)
-    }
+    given = [each for _, each in objects({"tolerations": own}, "tolerations")]
     added = [
-        {"key": taint, "operator": "Exists", "effect": _EVICTS, "tolerationSeconds": seconds[taint]}
-        for taint in seconds
-        if taint not in chosen
+        {"key": taint, "operator": "Exists", "effect": _EVICTS, "tolerationSeconds": limit_s}
+        for taint, limit_s in seconds.items()
+        if not any(_chosen(each, taint) for each in given)
     ]
-    if any(_is_blanket(each) for _, each in objects({"tolerations": own}, "tolerations")):
-        return added + own
-    return own + added
+    return added + own if any(map(_is_blanket, given)) else own + added
 
 
 def tolerates_for_ever(pod_spec: Json) -> bool:

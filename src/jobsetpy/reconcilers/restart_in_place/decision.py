@@ -139,124 +139,128 @@ def decide_epochs(
     remade = cause is not None and cause.epoch + 1 == opened and not cause.counted
     newest = max(opened, jobset.status.synced_epoch, *pods.epochs)
     charged = account(jobset, newest, expected, remade=remade)
-    no_more = _give_up(jobset, pods, charged, opened, expected, pace)
+    case = _Case(jobset, pods, expected, charged, cause, pace, seats)
+    no_more = case.give_up(policy.max_restarts, opened)
     if no_more is not None:
         return no_more
     if synced is not None:
-        return _sync(jobset, charged, expected, pods, cause, pace, seats)
-    if deprecated is not None:
-        return _deprecate(jobset, charged, deprecated, pods, cause, pace=pace)
-    return _record(jobset, pods, expected, pace, seats)
+        return case.sync()
+    return case.record() if deprecated is None else case.deprecate(deprecated)
 
 
-def _give_up(
-    jobset: JobSet, pods: Histogram, charged: EpochCharge, opened: int, expected: int, pace: Pace
-) -> EpochDecision | None:
-    """Return the decision to fail a JobSet whose budget is spent, or to wait for that."""
-    status, policy = jobset.status, jobset.spec.failure_policy
-    allowed = 0 if policy is None else policy.max_restarts
-    if pace.used(status, charged.spent) > allowed:
-        before = account(jobset, status.synced_epoch, expected).spent
-        early = opened > max(status.synced_epoch, *pods.epochs, 0)
-        if early and pace.used(status, before) <= allowed:
-            # Failing the JobSet is not urgent: the pod's agent will report the failure.
-            return NOTHING
-        return EpochDecision(failed=over_budget(pace))
-    crash = crashes.worst_crash(jobset, pods, pace)
-    if crash.times > allowed:
-        epoch = next_epoch(status, pods.epochs)
-        return EpochDecision(failed=crashes.crash_loop(crash, epoch, pace))
-    return None
+@attrs.frozen
+class _Case:
+    """Group whose next move is known.
 
+    Args:
+        jobset: JobSet with the current numbers.
+        pods: counts of its pods.
+        expected: number of pods that the group needs.
+        charged: charge for the newest epoch.
+        cause: failure that was detected early.
+        pace: back-off and window.
+        seats: assignment of seats, if there are spares.
+    """
 
-def _record(
-    jobset: JobSet, pods: Histogram, expected: int, pace: Pace, seats: Seating | None
-) -> EpochDecision:
-    """Return the decision to record what no change of an epoch will record."""
-    crash = crashes.worst_crash(jobset, pods, pace)
-    record, call_s = record_of(jobset), 0.0 if seats is None else seats.wait_s
-    if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
-        # The next manager must not start counting from zero.
-        return EpochDecision(record=on_crash(jobset, *crash))
-    if has_shrunk(jobset, pods, expected):
-        return EpochDecision(record=evolve(record, pods=expected))
-    if pods.spares is None or not seating.spares_changed(jobset, pods):
-        return EpochDecision(call_s=call_s)
-    return EpochDecision(
-        record=evolve(record, ready_spares=pods.spares.ready),
-        conditions=seating.spares_condition(jobset, pods.spares),
-        call_s=call_s,
-    )
+    jobset: JobSet
+    pods: Histogram
+    expected: int
+    charged: EpochCharge
+    cause: Cause | None
+    pace: Pace
+    seats: Seating | None
 
+    def give_up(self, allowed: int, opened: int) -> EpochDecision | None:
+        """Return the decision to fail a JobSet whose budget is spent, or to wait for that."""
+        jobset, status, pace, epochs = self.jobset, self.jobset.status, self.pace, self.pods.epochs
+        if pace.used(status, self.charged.spent) > allowed:
+            before = account(jobset, status.synced_epoch, self.expected).spent
+            early = opened > max(status.synced_epoch, *epochs, 0)
+            if early and pace.used(status, before) <= allowed:
+                # Failing the JobSet is not urgent: the pod's agent will report the failure.
+                return NOTHING
+            return EpochDecision(failed=over_budget(pace))
+        crash = crashes.worst_crash(jobset, self.pods, pace)
+        if crash.times > allowed:
+            failed = crashes.crash_loop(crash, next_epoch(status, epochs), pace)
+            return EpochDecision(failed=failed)
+        return None
 
-def _deprecate(
-    jobset: JobSet,
-    charged: EpochCharge,
-    deprecated: int,
-    pods: Histogram,
-    cause: Cause | None,
-    *,
-    pace: Pace,
-) -> EpochDecision:
-    if not deprecated + 1 > jobset.status.synced_epoch > 0:
-        return EpochDecision(deprecated=deprecated)  # no worker runs yet, or all have run for long
-    record = on_deprecate(jobset, charged, max(pods.restarts, default=0))
-    if cause is not None and cause.epoch != deprecated:
-        cause = None
-    if charged.renewed:
-        said = texts.uncounted_begun(jobset, charged, cause, pods, pace)
-        pacing = None
-    else:
-        begun = pause.pacing_of(jobset, charged, pace)
-        pacing = pause.remembered(jobset, begun, record, pace)
-        said = texts.restart_begun(charged, cause, pods, pace.explain(begun))
-    return EpochDecision(
-        deprecated=deprecated,
-        record=record,
-        pacing=pacing,
-        conditions=said.conditions,
-        charge=charged if said.events else None,
-        events=said.events,
-    )
-
-
-def _sync(
-    jobset: JobSet,
-    charged: EpochCharge,
-    expected: int,
-    pods: Histogram,
-    cause: Cause | None,
-    pace: Pace,
-    seats: Seating | None,
-) -> EpochDecision:
-    """Sync an epoch, unless workers have to wait, or the runs before made no progress."""
-    stuck = progress.no_progress(jobset, charged, pods)
-    if stuck is not None:
-        return EpochDecision(record=stuck[0], failed=stuck[1])
-    begun = pause.pacing_of(jobset, charged, pace)
-    if pace.wait_s(begun):
-        if restarts_in_place(jobset.status):
-            return EpochDecision(wait_s=pace.wait_s(begun))
-        # All have arrived simultaneously. The status records that they wait, and until when.
-        return _deprecate(jobset, charged, charged.epoch - 1, pods, cause, pace=pace)
-    epoch = charged.epoch
-    count = pods.epochs.get(epoch, 0) if seats is None else seats.filled
-    record = progress.with_progress(jobset, on_sync(jobset, charged, expected), charged, pods)
-    if pods.spares is not None and seats is not None:
-        record = evolve(
-            record,
-            taken_seats=seats.taken,
-            taken_jobs=seats.taken_jobs,
-            ready_spares=max(0, pods.spares.ready - seats.ready),
+    def record(self) -> EpochDecision:
+        """Return the decision to record what no change of an epoch will record."""
+        jobset, spares = self.jobset, self.pods.spares
+        crash = crashes.worst_crash(jobset, self.pods, self.pace)
+        record, call_s = record_of(jobset), 0.0 if self.seats is None else self.seats.wait_s
+        if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
+            # The next manager must not start counting from zero.
+            return EpochDecision(record=on_crash(jobset, *crash))
+        if has_shrunk(jobset, self.pods, self.expected):
+            return EpochDecision(record=evolve(record, pods=self.expected))
+        if spares is None or not seating.spares_changed(jobset, self.pods):
+            return EpochDecision(call_s=call_s)
+        return EpochDecision(
+            record=evolve(record, ready_spares=spares.ready),
+            conditions=seating.spares_condition(jobset, spares),
+            call_s=call_s,
         )
-    started = pace.started(evolve(jobset.status, restart_pacing=begun))
-    said = texts.barrier_lifted(charged, count)
-    return EpochDecision(
-        synced=epoch,
-        record=record,
-        pacing=pause.remembered(jobset, started, record, pace),
-        conditions=said.conditions,
-        charge=charged,
-        events=(*said.events, *seating.swap_events(seats)),
-        seats_taken=0 if seats is None else seats.seats_taken,
-    )
+
+    def deprecate(self, deprecated: int) -> EpochDecision:
+        """Deprecate an epoch, and all before it."""
+        jobset, pods, charged, pace = self.jobset, self.pods, self.charged, self.pace
+        if not deprecated + 1 > jobset.status.synced_epoch > 0:
+            # No worker runs yet, or all have run for long.
+            return EpochDecision(deprecated=deprecated)
+        record = on_deprecate(jobset, charged, max(pods.restarts, default=0))
+        cause = self.cause
+        if cause is not None and cause.epoch != deprecated:
+            cause = None
+        if charged.renewed:
+            said = texts.uncounted_begun(jobset, charged, cause, pods, pace)
+            pacing = None
+        else:
+            begun = pause.pacing_of(jobset, charged, pace)
+            pacing = pause.remembered(jobset, begun, record, pace)
+            said = texts.restart_begun(charged, cause, pods, pace.explain(begun))
+        return EpochDecision(
+            deprecated=deprecated,
+            record=record,
+            pacing=pacing,
+            conditions=said.conditions,
+            charge=charged if said.events else None,
+            events=said.events,
+        )
+
+    def sync(self) -> EpochDecision:
+        """Sync an epoch, unless workers have to wait, or the runs before made no progress."""
+        jobset, pods, charged, pace = self.jobset, self.pods, self.charged, self.pace
+        stuck = progress.no_progress(jobset, charged, pods)
+        if stuck is not None:
+            return EpochDecision(record=stuck[0], failed=stuck[1])
+        begun = pause.pacing_of(jobset, charged, pace)
+        if pace.wait_s(begun):
+            if restarts_in_place(jobset.status):
+                return EpochDecision(wait_s=pace.wait_s(begun))
+            # All have arrived simultaneously. The status records that they wait, and until when.
+            return self.deprecate(charged.epoch - 1)
+        seats = self.seats
+        count = pods.epochs.get(charged.epoch, 0) if seats is None else seats.filled
+        record = on_sync(jobset, charged, self.expected)
+        record = progress.with_progress(jobset, record, charged, pods)
+        if pods.spares is not None and seats is not None:
+            record = evolve(
+                record,
+                taken_seats=seats.taken,
+                taken_jobs=seats.taken_jobs,
+                ready_spares=max(0, pods.spares.ready - seats.ready),
+            )
+        started = pace.started(evolve(jobset.status, restart_pacing=begun))
+        said = texts.barrier_lifted(charged, count)
+        return EpochDecision(
+            synced=charged.epoch,
+            record=record,
+            pacing=pause.remembered(jobset, started, record, pace),
+            conditions=said.conditions,
+            charge=charged,
+            events=(*said.events, *seating.swap_events(seats)),
+            seats_taken=0 if seats is None else seats.seats_taken,
+        )

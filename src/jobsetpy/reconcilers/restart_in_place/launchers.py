@@ -118,6 +118,39 @@ _OUTPUT: Final = _words(
     "duplicate_stderr_filters enable_each_rank_log logs_specs event_log_handler"
 )
 
+_HANDLED: Final = (
+    _NUMBERED
+    | _OUTPUT
+    | _words(
+        "nnodes nproc_per_node num_processes num_gpus num_accelerators module no_python "
+        "max_restarts num_cpu_threads_per_process mixed_precision cpu debug gpu_ids master_port "
+        "main_process_port config_file hostfile run_path launcher launcher_args ssh_port "
+        "force_multi save_pid"
+    )
+)
+"""Options that are translated, noted, or need no replacement."""
+
+_REMARKS: Final = {
+    "hostfile": "--hostfile: each pod starts its own processes, and nothing needs SSH",
+    "run_path": "--run_path: the program runs as Python's main program",
+}
+
+_PROGRAMS: Final = {
+    "torchrun": "torchrun",
+    "accelerate-launch": _ACCELERATE_NAME,
+    "deepspeed": "deepspeed",
+    "deepspeed.pt": "deepspeed",
+}
+_MODULES: Final = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "python -m torch.distributed.launch",
+    "accelerate.commands.launch": _ACCELERATE_NAME,
+    "deepspeed.launcher.runner": "deepspeed",
+    "deepspeed": "deepspeed",
+}
+"""Names of launchers, by program and by Python module."""
+_ACCELERATE_MODULES: Final = frozenset({"accelerate", "accelerate.commands.accelerate_cli"})
+
 
 @attrs.frozen(kw_only=True)
 class Translation:
@@ -314,6 +347,31 @@ def _segments(text: str) -> Iterator[list[str]]:
 
 def _launch_in(words: Sequence[str], env: Mapping[str, str]) -> _Launch | None:
     """Return the launcher that a command starts with, after variables and small helpers."""
+    left, own = _without_helpers(words, env)
+    if not left:
+        return None
+    path, _, name = left[0].rpartition("/")
+    arguments = left[1:]
+    if name == "accelerate" and arguments[:1] == ["launch"]:
+        name, arguments = "accelerate-launch", arguments[1:]
+    if name in _PROGRAMS:
+        python = [f"{path}/python" if path else "python"]
+        return _Launch(_PROGRAMS[name], python, arguments, own)
+    parts = split_python(left)
+    if isinstance(parts, str) or parts.program[0] != "-m":
+        return None
+    module, *arguments = parts.program[1:] or ("",)
+    if module in _ACCELERATE_MODULES and arguments[:1] == ["launch"]:
+        module, arguments = "accelerate.commands.launch", arguments[1:]
+    if module not in _MODULES:
+        return None
+    return _Launch(_MODULES[module], parts.interpreter, arguments, own)
+
+
+def _without_helpers(
+    words: Sequence[str], env: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return a command without what may come before it, and the variables that are set."""
     left, own = list(words), dict(env)
     while left:
         name = left[0].rpartition("/")[2]
@@ -326,37 +384,7 @@ def _launch_in(words: Sequence[str], env: Mapping[str, str]) -> _Launch | None:
         elif name not in _HELPERS:
             break
         del left[0]
-    if not left:
-        return None
-    path, _, name = left[0].rpartition("/")
-    python = [f"{path}/python" if path else "python"]
-    if name == "torchrun":
-        return _Launch("torchrun", python, left[1:], own)
-    if name == "accelerate-launch":
-        return _Launch(_ACCELERATE_NAME, python, left[1:], own)
-    if name == "accelerate" and left[1:2] == ["launch"]:
-        return _Launch(_ACCELERATE_NAME, python, left[2:], own)
-    if name in {"deepspeed", "deepspeed.pt", "ds"}:
-        return _Launch("deepspeed", python, left[1:], own) if name != "ds" else None
-    parts = split_python(left)
-    if isinstance(parts, str) or parts.program[0] != "-m":
-        return None
-    named = {
-        "torch.distributed.run": "torchrun",
-        "torch.distributed.launch": "python -m torch.distributed.launch",
-        "accelerate.commands.launch": _ACCELERATE_NAME,
-        "deepspeed.launcher.runner": "deepspeed",
-        "deepspeed": "deepspeed",
-    }
-    module = parts.program[1] if len(parts.program) > 1 else ""
-    arguments = list(parts.program[2:])
-    if module in {"accelerate", "accelerate.commands.accelerate_cli"} and arguments[:1] == [
-        "launch"
-    ]:
-        return _Launch(_ACCELERATE_NAME, parts.interpreter, arguments[1:], own)
-    if module not in named:
-        return None
-    return _Launch(named[module], parts.interpreter, arguments, own)
+    return left, own
 
 
 def _parse(words: Sequence[str], known: _Options) -> tuple[dict[str, str], list[str]] | str:
@@ -531,10 +559,6 @@ def _note_options(
     launch: _Launch, options: Mapping[str, str], env: dict[str, str], notes: list[str]
 ) -> None:
     """Translate the other options into variables or notes."""
-    handled = _NUMBERED | _words(
-        "nnodes nproc_per_node num_processes num_gpus num_accelerators module no_python "
-        "max_restarts num_cpu_threads_per_process"
-    )
     if "mixed_precision" in options:
         env["ACCELERATE_MIXED_PRECISION"] = options["mixed_precision"]
     if "cpu" in options:
@@ -543,7 +567,6 @@ def _note_options(
         env["ACCELERATE_DEBUG_MODE"] = "true"
     if options.get("gpu_ids", "all") != "all":
         env["CUDA_VISIBLE_DEVICES"] = options["gpu_ids"]
-    handled |= {"mixed_precision", "cpu", "debug", "gpu_ids"}
     if _NUMBER.fullmatch(options.get("max_restarts", "")):
         notes.append(
             f"--max_restarts {options['max_restarts']}: the limit is spec.failurePolicy.maxRestarts"
@@ -567,17 +590,10 @@ def _note_options(
     )
     if passes_rank:
         notes.append("the program gets no argument --local_rank: it reads the variable LOCAL_RANK")
-    if "hostfile" in options:
-        notes.append("--hostfile: each pod starts its own processes, and nothing needs SSH")
-    if "run_path" in options:
-        notes.append("--run_path: the program runs as Python's main program")
-    handled |= _OUTPUT | _words(
-        "master_port main_process_port config_file hostfile run_path launcher launcher_args "
-        "ssh_port force_multi save_pid"
-    )
+    notes += [text for name, text in _REMARKS.items() if name in options]
     notes += [
         f"--{name}{' ' if value else ''}{_short(value, 40)}: has no replacement here; set it up in "
         "the program"
         for name, value in options.items()
-        if name not in handled
+        if name not in _HANDLED
     ]

@@ -102,9 +102,12 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     unheard = unheard_events(jobset, silence, decision)
     notices = invalid_notices(observed, memory)
     notices += tuple(each for each in unheard if each.message not in memory.unheard_reported)
-    memory = _observed_state(observed, attrs.evolve(memory, cause=cause or memory.cause), pace)
-    reported = frozenset(each.message for each in unheard)
-    memory = attrs.evolve(memory, silent=silence.uids, unheard_reported=reported)
+    memory = attrs.evolve(
+        _observed_state(observed, memory, pace),
+        cause=cause or memory.cause,
+        silent=silence.uids,
+        unheard_reported=frozenset(each.message for each in unheard),
+    )
     if not has_missing_pods(jobset, observed.pods):
         memory = attrs.evolve(memory, lacking_since=None)
     if is_recreated(jobset, decision, observed.pods):

@@ -27,18 +27,17 @@ def kueue_warnings(jobset: Json) -> list[FieldWarning]:
             keys.EXCLUSIVE_TOPOLOGY_ANNOTATION, notes.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
         )
         asked = child(job_spec(job), "template", "metadata", "annotations")
-        for name in TOPOLOGY:
-            if key is None or name not in asked:
-                continue
-            path = f"spec.replicatedJobs[{at}].template.spec.template.metadata.annotations[{name}]"
-            why = (
-                "Kueue chooses nodes without regard to the annotation "
-                f"{keys.EXCLUSIVE_TOPOLOGY_ANNOTATION}: pods of a Job to which it gives the domain "
-                "of another Job stay pending; remove that annotation; for one domain per Job use "
-                f"Kueue's podset-slice-required-topology: {str(key)[:63]}, with podset-slice-size"
-            )
-            found.append(FieldWarning(path, why))
-            break
+        name = next((each for each in TOPOLOGY if each in asked), None)
+        if key is None or name is None:
+            continue
+        path = f"spec.replicatedJobs[{at}].template.spec.template.metadata.annotations[{name}]"
+        why = (
+            "Kueue chooses nodes without regard to the annotation "
+            f"{keys.EXCLUSIVE_TOPOLOGY_ANNOTATION}: pods of a Job to which it gives the domain "
+            "of another Job stay pending; remove that annotation; for one domain per Job use "
+            f"Kueue's podset-slice-required-topology: {str(key)[:63]}, with podset-slice-size"
+        )
+        found.append(FieldWarning(path, why))
     return found
 
 

@@ -275,6 +275,4 @@ def test_memories_keep_replace_and_forget_values_by_key():
     assert (memories.of(KEY), KEY in memories) == ("seen", True)
     memories.keep(KEY, None)
     assert (memories.of(KEY), KEY in memories) == ("new", False)
-    memories.keep(KEY, "seen")
-    memories.forget(KEY)
     assert len(memories) == 0

@@ -148,25 +148,20 @@ def fill_job_fields(template: dict[str, Any]) -> None:
         template["completions"] = template["parallelism"]
 
 
-def _mode(mode: object) -> list[FieldError]:
-    if mode in MODES:
-        return []
-    said = " or ".join(f'"{each}"' for each in MODES)
-    return [invalid(note_field(keys.IN_PLACE_AGENT_ANNOTATION), mode, f"must be {said}")]
+def _mode(mode: object) -> Iterator[FieldError]:
+    if mode not in MODES:
+        said = " or ".join(f'"{each}"' for each in MODES)
+        yield invalid(note_field(keys.IN_PLACE_AGENT_ANNOTATION), mode, f"must be {said}")
 
 
-def _strategy(spec: Json) -> list[FieldError]:
+def _strategy(spec: Json) -> Iterator[FieldError]:
     strategy = child(spec, "failurePolicy").get("restartStrategy")
-    if strategy == keys.IN_PLACE_RESTART:
-        return []
-    return [
-        invalid(
-            "spec.failurePolicy.restartStrategy",
-            strategy,
+    if strategy != keys.IN_PLACE_RESTART:
+        why = (
             f"must be {keys.IN_PLACE_RESTART} with the annotation "
-            f"{keys.IN_PLACE_AGENT_ANNOTATION}: set it, or remove the annotation",
+            f"{keys.IN_PLACE_AGENT_ANNOTATION}: set it, or remove the annotation"
         )
-    ]
+        yield invalid("spec.failurePolicy.restartStrategy", strategy, why)
 
 
 def _add_agent(
@@ -186,114 +181,89 @@ def _add_agent(
     """
     ranks, ring = group
     if not agent.image:
-        return [
-            required(
-                note_field(keys.IN_PLACE_AGENT_ANNOTATION),
-                "this cluster's JobSet manager has no agent image (its flag --agent-image): "
-                "ask its operator, or write the agent into the pod template",
-            )
-        ]
-    pod = template["template"]["spec"]
+        why = (
+            "this cluster's JobSet manager has no agent image (its flag --agent-image): "
+            "ask its operator, or write the agent into the pod template"
+        )
+        return [required(note_field(keys.IN_PLACE_AGENT_ANNOTATION), why)]
+    pod, where = template["template"]["spec"], f"{path}.template.spec"
     options = read_options(notes, template, path, supervised=mode == SUPERVISOR, ranks=ranks)
     if not isinstance(options, Options):
         return options
     own = child(template, "template", "metadata", "annotations")
     agent = attrs.evolve(agent, settings=agent.settings.with_annotations(notes, own))
-    problems = _clashes(pod, f"{path}.template.spec", options) + _account(pod, path)
+    problems = [*_clashes(pod, where, options), *_account(pod, where)]
     if mode == SIDECAR:
         add_sidecar(pod, options, agent)
         return problems
     options = attrs.evolve(options, ring=ring)
     if seated is not None:
-        for at, worker in objects(pod, "containers"):
-            if at in options.workers:
-                found = seat_variables(seated, worker, notes, ranks)
-                options = attrs.evolve(options, seats=found)
-    problems += _unsupervisable(pod, f"{path}.template.spec", options)
+        for _, worker in _workers(pod, where, options):
+            found = seat_variables(seated, worker, notes, ranks)
+            options = attrs.evolve(options, seats=found)
+    problems += _unsupervisable(pod, where, options)
     if not problems:
         add_supervisor(pod, options, agent)
     return problems
 
 
-def _clashes(pod: Json, path: str, options: Options) -> list[FieldError]:
+def _clashes(pod: Json, path: str, options: Options) -> Iterator[FieldError]:
     """Return errors for reserved names that the user's template already uses."""
-    taken = "is the name of the in-place restart agent: choose another one"
-    problems = [
-        invalid(f"{path}.{kind}[{at}].name", keys.AGENT_NAME, taken)
-        for kind in ("initContainers", "containers", *(("volumes",) if options.supervised else ()))
-        for at, each in objects(pod, kind)
-        if text(each, "name") == keys.AGENT_NAME
-    ]
-    if not options.supervised:
-        return problems
-    for at, container in objects(pod, "containers"):
-        if at not in options.workers:
-            continue
-        problems += [
-            invalid(
-                f"{path}.containers[{at}].volumeMounts[{nth}].mountPath",
-                text(mount, "mountPath"),
-                "is where the in-place restart agent is mounted: choose another path",
-            )
-            for nth, mount in objects(container, "volumeMounts")
-            if text(mount, "mountPath").rstrip("/") == keys.AGENT_FOLDER
-        ]
-        problems += [
-            invalid(
-                f"{path}.containers[{at}].env[{nth}].name",
-                text(variable, "name"),
-                f"variables that begin with {keys.AGENT_VARIABLE_PREFIX} are the agent's own: "
-                "choose another name",
-            )
-            for nth, variable in objects(container, "env")
-            if text(variable, "name").startswith(keys.AGENT_VARIABLE_PREFIX)
-        ]
-    return problems
-
-
-def _account(pod: Json, path: str) -> list[FieldError]:
-    if pod.get("automountServiceAccountToken") is not False:
-        return []
-    return [
-        invalid(
-            f"{path}.template.spec.automountServiceAccountToken",
-            False,
-            "the in-place restart agent watches its JobSet with the pod's own token: remove the "
-            "field, and give the service account no more rights than config/agent/account has",
-        )
-    ]
-
-
-def _unsupervisable(pod: Json, path: str, options: Options) -> list[FieldError]:
-    """Return reasons why the worker cannot be the agent's child."""
-    problems = []
-    for at, container in objects(pod, "containers"):
-        if at not in options.workers:
-            continue
-        where = f"{path}.containers[{at}]"
-        if not items(container, "command"):
-            problems.append(
-                required(
-                    f"{where}.command",
-                    "the agent runs the worker's command, and the entry point of an image cannot "
-                    'be known: write the command out, or use "sidecar"',
+    for kind in ("initContainers", "containers", *(("volumes",) if options.supervised else ())):
+        for at, each in objects(pod, kind):
+            if text(each, "name") == keys.AGENT_NAME:
+                why = "is the name of the in-place restart agent: choose another one"
+                yield invalid(f"{path}.{kind}[{at}].name", keys.AGENT_NAME, why)
+    for where, container in _workers(pod, path, options) if options.supervised else ():
+        for nth, mount in objects(container, "volumeMounts"):
+            folder = text(mount, "mountPath")
+            if folder.rstrip("/") == keys.AGENT_FOLDER:
+                why = "is where the in-place restart agent is mounted: choose another path"
+                yield invalid(f"{where}.volumeMounts[{nth}].mountPath", folder, why)
+        for nth, variable in objects(container, "env"):
+            name = text(variable, "name")
+            if name.startswith(keys.AGENT_VARIABLE_PREFIX):
+                why = (
+                    f"variables that begin with {keys.AGENT_VARIABLE_PREFIX} are the agent's own: "
+                    "choose another name"
                 )
-            )
-        problems += [
-            forbidden(
-                f"{where}.{probe}",
-                "the kubelet would end the container while its group waits for all workers: "
-                f'remove the probe, or use "{SIDECAR}"',
-            )
-            for probe in ("livenessProbe", "startupProbe")
-            if container.get(probe) is not None
-        ]
-    if options.end_codes_given and pod.get("restartPolicy") == "OnFailure":
-        problems.append(
-            invalid(
-                f"{path}.restartPolicy",
-                "OnFailure",
-                "exit codes can end the pod only with restartPolicy Never",
-            )
+                yield invalid(f"{where}.env[{nth}].name", name, why)
+
+
+def _workers(pod: Json, path: str, options: Options) -> list[tuple[str, Json]]:
+    """Return the worker containers, each with its field path."""
+    return [
+        (f"{path}.containers[{at}]", container)
+        for at, container in objects(pod, "containers")
+        if at in options.workers
+    ]
+
+
+def _account(pod: Json, path: str) -> Iterator[FieldError]:
+    if pod.get("automountServiceAccountToken") is False:
+        why = (
+            "the in-place restart agent watches its JobSet with the pod's own token: remove the "
+            "field, and give the service account no more rights than config/agent/account has"
         )
-    return problems
+        yield invalid(f"{path}.automountServiceAccountToken", False, why)
+
+
+def _unsupervisable(pod: Json, path: str, options: Options) -> Iterator[FieldError]:
+    """Return reasons why the worker cannot be the agent's child."""
+    for where, container in _workers(pod, path, options):
+        if not items(container, "command"):
+            why = (
+                "the agent runs the worker's command, and the entry point of an image cannot "
+                f'be known: write the command out, or use "{SIDECAR}"'
+            )
+            yield required(f"{where}.command", why)
+        for probe in ("livenessProbe", "startupProbe"):
+            if container.get(probe) is not None:
+                why = (
+                    "the kubelet would end the container while its group waits for all workers: "
+                    f'remove the probe, or use "{SIDECAR}"'
+                )
+                yield forbidden(f"{where}.{probe}", why)
+    if options.end_codes_given and pod.get("restartPolicy") == "OnFailure":
+        why = "exit codes can end the pod only with restartPolicy Never"
+        yield invalid(f"{path}.restartPolicy", "OnFailure", why)
