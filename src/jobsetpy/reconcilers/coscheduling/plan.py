@@ -11,7 +11,6 @@ Admission of gangs in the coscheduler is decided by ``coscheduler.gang_scheduler
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import timedelta
 
 import attrs
 
@@ -384,11 +383,11 @@ def _report_gangs(
         pause = messages.next_pause(pause)
         next_report = now.monotonic + pause
         draft.set(messages.waiting(standings))
-    delay = timedelta(seconds=max(0.01, next_report - now.monotonic))
+    delay_s = max(0.01, next_report - now.monotonic)
     return CoschedulingPlan(
         memory=attrs.evolve(memory, next_report=next_report, pause=pause),
         status=draft.change(),
-        result=Result.requeue_after(delay, summary=summary),
+        result=Result.requeue_after(delay_s, summary=summary),
     )
 
 

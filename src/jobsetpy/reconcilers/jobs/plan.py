@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -158,8 +158,7 @@ def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Now) -> JobsPla
     if memory.uid != jobset.metadata.uid:
         memory = JobsMemory(jobset.metadata.uid)
     if observed.wait_s > SOON_S:
-        wait = timedelta(seconds=observed.wait_s)
-        return JobsPlan(memory=memory, result=Result.requeue_after(wait))
+        return JobsPlan(memory=memory, result=Result.requeue_after(observed.wait_s))
     if not is_ours(jobset) or jobset.metadata.deletion_timestamp is not None:
         return _leave_alone(jobset, memory, now)
     return _JobsPlanner(observed, jobset, memory, now).plan()
@@ -325,26 +324,23 @@ class _JobsPlanner:
         *,
         partial: StatusChange | None = None,
         problem: str = "",
-        delay: timedelta | None = None,
+        delay_s: float = 0.0,
     ) -> JobsPlan:
         change: StatusChange | None = self.draft.change()
         partial = partial or change
         if self._counters_wait_s(partial) > SOON_S:
             partial = None
-        waits = [] if delay is None else [delay.total_seconds()]
-        wait_s = self._counters_wait_s(change)
-        if wait_s > SOON_S:
+        counters_s = self._counters_wait_s(change)
+        if counters_s > SOON_S:
             change = None
-            waits.append(wait_s)
-        if self.paused_s:
-            waits.append(self.paused_s)
-        if self.recreation.held:
-            waits.append(self.recreation.wait_s)
-        report_s = report_after_s(self.held, self.now.monotonic)
-        if report_s is not None:
-            waits.append(report_s)
-        delay = timedelta(seconds=min(waits)) if waits else None
-        activity = self._activity()
+        waits_s = (
+            delay_s,
+            counters_s if counters_s > SOON_S else 0.0,
+            self.paused_s,
+            self.recreation.wait_s if self.recreation.held else 0.0,
+            report_after_s(self.held, self.now.monotonic) or 0.0,
+        )
+        wait_s = min((each for each in waits_s if each), default=None)
         writes = change is not None and bool(change.patch)
         ready_since = self.memory.ready_since
         if self.ready and (writes or self._were_ready()):
@@ -371,9 +367,9 @@ class _JobsPlanner:
             confirm=self.recreation.confirm,
             memory=memory,
             begun=self.now.monotonic,
-            activity=activity,
+            activity=self._activity(),
             pods=pods_of(self.jobset),
-            result=Result(delay, _summary(self.actions, writes=writes)),
+            result=Result(wait_s, _summary(self.actions, writes=writes)),
         )
 
     def _activity(self) -> str:
@@ -447,7 +443,7 @@ class _JobsPlanner:
             return self._result()
         left_s = self.deletion.left_s(self.now)
         if left_s > SOON_S:
-            return self._result(delay=timedelta(seconds=left_s))
+            return self._result(delay_s=left_s)
         meta = self.jobset.metadata
         self.actions.append(DeleteJobSet(meta.name, meta.uid))
         return self._result()

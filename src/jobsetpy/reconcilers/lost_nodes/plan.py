@@ -144,9 +144,7 @@ def plan_lost_node(observed: ObservedNode, now: Now) -> LostNodePlan:
         LostPods(jobset, tuple(pods), since, _why(observed, since, jobset))
         for jobset, pods in given_up.values()
     )
-    result = Result.done()
-    if waits:
-        result = Result.requeue_after(timedelta(seconds=min(waits)))
+    result = Result.requeue_after(min(waits)) if waits else Result.done()
     if not observed.confirmed:
         return LostNodePlan(at=now.wall, confirm=bool(lost), result=result, due=due)
     if lost:

@@ -7,7 +7,7 @@ are listed from the API server, and the plan is made again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import attrs
 
@@ -143,7 +143,7 @@ def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: No
     if acted:
         summary = f"released {len(released)}, evicted {len(evicted)}"
         summary = summary if released or evicted else ""
-        result = Result.requeue_after(timedelta(seconds=observed.look_again_s), summary=summary)
+        result = Result.requeue_after(observed.look_again_s, summary=summary)
     kept = PlacementMemory(acted=acted, reported=reported)
     return PlacementPlan(
         at=now.wall,

@@ -5,7 +5,7 @@ The rules are explained in :mod:`reconcilers.restart_in_place.seats`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -213,60 +213,77 @@ class Round:
 
 def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seating:
     """Assign the seats of one Job to its pods; O(pods)."""
-    by_uid = {pod.uid: pod for pod in job.pods}
-    # Of two pods of an index one is being deleted; the other one replaces it.
-    by_index = {pod.index: pod for pod in sorted(job.pods, key=lambda pod: not pod.leaving)}
-    entries = {one.seat: one for one in taken if one.seat < job.seats}
-    if now.starting:
-        # No worker has run: a pod that was lost is no reason to prefer others to those with the
-        # seats' own indexes, unless one of these has succeeded in another seat.
-        entries = {
-            seat: one
-            for seat, one in entries.items()
-            if one.pod_uid in by_uid or job.completed(one.pod_index) or job.completed(seat)
-        }
-    holders: dict[int, SeatPod] = {}
-    lost: dict[int, SeatPod | None] = {}
-    kept: dict[int, TakenSeat] = {}
-    for seat in range(job.seats):
-        entry = entries.get(seat)
-        pod = by_index.get(seat) if entry is None else by_uid.get(entry.pod_uid)
-        if job.completed(seat if entry is None else entry.pod_index):
-            if entry is not None:
-                kept[seat] = entry
-        elif pod is not None and now.has(pod):
-            holders[seat] = pod
-        else:
-            lost[seat] = pod
+    entries = _entries(job, taken, now)
+    holders, lost, done = _present_holders(job, entries, now)
     seated = {pod.uid for pod in holders.values()}
     free = [pod for pod in job.pods if now.has(pod) and pod.uid not in seated]
     swaps, wait_s = [], 0.0
     for seat, pod in lost.items():
         if not free:
             break
-        chosen = _best(free, seat, now)
-        free.remove(chosen)
-        holders[seat] = chosen
+        holders[seat] = chosen = _take_best(free, seat, now)
         name = pod.name if pod is not None else entries[seat].pod if seat in entries else ""
         swaps.append(Swap(job.name, seat, chosen, name))
         wait_s = max(wait_s, call_s(pod, now) - now.waited_s)
     free = [pod for pod in free if pod.state == READY and pod.node not in now.suspect]
     for seat, pod in holders.items():
         if free and pod.node in now.suspect and seat not in lost:
-            holders[seat] = chosen = _best(free, seat, now)
-            free.remove(chosen)
+            holders[seat] = chosen = _take_best(free, seat, now)
             swaps.append(Swap(job.name, seat, chosen, pod.name, f"node {pod.node!r} is suspect"))
-    for seat, pod in holders.items():
-        if pod.index != seat:
-            kept[seat] = _entry(job.name, seat, pod)
+    others = [_entry(job.name, seat, pod) for seat, pod in holders.items() if pod.index != seat]
     return Seating(
-        taken=tuple(kept[seat] for seat in sorted(kept)),
+        taken=tuple(sorted([*done, *others], key=lambda one: one.seat)),
         swaps=tuple(swaps),
         filled=len(holders),
         unfilled=sum(seat not in holders for seat in lost),
         wait_s=max(0.0, wait_s),
         ready=sum(pod.state == READY for pod in holders.values()),
     )
+
+
+def _entries(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> dict[int, TakenSeat]:
+    """Return the entries of a Job by seat.
+
+    If no worker has run, a pod that was lost is no reason to prefer others to those with the seats'
+    own indexes, unless one of these has succeeded in another seat.
+    """
+    uids = {pod.uid for pod in job.pods}
+    return {
+        one.seat: one
+        for one in taken
+        if one.seat < job.seats
+        and (
+            not now.starting
+            or one.pod_uid in uids
+            or job.completed(one.pod_index)
+            or job.completed(one.seat)
+        )
+    }
+
+
+def _present_holders(
+    job: SeatedJob, entries: Mapping[int, TakenSeat], now: Round
+) -> tuple[dict[int, SeatPod], dict[int, SeatPod | None], list[TakenSeat]]:
+    """Return the holders that keep their seats, the other seats, and entries of completed ones.
+
+    Of another seat the pod that should hold it is returned, ``None`` if it does not exist.
+    """
+    by_uid = {pod.uid: pod for pod in job.pods}
+    # Of two pods of an index one is being deleted; the other one replaces it.
+    by_index = {pod.index: pod for pod in sorted(job.pods, key=lambda pod: not pod.leaving)}
+    holders: dict[int, SeatPod] = {}
+    lost: dict[int, SeatPod | None] = {}
+    done: list[TakenSeat] = []
+    for seat in range(job.seats):
+        entry = entries.get(seat)
+        pod = by_index.get(seat) if entry is None else by_uid.get(entry.pod_uid)
+        if job.completed(seat if entry is None else entry.pod_index):
+            done += [] if entry is None else [entry]
+        elif pod is not None and now.has(pod):
+            holders[seat] = pod
+        else:
+            lost[seat] = pod
+    return holders, lost, done
 
 
 def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
@@ -280,8 +297,8 @@ def _entry(job: str, seat: int, pod: SeatPod) -> TakenSeat:
     )
 
 
-def _best(free: Sequence[SeatPod], seat: int, now: Round) -> SeatPod:
-    """Return the pod to take a seat.
+def _take_best(free: list[SeatPod], seat: int, now: Round) -> SeatPod:
+    """Remove and return the pod to take a seat.
 
     One on a node that is not doubtful, then on one that is not suspect, then a prepared one, then
     that with the seat's own index.
@@ -291,7 +308,9 @@ def _best(free: Sequence[SeatPod], seat: int, now: Round) -> SeatPod:
         nodes = one.node in now.doubtful, one.node in now.suspect
         return *nodes, one.state != READY, one.index != seat, one.index
 
-    return min(free, key=rank)
+    chosen = min(free, key=rank)
+    free.remove(chosen)
+    return chosen
 
 
 def call_s(pod: SeatPod | None, now: Round) -> float:

@@ -48,8 +48,7 @@ def plan_running(
     if memory.lacking_since is None:
         memory = attrs.evolve(memory.at_rest(), lacking_since=at, look_at=at + grace)
     if at < memory.look_at:
-        wait = timedelta(seconds=memory.look_at - at)
-        return EpochPlan(memory=memory, result=Result.requeue_after(wait))
+        return EpochPlan(memory=memory, result=Result.requeue_after(memory.look_at - at))
     lacking_since = at if memory.lacking_since is None else memory.lacking_since
     lacking_s = at - lacking_since
     jobs, pods = observed.members()
@@ -59,7 +58,7 @@ def plan_running(
         # They belong to Jobs that are about to end: check later.
         pause = max(grace, min(lacking_s, LOOK_AGAIN_MAX_S))
         memory = attrs.evolve(memory, look_at=at + pause)
-        return EpochPlan(memory=memory, result=Result.requeue_after(timedelta(seconds=pause)))
+        return EpochPlan(memory=memory, result=Result.requeue_after(pause))
     epoch = jobset.status.synced_epoch
     cause = Cause(epoch, FailureSignal.PODS_MISSING, "", reason=found.message)
     pace = pace_of(jobset, observed, memory, now)
@@ -85,8 +84,8 @@ def plan_running(
     memory, change = set_stalled(
         jobset, memory, epoch, now, reason=keys.NO_RESTARTS_LEFT_REASON, message=message
     )
-    wait = timedelta(seconds=memory.look_at - at)
-    return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait))
+    wait_s = memory.look_at - at
+    return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait_s))
 
 
 def plan_complete(jobset: JobSet, pods: Histogram, memory: EpochState, now: Now) -> EpochPlan:

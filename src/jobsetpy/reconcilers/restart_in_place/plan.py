@@ -8,8 +8,6 @@ phases (``measure``), the time for which a barrier has been closed and the pods 
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import attrs
 
 from jobsetpy.api.jobset import JobSet
@@ -129,8 +127,7 @@ def _without_decision(
     """Return the plan for a JobSet about which nothing is to be decided now; ``None`` otherwise."""
     part = takes_part(jobset) and not managed_by_go_controller(jobset, observed.pods)
     if part and observed.wait_s > 0:
-        wait = timedelta(seconds=observed.wait_s)
-        return EpochPlan(memory=memory, result=Result.requeue_after(wait))
+        return EpochPlan(memory=memory, result=Result.requeue_after(observed.wait_s))
     status = adopt_go_controller_state(jobset, observed.pods)
     if status is not None:
         draft = StatusDraft(jobset.status, now.wall)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final
 
 import attrs
@@ -50,8 +49,8 @@ def plan_gathering(
     if at >= memory.look_at:
         memory, change = _report_pods(jobset, observed, memory, epoch, now)
     wait_s = memory.look_at - at
-    wait = timedelta(seconds=min(wait_s, call_s) if call_s else wait_s)
-    return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait))
+    wait_s = min(wait_s, call_s) if call_s else wait_s
+    return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait_s))
 
 
 def plan_backoff(
@@ -66,7 +65,7 @@ def plan_backoff(
         missing=0,
         stalled=False,
     )
-    wait = Result.requeue_after(timedelta(seconds=wait_s), summary="waits for the back-off")
+    wait = Result.requeue_after(wait_s, summary="waits for the back-off")
     change = clear_stalled(jobset, keys.RESTART_BACKOFF_REASON, now)
     return EpochPlan(memory=memory, status=change, result=wait)
 

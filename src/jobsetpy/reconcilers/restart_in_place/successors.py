@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -182,53 +182,60 @@ def may_be_missing_pods(job: Job) -> bool:
 def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now) -> SuccessorPlan:
     """Plan one reconcile of a Job; O(completions + its pods)."""
     job, jobset = observed.job, observed.jobset
-    if job is None or jobset is None:
-        return SuccessorPlan()
-    template = _template(jobset, job)
-    if template is None:
+    template = None if job is None or jobset is None else _template(jobset, job)
+    if job is None or jobset is None or template is None:
         return SuccessorPlan()
     if memory.uid != job.metadata.uid:
         memory = MissingMembers(uid=job.metadata.uid)
     pods = _by_index(observed.pods)
-    names, synced = {pod.metadata.name for pod in observed.pods}, jobset.status.synced_epoch
-    missing = [
-        index
+    missing = {
+        index: pods.get(index, ())
         for index in range(min(job.spec.completions or 0, pods_wanted(template)))
         if not _is_taken(job, index, pods.get(index, ()))
-    ]
+    }
     if not missing or _exceeds_limit(job, observed.pods):
         return SuccessorPlan()
-    codes = unfit_codes(jobset, template)
     since = memory.since if memory.waiting == len(missing) else now.monotonic
     create: list[Successor] = []
     waits: list[float] = []
-    for index in missing:
-        last, name = _predecessor(job, index, pods.get(index, ()), names, synced)
-        unfit = last is not None and is_unfit(last, codes)
-        one = _successor(index, name, last, synced, unfit=unfit)
-        if one is None or (last is not None and _may_fail_the_job(template, last)):
-            continue
-        wait_s = _wait_s(job, last, since, observed.failed_at, now)
-        if wait_s is None:
-            continue
-        if wait_s > 0:
-            waits.append(wait_s)
-        else:
+    for one in _successors(observed, job, jobset, template, missing):
+        wait_s = _wait_s(job, one.predecessor, since, observed.failed_at, now)
+        if wait_s == 0:
             create.append(one)
+        elif wait_s is not None:
+            waits.append(wait_s)
     memory = attrs.evolve(memory, waiting=len(missing) if waits else 0, since=since)
     if create and now.monotonic < memory.not_before:
         waits.append(memory.not_before - now.monotonic)
         create = []
     result = Result.requeue_after(min(waits)) if waits else Result.done()
-    if create:
-        result = attrs.evolve(result, summary=f"creates {len(create)} pods")
+    if not create:
+        return SuccessorPlan(memory=memory, result=result)
     return SuccessorPlan(
         create=tuple(create) if observed.confirmed else (),
-        avoid=avoided(jobset, template, observed.pods, now.wall, observed.nodes) if create else (),
-        confirm=bool(create) and not observed.confirmed,
+        avoid=avoided(jobset, template, observed.pods, now.wall, observed.nodes),
+        confirm=not observed.confirmed,
         memory=memory,
-        result=result,
+        result=attrs.evolve(result, summary=f"creates {len(create)} pods"),
     )
+
+
+def _successors(
+    observed: ObservedMembers,
+    job: Job,
+    jobset: JobSet,
+    template: Json,
+    missing: Mapping[int, Sequence[ChildPod]],
+) -> Iterator[Successor]:
+    """Yield the next pods of indexes without one, unless they are left to the Job controller."""
+    names, synced = {pod.metadata.name for pod in observed.pods}, jobset.status.synced_epoch
+    codes = unfit_codes(jobset, template)
+    for index, pods in missing.items():
+        last, name = _predecessor(job, index, pods, names, synced)
+        unfit = last is not None and is_unfit(last, codes)
+        one = _successor(index, name, last, synced, unfit=unfit)
+        if one is not None and (last is None or not _may_fail_the_job(template, last)):
+            yield one
 
 
 def successor_name(job: str, index: int, seed: str) -> str:

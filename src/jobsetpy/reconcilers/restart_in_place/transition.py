@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, Final
 
 import attrs
@@ -51,8 +50,7 @@ def plan_transition(
         memory = attrs.evolve(memory, restart=begun, waiting_since=at, look_at=look_at)
         until = end_of_run(observed, memory, decision.deprecated + 1, at)
         memory = attrs.evolve(memory, ran_until=until)
-        wait = timedelta(seconds=observed.stalled_after_s)
-        again = Result.requeue_after(wait, summary=_summary(decision))
+        again = Result.requeue_after(observed.stalled_after_s, summary=_summary(decision))
     elif decision.synced is not None:
         ended = restart_ended(observed, decision, memory, at)
         if ended.charge.restarts and jobset.status.deprecated_epoch < decision.synced - 1:

@@ -8,7 +8,6 @@ progress, and as a safety net.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from math import inf
 from typing import Final
 
@@ -265,7 +264,7 @@ def _wait(
         status=status,
         notices=notices,
         waits=True,
-        result=Result.requeue_after(timedelta(seconds=max(0.01, again - elapsed))),
+        result=Result.requeue_after(max(0.01, again - elapsed)),
     )
 
 
