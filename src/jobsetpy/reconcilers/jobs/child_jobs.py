@@ -165,22 +165,16 @@ class JobTemplateBuilder:
         }
         if self._own_attempts is not None:
             own[keys.JOB_RESTART_ATTEMPT] = str(self._own_attempts.of(index))
-        group = (
-            None if self._pod_groups is None else self._pod_groups.of(self.replicated.name, index)
-        )
+        groups = self._pod_groups
+        group = None if groups is None else groups.of(self.replicated.name, index)
         in_group = {} if group is None else group.labels
         pod_spec: Mapping[str, Any] = self.pod_spec
         if group is not None:
             own_group = pod_group_name(group, self._attempt)
             pod_spec = backends.marked(pod_spec, self._marks, own_group, gate=gate)
         if self.reserves_nodes:
-            pod_spec = {
-                **pod_spec,
-                "nodeSelector": {
-                    **(pod_spec.get("nodeSelector") or {}),
-                    keys.NAMESPACED_JOB_LABEL: namespaced_job(self._namespace, name),
-                },
-            }
+            selector = {keys.NAMESPACED_JOB_LABEL: namespaced_job(self._namespace, name)}
+            pod_spec = {**pod_spec, "nodeSelector": {**child(pod_spec, "nodeSelector"), **selector}}
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",

@@ -353,10 +353,6 @@ class _JobsPlanner:
             notified=frozenset(notices),
             ready_since=ready_since,
             counters_at=self.now.monotonic if writes else self.counters_at,
-            restarting=self.restarting,
-            pause=self.restart_pace.pause,
-            deletion=self.deletion,
-            held=self.held,
         )
         return JobsPlan(
             actions=tuple(self.actions),
@@ -388,10 +384,17 @@ class _JobsPlanner:
     def _remembered(self) -> JobsMemory:
         observed = self.observed
         deleted = [job.metadata.name for job in (*self.buckets.previous, *self.buckets.marked)]
-        return self.recreation.remember(
+        memory = self.recreation.remember(
             self.buckets.names.difference(deleted) if deleted else self.buckets.names,
             [action.name for action in self.actions if isinstance(action, CREATIONS)],
             observed.services | observed.claims | observed.config_maps,
+        )
+        return attrs.evolve(
+            memory,
+            restarting=self.restarting,
+            pause=self.restart_pace.pause,
+            deletion=self.deletion,
+            held=self.held,
         )
 
     def _counters_wait_s(self, change: StatusChange | None) -> float:

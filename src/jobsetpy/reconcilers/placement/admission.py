@@ -134,6 +134,13 @@ def mutate(
         if gate and over(*_controller(pod)):
             return Mutation(patch + _exclusive_terms(pod, topology, priority))
         node = ""
+    return _sent_to(node, pod, topology, nodes, patch, gate=gate)
+
+
+def _sent_to(
+    node: str, pod: Json, topology: str, nodes: NodeLabels, patch: Patch, *, gate: bool
+) -> Mutation:
+    """Return the placement of a follower whose leader is on a node; "" if that is not known."""
     labels = nodes(node) if node else None
     if labels is None and gate:
         return Mutation(patch + _hold(pod))

@@ -39,7 +39,7 @@ class Report(NamedTuple):
 
 def parse_report(text: str | None) -> Report | None:
     """Return an annotation as a report; ``None`` if it is missing or invalid."""
-    found = None if text is None else _REPORT.fullmatch(text)
+    found = _REPORT.fullmatch(text or "")
     if found is None:
         return None
     names = found[3].split(",") if found[3] else ()

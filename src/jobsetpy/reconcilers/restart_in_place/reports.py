@@ -67,7 +67,7 @@ class ReportedEnd(NamedTuple):
 
 def parse_cause(text: str | None) -> WorkerEnd | None:
     """Return an annotation as the end of a worker; ``None`` if it is missing or invalid."""
-    found = None if text is None else _CAUSE.fullmatch(text)
+    found = _CAUSE.fullmatch(text or "")
     if found is None:
         return None
     kind, number = found[1], int(found[2])
@@ -78,11 +78,9 @@ def parse_cause(text: str | None) -> WorkerEnd | None:
 
 def parse_progress(text: str | None) -> int | None:
     """Return an annotation as a step, -1 for ``TOUCHED``; ``None`` if it is missing or invalid."""
-    if text is None:
-        return None
     if text == TOUCHED:
         return -1
-    if _STEP.fullmatch(text) is None:
+    if text is None or _STEP.fullmatch(text) is None:
         return None
     step = int(text)
     return step if step <= MAX_STEP else None
@@ -97,7 +95,7 @@ class FirstProgress(NamedTuple):
 
 def parse_first(text: str | None) -> FirstProgress | None:
     """Return an annotation as the first progress of a run; ``None`` if it is invalid."""
-    found = None if text is None else _FIRST.fullmatch(text)
+    found = _FIRST.fullmatch(text or "")
     step = None if found is None else parse_progress(found[1])
     if found is None or step is None:
         return None

@@ -47,15 +47,8 @@ def successor_body(
         avoid: names of nodes that the pod should not run on.
         required: True if it must not run on them, rather than if there is no other.
     """
-    meta, index = child(template, "metadata"), str(one.index)
-    annotations = {**child(meta, "annotations"), keys.COMPLETION_INDEX_ANNOTATION: index}
-    if one.early:
-        annotations[keys.REPLACED_EARLY_ANNOTATION] = str(one.early)
-    if index_failures is not None:
-        annotations[keys.INDEX_FAILURES_ANNOTATION] = str(index_failures)
-    finalizers = [each for each in items(meta, "finalizers") if each != keys.JOB_TRACKING_FINALIZER]
     spec = copied(child(template, "spec"))
-    spec["hostname"] = f"{name}-{index}"
+    spec["hostname"] = f"{name}-{one.index}"
     for kind in ("initContainers", "containers"):
         for _, container in objects(spec, kind):
             _add_index(container)
@@ -69,15 +62,25 @@ def successor_body(
         "controller": True,
         "blockOwnerDeletion": True,
     }
+    metadata = _metadata(child(template, "metadata"), one, index_failures)
+    return {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": spec}
+
+
+def _metadata(template: Json, one: Successor, index_failures: int | None) -> dict[str, Any]:
+    index, tracking = str(one.index), keys.JOB_TRACKING_FINALIZER
+    annotations = {**child(template, "annotations"), keys.COMPLETION_INDEX_ANNOTATION: index}
+    if one.early:
+        annotations[keys.REPLACED_EARLY_ANNOTATION] = str(one.early)
+    if index_failures is not None:
+        annotations[keys.INDEX_FAILURES_ANNOTATION] = str(index_failures)
     return {
-        "metadata": {
-            "name": one.name,
-            "labels": {**child(meta, "labels"), keys.COMPLETION_INDEX_LABEL: index},
-            "annotations": annotations,
-            "finalizers": [*finalizers, keys.JOB_TRACKING_FINALIZER],
-            "ownerReferences": [owner],
-        },
-        "spec": spec,
+        "name": one.name,
+        "labels": {**child(template, "labels"), keys.COMPLETION_INDEX_LABEL: index},
+        "annotations": annotations,
+        "finalizers": [
+            *(each for each in items(template, "finalizers") if each != tracking),
+            tracking,
+        ],
     }
 
 

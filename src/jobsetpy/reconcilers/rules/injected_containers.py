@@ -203,33 +203,46 @@ def resources_for(
     rules = [rule for rule in all_rules if text(rule, "type") == "Container"]
     pod_rules = [rule for rule in all_rules if text(rule, "type") == "Pod"]
     others = [_defaulted(child(each, "resources"), rules) for each in containers(pod)]
-    guaranteed = all(_is_guaranteed(each) for each in others)
-    requests, limits = {}, {}
+    guaranteed = all(map(_is_guaranteed, others))
+    beside = _beside(pod, rules, sidecar=sidecar)
+    found: dict[str, dict[str, str]] = {"limits": {}, "requests": {}}
     for name in RESOURCES:
-        amount = settings.requests.get(name, DEFAULT_REQUESTS[name])
-        limit = settings.limits.get(name, DEFAULT_LIMITS[name])
-        limited = all(name in child(each, "limits") for each in others)
-        equal = guaranteed and name in _GUARANTEED
-        if not any(name in child(each, kind) for each in others for kind in ("requests", "limits")):
+        if not any(name in each[kind] for each in others for kind in found):
             continue
-        if equal:
-            amount = limit
-        elif limited:
-            limit = max(amount, limit, key=quantity)
-        request, bound = _within(rules, name, amount, limit if limited else None)
-        # With the ratio of each container, the pod's sums have it as well.
-        request = _with_ratio(pod_rules, name, request, bound)
-        if bound is not None and equal:
-            request = bound
-        beside = _beside(pod, rules, sidecar=sidecar)
-        if equal or _fits(pod_rules, name, request, [child(each, "requests") for each in beside]):
-            requests[name] = request
-        if bound is not None and (
-            equal or _fits(pod_rules, name, bound, [child(each, "limits") for each in beside])
-        ):
-            limits[name] = bound
-    found = {"limits": limits, "requests": requests}
-    return {"resources": kept} if (kept := {k: v for k, v in found.items() if v}) else {}
+        limited = all(name in each["limits"] for each in others)
+        equal = guaranteed and name in _GUARANTEED
+        request, limit = _amounts(settings, name, rules, equal=equal, limited=limited)
+        if not equal or limit is None:
+            # With the ratio of each container, the pod's sums have it as well.
+            request = _with_ratio(pod_rules, name, request, limit)
+        for kind, amount in (("requests", request), ("limits", limit)):
+            there = [each[kind] for each in beside]
+            if amount is not None and (equal or _fits(pod_rules, name, amount, there)):
+                found[kind][name] = amount
+    kept = {kind: amounts for kind, amounts in found.items() if amounts}
+    return {"resources": kept} if kept else {}
+
+
+def _amounts(
+    settings: ContainerDefaults, name: str, rules: Sequence[Json], *, equal: bool, limited: bool
+) -> tuple[str, str | None]:
+    """Return request and limit of a container.
+
+    Args:
+        settings: amounts to request.
+        name: name of the resource.
+        rules: LimitRanges of containers.
+        equal: True if both have to be equal.
+        limited: True if there is a limit.
+    """
+    request = settings.requests.get(name, DEFAULT_REQUESTS[name])
+    limit = settings.limits.get(name, DEFAULT_LIMITS[name])
+    if equal:
+        request = limit
+    elif limited:
+        limit = max(request, limit, key=quantity)
+    request, bound = _within(rules, name, request, limit if limited else None)
+    return (bound, bound) if equal and bound is not None else (request, bound)
 
 
 def _beside(pod: Json, rules: Sequence[Json], *, sidecar: bool) -> list[Json]:

@@ -76,43 +76,70 @@ def inject(
         settings: settings of the agent's containers, if not the defaults.
         limit_ranges: specs of the namespace's LimitRanges.
     """
-    agent = AgentContainer(
-        image=image, settings=settings or ContainerDefaults(), limit_ranges=limit_ranges
-    )
-    notes = child(jobset, "metadata", "annotations")
+    notes, spec = child(jobset, "metadata", "annotations"), child(jobset, "spec")
     if keys.IN_PLACE_AGENT_ANNOTATION not in notes:
         return Injection(jobset)
     mode = notes[keys.IN_PLACE_AGENT_ANNOTATION]
-    spec = child(jobset, "spec")
     problems = [*_mode(mode), *_strategy(spec)]
     if problems:
         return Injection(jobset, problems=problems)
-    given = items(spec, "replicatedJobs")
-    jobs = copied(list(given))
-    patch: Patch = []
+    jobs = copied(list(items(spec, "replicatedJobs")))
     for _, template, _ in templates(jobs):
         fill_job_fields(template)
-    supervised = mode == SUPERVISOR
-    ranks = ranks_of({**spec, "replicatedJobs": jobs}, notes) if supervised else {}
-    if isinstance(ranks, FieldError):
-        return Injection(jobset, problems=[ranks])
-    found = [jobs[at] for at, _, pod in templates(jobs) if not runs_agent(pod)]
-    ring = ring_variables(spec, notes, found) if supervised else {}
-    if isinstance(ring, list):
-        return Injection(jobset, problems=ring)
-    with_spares = any(any(spares_in(jobs[at], notes)) for at, _, _ in templates(jobs))
+    group = _group_of(spec, notes, jobs) if mode == SUPERVISOR else _Group()
+    if isinstance(group, list):
+        return Injection(jobset, problems=group)
+    agent = AgentContainer(
+        image=image, settings=settings or ContainerDefaults(), limit_ranges=limit_ranges
+    )
     for at, template, pod in templates(jobs):
-        path = f"spec.replicatedJobs[{at}].template.spec"
         if not runs_agent(pod):
-            seated = jobs[at] if supervised and with_spares else None
-            group = (ranks.get(at), ring)
-            problems += _add_agent(mode, template, notes, path, agent, group, seated=seated)
-        if template != given[at]["template"]["spec"]:
-            place = f"/spec/replicatedJobs/{at}/template/spec"
-            patch.append({"op": "replace", "path": place, "value": template})
+            seated = jobs[at] if group.has_spares else None
+            shared = (group.ranks.get(at), group.ring)
+            path = f"spec.replicatedJobs[{at}].template.spec"
+            problems += _add_agent(mode, template, notes, path, agent, shared, seated=seated)
     if problems:
         return Injection(jobset, problems=list(dict.fromkeys(problems)))
-    return Injection({**jobset, "spec": {**spec, "replicatedJobs": jobs}}, patch)
+    return injected(jobset, jobs)
+
+
+def injected(jobset: Json, jobs: list[Any]) -> Injection:
+    """Return a JobSet with changed templates of its ReplicatedJobs."""
+    spec = child(jobset, "spec")
+    given = items(spec, "replicatedJobs")
+    patch: Patch = [
+        {"op": "replace", "path": f"/spec/replicatedJobs/{at}/template/spec", "value": template}
+        for at, template, _ in templates(jobs)
+        if template != given[at]["template"]["spec"]
+    ]
+    changed = {**jobset, "spec": {**spec, "replicatedJobs": jobs}} if patch else jobset
+    return Injection(changed, patch)
+
+
+@attrs.frozen
+class _Group:
+    """Properties that the supervisors of a JobSet share.
+
+    Args:
+        ranks: ranks of each ReplicatedJob that has any, by its index.
+        ring: variables about heartbeats.
+        has_spares: True if a Job of the JobSet has spares.
+    """
+
+    ranks: Mapping[int, Ranks] = attrs.field(factory=dict)
+    ring: Mapping[str, str] = attrs.field(factory=dict)
+    has_spares: bool = False
+
+
+def _group_of(spec: Json, notes: Json, jobs: list[Any]) -> _Group | list[FieldError]:
+    ranks = ranks_of({**spec, "replicatedJobs": jobs}, notes)
+    if isinstance(ranks, FieldError):
+        return [ranks]
+    found = [(jobs[at], pod) for at, _, pod in templates(jobs)]
+    ring = ring_variables(spec, notes, [job for job, pod in found if not runs_agent(pod)])
+    if isinstance(ring, list):
+        return ring
+    return _Group(ranks, ring, any(any(spares_in(job, notes)) for job, _ in found))
 
 
 def templates(jobs: Sequence[Any]) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:

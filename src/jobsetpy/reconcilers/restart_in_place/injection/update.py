@@ -15,12 +15,12 @@ from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.injection.agent import (
     Injection,
     fill_job_fields,
+    injected,
     templates,
 )
 from jobsetpy.reconcilers.rules.agent_containers import restarting_sidecars, runs_agent
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
-    Patch,
     child,
     copied,
     items,
@@ -55,10 +55,7 @@ def restore(old: Json, new: Json) -> Injection:
     ):
         return Injection(new)
     olds = {text(job, "name"): job for _, job in objects(child(old, "spec"), "replicatedJobs")}
-    spec = child(new, "spec")
-    given = items(spec, "replicatedJobs")
-    jobs = copied(list(given))
-    patch: Patch = []
+    jobs = copied(list(items(child(new, "spec"), "replicatedJobs")))
     for at, template, pod in templates(jobs):
         stored = olds.get(text(jobs[at], "name"), {})
         # Earlier releases treated a sidecar with such a rule as agent and filled in its Job's
@@ -68,12 +65,7 @@ def restore(old: Json, new: Json) -> Injection:
         _fill(template, job_spec(stored), _JOB_FIELDS)
         fill_job_fields(template)
         _restore_pod(pod, pod_spec(stored))
-        if template != given[at]["template"]["spec"]:
-            place = f"/spec/replicatedJobs/{at}/template/spec"
-            patch.append({"op": "replace", "path": place, "value": template})
-    if not patch:
-        return Injection(new)
-    return Injection({**new, "spec": {**spec, "replicatedJobs": jobs}}, patch)
+    return injected(new, jobs)
 
 
 def _restore_pod(pod: dict[str, Any], stored: Json) -> None:

@@ -7,7 +7,7 @@ their order, from the coordinator's pod. Values that differ between pods come fr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -26,6 +26,7 @@ from jobsetpy.reconcilers.rules.json_tree import (
     text,
     texts,
 )
+from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 from jobsetpy.reconcilers.rules.spares import spares_in
 
 MAX_PROCESSES = 64
@@ -101,39 +102,12 @@ def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[F
         worker: the container.
     """
     standby, preload, delay = map(note, STANDBY_SETTINGS)
-    problems = []
-    if standby.value not in (None, "on", "off", "program"):
-        why = 'must be "on", "off", or "program" for a program that keeps the contract itself'
-        problems.append(invalid(standby.field, standby.value, why))
-    elif standby.value == "program" and preload.value is not None:
-        why = f'has no effect where {keys.IN_PLACE_STANDBY_ANNOTATION} is "program": remove it'
-        problems.append(invalid(preload.field, preload.value, why))
     wanted = standby.value in ("on", "program") or preload.value is not None
-    if delay.value is not None:
-        if not wanted:
-            why = f"has no effect without {keys.IN_PLACE_PRELOAD_ANNOTATION}: remove it"
-            problems.append(invalid(delay.field, delay.value, why))
-        elif not is_seconds(delay.value):
-            why = f"must be a number from 0 to {MAX_SECONDS}"
-            problems.append(invalid(delay.field, delay.value, why))
     modules = module_names(preload.value) if isinstance(preload.value, str) else None
-    if preload.value is not None:
-        words = [*texts(worker, "command"), *texts(worker, "args")]
-        parts = split_python(words) if words else None
-        if modules is None:
-            why = (
-                'must be "auto", names of Python modules, such as "torch,transformers", or both, '
-                "with commas"
-            )
-            problems.append(invalid(preload.field, preload.value, why))
-        elif isinstance(parts, str):
-            why = (
-                f"nothing can be preloaded for container {text(worker, 'name')!r}: {parts}. Write "
-                '"python [options] FILE" or "python [options] -m MODULE" as its command; in place '
-                f"of torchrun, with the annotation {keys.IN_PLACE_PROCESSES_ANNOTATION}, as "
-                '"kubectl jobset convert" does'
-            )
-            problems.append(invalid(preload.field, preload.value, why))
+    problems = [
+        *_standby_problems(standby, preload, delay, wanted=wanted),
+        *([] if preload.value is None else _preload_problems(preload, modules, worker)),
+    ]
     if problems or not wanted:
         return {}, problems
     return {
@@ -141,6 +115,44 @@ def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[F
         "WORKER_PRELOAD": ",".join(modules or ()),
         "WORKER_STANDBY_DELAY_SECONDS": str(delay.value or ""),
     }, []
+
+
+def _standby_problems(
+    standby: Note, preload: Note, delay: Note, *, wanted: bool
+) -> Iterator[FieldError]:
+    if standby.value not in (None, "on", "off", "program"):
+        why = 'must be "on", "off", or "program" for a program that keeps the contract itself'
+        yield invalid(standby.field, standby.value, why)
+    elif standby.value == "program" and preload.value is not None:
+        why = f'has no effect where {keys.IN_PLACE_STANDBY_ANNOTATION} is "program": remove it'
+        yield invalid(preload.field, preload.value, why)
+    if delay.value is not None and not wanted:
+        why = f"has no effect without {keys.IN_PLACE_PRELOAD_ANNOTATION}: remove it"
+        yield invalid(delay.field, delay.value, why)
+    elif delay.value is not None and not is_seconds(delay.value):
+        why = f"must be a number from 0 to {MAX_SECONDS}"
+        yield invalid(delay.field, delay.value, why)
+
+
+def _preload_problems(
+    preload: Note, modules: Sequence[str] | None, worker: Json
+) -> Iterator[FieldError]:
+    words = [*texts(worker, "command"), *texts(worker, "args")]
+    parts = split_python(words) if words else None
+    if modules is None:
+        why = (
+            'must be "auto", names of Python modules, such as "torch,transformers", or both, '
+            "with commas"
+        )
+        yield invalid(preload.field, preload.value, why)
+    elif isinstance(parts, str):
+        why = (
+            f"nothing can be preloaded for container {text(worker, 'name')!r}: {parts}. Write "
+            '"python [options] FILE" or "python [options] -m MODULE" as its command; in place '
+            f"of torchrun, with the annotation {keys.IN_PLACE_PROCESSES_ANNOTATION}, as "
+            '"kubectl jobset convert" does'
+        )
+        yield invalid(preload.field, preload.value, why)
 
 
 def read_health(note: NoteReader, pod: Json, path: str) -> tuple[dict[str, str], list[FieldError]]:
@@ -152,30 +164,33 @@ def read_health(note: NoteReader, pod: Json, path: str) -> tuple[dict[str, str],
         path: field path of the pod's spec.
     """
     command, seconds, interval = map(note, HEALTH_SETTINGS)
-    problems = []
     if command.value is None:
         why = f"has no effect without {keys.IN_PLACE_HEALTH_ANNOTATION}: remove it"
         times = [each for each in (seconds, interval) if each.value is not None]
         return {}, [invalid(each.field, each.value, why) for each in times]
     given = command.value if isinstance(command.value, str) else ""
-    if not given.strip() or "\0" in given or len(given) > MAX_COMMAND:
-        why = f"must be a command line for sh, at most {MAX_COMMAND} characters"
-        problems.append(invalid(command.field, given[:100], why))
-    if seconds.value is not None and not (is_seconds(seconds.value) and float(seconds.value) > 0):
-        why = f"must be a number of seconds above 0, at most {MAX_SECONDS}"
-        problems.append(invalid(seconds.field, seconds.value, why))
-    if interval.value is not None and not is_seconds(interval.value):
-        why = f"must be a number of seconds up to {MAX_SECONDS}, 0 for no checks of spares"
-        problems.append(invalid(interval.field, interval.value, why))
-    if pod.get("restartPolicy") == "OnFailure":
-        why = "a pod on an unfit machine ends, which needs restartPolicy Never"
-        problems.append(invalid(f"{path}.restartPolicy", "OnFailure", why))
     # The kubelet replaces $(NAME) in values of variables, and reads $$ as $.
     return {
         "HEALTH_COMMAND": given.replace("$", "$$"),
         "HEALTH_SECONDS": str(seconds.value or ""),
         "HEALTH_INTERVAL_SECONDS": str(interval.value or ""),
-    }, problems
+    }, list(_health_problems(note, given, pod, path))
+
+
+def _health_problems(note: NoteReader, given: str, pod: Json, path: str) -> Iterator[FieldError]:
+    command, seconds, interval = map(note, HEALTH_SETTINGS)
+    if not given.strip() or "\0" in given or len(given) > MAX_COMMAND:
+        why = f"must be a command line for sh, at most {MAX_COMMAND} characters"
+        yield invalid(command.field, given[:100], why)
+    if seconds.value is not None and not (is_seconds(seconds.value) and float(seconds.value) > 0):
+        why = f"must be a number of seconds above 0, at most {MAX_SECONDS}"
+        yield invalid(seconds.field, seconds.value, why)
+    if interval.value is not None and not is_seconds(interval.value):
+        why = f"must be a number of seconds up to {MAX_SECONDS}, 0 for no checks of spares"
+        yield invalid(interval.field, interval.value, why)
+    if pod.get("restartPolicy") == "OnFailure":
+        why = "a pod on an unfit machine ends, which needs restartPolicy Never"
+        yield invalid(f"{path}.restartPolicy", "OnFailure", why)
 
 
 def read_processes(
@@ -192,33 +207,8 @@ def read_processes(
     """
     if note.value is None:
         return {}, []
-    problems = []
-    if ranks is None:
-        why = f'must be an integer from 1 to {MAX_PROCESSES}, such as "8"'
-        problems.append(invalid(note.field, note.value, why))
-    mode = template.get("completionMode")
-    if mode not in (None, "Indexed"):
-        why = "pods have ranks by their index: it must be Indexed, or left out"
-        problems.append(
-            invalid(f"{path.rpartition('.template.spec.')[0]}.completionMode", mode, why)
-        )
     names = {text(each, "name"): at for at, each in objects(worker, "env")}
-    problems += [
-        invalid(
-            f"{path}.env[{names[name]}].name",
-            name,
-            f"differs from process to process, as {keys.IN_PLACE_PROCESSES_ANNOTATION} has it: "
-            "remove the variable",
-        )
-        for name in OWN_NAMES
-        if name in names
-    ]
-    if ranks is not None and not ranks.address and "MASTER_ADDR" not in names:
-        why = (
-            "pods have no names by which the first rank is found (network.enableDNSHostnames is "
-            "false): set the variable, or allow the names"
-        )
-        problems.append(required(f"{path}.env[MASTER_ADDR]", why))
+    problems = list(_process_problems(note, template, names, path, ranks))
     if problems or ranks is None:
         return {}, problems
     return {
@@ -231,6 +221,32 @@ def read_processes(
     }, []
 
 
+def _process_problems(
+    note: Note, template: Json, names: Mapping[str, int], path: str, ranks: Ranks | None
+) -> Iterator[FieldError]:
+    if ranks is None:
+        why = f'must be an integer from 1 to {MAX_PROCESSES}, such as "8"'
+        yield invalid(note.field, note.value, why)
+    mode = template.get("completionMode")
+    if mode not in (None, "Indexed"):
+        field = f"{path.rpartition('.template.spec.')[0]}.completionMode"
+        why = "pods have ranks by their index: it must be Indexed, or left out"
+        yield invalid(field, mode, why)
+    for name in OWN_NAMES:
+        if name in names:
+            why = (
+                f"differs from process to process, as {keys.IN_PLACE_PROCESSES_ANNOTATION} has it: "
+                "remove the variable"
+            )
+            yield invalid(f"{path}.env[{names[name]}].name", name, why)
+    if ranks is not None and not ranks.address and "MASTER_ADDR" not in names:
+        why = (
+            "pods have no names by which the first rank is found (network.enableDNSHostnames is "
+            "false): set the variable, or allow the names"
+        )
+        yield required(f"{path}.env[MASTER_ADDR]", why)
+
+
 def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldError:
     """Return the ranks of each ReplicatedJob that has any, by its index.
 
@@ -239,22 +255,11 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
         notes: annotations of the JobSet.
     """
     name = keys.IN_PLACE_PROCESSES_ANNOTATION
-    found: dict[int, Ranks] = {}
+    found, world = _placed_ranks(spec, notes)
+    jobs = dict(objects(spec, "replicatedJobs"))
     places: dict[str, Ranks] = {}
-    world = 0
-    for at, job in objects(spec, "replicatedJobs"):
-        value = pod_notes(job).get(name, notes.get(name))
-        pods, replicas = number(job_spec(job), "completions"), number(job, "replicas")
-        counted = isinstance(value, str) and _COUNT.fullmatch(value) and int(value) <= MAX_PROCESSES
-        if not counted or pods is None or pods < 0:
-            continue
-        spares = spares_in(job, notes)
-        jobs = 1 if replicas is None else max(0, replicas)
-        pods -= min(pods, spares.pods)
-        ranks = Ranks(world, pods, int(value), jobs - min(jobs, spares.jobs))
-        world += pods * ranks.processes * ranks.jobs
-        places.setdefault(text(job, "name"), ranks)
-        found[at] = ranks
+    for at, each in found.items():
+        places.setdefault(text(jobs[at], "name"), each)
     if not places:
         return found
     chosen = child(spec, "coordinator")
@@ -268,23 +273,35 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
         )
     place = places[job_name]
     job_index, pod_index = number(chosen, "jobIndex") or 0, number(chosen, "podIndex") or 0
-    master = place.first + (job_index * place.pods + pod_index) * place.processes
-    address = _address(spec, f"{job_name}-{job_index}-{pod_index}")
-    hosts = ",".join(
-        f"{name}={each.jobs}x{each.pods}x{each.processes}" for name, each in places.items()
-    )
-    return {
-        at: attrs.evolve(
-            each,
-            world=world,
-            master=master,
-            address=address,
-            master_job=f"{job_name}-{job_index}",
-            master_seat=pod_index,
-            hosts=hosts,
-        )
-        for at, each in found.items()
+    common: dict[str, Any] = {
+        "world": world,
+        "master": place.first + (job_index * place.pods + pod_index) * place.processes,
+        "address": _address(spec, f"{job_name}-{job_index}-{pod_index}"),
+        "master_job": f"{job_name}-{job_index}",
+        "master_seat": pod_index,
+        "hosts": ",".join(
+            f"{name}={each.jobs}x{each.pods}x{each.processes}" for name, each in places.items()
+        ),
     }
+    return {at: attrs.evolve(each, **common) for at, each in found.items()}
+
+
+def _placed_ranks(spec: Json, notes: Mapping[str, Any]) -> tuple[dict[int, Ranks], int]:
+    """Return the ranks before the coordinator is known, by index, and their number."""
+    name = keys.IN_PLACE_PROCESSES_ANNOTATION
+    found: dict[int, Ranks] = {}
+    world = 0
+    for at, job in objects(spec, "replicatedJobs"):
+        value = pod_notes(job).get(name, notes.get(name))
+        pods = number(job_spec(job), "completions")
+        counted = isinstance(value, str) and _COUNT.fullmatch(value) and int(value) <= MAX_PROCESSES
+        if not counted or pods is None or pods < 0:
+            continue
+        spares, jobs = spares_in(job, notes), max(0, replicas_of(job))
+        pods -= min(pods, spares.pods)
+        found[at] = ranks = Ranks(world, pods, int(value), jobs - min(jobs, spares.jobs))
+        world += pods * ranks.processes * ranks.jobs
+    return found, world
 
 
 def seat_variables(
