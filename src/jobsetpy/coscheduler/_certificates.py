@@ -10,6 +10,7 @@ is copied to where the scheduler runs).
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from jobsetpy import aio
 from jobsetpy.api import keys
@@ -52,17 +53,13 @@ def certificate_manager(
 
 def secret_source(client: Client, settings: CoschedulerSettings, clock: aio.Clock) -> SecretSource:
     """Return the two Secrets that replicas share."""
-
-    async def distribute(authority: KeyPair) -> bool:
-        return await _issue_to_client(client, settings, clock, authority)
-
     return SecretSource(
         client=client,
         namespace=settings.namespace,
         name=settings.server_secret,
         dns_names=settings.dns_names,
         clock=clock,
-        distribute=distribute,
+        distribute=partial(_issue_to_client, client, settings, clock),
         mutual=True,
         elliptic=True,
         authority_name=keys.AUTHORITY_NAME,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 from weakref import WeakSet
 
@@ -221,9 +222,7 @@ class Http2Connections:
     def __init__(
         self, api: ExtenderApi, tasks: Supervisor, *, body_s: float, headers_s: float
     ) -> None:
-        self._make: Callable[[], Http2Connection] = lambda: Http2Connection(
-            api, tasks, body_s=body_s, headers_s=headers_s
-        )
+        self._make = partial(Http2Connection, api, tasks, body_s=body_s, headers_s=headers_s)
         self._connections: WeakSet[Http2Connection] = WeakSet()
 
     def __call__(self) -> Http2Connection:

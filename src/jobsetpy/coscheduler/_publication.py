@@ -61,12 +61,13 @@ class Publisher:
         self._log = get_logger("coscheduler")
 
     async def run(self) -> None:
-        """Publish each change, until cancelled.
+        """Publish each change once all objects are known, until cancelled.
 
         The Lease is created if it is missing at the start. If it is deleted later, the coscheduler
         is being removed, and the Lease is not created again.
         """
         make = True
+        await self._engine.knows.wait()
         while True:
             self._engine.changed.clear()
             make = not await self._publish(self._state(), make=make) and make

@@ -113,7 +113,7 @@ class Coscheduler(Runnable):
             async with aio.supervise() as tasks:
                 tasks.start(engine.run(), name="coscheduler")
                 tasks.start(_count(engine), name="coscheduler-count")
-                tasks.start(_publish(engine, publisher), name="coscheduler-publication")
+                tasks.start(publisher.run(), name="coscheduler-publication")
                 self.engine = engine
                 yield
                 await engine.finish(GRACE_S)
@@ -123,12 +123,6 @@ class Coscheduler(Runnable):
                 registration.remove()
             engine.abandon(LOST)
             metrics.counts({}, {})
-
-
-async def _publish(engine: Engine, publisher: Publisher) -> None:
-    """Publish the state of the queue, once all objects are known."""
-    await engine.knows.wait()
-    await publisher.run()
 
 
 async def _count(engine: Engine) -> None:

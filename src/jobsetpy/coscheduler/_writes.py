@@ -58,16 +58,9 @@ class Writes:
             "metadata": {"uid": meta.uid},
             "spec": {"schedulingGates": [{"$patch": "delete", "name": keys.COSCHEDULING_GATE}]},
         }
-        await self._client.raw(
-            HttpRequest(
-                method="PATCH",
-                path=f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}",
-                query=_UNCHECKED,
-                body=msgspec.json.encode(body),
-                content_type=_STRATEGIC_MERGE,
-                accept=_PROTOBUF,
-            )
-        )
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
+        more = {"query": _UNCHECKED, "content_type": _STRATEGIC_MERGE, "accept": _PROTOBUF}
+        await self._send("PATCH", path, body, **more)
 
     async def bind(self, request: BindRequest) -> None:
         """Bind a pod to its node."""
@@ -77,15 +70,8 @@ class Writes:
             "metadata": {"name": request.name, "uid": request.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": request.node},
         }
-        pods = f"/api/v1/namespaces/{request.namespace}/pods"
-        await self._client.raw(
-            HttpRequest(
-                method="POST",
-                path=f"{pods}/{request.name}/binding",
-                query=_UNCHECKED,
-                body=msgspec.json.encode(body),
-            )
-        )
+        path = f"/api/v1/namespaces/{request.namespace}/pods/{request.name}/binding"
+        await self._send("POST", path, body, query=_UNCHECKED)
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
         """Delete a pod as a disruption, unless a PodDisruptionBudget forbids it."""
@@ -95,13 +81,11 @@ class Writes:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        await self._client.raw(
-            HttpRequest(
-                method="POST",
-                path=f"/api/v1/namespaces/{namespace}/pods/{name}/eviction",
-                body=msgspec.json.encode(body),
-            )
-        )
+        await self._send("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body)
+
+    async def _send(self, method: str, path: str, body: dict[str, Any], **more: Any) -> None:
+        encoded = msgspec.json.encode(body)
+        await self._client.raw(HttpRequest(method=method, path=path, body=encoded, **more))
 
     async def keep_time(self, pod: GroupPod, since: float) -> None:
         """Set the condition that shows from when a pod's gang has waited.

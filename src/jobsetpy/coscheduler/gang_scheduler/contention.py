@@ -110,9 +110,7 @@ class Contention:
 
         A gang without reservations has failed, too: it gives up its place among those being tried.
         """
-        due = []
-        while (gang := self._patience.pop(now)) is not None:
-            due.append(gang)
+        due = list(self._patience.pop_due(now))
         if due or self.is_new:
             self.is_new = False
             self._resolve_deadlock(now)

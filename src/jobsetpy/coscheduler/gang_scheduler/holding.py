@@ -188,21 +188,18 @@ class Holding:
 
     def end_gathering(self, now: float) -> None:
         """Handle gangs that have waited long enough for further pods."""
-        while (gang := self._gathering.pop(now)) is not None:
+        for gang in self._gathering.pop_due(now):
             gang.gathering = False
             self._table.touch(gang)
 
     def pop_late(self, now: float) -> list[TrackedGang]:
         """Return gangs that are not complete in time."""
-        late = []
-        while (gang := self._deadlines.pop(now)) is not None:
-            late.append(gang)
-        return late
+        return list(self._deadlines.pop_due(now))
 
     def end_partial(self, now: float) -> None:
         """Handle gangs that are only partly bound and have not changed for long."""
         limits = self._limits
-        while (gang := self._partial.pop(now)) is not None:
+        for gang in self._partial.pop_due(now):
             if not gang.bound_in_part:
                 continue
             self._partial.set(gang, now + limits.partial_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
@@ -54,6 +55,11 @@ class Timers(Generic[K]):
         while heap and self._at.get(heap[0][3]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
+
+    def pop_due(self, now: float) -> Iterator[K]:
+        """Remove and yield the keys that are due, including those that become due meanwhile."""
+        while (key := self.pop(now)) is not None:
+            yield key
 
     def pop(self, now: float) -> K | None:
         """Remove and return the key that has been due longest; ``None`` if none is due."""

@@ -217,10 +217,10 @@ class Ungating:
 
     def end_backoffs(self, now: float) -> None:
         """Check gangs again whose back-off has ended, and lanes whose gang has had its time."""
-        while (gang := self._retries.pop(now)) is not None:
+        for gang in self._retries.pop_due(now):
             self.recheck(gang)
-        while (lane_ := self._settling.pop(now)) is not None:
-            self._wake(lane_)
+        for lane in self._settling.pop_due(now):
+            self._wake(lane)
 
     def recheck(self, gang: TrackedGang) -> None:
         """Check a gang again, whose back-off has ended."""

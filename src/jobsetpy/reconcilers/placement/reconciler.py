@@ -229,11 +229,13 @@ class PodPlacementReconciler:
         async def evict(pod: PlacedPod) -> None:
             with suppress(NotFoundError):
                 if not pod.disrupted:
+                    metadata = {"name": pod.name, "namespace": job.namespace, "uid": pod.uid}
+                    reason, why = keys.PLACEMENT_VIOLATION_REASON, keys.PLACEMENT_VIOLATION_MESSAGE
                     await self._client.apply(
                         ListedPod,
                         job.namespace,
                         pod.name,
-                        _disruption(job.namespace, pod, at),
+                        disruption(metadata, reason, why, at),
                         owner=FIELD_MANAGER,
                         subresource="status",
                     )
@@ -266,12 +268,6 @@ class PodPlacementReconciler:
     def _node_labels(self, name: str) -> Mapping[str, str] | None:
         node = self._nodes.get(rt.ObjectKey("", name))
         return None if node is None else node.metadata.labels
-
-
-def _disruption(namespace: str, pod: PlacedPod, at: datetime) -> dict[str, Any]:
-    metadata = {"name": pod.name, "namespace": namespace, "uid": pod.uid}
-    reason, message = keys.PLACEMENT_VIOLATION_REASON, keys.PLACEMENT_VIOLATION_MESSAGE
-    return disruption(metadata, reason, message, at)
 
 
 def _placed(pod: ChildPod) -> PlacedPod:

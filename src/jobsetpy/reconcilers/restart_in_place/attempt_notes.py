@@ -17,10 +17,10 @@ from jobsetpy.reconcilers.restart_in_place.pod_counts import Counts
 from jobsetpy.reconcilers.restart_in_place.reports import (
     FirstProgress,
     ReportedEnd,
+    epoch_of,
     parse_cause,
     parse_first,
     parse_progress,
-    parse_report,
 )
 from jobsetpy.reconcilers.rules.backoff import MAX_IN_WINDOW, within
 
@@ -152,11 +152,9 @@ class AttemptNotes(Counts):
         if not epochs:
             return
         newest = max(epochs)
-        if pod is not None:
-            reported = pod.metadata.annotations
-            if parse_report(reported.report, reported.is_attempt) == newest:
-                self.latest = (newest, pod.metadata.name, pod.spec.node_name)
-                self._note_end(newest, pod)
+        if pod is not None and epoch_of(pod) == newest:
+            self.latest = (newest, pod.metadata.name, pod.spec.node_name)
+            self._note_end(newest, pod)
         if newest > self.opened[0]:
             self.opened = (newest, now)
             self.opener = self.latest if self.latest[0] == newest else (newest, "", "")

@@ -18,7 +18,7 @@ from jobsetpy.reconcilers.restart_in_place.barrier import (
 )
 from jobsetpy.reconcilers.restart_in_place.barrier_state import holds_job, holds_seat
 from jobsetpy.reconcilers.restart_in_place.job_rules import is_ending
-from jobsetpy.reconcilers.restart_in_place.reports import parse_report
+from jobsetpy.reconcilers.restart_in_place.reports import epoch_of
 from jobsetpy.reconcilers.restart_in_place.seats import taken_by_job, taken_jobs_of
 from jobsetpy.reconcilers.restart_in_place.succeeded import succeeded
 from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
@@ -200,9 +200,7 @@ class _Pods:
         if phase in {"Succeeded", "Failed"}:
             return False
         self.present[owner] = self.present.get(owner, 0) + 1
-        reported = pod.metadata.annotations
-        there = parse_report(reported.report, reported.is_attempt) == epoch
-        arrived = there and pod.metadata.deletion_timestamp is None
+        arrived = epoch_of(pod) == epoch and pod.metadata.deletion_timestamp is None
         self.arrived += arrived
         return not arrived
 

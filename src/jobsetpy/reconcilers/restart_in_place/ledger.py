@@ -40,7 +40,7 @@ from jobsetpy.reconcilers.restart_in_place.pod_counts import (
     read_pod,
     seat_pod,
 )
-from jobsetpy.reconcilers.restart_in_place.reports import parse_report
+from jobsetpy.reconcilers.restart_in_place.reports import epoch_of, parse_report
 from jobsetpy.reconcilers.restart_in_place.seats import taken_jobs_of
 from jobsetpy.reconcilers.restart_in_place.succeeded import counted, is_counted
 from jobsetpy.reconcilers.rules.membership import AttemptKey
@@ -136,8 +136,7 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         key = None if sign is None else self.group_of_pod(old)
         if sign is None or key is None or self._is_parked(old):
             return None
-        attempt, reported = self._attempts[key], old.metadata.annotations
-        epoch = parse_report(reported.report, reported.is_attempt)
+        attempt, epoch = self._attempts[key], epoch_of(old)
         if epoch <= attempt.deprecated:
             return None  # it has ended, regardless of its pods
         if sign is FailureSignal.CONTAINER_FAILED and not attempt.mark.shows_run(

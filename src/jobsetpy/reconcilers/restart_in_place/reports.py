@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from jobsetpy.api import keys
+from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID, parse_epoch
 from jobsetpy.reconcilers.rules.membership import parse_count
 
@@ -117,3 +118,9 @@ def parse_report(text: str | None, is_attempt: bool) -> int:
         return parse_epoch(text)
     epoch = INVALID if text is None or parse_count(text) is None else int(text) + 1
     return epoch if epoch <= keys.MAX_EPOCH else INVALID
+
+
+def epoch_of(pod: ChildPod) -> int:
+    """Return the epoch that a pod's agent has reported, as :func:`parse_report`."""
+    notes = pod.metadata.annotations
+    return parse_report(notes.report, notes.is_attempt)

@@ -56,7 +56,7 @@ from jobsetpy.reconcilers.restart_in_place.node_memory import (
     is_unfit,
     unfit_codes,
 )
-from jobsetpy.reconcilers.restart_in_place.reports import parse_report
+from jobsetpy.reconcilers.restart_in_place.reports import epoch_of
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, text
 from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, parse_count
 from jobsetpy.reconcilers.rules.plan import Plan
@@ -321,9 +321,7 @@ def _predecessor(
 
 
 def _age(pod: ChildPod) -> tuple[int, int]:
-    notes = pod.metadata.annotations
-    epoch = parse_report(notes.report, notes.is_attempt)
-    return epoch, version_number(pod.metadata.resource_version)
+    return epoch_of(pod), version_number(pod.metadata.resource_version)
 
 
 def _successor(
@@ -332,11 +330,9 @@ def _successor(
     """Return the next pod of an index; ``None`` to leave it to the Job controller."""
     if last is None:
         return Successor(index=index, name=name)
-    notes = last.metadata.annotations
-    epoch = parse_report(notes.report, notes.is_attempt)
-    early = 0
+    epoch, early = epoch_of(last), 0
     if not 0 < epoch <= synced:
-        early = (parse_count(notes.replaced_early) or 0) + 1
+        early = (parse_count(last.metadata.annotations.replaced_early) or 0) + 1
         if (epoch <= 0 and not unfit) or early > MAX_EARLY:
             return None
     return Successor(index=index, name=name, predecessor=last, early=early, unfit=unfit)

@@ -278,7 +278,8 @@ def _next_progress(
     at = decision.next_progress(0.0, timeout_s) if at is None else at
     if at is None or elapsed < at:
         return attrs.evolve(memory, next_progress=at), {}
-    value = _progress(jobset, memory, started, now)
+    progress = Progress(started, memory.size, seconds_text(now.wall))
+    value = waiting_value(jobset.metadata.uid, memory.attempt, progress)
     at = decision.next_progress(elapsed, timeout_s) or inf
     return attrs.evolve(memory, next_progress=at), {WAITING: value}
 
@@ -298,8 +299,3 @@ def _foreign(config_map: ConfigMap) -> tuple[EmitEvent, ...]:
         "something else; delete it, and it is recreated"
     )
     return (EmitEvent(cond.WARNING, keys.GROUP_FOREIGN_REASON, message),)
-
-
-def _progress(jobset: JobSet, memory: GroupMemory, started: int, now: Now) -> str:
-    progress = Progress(started, memory.size, seconds_text(now.wall))
-    return waiting_value(jobset.metadata.uid, memory.attempt, progress)

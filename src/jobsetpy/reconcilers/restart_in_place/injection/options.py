@@ -222,27 +222,14 @@ def _hang(notes: Mapping[str, Note], supervised: bool) -> tuple[dict[str, str], 
             '"supervisor", or remove it'
         )
         return {}, [invalid(note.field, note.value, why) for note in given.values()]
+    after, first = keys.IN_PLACE_HANG_ANNOTATION, keys.IN_PLACE_HANG_FIRST_ANNOTATION
     problems = []
-    after = keys.IN_PLACE_HANG_ANNOTATION
     for name, note in given.items():
-        if name == keys.IN_PLACE_HANG_SIGNAL_ANNOTATION:
-            valid, why = _is_signal(note.value), "must be a signal that can be caught, as SIGUSR1"
-        elif name == keys.IN_PLACE_HANG_SECTIONS_ANNOTATION:
-            valid = isinstance(note.value, str) and bool(hang_sections(note.value))
-            why = SECTIONS_FORM
-        elif name == after and note.value == AUTO_HANG:
-            continue
-        else:
-            valid = isinstance(note.value, str) and _WHOLE_SECONDS.fullmatch(note.value) is not None
-            valid = valid and int(note.value) <= MAX_HANG_S
-            why = f"must be a whole number of seconds from 1 to {MAX_HANG_S}"
-            why += f', or "{AUTO_HANG}"' if name == after else ""
-        if not valid:
-            problems.append(invalid(note.field, note.value, why))
-        elif after not in given:
+        why = _hang_problem(name, note.value)
+        if not why and after not in given:
             why = f"has no effect without the annotation {after}: set it, or remove this one"
+        if why:
             problems.append(invalid(note.field, note.value, why))
-    first = keys.IN_PLACE_HANG_FIRST_ANNOTATION
     fixed = not problems and first in given and given[after].value != AUTO_HANG
     if fixed and int(given[first].value) < int(given[after].value):
         why = (
@@ -251,6 +238,20 @@ def _hang(notes: Mapping[str, Note], supervised: bool) -> tuple[dict[str, str], 
         )
         problems.append(invalid(given[first].field, given[first].value, why))
     return {_HANG_VARIABLES[name]: str(note.value) for name, note in given.items()}, problems
+
+
+def _hang_problem(name: str, value: object) -> str:
+    """Return why an annotation about hangs is invalid; "" if it is not."""
+    if name == keys.IN_PLACE_HANG_SIGNAL_ANNOTATION:
+        return "" if _is_signal(value) else "must be a signal that can be caught, as SIGUSR1"
+    if name == keys.IN_PLACE_HANG_SECTIONS_ANNOTATION:
+        return "" if isinstance(value, str) and hang_sections(value) else SECTIONS_FORM
+    auto = name == keys.IN_PLACE_HANG_ANNOTATION
+    seconds = isinstance(value, str) and _WHOLE_SECONDS.fullmatch(value)
+    if (auto and value == AUTO_HANG) or (seconds and int(str(value)) <= MAX_HANG_S):
+        return ""
+    why = f"must be a whole number of seconds from 1 to {MAX_HANG_S}"
+    return f'{why}, or "{AUTO_HANG}"' if auto else why
 
 
 def _is_signal(value: object) -> bool:
