@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 import attrs
@@ -486,36 +487,42 @@ class _JobsPlanner:
         # Without what they need, pods would only fail.
         blocked = self._pauses() or blocked or bool(self.recreation.held)
         ordered = self.in_order and not self.suspended
-        plans: Mapping[str, JobTemplateBuilder] | None = None
-        room = CREATED_AT_ONCE
+        left = CREATED_AT_ONCE
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
                 self._wait_for_dependencies()
                 continue
+            if not blocked:
+                left -= self._create_missing(item, left)
             started = has_started(self.wanted_jobs[item.name], self.counters.get(item.name))
-            stem = job_name(self.jobset.metadata.name, item.name, "")
-            taken = self.buckets.names
-            missing = [index for index in range(item.replicas) if f"{stem}{index}" not in taken]
-            missing = [] if blocked else missing[:room]  # the next plan creates the others
-            room -= len(missing)
-            if missing and self.memory.children:
-                missing = [i for i in missing if self.recreation.may_create(f"{stem}{i}")]
-            if missing:
-                # Builders are expensive, so they are made only when a Job has to be created.
-                plans = plans or blueprints(
-                    self.jobset,
-                    self.features,
-                    self.observed.marks,
-                    self.observed.lost_node_deadline_s,
-                )
-                plan = plans[item.name]
-                gate = self._needs_gate(plan)
-                self.actions += [CreateJob(f"{stem}{i}", plan.body(i, gate=gate)) for i in missing]
             if ordered and not started:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)
                 return
         if ordered:
             self.draft.set(cond.STARTUP_COMPLETED)
+
+    def _create_missing(self, item: ReplicatedJob, limit: int) -> int:
+        """Create missing Jobs of a ReplicatedJob; return their number, at most ``limit``.
+
+        The next plan creates the others.
+        """
+        stem = job_name(self.jobset.metadata.name, item.name, "")
+        taken = self.buckets.names
+        missing = [index for index in range(item.replicas) if f"{stem}{index}" not in taken][:limit]
+        number = len(missing)
+        if missing and self.memory.children:
+            missing = [i for i in missing if self.recreation.may_create(f"{stem}{i}")]
+        if missing:
+            builder = self._builders[item.name]
+            gate = self._needs_gate(builder)
+            self.actions += [CreateJob(f"{stem}{i}", builder.body(i, gate=gate)) for i in missing]
+        return number
+
+    @cached_property
+    def _builders(self) -> Mapping[str, JobTemplateBuilder]:
+        """Builders of Jobs; expensive, so they are made only when a Job has to be created."""
+        observed = self.observed
+        return blueprints(self.jobset, self.features, observed.marks, observed.lost_node_deadline_s)
 
     def _pauses(self) -> bool:
         """Return whether a restart of all Jobs waits before it recreates them.
