@@ -19,6 +19,7 @@ from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.coscheduler import metrics
+from jobsetpy.coscheduler._arrivals import Arrivals
 from jobsetpy.coscheduler._backlog import Backlog
 from jobsetpy.coscheduler._capacity import CapacityNode, CapacityTracker
 from jobsetpy.coscheduler._nodes import NodeRegistry
@@ -132,7 +133,7 @@ class Engine:
         self._bound_on: dict[str, set[str]] = {}
         self._releasing: set[int] = set()
         self._binding: dict[str, BindRequest] = {}
-        self._expected: dict[str, asyncio.Event] = {}
+        self._arrivals = Arrivals()
         self._tickets = 0
         self._binds: asyncio.Queue[Bind] = asyncio.Queue()
         self._preparations: asyncio.PriorityQueue[tuple[int, int, _Preparation]]
@@ -203,9 +204,7 @@ class Engine:
         seen = seen_pod(pod)
         if self.capacity is not None:
             self.capacity.pod(pod)
-            shown = self._expected.pop(pod.metadata.uid, None)
-            if shown is not None:
-                shown.set()
+            self._arrivals.seen(pod.metadata.uid)
         if seen is None:
             if pod.metadata.uid in self._pods:
                 self._forget(pod.metadata.uid)
@@ -311,14 +310,8 @@ class Engine:
         The scheduler often sees a new pod, and has a node for it, before this process does. Reading
         it immediately would add a request for many pods.
         """
-        if self.capacity is None or uid in self.capacity.free or self._closed:
-            return
-        shown = self._expected.setdefault(uid, asyncio.Event())
-        try:
-            await aio.sleep_or(shown, _SHOWN_S)
-        finally:
-            if self._expected.get(uid) is shown:
-                del self._expected[uid]
+        if self.capacity is not None and uid not in self.capacity.free and not self._closed:
+            await self._arrivals.expect(uid, _SHOWN_S)
 
     def _obstacle(self, request: BindRequest) -> str:
         """Return why a request is refused immediately; "" if it is not."""

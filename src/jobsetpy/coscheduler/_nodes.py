@@ -6,10 +6,9 @@ its node may be deleted, cordoned or tainted as unreachable.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from jobsetpy import aio
+from jobsetpy.coscheduler._arrivals import Arrivals
 from jobsetpy.coscheduler._capacity import CapacityNode, node_info, shape_of
 from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeInfo
@@ -25,7 +24,7 @@ class NodeRegistry:
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
         self._nodes: dict[str, NodeInfo] = {}
-        self._expected: dict[str, asyncio.Event] = {}
+        self._arrivals = Arrivals()
 
     def __contains__(self, name: str) -> bool:
         """Return whether the node exists."""
@@ -43,8 +42,7 @@ class NodeRegistry:
     async def expect(self, name: str, timeout_s: float) -> None:
         """Wait for a node that the scheduler may have seen first."""
         if name not in self._nodes:
-            shown = self._expected.setdefault(name, asyncio.Event())
-            await aio.sleep_or(shown, timeout_s)
+            await self._arrivals.expect(name, timeout_s)
 
     # -- nodes, as an informer's handler ------------------------------------------------------
 
@@ -65,8 +63,6 @@ class NodeRegistry:
         name, after = node.metadata.name, node_info(node)
         before = self._nodes.get(name)
         self._nodes[name] = after
-        shown = self._expected.pop(name, None)
-        if shown is not None:
-            shown.set()
+        self._arrivals.seen(name)
         if before is None or (before.labels, before.taints) != (after.labels, after.taints):
             self._changed(name)
