@@ -85,12 +85,19 @@ class EpochDecision:
 NOTHING: Final = EpochDecision()
 
 
-def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
+def needs_decision(
+    jobset: JobSet, pods: Histogram, expected: int, cause: Cause | None = None
+) -> bool:
     """Return True if the counts of a group require another status; called at each event.
 
     A budget spent by other causes shows in the JobSet, whose own events lead to a decision.
+
+    Args:
+        jobset: the JobSet.
+        pods: counts of its group.
+        expected: the group's size.
+        cause: detected cause for the end of an epoch.
     """
-    expected = group_size(jobset, pods)
     return (
         next_move(jobset, pods, cause, expected) != (None, None)
         or seating.may_be_filled(jobset, pods, expected)

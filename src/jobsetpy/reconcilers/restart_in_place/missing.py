@@ -10,7 +10,6 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
-from jobsetpy.reconcilers.restart_in_place.barrier import group_size
 from jobsetpy.reconcilers.restart_in_place.barrier_report import absentees
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting
 from jobsetpy.reconcilers.restart_in_place.budget import missing_pods_failure, renewed
@@ -29,27 +28,30 @@ from jobsetpy.reconcilers.restart_in_place.transition import plan_transition
 from jobsetpy.reconcilers.rules.times import Now
 
 
-def has_missing_pods(jobset: JobSet, pods: Histogram) -> bool:
-    """Return True if workers run without their whole group, though it was not resized."""
+def has_missing_pods(jobset: JobSet, pods: Histogram, expected: int) -> bool:
+    """Return True if workers run without their whole group, though it was not resized.
+
+    Args:
+        jobset: the JobSet.
+        pods: counts of its group.
+        expected: the group's size.
+    """
     if is_waiting(jobset.status, pods.epochs):
         return False
-    expected = group_size(jobset, pods)
     present = pods.epochs.get(jobset.status.synced_epoch, 0) - pods.leaving
     return present < expected - pods.succeeded and not renewed(jobset, expected)
 
 
-def plan_running(
+def plan_missing(
     jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now
 ) -> EpochPlan:
-    """Plan for running workers without a decision: check for missing pods."""
+    """Plan for running workers that lack pods, without a decision."""
     at, grace = now.monotonic, observed.missing_after_s
-    if not has_missing_pods(jobset, observed.pods):
-        return plan_complete(jobset, observed.pods, memory, now)
+    lacking_since = at if memory.lacking_since is None else memory.lacking_since
     if memory.lacking_since is None:
         memory = attrs.evolve(memory.at_rest(), lacking_since=at, look_at=at + grace)
     if at < memory.look_at:
         return EpochPlan(memory=memory, result=Result.requeue_after(memory.look_at - at))
-    lacking_since = at if memory.lacking_since is None else memory.lacking_since
     lacking_s = at - lacking_since
     jobs, pods = observed.members()
     delay = delay_of(observed, now)

@@ -16,11 +16,15 @@ from jobsetpy.reconcilers.restart_in_place.attempts import (
     adopt_go_controller_state,
     managed_by_go_controller,
 )
-from jobsetpy.reconcilers.restart_in_place.barrier import takes_part
+from jobsetpy.reconcilers.restart_in_place.barrier import group_size, takes_part
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting
 from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs, needs_decision
 from jobsetpy.reconcilers.restart_in_place.detection import find_cause
-from jobsetpy.reconcilers.restart_in_place.missing import has_missing_pods, plan_running
+from jobsetpy.reconcilers.restart_in_place.missing import (
+    has_missing_pods,
+    plan_complete,
+    plan_missing,
+)
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.pause import pace_of
 from jobsetpy.reconcilers.restart_in_place.seating import seconds_waited, suspect_nodes
@@ -64,10 +68,11 @@ def needs_plan(jobset: JobSet, pods: Histogram, notes: Observations, memory: Epo
         return True
     if notes.invalid != memory.invalid or bool(pods.slow) is not reports_slowness(jobset):
         return True
-    lacking = has_missing_pods(jobset, pods)
+    expected = group_size(jobset, pods)
+    lacking = has_missing_pods(jobset, pods, expected)
     if lacking is not (memory.lacking_since is not None):
         return True
-    return needs_decision(jobset, pods, memory.cause)
+    return needs_decision(jobset, pods, expected, memory.cause)
 
 
 def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
@@ -83,8 +88,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         return EpochPlan()
     if memory.uid != jobset.metadata.uid:
         memory = EpochState(uid=jobset.metadata.uid)
-    other = _without_decision(jobset, observed, memory, now)
-    if other is not None:
+    if (other := _without_decision(jobset, observed, memory, now)) is not None:
         return other
     silence = silence_of(observed)
     observed = attrs.evolve(observed, pods=mark_silent(observed.pods, silence))
@@ -100,14 +104,14 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
     unheard = unheard_events(jobset, silence, decision)
     notices = invalid_notices(observed, memory)
     notices += tuple(each for each in unheard if each.message not in memory.unheard_reported)
+    lacking = has_missing_pods(jobset, observed.pods, group_size(jobset, observed.pods))
     memory = attrs.evolve(
         _observed_state(observed, memory, pace),
+        lacking_since=memory.lacking_since if lacking else None,
         cause=cause or memory.cause,
         silent=silence.uids,
         unheard_reported=frozenset(each.message for each in unheard),
     )
-    if not has_missing_pods(jobset, observed.pods):
-        memory = attrs.evolve(memory, lacking_since=None)
     if is_recreated(jobset, decision, observed.pods):
         plan = plan_recreation(jobset, observed, decision, memory, pace, now)
     elif not decision.empty:
@@ -116,8 +120,10 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         plan = plan_backoff(jobset, observed, decision.wait_s, memory, now)
     elif is_waiting(jobset.status, observed.pods.epochs):
         plan = plan_gathering(jobset, observed, memory, now, decision.call_s)
+    elif lacking:
+        plan = plan_missing(jobset, observed, memory, now)
     else:
-        plan = plan_running(jobset, observed, memory, now)
+        plan = plan_complete(jobset, observed.pods, memory, now)
     return attrs.evolve(plan, notices=notices, judged=True)
 
 

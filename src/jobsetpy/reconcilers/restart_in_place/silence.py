@@ -113,8 +113,17 @@ def find_silence(
         for name in report.pods
         if name in by_name and by_name[name].spec.node_name != pod.spec.node_name
     ]
-    if not named:
-        return Silence(blocked=blocked)
+    found = _judged(ring, named) if named else NO_SILENCE
+    return attrs.evolve(found, blocked=blocked)
+
+
+def _judged(ring: Sequence[ChildPod], named: Sequence[tuple[str, str, ChildPod]]) -> Silence:
+    """Return the silent pods of a ring.
+
+    Args:
+        ring: pods with a place in the ring, in its order.
+        named: observing node, motion, and reported pod, of each report.
+    """
     nodes = [pod.spec.node_name for pod in ring]
     witnesses = _witnesses(nodes, named)
     needed = min(OBSERVERS, len(set(nodes) - witnesses.keys()))
@@ -130,7 +139,6 @@ def find_silence(
         observers=tuple(sorted({observer for observer, _ in seen})),
         motion=next((each for each in (MOVING, STALLED) if each in motions), UNKNOWN),
         doubted=tuple(pod for pod in found.values() if pod.spec.node_name not in silent),
-        blocked=blocked,
     )
 
 
@@ -165,7 +173,7 @@ def _may_be_silent(pod: ChildPod, epoch: int) -> bool:
 
 
 def _witnesses(
-    nodes: Sequence[str], named: Iterable[tuple[str, str, ChildPod]]
+    nodes: Sequence[str], named: Sequence[tuple[str, str, ChildPod]]
 ) -> Mapping[str, set[tuple[str, str]]]:
     """Return by reported node the other nodes that report it, each with the motion it sees.
 
@@ -175,7 +183,6 @@ def _witnesses(
         nodes: nodes of the ring's pods, in its order.
         named: observing node, motion, and reported pod, of each report.
     """
-    named = list(named)
     first = {pod.spec.node_name: pod.spec.node_name for _, _, pod in named}
     for one, other in pairwise([*nodes, *nodes[:1]]):
         if one in first and other in first:
