@@ -7,9 +7,11 @@ image; or by the name that injection gives it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, text, texts
 
 RESTART_ALL_ACTIONS = frozenset({"RestartPod", "RestartAllContainers"})
@@ -33,6 +35,13 @@ Container = tuple[int, Json]
 def restarts_in_place(spec: Json) -> bool:
     """Return True if a JobSet's spec requests restart in place."""
     return text(child(spec, "failurePolicy"), "restartStrategy") == keys.IN_PLACE_RESTART
+
+
+def jobs_in_place(spec: Json, features: Features) -> Iterator[tuple[str, Json]]:
+    """Yield path and ReplicatedJobs of a JobSet's spec, if they restart in place."""
+    if features.in_place_restart and restarts_in_place(spec):
+        for at, job in objects(spec, "replicatedJobs"):
+            yield f"spec.replicatedJobs[{at}]", job
 
 
 def restart_action(container: Json, exit_code: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from jobsetpy.api import keys
 from jobsetpy.api.name_rules import dns1035_label
 from jobsetpy.reconcilers.restart_in_place.validation.agents import agent_problems
-from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place
+from jobsetpy.reconcilers.rules.agent_containers import jobs_in_place, restarts_in_place
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import (
     FieldError,
@@ -86,10 +86,8 @@ def _too_many_jobs(spec: Json) -> list[FieldError]:
 
 def in_place_jobs(spec: Json, features: Features) -> list[FieldError]:
     """Validate the ReplicatedJobs for a restart in place, if the JobSet requests it."""
-    if not features.in_place_restart or not restarts_in_place(spec):
-        return []
-    jobs = objects(spec, "replicatedJobs")
-    return [each for at, job in jobs for each in _in_place(job, f"spec.replicatedJobs[{at}]")]
+    jobs = jobs_in_place(spec, features)
+    return [problem for path, job in jobs for problem in _in_place(job, path)]
 
 
 def _pods_product(job: Json) -> Iterator[FieldError]:

@@ -18,10 +18,10 @@ from jobsetpy.reconcilers.rules.agent_containers import (
     RESTART_ALL_ACTIONS,
     Container,
     is_go_sidecar,
+    jobs_in_place,
     named_like_supervised,
     restart_action,
     restarting_sidecars,
-    restarts_in_place,
     runs_agent,
     sidecars,
     supervised,
@@ -80,27 +80,16 @@ def agent_problems(pod: Json, path: str, prefix: str) -> list[FieldError]:
 
 def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
     """Return warnings about a new JobSet that is accepted."""
-    spec = child(jobset, "spec")
-    if not features.in_place_restart or not restarts_in_place(spec):
-        return []
-    return [
-        warning
-        for at, job in objects(spec, "replicatedJobs")
-        for warning in _warnings(job, f"spec.replicatedJobs[{at}].template.spec")
-    ]
+    jobs = jobs_in_place(child(jobset, "spec"), features)
+    return [warning for path, job in jobs for warning in _warnings(job, f"{path}.template.spec")]
 
 
 def restart_all_rules(jobset: Json, features: Features) -> list[str]:
     """Return the fields of a JobSet's rules that restart all containers of a pod in place."""
-    spec = child(jobset, "spec")
-    if not features.in_place_restart or not restarts_in_place(spec):
-        return []
     return [
         f"{field}.action"
-        for at, job in objects(spec, "replicatedJobs")
-        for field, rule in _rules(
-            pod_spec(job), f"spec.replicatedJobs[{at}].template.spec.template.spec"
-        )
+        for path, job in jobs_in_place(child(jobset, "spec"), features)
+        for field, rule in _rules(pod_spec(job), f"{path}.template.spec.template.spec")
         if text(rule, "action") == "RestartAllContainers"
     ]
 

@@ -6,7 +6,7 @@ import json
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.launchers import Translation, translate
-from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place, supervised
+from jobsetpy.reconcilers.rules.agent_containers import jobs_in_place, supervised
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldWarning
 from jobsetpy.reconcilers.rules.json_tree import (
@@ -28,18 +28,15 @@ _LONGEST = 160
 
 def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
     """Return warnings about launchers in a new JobSet that restarts in place."""
-    spec = child(jobset, "spec")
-    if not features.in_place_restart or not restarts_in_place(spec):
-        return []
     found: list[FieldWarning] = []
-    for at, job in objects(spec, "replicatedJobs"):
-        path = f"spec.replicatedJobs[{at}].template.spec.template.spec"
+    for path, job in jobs_in_place(child(jobset, "spec"), features):
         is_supervised = bool(supervised(pod_spec(job)))
         for nth, container in objects(pod_spec(job), "containers"):
             translation = translation_of(job, container)
             if translation is not None:
+                field = f"template.spec.template.spec.containers[{nth}].command"
                 message = advice(translation, is_supervised=is_supervised)
-                found.append(FieldWarning(f"{path}.containers[{nth}].command", message))
+                found.append(FieldWarning(f"{path}.{field}", message))
             if len(found) == MAX_WARNINGS:
                 return found
     return found
