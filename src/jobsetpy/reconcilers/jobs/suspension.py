@@ -85,12 +85,7 @@ def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any
             template.setdefault(parent, {})[name] = change
     for name, known_by in _LISTS:
         before = list(child(present, "spec").get(name) or ())
-        wanted_items = list(child(action.template, "spec").get(name) or ())
-        kept = [item for item in before if item in wanted_items or _is_kept(item.get(known_by))]
-        after = kept + [item for item in wanted_items if item not in kept]
-        if [item for item in after if item in wanted_items] != wanted_items:
-            # The order matters: the first toleration that matches a taint decides.
-            after = [item for item in kept if item not in wanted_items] + wanted_items
+        after = _merged(before, list(child(action.template, "spec").get(name) or ()), known_by)
         if before != after:
             template.setdefault("spec", {})[name] = after
     metadata: dict[str, Any] = {"uid": action.uid}
@@ -105,6 +100,15 @@ def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any
 def _map_patch(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     gone = {key: None for key in present if key not in wanted and not _is_kept(key)}
     return gone | {key: value for key, value in wanted.items() if present.get(key) != value}
+
+
+def _merged(before: list[Any], wanted: list[Any], known_by: str) -> list[Any]:
+    kept = [item for item in before if item in wanted or _is_kept(item.get(known_by))]
+    after = kept + [item for item in wanted if item not in kept]
+    if [item for item in after if item in wanted] == wanted:
+        return after
+    # The order matters: the first toleration that matches a taint decides.
+    return [item for item in kept if item not in wanted] + wanted
 
 
 def _is_kept(key: str | None) -> bool:

@@ -182,17 +182,14 @@ def may_be_missing_pods(job: Job) -> bool:
 def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now) -> SuccessorPlan:
     """Plan one reconcile of a Job; O(completions + its pods)."""
     job, jobset = observed.job, observed.jobset
-    template = None if job is None or jobset is None else _template(jobset, job)
-    if job is None or jobset is None or template is None:
+    if job is None or jobset is None:
+        return SuccessorPlan()
+    template = _template(jobset, job)
+    if template is None:
         return SuccessorPlan()
     if memory.uid != job.metadata.uid:
         memory = MissingMembers(uid=job.metadata.uid)
-    pods = _by_index(observed.pods)
-    missing = {
-        index: pods.get(index, ())
-        for index in range(min(job.spec.completions or 0, pods_wanted(template)))
-        if not _is_taken(job, index, pods.get(index, ()))
-    }
+    missing = _missing(job, template, observed.pods)
     if not missing or _exceeds_limit(job, observed.pods):
         return SuccessorPlan()
     since = memory.since if memory.waiting == len(missing) else now.monotonic
@@ -261,13 +258,15 @@ def _template(jobset: JobSet, job: Job) -> Json | None:
     return None if may_fail_by_condition(template) else template
 
 
-def _by_index(pods: Sequence[ChildPod]) -> Mapping[int, list[ChildPod]]:
+def _missing(job: Job, template: Json, pods: Sequence[ChildPod]) -> dict[int, list[ChildPod]]:
+    """Return the indexes that need a pod, each with the pods that it had."""
     found: dict[int, list[ChildPod]] = defaultdict(list)
     for pod in pods:
         index = parse_count(pod.metadata.annotations.completion_index)
         if index is not None:
             found[index].append(pod)
-    return found
+    wanted = min(job.spec.completions or 0, pods_wanted(template))
+    return {at: found[at] for at in range(wanted) if not _is_taken(job, at, found[at])}
 
 
 def _is_taken(job: Job, index: int, pods: Sequence[ChildPod]) -> bool:

@@ -205,26 +205,29 @@ def resources_for(
     others = [_defaulted(child(each, "resources"), rules) for each in containers(pod)]
     guaranteed = all(map(_is_guaranteed, others))
     beside = _beside(pod, rules, sidecar=sidecar)
-    found: dict[str, dict[str, str]] = {"limits": {}, "requests": {}}
+    found: dict[str, dict[str, str]] = {}
     for name in RESOURCES:
-        if not any(name in each[kind] for each in others for kind in found):
+        if not any(name in each[kind] for each in others for kind in ("requests", "limits")):
             continue
-        limited = all(name in each["limits"] for each in others)
         equal = guaranteed and name in _GUARANTEED
-        request, limit = _amounts(settings, name, rules, equal=equal, limited=limited)
+        request, limit = _amounts(settings, name, rules, others, equal=equal)
         if not equal or limit is None:
             # With the ratio of each container, the pod's sums have it as well.
             request = _with_ratio(pod_rules, name, request, limit)
         for kind, amount in (("requests", request), ("limits", limit)):
             there = [each[kind] for each in beside]
             if amount is not None and (equal or _fits(pod_rules, name, amount, there)):
-                found[kind][name] = amount
-    kept = {kind: amounts for kind, amounts in found.items() if amounts}
-    return {"resources": kept} if kept else {}
+                found.setdefault(kind, {})[name] = amount
+    return {"resources": found} if found else {}
 
 
 def _amounts(
-    settings: ContainerDefaults, name: str, rules: Sequence[Json], *, equal: bool, limited: bool
+    settings: ContainerDefaults,
+    name: str,
+    rules: Sequence[Json],
+    others: Sequence[Json],
+    *,
+    equal: bool,
 ) -> tuple[str, str | None]:
     """Return request and limit of a container.
 
@@ -232,9 +235,10 @@ def _amounts(
         settings: amounts to request.
         name: name of the resource.
         rules: LimitRanges of containers.
+        others: resources of the pod's other containers; without a limit if one of them has none.
         equal: True if both have to be equal.
-        limited: True if there is a limit.
     """
+    limited = all(name in each["limits"] for each in others)
     request = settings.requests.get(name, DEFAULT_REQUESTS[name])
     limit = settings.limits.get(name, DEFAULT_LIMITS[name])
     if equal:
