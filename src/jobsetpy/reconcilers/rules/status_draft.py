@@ -240,7 +240,8 @@ def _json(value: Any, time_text: Callable[[datetime], str] = seconds_text) -> An
     if isinstance(value, tuple):
         plain = isinstance(next(iter(value), None), _PLAIN)  # as the thousands of restart counts
         return list(value) if plain else [_json(each, time_text) for each in value]
-    return {wire: _json(getattr(value, name), time_text) for name, wire in _fields(type(value))}
+    kind: Any = type(value)  # mypy takes no type for hashable
+    return {wire: _json(getattr(value, name), time_text) for name, wire in _fields(kind)}
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from jobsetpy.api import keys
 from jobsetpy.api.durations import parse_duration
@@ -31,10 +31,10 @@ def restart_pace(jobset: Json) -> Iterator[FieldError]:
         yield invalid("spec.failurePolicy.maxRestarts", allowed, why)
 
 
-def restart_pace_update(old: Json, new: Json) -> Iterable[FieldError]:
+def restart_pace_update(old: Json, new: Json) -> list[FieldError]:
     """Return errors in changed annotations; unchanged ones are not checked again."""
     changed = changed_notes(old, new, keys.RESTART_PACE_ANNOTATIONS)
-    return restart_pace(new) if changed else ()
+    return list(restart_pace(new)) if changed else []
 
 
 def _duration_problem(name: str, value: object) -> str:
