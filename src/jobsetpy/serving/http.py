@@ -195,11 +195,11 @@ class HttpServer:
             ssl_handshake_timeout=None if context is None else self._limits.headers_s,
             backlog=self._limits.backlog,
         )
-        if self._server is not None:
-            self._server.close()
+        old, self._server = self._server, server
+        if old is not None:
             if self._http2 is not None:
                 self._http2.leave()
-        self._server = server
+            await _retire(old)
 
     def stop_listening(self) -> None:
         """Accept no more connections."""
@@ -341,6 +341,21 @@ async def _under_guard(
     protocol = request.transport.get_protocol() if request.transport is not None else None
     with protocol.request() if isinstance(protocol, Guard) else nullcontext():
         return await handler(request)
+
+
+async def _retire(server: asyncio.Server) -> None:
+    """Close a server that another one has replaced, without losing a connection.
+
+    asyncio creates the transport of a connection one turn of the loop after it has accepted it, and
+    resets the connection if its server is closed in between.
+    """
+    loop = asyncio.get_running_loop()
+    for each in server.sockets:
+        loop.remove_reader(each.fileno())
+    try:
+        await asyncio.sleep(0)
+    finally:
+        server.close()
 
 
 class _Negotiated(asyncio.Protocol):
