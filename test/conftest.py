@@ -1,4 +1,4 @@
-"""What every test needs of its surroundings."""
+"""Configuration of pytest for all tests."""
 
 import asyncio
 import signal
@@ -8,38 +8,38 @@ from hypothesis import HealthCheck, settings
 
 from support import patience
 
-# Examples may take as long as they take: a busy machine is no finding.
+# No deadline for examples: a busy machine is not a defect.
 settings.register_profile("jobsetpy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("jobsetpy")
 
 
 def pytest_configure() -> None:
-    """Take SIGINT as from a terminal.
+    """Restore Python's default handler of SIGINT.
 
-    A job in the background of a shell ignores it, and so would all that tests start.
+    Background jobs of a shell ignore SIGINT, and programs that tests start would inherit that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart() -> None:
-    """Keep the looptime plugin from making an event loop for tests that need none.
+    """Keep the looptime plugin from creating an event loop for tests that need none.
 
-    It asks the policy for the loop before every test, and the policy, asked for the first time,
-    makes one that nobody closes. Once told that there is none, it says so instead.
+    The plugin gets the loop from the policy before each test. The first such call creates a loop
+    that is never closed; once the loop has been set to None, it raises an error instead.
     """
     asyncio.set_event_loop(None)
 
 
 def pytest_report_header() -> str:
-    """Say how patient tests are."""
+    """Show the factor of time-outs."""
     return f"time-outs: those of an idle machine times {patience.FACTOR:.1f}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Scale the time-outs of tests: those in the configuration, and those of marks."""
     for item in items:
-        if "integration" in item.path.parts and not _says_so(item):
-            msg = f"{item.nodeid} has a cluster, but not the mark"
+        if "integration" in item.path.parts and not _has_cluster_marker(item):
+            msg = f"{item.nodeid} uses a cluster, but has no marker for it"
             raise pytest.UsageError(msg)
     default = config.getini("timeout") if config.getoption("timeout") is None else None
     for item in items:
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(patience.scaled(float(seconds))), append=False)
 
 
-def _says_so(item: pytest.Item) -> bool:
+def _has_cluster_marker(item: pytest.Item) -> bool:
     if "cluster" not in getattr(item, "fixturenames", ()):
         return True
     return any(item.get_closest_marker(mark) for mark in ("cluster", "node", "clients"))

@@ -1,4 +1,4 @@
-"""Nodes that are no good for a group, on two real ones: unfit by its health command, or suspect."""
+"""Unfit and suspect nodes, on two real nodes: health commands that fail, repeated restarts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from hack.cluster import Cluster
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from jobsetpy.kubectl.manifests import judge
 from jobsetpy.reconcilers.rules.features import Features
-from support.cluster.install import AGENT_IMAGE, install_crd
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.install import AGENT_IMAGE
 from support.patience import eventually
 from support.restarts.scenario import (
     SHELL_IMAGE,
@@ -43,28 +41,8 @@ def two_nodes():
         yield running
 
 
-@pytest.fixture
-async def manager(two_nodes, tmp_path):
-    """A manager beside the cluster, whose metrics can be read."""
-    client = await connect(kubeconfig=str(two_nodes.kubeconfig))
-    await install_crd(client)
-    await client.aclose()
-    process = ManagerProcess(two_nodes.kubeconfig, tmp_path / "manager.log", metrics=True)
-    await process.start()
-    yield process
-    await process.stop()
-
-
-@pytest.fixture
-async def client(two_nodes, manager):
-    """A client of the cluster."""
-    made = await connect(kubeconfig=str(two_nodes.kubeconfig))
-    yield made
-    await made.aclose()
-
-
 def manifest(name, folder, spares=0):
-    """A group with two seats whose pods are spread over the nodes, as admission stores it.
+    """A JobSet with two seats whose pods are spread over the nodes, as admission stores it.
 
     A node fails the pods' health command while ``folder`` has a file with its name.
     """
@@ -115,18 +93,18 @@ def manifest(name, folder, spares=0):
 
 
 class Group:
-    """A group, its pods, its status and its events."""
+    """A JobSet with its pods, status and events."""
 
     def __init__(self, client, name):
         self.client = client
         self.name = name
 
     async def status(self):
-        """Return the status of its JobSet."""
+        """Return the status of the JobSet."""
         return (await self.client.get(JobSet, NAMESPACE, self.name)).status
 
     async def pods(self):
-        """Return its pods that have not ended, by completion index."""
+        """Return the running pods by completion index, without those that are being deleted."""
         page = await self.client.list_page(
             Pod, NAMESPACE, label_selector=f"{keys.JOBSET_NAME}={self.name}"
         )
@@ -137,7 +115,7 @@ class Group:
         }
 
     async def at(self, epoch):
-        """Wait until the workers of an epoch may run; return their pods."""
+        """Wait until an epoch is synced; return the pods."""
 
         async def synced():
             return (await self.status()).synced_epoch == epoch
@@ -146,7 +124,7 @@ class Group:
         return await self.pods()
 
     async def ready_spares(self, count):
-        """Wait until the status has that number of ready spares."""
+        """Wait until the status has this number of ready spares."""
 
         async def ready():
             record = (await self.status()).in_place_restart
@@ -167,7 +145,7 @@ class Group:
 
 @contextlib.asynccontextmanager
 async def running(client, name, folder, spares=0):
-    """A group whose workers run at epoch 1 and whose spares are ready; deleted in the end."""
+    """A JobSet whose workers run at epoch 1 and whose spares are ready; deleted in the end."""
     await install_agents(client)
     group = Group(client, name)
     await client.create(JobSet, NAMESPACE, manifest(name, folder, spares))
@@ -190,7 +168,7 @@ async def running(client, name, folder, spares=0):
 
 
 async def why(two_nodes, name):
-    """Return what ``kubectl jobset why`` says."""
+    """Return the output of ``kubectl jobset why``."""
     words = ("-m", "jobsetpy.kubectl.main", "why", name, "--kubeconfig", str(two_nodes.kubeconfig))
     process = await asyncio.create_subprocess_exec(
         sys.executable, *words, stdout=asyncio.subprocess.PIPE
@@ -200,8 +178,8 @@ async def why(two_nodes, name):
     return out.decode()
 
 
-async def test_pod_on_an_unfit_node_is_replaced_on_another_one(two_nodes, client, tmp_path):
-    """Its health command fails at the restart of another pod's worker: exit code 85."""
+async def test_pod_is_replaced_on_another_node_when_its_node_is_unfit(two_nodes, client, tmp_path):
+    """The health command fails at the restart of another pod's worker: exit code 85."""
     async with running(client, "unfit", tmp_path) as group:
         pods = await group.pods()
         first, second = pods[0].spec.node_name, pods[1].spec.node_name
@@ -222,12 +200,12 @@ async def test_pod_on_an_unfit_node_is_replaced_on_another_one(two_nodes, client
         failed = await client.get(Pod, NAMESPACE, ended)
         (status,) = failed.status.container_statuses
         assert status.state.terminated.exit_code == keys.UNFIT_EXIT_CODE
-        said = await why(two_nodes, "unfit")
-        assert f"Node {second} is unfit for pod {ended}: exit code 3: row remap failed." in said
+        text = await why(two_nodes, "unfit")
+        assert f"Node {second} is unfit for pod {ended}: exit code 3: row remap failed." in text
 
 
-async def test_spare_on_an_unfit_node_is_replaced_and_restarts_none(client, tmp_path):
-    """Its health command runs while it waits; the status has no ready spare meanwhile."""
+async def test_spare_is_replaced_without_a_restart_when_its_node_is_unfit(client, tmp_path):
+    """The health command runs while the spare waits; the status has no ready spare meanwhile."""
     async with running(client, "waits", tmp_path, spares=1) as group:
         pods = await group.pods()
         node = pods[2].spec.node_name
@@ -251,10 +229,10 @@ async def test_spare_on_an_unfit_node_is_replaced_and_restarts_none(client, tmp_
         assert len(await group.events(keys.NODE_UNFIT_REASON)) == 1
 
 
-async def test_pod_on_a_suspect_node_gives_its_seat_to_a_spare_elsewhere(
+async def test_seat_moves_to_a_spare_on_another_node_when_the_pods_node_is_suspect(
     two_nodes, manager, client, tmp_path
 ):
-    """Three restarts that one node's pod begins: event, metric, and ``why``."""
+    """Three restarts that began with pods of one node; the event, the metric and ``why`` say so."""
     async with running(client, "suspect", tmp_path, spares=1) as group:
         pods = await group.pods()
         spare = pods[2]

@@ -1,4 +1,4 @@
-"""The chart on a real node, by Helm: another namespace, another name, restarts in place, removal."""
+"""The chart on a real node, by Helm: namespace and name of its own, restarts in place, removal."""
 
 import json
 
@@ -40,9 +40,9 @@ LABELLED = (
 
 @pytest.fixture
 def kube(node_cluster):
-    """The cluster without a manager, and with two namespaces that allow restricted pods only."""
+    """The cluster without a manager, with two namespaces that enforce the restricted profile."""
     kube = Kube(node_cluster.kubeconfig)
-    for document in reversed(render(CONFIG / "default")):  # which other tests may have installed
+    for document in reversed(render(CONFIG / "default")):  # other tests may have installed it
         if document["kind"] != "CustomResourceDefinition":
             kube.delete(document)
     patience.wait_for(lambda: kube.get("/api/v1/namespaces/jobset-system") is None, LIMIT_S)
@@ -56,7 +56,7 @@ def kube(node_cluster):
 
 @pytest.fixture
 def helm(node_cluster, tmp_path):
-    """Helm; what it installed is gone in the end."""
+    """Helm; what it installed is removed in the end."""
     program = Binaries.find(["helm"], Progress())["helm"]
     helm = Helm(program, tmp_path, node_cluster.kubeconfig)
     yield helm
@@ -64,7 +64,7 @@ def helm(node_cluster, tmp_path):
 
 
 def gang() -> dict:
-    """Two workers that fit the profile; the webhook adds the agent."""
+    """Two workers that fit the restricted profile; the webhook adds the agent."""
     contained = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     worker = {
         "name": "worker",
@@ -96,10 +96,10 @@ def gang() -> dict:
     }
 
 
-def test_installed_by_helm(kube, helm):
-    """Certificates, agents and rights are right under these names; nothing is left but JobSets."""
+def test_chart_runs_restarts_in_place_and_leaves_only_jobsets_when_it_is_removed(kube, helm):
+    """Certificates, agents and rights work with the chosen names."""
     where = ("--namespace", SPACE)
-    # The definition may be there already, from config/default.
+    # The CRD may exist already, from config/default.
     more = ("--force-conflicts", "--wait", f"--timeout={patience.scaled(LIMIT_S):.0f}s")
     helm.ok("install", RELEASE, str(CHART), *where, *more, values=VALUES)
 
@@ -107,14 +107,13 @@ def test_installed_by_helm(kube, helm):
     assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
     status, body, _ = kube.send("POST", JOBSETS, gang())
     assert status == 201, body
-    assert body["spec"]["network"]["enableDNSHostnames"] is True  # a webhook answered
+    assert body["spec"]["network"]["enableDNSHostnames"] is True  # set by the webhook
 
     def synced():
         return kube.get(f"{JOBSETS}/gang").get("status", {}).get("syncedEpoch") == 1
 
-    patience.wait_for(
-        synced, LIMIT_S
-    )  # both agents have reported, with the account that the chart made
+    # Both agents have reported, with the account that the chart creates.
+    patience.wait_for(synced, LIMIT_S)
     pods = kube.get(f"/api/v1/namespaces/{TEAM}/pods")["items"]
     (agent,) = {pod["spec"]["initContainers"][0]["image"] for pod in pods}
     assert agent == "localhost/jobsetpy-agent:dev"
@@ -140,6 +139,6 @@ def test_installed_by_helm(kube, helm):
     phases = {
         pod["status"]["phase"] for pod in kube.get(f"/api/v1/namespaces/{TEAM}/pods")["items"]
     }
-    assert phases == {"Running"}  # without a manager, the JobSet runs on
+    assert phases == {"Running"}  # the JobSet continues without a manager
     status, _, _ = kube.send("DELETE", f"{JOBSETS}/gang")
     assert status == 200

@@ -1,21 +1,19 @@
-"""Gangs on a real node: the coscheduler in its pods, the real scheduler, containers that start.
+"""Gangs on a real node: the coscheduler in pods, the real scheduler, containers that start.
 
-As ``config/coscheduler/marked-pods`` installs it, certificates of its own included. There is no
-kube-proxy here, so the scheduler is given the address of the pod that is ready in place of the
-Service's.
+``config/coscheduler/marked-pods`` is installed, with certificates of its own. There is no
+kube-proxy here, so the scheduler gets the address of the ready pod instead of the Service's.
 """
 
 import base64
 import contextlib
-import json
 
 import pytest
 
 from hack.generate.kustomize import render
 from jobsetpy.api.core import Node
-from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
 from support.cluster.install import CONFIG, MANAGER_IMAGE, SYSTEM, apply_object, path_of
+from support.cluster.raw_requests import exchange, send
 from support.coscheduling.coscheduler_process import shipped
 from support.coscheduling.gangs import Binds, create_all, delete_all, pod_body, set_scheduler
 from support.patience import eventually
@@ -32,37 +30,26 @@ SELECTOR = "control-plane=coscheduler"
 SECRET = f"/api/v1/namespaces/{SYSTEM}/secrets/jobset-coscheduler-client-cert"
 
 
-async def get(client, path, **query):
-    """Plain JSON of the API server."""
-    request = HttpRequest(method="GET", path=path, query=tuple(query.items()))
-    return json.loads((await client.raw(request)).body)
-
-
 class Deployed:
-    """The coscheduler in the cluster, and the cluster's scheduler that asks it."""
+    """The coscheduler in the cluster, and the scheduler that calls it."""
 
     def __init__(self, cluster, client, folder):
         self.cluster = cluster
         self.client = client
         self.folder = folder
         self._before = (cluster.folder / "scheduler.json").read_text()
-        self._objects = [
-            item for item in render(CONFIG / "coscheduler" / "marked-pods") if self._is_ours(item)
-        ]
-
-    @staticmethod
-    def _is_ours(item):
-        if item["kind"] == "Deployment":
-            (container,) = item["spec"]["template"]["spec"]["containers"]
-            container["image"] = MANAGER_IMAGE
-        return True
+        self._objects = render(CONFIG / "coscheduler" / "marked-pods")
+        for item in self._objects:
+            if item["kind"] == "Deployment":
+                (container,) = item["spec"]["template"]["spec"]["containers"]
+                container["image"] = MANAGER_IMAGE
 
     async def install(self):
-        """Apply the manifests, wait for the replica that leads, and tell the scheduler of it."""
+        """Apply the manifests, wait for the leading replica, and give the scheduler its address."""
         for item in self._objects:
             await apply_object(self.client, item)
         address = await eventually(self._leader, LIMIT_S, poll_s=0.2)
-        data = (await get(self.client, SECRET))["data"]
+        data = (await send(self.client, "GET", SECRET))["data"]
         for name in ("ca.crt", "tls.crt", "tls.key"):
             (self.folder / name).write_bytes(base64.b64decode(data[name]))
         (extender,) = shipped("marked-pods")["extenders"]
@@ -76,9 +63,9 @@ class Deployed:
         set_scheduler(self.cluster, config | {"extenders": [extender]})
 
     async def _leader(self):
-        """Address of the one replica that is ready, once the other one stands by."""
+        """Return the address of the only ready replica, once the other one is on standby."""
         path = f"/api/v1/namespaces/{SYSTEM}/pods"
-        pods = (await get(self.client, path, labelSelector=SELECTOR))["items"]
+        pods = (await send(self.client, "GET", path, labelSelector=SELECTOR))["items"]
         ready, running = [], 0
         for pod in pods:
             status = pod.get("status", {})
@@ -90,11 +77,11 @@ class Deployed:
                 ready.append(status["podIP"])
         return ready[0] if len(ready) == 1 and running == len(pods) == 2 else None
 
-    async def behind_the_service(self):
-        """Addresses that the Service leads to."""
+    async def endpoints(self):
+        """Return the ready addresses of the Service."""
         path = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
         query = {"labelSelector": "kubernetes.io/service-name=jobset-coscheduler"}
-        slices = (await get(self.client, path, **query))["items"]
+        slices = (await send(self.client, "GET", path, **query))["items"]
         return [
             address
             for each in slices
@@ -104,17 +91,17 @@ class Deployed:
         ]
 
     async def remove(self):
-        """Have the scheduler as it was, and nothing of the coscheduler left."""
+        """Restore the scheduler's configuration and delete the coscheduler."""
         self.cluster.stop_component("kube-scheduler")
         (self.cluster.folder / "scheduler.json").write_text(self._before)
         self.cluster.start_component("kube-scheduler")
         for item in reversed(self._objects):
             with contextlib.suppress(NotFoundError):
-                await self.client.raw(HttpRequest(method="DELETE", path=path_of(item)))
+                await exchange(self.client, "DELETE", path_of(item))
 
 
 def gang(name):
-    """Pods that each say that they start, and work for some seconds."""
+    """Pods that each log their start and run for some seconds."""
     script = f"echo {name} started; sleep {WORK_S}"
     bodies = []
     for at in range(SIZE):
@@ -128,16 +115,16 @@ def gang(name):
 
 
 async def set_slots(client, number):
-    """How many pods of gangs the node has room for; ``None`` takes that back."""
+    """Set the number of gang pods that the node has capacity for; ``None`` removes it."""
     (node,) = (await client.list_page(Node, "")).items
     capacity = {"status": {"capacity": {SLOT: number and str(number)}}}
     await client.merge_patch(Node, "", node.metadata.name, capacity, subresource="status")
 
 
 async def started(cluster, name, uids):
-    """When each of a gang's containers said that it starts, by the node's own log (Unix time)."""
+    """Return when each container of a gang has logged its start, by the node's log (Unix time)."""
 
-    def look():
+    def starts():
         moments = []
         for folder in pod_log_folders(cluster):
             for pod, uid in uids.items():
@@ -147,20 +134,20 @@ async def started(cluster, name, uids):
                             moments.append(log_time(line))
         return sorted(moments) if len(moments) == SIZE else None
 
-    return await eventually(look, LIMIT_S, poll_s=0.2)
+    return await eventually(starts, LIMIT_S, poll_s=0.2)
 
 
-async def test_a_gang_starts_together_and_the_other_one_after_it(
+async def test_gangs_start_one_after_the_other_when_the_node_has_capacity_for_one(
     node_cluster, node_client, tmp_path
 ):
-    """With room for one gang and a bit: all of one, none of the other; then all of the other."""
+    """All pods of one gang run, and none of the other one until the first gang has ended."""
     client = node_client
     deployed = Deployed(node_cluster, client, tmp_path)
     await set_slots(client, SLOTS)
     try:
         async with Binds().watching(client) as binds:
             await deployed.install()
-            assert len(await eventually(deployed.behind_the_service, LIMIT_S, poll_s=0.2)) == 1
+            assert len(await eventually(deployed.endpoints, LIMIT_S, poll_s=0.2)) == 1
             pairs = zip(gang("a"), gang("b"), strict=True)
             await create_all(client, [body for pair in pairs for body in pair])
             await binds.wait(lambda: SIZE in binds.counts("a", "b"), LIMIT_S)
@@ -170,7 +157,7 @@ async def test_a_gang_starts_together_and_the_other_one_after_it(
             uids = {name: uid for name, uid in binds.there.items() if name[0] == second}
             await binds.wait(lambda: binds.counts(second) == [SIZE], LIMIT_S)
             starts[second] = await started(node_cluster, second, uids)
-            # None of the second is there before the first one has given up the room.
+            # No pod of the second gang starts before the first gang has released the capacity.
             assert starts[second][0] - starts[first][0] > WORK_S
             for name in (first, second):
                 bound = binds.of(name)
@@ -178,7 +165,7 @@ async def test_a_gang_starts_together_and_the_other_one_after_it(
                 print(
                     f"gang {name}: bound within {spread[0]:.3f} s, started within {spread[1]:.3f} s"
                 )
-                assert max(spread) < WORK_S  # all of it ran at the same time
+                assert max(spread) < WORK_S  # the whole gang ran at the same time
             await delete_all(client)
             await binds.wait(lambda: not binds.there, LIMIT_S)
     finally:

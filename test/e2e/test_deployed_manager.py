@@ -1,4 +1,4 @@
-"""The installation as users get it: the manager in a pod, webhooks as a service, nothing besides.
+"""The installation as users get it: the manager in a pod, its webhooks behind a Service.
 
 ``node_client`` installs ``config/default`` with the image built here.
 """
@@ -12,11 +12,11 @@ import pytest
 
 from hack.generate.kustomize import render
 from jobsetpy.api.core import Namespace, Pod
-from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, InvalidError, NotFoundError
 from jobsetpy.serving import x509
 from support import patience
 from support.cluster.install import CONFIG, apply_object, rendered
+from support.cluster.raw_requests import exchange, send
 from support.patience import eventually
 from support.restarts.scenario import (
     SHELL_IMAGE,
@@ -38,42 +38,26 @@ TOPOLOGY = "kubernetes.io/hostname"
 
 
 class Raw:
-    """Plain JSON of the API server; None where there is nothing."""
+    """Requests with plain JSON."""
 
     def __init__(self, client) -> None:
         self.client = client
 
-    async def text(self, path: str, **query: str) -> str:
-        request = HttpRequest(method="GET", path=path, query=tuple(query.items()))
-        return (await self.client.raw(request)).body.decode()
+    async def text(self, path: str) -> str:
+        return (await exchange(self.client, "GET", path)).body.decode()
 
     async def get(self, path: str, **query: str):
+        """Return the object, or ``None`` if it does not exist."""
         try:
-            return json.loads(await self.text(path, **query))
+            return await send(self.client, "GET", path, **query)
         except NotFoundError:
             return None
 
     async def post(self, path: str, body: dict, **query: str) -> dict:
-        return await self._send("POST", path, body, query)
-
-    async def merge(self, path: str, body: dict) -> dict:
-        return await self._send("PATCH", path, body, {}, "application/merge-patch+json")
+        return await send(self.client, "POST", path, body, **query)
 
     async def delete(self, path: str, **query: str) -> None:
-        request = HttpRequest(method="DELETE", path=path, query=tuple(query.items()))
-        await self.client.raw(request)
-
-    async def _send(
-        self, method: str, path: str, body: dict, query: dict, kind: str = "application/json"
-    ) -> dict:
-        request = HttpRequest(
-            method=method,
-            path=path,
-            query=tuple(query.items()),
-            body=json.dumps(body).encode(),
-            content_type=kind,
-        )
-        return json.loads((await self.client.raw(request)).body)
+        await exchange(self.client, "DELETE", path, **query)
 
 
 @pytest.fixture
@@ -92,7 +76,7 @@ async def strict(node_client, raw):
 
 
 def restricted(jobset: dict) -> dict:
-    """What the profile asks of pods, for images that say nothing themselves."""
+    """Add the security contexts that the restricted profile requires."""
     for job in jobset["spec"]["replicatedJobs"]:
         pod = job["template"]["spec"]["template"]["spec"]
         pod["securityContext"] = {
@@ -109,13 +93,10 @@ def restricted(jobset: dict) -> dict:
 
 
 def sleepers(name: str, pods: int, **annotations: str) -> dict:
-    """A JobSet that says as little as it can."""
+    """A minimal JobSet of one Job."""
     container = {"name": "c", "image": SHELL_IMAGE, "command": ["sh", "-c", WORKER_SCRIPT]}
-    job = {
-        "parallelism": pods,
-        "completions": pods,
-        "template": {"spec": {"containers": [container]}},
-    }
+    spec = {"containers": [container]}
+    job = {"parallelism": pods, "completions": pods, "template": {"spec": spec}}
     jobset = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -126,24 +107,24 @@ def sleepers(name: str, pods: int, **annotations: str) -> dict:
 
 
 async def running_pods(raw: Raw, namespace: str, jobset: str, number: int) -> list[dict]:
-    """The JobSet's pods by completion index, once all of them run."""
+    """Return the JobSet's pods in the order of their completion indexes, once all of them run."""
     selector = f"jobset.sigs.k8s.io/jobset-name={jobset}"
 
-    async def look():
+    async def running():
         path = f"/api/v1/namespaces/{namespace}/pods"
         items = (await raw.get(path, labelSelector=selector))["items"]
         return (
             len(items) == number and all(p["status"]["phase"] == "Running" for p in items) and items
         )
 
-    found = await eventually(look, 60, poll_s=0.2)
+    found = await eventually(running, 60, poll_s=0.2)
     return sorted(
         found, key=lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
     )
 
 
-async def test_certificates_are_made_stored_and_trusted(raw):
-    """Secret and configurations agree: the API server trusts what the manager serves."""
+async def test_webhooks_trust_the_certificate_that_the_manager_has_stored(raw):
+    """The CA bundles of both configurations are the authority of the Secret."""
     secret = await raw.get(f"/api/v1/namespaces/{SYSTEM}/secrets/jobset-webhook-server-cert")
     assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
     bundles = []
@@ -154,8 +135,8 @@ async def test_certificates_are_made_stored_and_trusted(raw):
     assert bundles == [secret["data"]["ca.crt"]] * 4
 
 
-async def test_jobsets_are_defaulted_checked_and_placed(raw, strict):
-    """The API server asks the manager's pod about JobSets and their pods."""
+async def test_jobsets_are_defaulted_validated_and_placed(raw, strict):
+    """The API server calls the manager's pod for JobSets and their pods."""
     jobsets = f"{GROUP}/namespaces/{strict}/jobsets"
     wrong = sleepers("wrong", 1)
     wrong["spec"]["managedBy"] = "x"
@@ -178,13 +159,13 @@ async def test_jobsets_are_defaulted_checked_and_placed(raw, strict):
     await raw.delete(f"{jobsets}/placed")
 
 
-async def test_restart_in_place_under_the_restricted_profile(node_client, raw, strict):
-    """Agent and workers fit the profile, and the deployed manager's rights are enough for all."""
+async def test_restart_in_place_works_under_the_restricted_profile(node_client, raw, strict):
+    """Agent and workers fit the profile, and the deployed manager has all rights that it needs."""
     for document in render(CONFIG / "agent" / "account"):
         document["metadata"]["namespace"] = strict
         await apply_object(node_client, document)
     jobsets = f"{GROUP}/namespaces/{strict}/jobsets"
-    name = strict.replace("strict", "gang")  # a host name that no other cluster's pod here has
+    name = strict.replace("strict", "gang")  # a host name that no other pod on this machine has
     await raw.post(jobsets, restricted(gang_jobset(name, 2)))
 
     async def synced(epoch: int) -> bool:
@@ -207,18 +188,23 @@ async def test_restart_in_place_under_the_restricted_profile(node_client, raw, s
     assert "forbidden" not in log.lower()
 
 
-async def test_what_continues_without_the_manager(node_client, raw, strict):
-    """No JobSet is made unseen; those that are there run on, and can be deleted."""
+async def test_jobsets_run_on_and_can_be_deleted_when_the_manager_is_stopped(
+    node_client, raw, strict
+):
+    """New JobSets are refused, pods without a JobSet are not."""
     jobsets = f"{GROUP}/namespaces/{strict}/jobsets"
     await raw.post(jobsets, sleepers("orphan", 1))
     (pod,) = await running_pods(raw, strict, "orphan", 1)
-    await raw.merge(DEPLOYMENT, {"spec": {"replicas": 0}})
-    await eventually(lambda: no_items(raw, f"/api/v1/namespaces/{SYSTEM}/pods"), 60, poll_s=0.2)
+    await send(node_client, "PATCH", DEPLOYMENT, {"spec": {"replicas": 0}})
 
-    body = json.dumps(sleepers("unseen", 1)).encode()
+    async def stopped() -> bool:
+        return (await raw.get(f"/api/v1/namespaces/{SYSTEM}/pods"))["items"] == []
+
+    await eventually(stopped, 60, poll_s=0.2)
+
     with pytest.raises(ApiError, match="failed calling webhook"):
-        request = HttpRequest(method="POST", path=jobsets, body=body, timeout_s=patience.scaled(2))
-        await node_client.raw(request)
+        timeout_s = patience.scaled(2)
+        await exchange(node_client, "POST", jobsets, sleepers("unseen", 1), timeout_s=timeout_s)
     ordinary = {**pod, "metadata": {"name": "ordinary"}}
     assert await raw.post(f"/api/v1/namespaces/{strict}/pods", ordinary, dryRun="All")
     await raw.delete(f"{jobsets}/orphan", propagationPolicy="Foreground")
@@ -229,12 +215,8 @@ async def test_what_continues_without_the_manager(node_client, raw, strict):
     await eventually(gone, 60, poll_s=0.2)
 
 
-async def no_items(raw: Raw, path: str) -> bool:
-    return (await raw.get(path))["items"] == []
-
-
 def issued_by_others() -> dict:
-    """What cert-manager would have made, which is not in this cluster."""
+    """The Secret that cert-manager would create, which is not in this cluster."""
     now = datetime.now(UTC)
     authority = x509.new_authority(now)
     name = f"jobset-webhook-service.{SYSTEM}.svc"
@@ -249,18 +231,18 @@ def issued_by_others() -> dict:
     }
 
 
-async def test_certificates_may_be_those_of_others(node_client, raw, strict):
-    """With the component for cert-manager the manager serves what is mounted, and makes nothing."""
+async def test_manager_serves_mounted_certificates_of_others(node_client, raw, strict):
+    """With the component for cert-manager the manager issues no certificate of its own."""
     secret = issued_by_others()
     await apply_object(node_client, secret)
     documents = rendered("default", "cert-manager")
     for document in documents:
-        for webhook in document.get("webhooks", ()):  # the injector's part
+        for webhook in document.get("webhooks", ()):  # as cert-manager's injector does
             webhook["clientConfig"]["caBundle"] = secret["data"]["ca.crt"]
         if not document["apiVersion"].startswith("cert-manager.io/"):
             await apply_object(node_client, document)
     await manager_ready(node_client)
-    for document in documents:  # again, as injectors do: the old manager had its own put back
+    for document in documents:  # as the injector does: the old manager had restored its own
         if document["kind"].endswith("WebhookConfiguration"):
             await apply_object(node_client, document)
     stored = await raw.post(f"{GROUP}/namespaces/{strict}/jobsets", sleepers("filed", 1))

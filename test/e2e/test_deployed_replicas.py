@@ -1,12 +1,11 @@
-"""Two replicas of the manager in pods: one is killed, one deleted, both exchanged, all removed.
+"""Two replicas of the manager in pods: kill, deletion, upgrade, downgrade and removal.
 
-``config/default`` with the component for high availability, on a real node. One group of real pods
-lives through everything with the same pods. The tests build on each other, in this order.
+``config/default`` with the component for high availability, on a real node. One JobSet of real
+pods runs through all of it without losing a pod. The tests build on each other, in this order.
 """
 
 import asyncio
 import copy
-import json
 import signal
 import time
 import uuid
@@ -20,7 +19,7 @@ from hack.generate.kustomize import render
 from hack.images.project import Release, build
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
-from jobsetpy.client import HttpRequest, connect
+from jobsetpy.client import connect
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
 from support import patience
 from support.cluster.deployed import JOBSETS, Replicas, WebhookCalls, kill
@@ -34,6 +33,7 @@ from support.cluster.install import (
     rendered,
 )
 from support.cluster.processes import process_of
+from support.cluster.raw_requests import exchange, send
 from support.patience import eventually
 from support.restarts.scenario import (
     SHELL_IMAGE,
@@ -70,7 +70,7 @@ async def client(node_cluster):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gang(node_cluster, client):
-    """A group of running pods, followed from the first test to the last."""
+    """A JobSet of running pods, followed from the first test to the last."""
     jobset = gang_jobset(f"ha-{uuid.uuid4().hex[:4]}", PODS)
     async with run_gang(client, jobset, PODS, pod_log_folders(node_cluster)) as timeline:
         yield timeline
@@ -78,7 +78,7 @@ async def gang(node_cluster, client):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def next_image(node_cluster, tmp_path_factory):
-    """The next version's image; made and loaded while a test waits for something else."""
+    """The next version's image, built and loaded while a test waits for something else."""
     folder = tmp_path_factory.mktemp("images")
 
     def make() -> None:
@@ -104,7 +104,7 @@ def installation(**images) -> list[dict]:
 
 
 def minimal(name: str, **spec) -> dict:
-    """A JobSet that says as little as it can, and makes no pods."""
+    """A minimal JobSet, suspended, so that it has no pods."""
     container = {"name": "c", "image": "localhost/shell:1"}
     job = {"template": {"spec": {"containers": [container]}}}
     return {
@@ -120,7 +120,7 @@ def minimal(name: str, **spec) -> dict:
 
 
 def next_version() -> list[dict]:
-    """The installation as a later release might have it: image, version, a field more."""
+    """The installation of a fictitious later release: another image and version, one more field."""
     documents = copy.deepcopy(installation(image=NEXT_IMAGE))
     for document in documents:
         if document["kind"] == "Deployment":
@@ -133,20 +133,8 @@ def next_version() -> list[dict]:
     return documents
 
 
-async def get(client, path: str, **query: str) -> dict:
-    request = HttpRequest(method="GET", path=path, query=tuple(query.items()))
-    return json.loads((await client.raw(request)).body)
-
-
-async def send(client, method: str, path: str, body: dict) -> dict:
-    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-    data = json.dumps(body).encode()
-    request = HttpRequest(method=method, path=path, body=data, content_type=kind)
-    return json.loads((await client.raw(request)).body)
-
-
-def unharmed(timeline, before: dict, restarts: int) -> None:
-    """The same pods, each of whose containers was started once more for each restart."""
+def assert_undisturbed(timeline, before: dict, restarts: int) -> None:
+    """Assert that the pods are the same and each container has started once more per restart."""
     assert {name: story.uid for name, story in timeline.pods.items()} == before
     assert {story.restarts for story in timeline.pods.values()} == {restarts}
     assert set(timeline.synced) - {0} == set(range(1, restarts + 2))
@@ -154,12 +142,13 @@ def unharmed(timeline, before: dict, restarts: int) -> None:
     assert timeline.restarts == 0
 
 
-async def test_one_leads_and_both_are_ready(client, replicas, calls):
-    """Two ready pods, one name in the Lease, and a budget that spares one of them."""
+async def test_one_replica_leads_and_both_are_ready(client, replicas, calls):
+    """Two ready pods, one holder of the Lease, and a budget that allows one disruption."""
     pods = await replicas.settled()
     leader, _ = await replicas.leader()
-    budget = await get(
+    budget = await send(
         client,
+        "GET",
         f"/apis/policy/v1/namespaces/{SYSTEM}/poddisruptionbudgets/jobset-controller-manager",
     )
     async with calls.running():
@@ -171,13 +160,15 @@ async def test_one_leads_and_both_are_ready(client, replicas, calls):
     assert leader.metadata.name in {pod.metadata.name for pod in pods}
     assert (budget["status"]["disruptionsAllowed"], budget["status"]["currentHealthy"]) == (1, 2)
     assert calls.refused == []
-    assert variable["value"] == "localhost/jobsetpy-agent:dev"  # by the kustomization's images
+    assert variable["value"] == "localhost/jobsetpy-agent:dev"  # set by the kustomization's images
 
 
-async def test_a_leader_killed_in_a_restart_is_followed(client, replicas, gang, calls, next_image):
-    """The other one finishes the restart, once, after the Lease; webhooks go on meanwhile.
+async def test_other_replica_finishes_a_restart_when_the_leader_is_killed(
+    client, replicas, gang, calls, next_image
+):
+    """It takes over when the Lease has expired; webhooks answer meanwhile.
 
-    So what is made while nobody leads is stored, and done by the next leader.
+    A JobSet that is created while no replica leads is stored, and served by the next leader.
     """
     before = {name: story.uid for name, story in gang.pods.items()}
     pod, holder = await replicas.leader()
@@ -187,7 +178,7 @@ async def test_a_leader_killed_in_a_restart_is_followed(client, replicas, gang, 
         await kill_worker(victim)
         await gang.wait(lambda: any(p.epoch == 2 for p in gang.pods.values()), 60, "a new epoch")
         killed = kill(process, signal.SIGKILL)
-        assert 2 not in gang.synced  # in the middle
+        assert 2 not in gang.synced  # the restart is in progress
         await eventually(partial(created, client, example()), 60, poll_s=0.2)
         await replicas.leader(not_=holder, timeout_s=60)
         leads = time.time()
@@ -200,12 +191,12 @@ async def test_a_leader_killed_in_a_restart_is_followed(client, replicas, gang, 
     assert not next_image.done() or next_image.exception() is None
     assert leads - killed < 15 + patience.scaled(10)
     assert await replicas.transitions() == transitions + 1
-    assert len(answered) > 5  # by the one that stood by
-    unharmed(gang, before, 1)
+    assert len(answered) > 5  # by the replica on standby
+    assert_undisturbed(gang, before, 1)
 
 
-async def test_a_leader_that_is_deleted_hands_over(client, replicas, gang, calls):
-    """The Lease is free in a moment, no call is refused, and the pod gets a successor."""
+async def test_leader_hands_over_when_it_is_deleted(client, replicas, gang, calls):
+    """The Lease is released immediately, no webhook call is refused, and the pod is replaced."""
     before = {name: story.uid for name, story in gang.pods.items()}
     await replicas.settled()
     pod, holder = await replicas.leader()
@@ -216,17 +207,17 @@ async def test_a_leader_that_is_deleted_hands_over(client, replicas, gang, calls
         leads = time.time()
         await replicas.settled()
     await eventually(partial(completed, client, "simple"), 60, poll_s=0.2)
-    await client.raw(HttpRequest(method="DELETE", path=f"{JOBSETS}/simple"))
+    await exchange(client, "DELETE", f"{JOBSETS}/simple")
     print(f"deleted: the next leads after {leads - began:.2f} s")
 
     assert leads - began < patience.scaled(5)  # 0.3 s on a quiet machine
     assert calls.refused == []
     assert len(calls.answered) > 5
-    unharmed(gang, before, 1)
+    assert_undisturbed(gang, before, 1)
 
 
 def example() -> dict:
-    """The first of the examples, with the image that the node has."""
+    """The first example, with the image that the node has."""
     jobset = yaml.safe_load((ROOT / "examples/simple/jobset.yaml").read_text())
     for job in jobset["spec"]["replicatedJobs"]:
         (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
@@ -235,7 +226,7 @@ def example() -> dict:
 
 
 async def created(client, jobset: dict) -> bool:
-    """Whether the API server takes it: a call of the one that was killed is refused."""
+    """Return True once the JobSet is stored; calls of the killed replica's webhooks are refused."""
     try:
         await send(client, "POST", JOBSETS, jobset)
     except AlreadyExistsError:
@@ -246,12 +237,14 @@ async def created(client, jobset: dict) -> bool:
 
 
 async def completed(client, name: str) -> bool:
-    found = await get(client, f"{JOBSETS}/{name}")
+    found = await send(client, "GET", f"{JOBSETS}/{name}")
     return found.get("status", {}).get("terminalState") == "Completed"
 
 
-async def test_an_upgrade_refuses_nothing(client, replicas, gang, calls, next_image):
-    """New pods and a new field of the definition; the group runs on, and restarts afterwards."""
+async def test_upgrade_refuses_no_call_and_disturbs_no_pod(
+    client, replicas, gang, calls, next_image
+):
+    """New manager pods and a new field of the CRD; the workers run on and restart afterwards."""
     before = {name: story.uid for name, story in gang.pods.items()}
     await next_image
     async with calls.running():
@@ -259,39 +252,37 @@ async def test_an_upgrade_refuses_nothing(client, replicas, gang, calls, next_im
         pods = await replicas.settled()
     for pod in pods:
         path = f"/api/v1/namespaces/{SYSTEM}/pods/{pod.metadata.name}"
-        made = await get(client, path)
+        made = await send(client, "GET", path)
         assert made["metadata"]["labels"][VERSION] == "next"
         assert made["spec"]["containers"][0]["image"] == NEXT_IMAGE
     print(f"upgrade: {len(calls.answered)} calls, slowest {calls.slowest_s:.2f} s")
 
     assert calls.refused == []
     assert len(calls.answered) > 10
-    unharmed(gang, before, 1)
+    assert_undisturbed(gang, before, 1)
     again = await restart_once(gang, PODS)
     assert again.recreated == 0
-    unharmed(gang, before, 2)
+    assert_undisturbed(gang, before, 2)
 
-    async def kept() -> bool:  # once API servers have heard of the field
-        query = (("dryRun", "All"),)
-        body = json.dumps(minimal("x", **{NEW_FIELD: "x"})).encode()
-        answer = await client.raw(HttpRequest(method="POST", path=JOBSETS, body=body, query=query))
-        return NEW_FIELD in json.loads(answer.body)["spec"]
+    async def kept() -> bool:  # once the API server has loaded the new CRD
+        body = minimal("x", **{NEW_FIELD: "x"})
+        return NEW_FIELD in (await send(client, "POST", JOBSETS, body, dryRun="All"))["spec"]
 
     await eventually(kept, 60, poll_s=0.2)
     await send(client, "POST", JOBSETS, minimal("later", **{NEW_FIELD: "x"}))
     found = await eventually(partial(suspended, client, "later"), 60, poll_s=0.1)
-    assert found["spec"][NEW_FIELD] == "x"  # the manager, which knows nothing of it, left it
+    assert found["spec"][NEW_FIELD] == "x"  # the manager does not know the field, and keeps it
 
 
 async def suspended(client, name: str) -> dict | None:
-    """The JobSet, once a manager has seen to it."""
-    found = await get(client, f"{JOBSETS}/{name}")
+    """Return the JobSet once a manager has set its condition."""
+    found = await send(client, "GET", f"{JOBSETS}/{name}")
     conditions = found.get("status", {}).get("conditions", ())
     return found if any(each["type"] == "Suspended" for each in conditions) else None
 
 
-async def test_a_downgrade_goes_as_smoothly(client, replicas, gang, calls):
-    """The version before takes over what the later one made; what it cannot know is dropped."""
+async def test_downgrade_refuses_no_call_and_disturbs_no_pod(client, replicas, gang, calls):
+    """The older version takes over the newer one's objects; unknown fields are dropped."""
     before = {name: story.uid for name, story in gang.pods.items()}
     async with calls.running():
         await apply_all(client, installation())
@@ -300,47 +291,46 @@ async def test_a_downgrade_goes_as_smoothly(client, replicas, gang, calls):
     changed = await send(
         client, "PATCH", f"{JOBSETS}/later", {"metadata": {"labels": {"seen": "yes"}}}
     )
-    await client.raw(HttpRequest(method="DELETE", path=f"{JOBSETS}/later"))
+    await exchange(client, "DELETE", f"{JOBSETS}/later")
 
     assert VERSION not in labels
     assert calls.refused == []
     assert changed["metadata"]["labels"] == {"seen": "yes"}
     assert NEW_FIELD not in changed["spec"]
-    unharmed(gang, before, 2)
+    assert_undisturbed(gang, before, 2)
 
 
-async def test_nothing_is_left_when_it_is_deleted(client, gang):
-    """With what was applied all JobSets and their pods go; no object of any kind has our name."""
+async def test_nothing_is_left_when_the_installation_is_deleted(client, gang):
+    """JobSets and their pods are deleted with the manifests; no object of any kind has our name."""
     assert len(gang.pods) == PODS
     await delete_all(client, installation())
-    for folder in ("account", "flow"):  # which the group needed, beside the installation
+    for folder in ("account", "flow"):  # which the JobSet needed in addition to the installation
         await delete_all(client, render(CONFIG / "agent" / folder))
     await gang.wait(lambda: not gang.pods, 90, "the group's pods to be deleted")
 
     async def gone() -> bool:
-        left = [name async for name in ours(client)]
-        assert left == []
+        assert [name async for name in ours(client)] == []
         return True
 
     await eventually(gone, 90, poll_s=1.0)
 
 
 async def ours(client):
-    """Every object of every kind whose name, namespace or labels are of the installation."""
+    """Yield all objects whose name, namespace or labels are those of the installation."""
     groups = [("/api/v1", "v1")]
-    for group in (await get(client, "/apis"))["groups"]:
+    for group in (await send(client, "GET", "/apis"))["groups"]:
         version = group["preferredVersion"]["groupVersion"]
         groups.append((f"/apis/{version}", version))
     for path, version in groups:
         try:
-            resources = (await get(client, path))["resources"]
+            resources = (await send(client, "GET", path))["resources"]
         except NotFoundError:
-            continue  # a group that has just gone
+            continue  # an API group that has just been removed
         for resource in resources:
             if "list" not in resource["verbs"] or resource["name"] == "events":
                 continue  # events are kept for an hour
             try:
-                items = (await get(client, f"{path}/{resource['name']}"))["items"]
+                items = (await send(client, "GET", f"{path}/{resource['name']}"))["items"]
             except NotFoundError:
                 continue
             for item in items:

@@ -1,7 +1,7 @@
-"""What the how-to pages tell readers to type works: run where pods run.
+"""Commands of the how-to pages work where pods run.
 
-The marks are explained in CONTRIBUTING.md. Names of images are those of the manifests; the node has
-what was built here under these names too.
+CONTRIBUTING.md explains the marks. The node has the images that were built here under the names of
+the manifests, too.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from support.docs import docs_kit
 from support.docs.docs_surroundings import Surroundings, pages
 
 SHELL_IMAGE = "busybox:1.37"
-"""Named by the tutorial's manifests; the node gets this machine's busybox under that name."""
+"""Image of the tutorial's manifests; the node gets this machine's busybox under that name."""
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -42,8 +42,8 @@ def surroundings(node_cluster, tmp_path_factory):
 
 
 @pytest.mark.parametrize("page", pages("node"))
-def test_commands(page, surroundings, node_cluster, tmp_path):
-    """All commands of a page, in their order, as one reader would type them."""
+def test_commands_of_a_page_work(page, surroundings, node_cluster, tmp_path):
+    """All commands of a page run in their order, as a reader would type them."""
     blocks = page.at("node")
     env = docs_kit.environment(node_cluster.kubeconfig, *docs_kit.tools_of(blocks))
     surroundings.prepare(page)

@@ -1,4 +1,4 @@
-"""A worker's end is seen on a real kubelet before its pod has restarted."""
+"""Early detection on a real kubelet: a worker's end is seen before its pod has restarted."""
 
 import functools
 import signal
@@ -22,10 +22,10 @@ SCRIPT = "echo worker started; trap 'exit 143' TERM; trap 'exit 7' HUP; sleep 10
 ROUNDS = 2
 
 
-async def test_the_group_restarts_next_to_the_failed_pod(node_cluster, node_client):
+async def test_restart_begins_before_the_failed_pods_agent_reports(node_cluster, node_client):
     """The epoch is deprecated before any agent is back, and each container restarts once.
 
-    People are told the worker's own exit code, which the kubelet overwrites a moment later.
+    The event has the worker's own exit code, which the kubelet overwrites a moment later.
     """
     jobset = gang_jobset("early", 4, command=SCRIPT)
     fail = functools.partial(kill_worker, script=SCRIPT, number=signal.SIGHUP)
@@ -41,7 +41,7 @@ async def test_the_group_restarts_next_to_the_failed_pod(node_cluster, node_clie
         events = (await node_client.list_page(EventText, "default")).items
 
         assert max(timeline.synced) == ROUNDS + 1
-        # A kubelet may merge two statuses; then the pod's own agent tells, later.
+        # A kubelet may merge two statuses; then the pod's own agent reports the failure, later.
         seen = [seconds > 0.2 for seconds in ahead]
         assert sum(seen) >= ROUNDS - 1, (ahead, took)
         counts = {
@@ -50,5 +50,5 @@ async def test_the_group_restarts_next_to_the_failed_pod(node_cluster, node_clie
             for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
         }
         assert counts == {ROUNDS}
-        told = [e.note for e in events if e.reason == keys.IN_PLACE_RESTART_STARTED_REASON]
-        assert any("container 'worker' exited with 7 (Error)" in note for note in told), told
+        notes = [e.note for e in events if e.reason == keys.IN_PLACE_RESTART_STARTED_REASON]
+        assert any("container 'worker' exited with 7 (Error)" in note for note in notes), notes

@@ -1,13 +1,12 @@
-"""The most used examples on a real node, as they stand: real kubelet, real images, real names.
+"""The most used examples on a real node, unchanged: real kubelet, real images, real names.
 
-All run at the same time, each in a namespace of its own; a test waits for its own one. What comes
-after a failure that does not happen by itself is played in ``test/integration/examples``.
+All run at the same time, each in a namespace of its own; a test waits for its example. Failures
+that do not happen by themselves are simulated in ``test/integration/examples``.
 """
 
 import asyncio
 import contextlib
 import dataclasses
-import json
 
 import attrs
 import pytest
@@ -15,9 +14,10 @@ import pytest_asyncio
 
 from hack.images.basic import shell_image
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, connect
+from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from support.cluster.install import install_manager
+from support.cluster.raw_requests import send
 from support.examples.examples_kit import Play, eventually
 from support.restarts.scenario import manager_ready
 
@@ -29,19 +29,19 @@ pytestmark = [
 ]
 
 IMAGE = "busybox:1.37"
-"""What the examples name; the node gets this machine's busybox under that name."""
-AT_ONCE = 10
+"""Image of the examples; the node gets this machine's busybox under that name."""
+CONCURRENCY = 10
 LIMIT_S = 200.0
 
 
 @attrs.frozen
 class End:
-    """How an example ends.
+    """Expected end of an example.
 
     Args:
-        reason: of the condition ``Completed`` or ``Failed``.
-        jobs: Jobs that are left, without the JobSet's name; all if None.
-        restarts: of the whole JobSet, and those that count.
+        reason: reason of the condition ``Completed`` or ``Failed``.
+        jobs: Jobs that remain, without the JobSet's name; all if None.
+        restarts: restarts of the whole JobSet, and those that count.
         own: restarts of single Jobs, by ReplicatedJob.
     """
 
@@ -52,14 +52,14 @@ class End:
 
     @property
     def kind(self) -> str:
-        """The condition's type."""
+        """Type of the condition."""
         return "Completed" if self.reason == "AllJobsCompleted" else "Failed"
 
 
 BUG, LEFT_FAILED = "FailJobSetFailurePolicyAction", "FailJobFailurePolicyAction"
 LIMIT = "ReachedMaxRestarts"
 ENDS = {
-    # Those that take longest come first.
+    # The slowest ones first.
     "failure-policy/host-maintenance.yaml": End(LIMIT, restarts=(2, 1)),
     "failure-policy/per-replicated-job.yaml": End(LIMIT, {"parameter-server-0"}, restarts=(2, 1)),
     "failure-policy/combined-rules.yaml": End(BUG, {"workers-0"}, restarts=(2, 1)),
@@ -107,12 +107,13 @@ async def client(node_cluster, tmp_path_factory):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plays(request, client):
-    """A task for each chosen example; its result is the example at its end."""
+    """A task for each selected example; its result is the example at its end."""
     items = [item for item in request.session.items if item.module is request.module]
-    asked = {item.callspec.params["path"] for item in items if hasattr(item, "callspec")}
-    chosen = [path for path in ENDS if path in asked]
-    room = asyncio.Semaphore(AT_ONCE)
-    tasks = {path: asyncio.create_task(run(client, path, room)) for path in chosen}
+    selected = {item.callspec.params["path"] for item in items if hasattr(item, "callspec")}
+    slots = asyncio.Semaphore(CONCURRENCY)
+    tasks = {
+        path: asyncio.create_task(run(client, path, slots)) for path in ENDS if path in selected
+    }
     yield tasks
     for task in tasks.values():
         task.cancel()
@@ -122,9 +123,9 @@ async def plays(request, client):
                 await client.delete(JobSet, play.namespace, play.name)
 
 
-async def run(client, path: str, room: asyncio.Semaphore):
-    """Run an example to its end; it is left as it is then."""
-    async with room:
+async def run(client, path: str, slots: asyncio.Semaphore):
+    """Run an example to its end and return it without removing anything."""
+    async with slots:
         play = await Play.open(client, path)
         if path.startswith("volumes/"):
             await make_volumes(play)
@@ -139,7 +140,7 @@ async def run(client, path: str, room: asyncio.Semaphore):
 
 
 async def make_volumes(play) -> None:
-    """What a cluster with storage would do by itself: a volume for each of the two claims."""
+    """Create a volume for each of the two claims, as a cluster with storage would."""
 
     for number in range(2):
         name = f"{play.namespace}-{number}"
@@ -154,15 +155,12 @@ async def make_volumes(play) -> None:
                 "hostPath": {"path": f"/var/lib/{name}", "type": "DirectoryOrCreate"},
             },
         }
-        body = json.dumps(volume).encode()
-        await play.client.raw(
-            HttpRequest(method="POST", path="/api/v1/persistentvolumes", body=body)
-        )
+        await send(play.client, "POST", "/api/v1/persistentvolumes", volume)
 
 
 @pytest.mark.parametrize("path", ENDS)
-async def test_the_example_does_what_it_says(plays, path):
-    """The example comes to the end that its header tells, by itself."""
+async def test_example_ends_as_its_header_says(plays, path):
+    """The example reaches the expected condition, restarts and remaining Jobs by itself."""
     end, play = ENDS[path], await plays[path]
     if path == "ttl/ttl.yaml":
         await play.until_gone()
@@ -178,7 +176,7 @@ async def test_the_example_does_what_it_says(plays, path):
 
 
 async def claims_go_and_stay(play) -> None:
-    """With the JobSet goes the claim that is to be deleted, and the other one stays."""
+    """The claim that is to be deleted is deleted with the JobSet; the other one remains."""
 
     assert set(await play.claims()) == {"scratch-with-volumes", "results-with-volumes"}
     await play.client.delete(JobSet, play.namespace, play.name, propagation="Foreground")

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LOST = "node-2"
 AWAY_S = 20.0
-"""Time without an API server; ``bench/training.py --failure api`` takes any."""
+"""Duration of the API server's outage; ``bench/training.py --failure api`` takes any."""
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +62,12 @@ async def client(two_nodes):
 
 
 class Lost:
-    """A training with a spare, one of whose ranks is on the node that will be lost.
+    """A training with a spare and a rank on the node that will be lost.
 
     Attributes:
         rank: that rank.
         run: its run before the loss.
-        worker: its worker's process on this machine.
+        worker: its worker's process id on this machine.
     """
 
     def __init__(self, group, pod, rank):
@@ -78,7 +78,7 @@ class Lost:
         self.worker = process_in(self.run["host"], self.run["pid"], RANKS_HAVE)
 
     async def worker_ends(self):
-        """Wait for the end of its worker; return the time."""
+        """Wait for the end of the worker; return the time."""
         async with patience.timeout(60):
             while Path(f"/proc/{self.worker}").exists():  # noqa: ASYNC110 - another's process
                 await asyncio.sleep(0.01)
@@ -91,8 +91,8 @@ class Lost:
         assert runs[self.rank]["host"] != self.run["host"]
         return runs[self.rank]
 
-    async def is_the_next_spare(self):
-        """Wait until a spare is ready again; nothing may restart meanwhile, nor any seat move."""
+    async def becomes_a_spare(self):
+        """Wait until a spare is ready; meanwhile no rank may restart and no seat move."""
         runs, seats = self.group.training.runs(), await self.group.seats()
         await self.group.ready_spares(1)
         step = self.group.training.step()
@@ -106,21 +106,21 @@ async def training(client, name, folder, **notes):
     async with running(client, name, PLAIN, folder, 1, spread=True, notes=notes) as group:
         pods = (await client.list_page(Pod, NAMESPACE)).items
         (pod,) = [each for each in pods if each.spec.node_name == LOST]
-        if await rank_on(group, pod) is None:  # the spare: it takes a seat
+        if await rank_on(group, pod) is None:  # the pod is the spare: have it take a seat
             moment, victim = time.time(), await group.pod_of(group.training.runs()[1]["host"])
             await client.delete(Pod, NAMESPACE, victim, grace_period_seconds=0)
             await group.training.stepping(moment, 60)
             await group.ready_spares(1)
         rank = await rank_on(group, pod)
         assert rank is not None
-        # Time for heartbeats: an agent that has never heard another one is not cut off.
+        # Time for heartbeats: an agent that has never received one is not cut off.
         step = group.training.step()
         await patience.eventually(lambda: group.training.step() > step + 100, 60)
         yield Lost(group, pod, rank)
 
 
 async def rank_on(group, pod):
-    """Rank of a pod's worker; ``None`` for a spare."""
+    """Return the rank of a pod's worker; ``None`` for a spare."""
     runs = group.training.runs()
     return next((rank for rank, run in runs.items() if run["host"] == pod_host_name(pod)), None)
 
@@ -128,8 +128,8 @@ async def rank_on(group, pod):
 RING = {keys.IN_PLACE_HEARTBEAT_ANNOTATION: "auto"}
 
 
-async def test_partition_that_heals_never_has_two_holders(two_nodes, client, tmp_path):
-    """The old worker ends before the new one runs, by itself; the healed pod is the next spare."""
+async def test_seat_has_one_holder_when_a_partition_heals(two_nodes, client, tmp_path):
+    """The old worker ends by itself before the new one runs; the healed pod is the next spare."""
     async with training(client, "partition", tmp_path, **RING) as lost:
         moment = time.time()
         await asyncio.to_thread(two_nodes.unplug_node, LOST)
@@ -141,14 +141,14 @@ async def test_partition_that_heals_never_has_two_holders(two_nodes, client, tmp
             assert "cut off" in agent_log(two_nodes, lost.pod)
         finally:
             await asyncio.to_thread(two_nodes.plug_in_node, LOST)
-        await lost.is_the_next_spare()
+        await lost.becomes_a_spare()
         healed = await client.get(Pod, NAMESPACE, lost.pod.metadata.name)
 
     assert healed.metadata.uid == lost.pod.metadata.uid
 
 
-async def test_paused_machine_gives_up_its_worker_when_it_continues(two_nodes, client, tmp_path):
-    """All processes of the node stand still while a spare takes over."""
+async def test_worker_ends_when_its_paused_machine_continues(two_nodes, client, tmp_path):
+    """A spare takes over while all processes of the node are stopped."""
     async with training(client, "paused", tmp_path, **RING) as lost:
         processes = processes_of(two_nodes, LOST)
         moment = time.time()
@@ -160,14 +160,14 @@ async def test_paused_machine_gives_up_its_worker_when_it_continues(two_nodes, c
             moment = time.time()
             send(processes, signal.SIGCONT)
         print(f"old worker ended {await lost.worker_ends() - moment:.2f} s after the pause")
-        await lost.is_the_next_spare()
+        await lost.becomes_a_spare()
         healed = await client.get(Pod, NAMESPACE, lost.pod.metadata.name)
 
     assert healed.metadata.uid == lost.pod.metadata.uid
 
 
-async def test_dead_kubelet_and_its_containers_cost_a_restart(two_nodes, client, tmp_path):
-    """The API server does not hear of it; the seat is taken all the same."""
+async def test_seat_is_taken_when_a_kubelet_and_its_containers_die(two_nodes, client, tmp_path):
+    """The pod's status in the API server does not change; the restart begins all the same."""
     async with training(client, "kubelet", tmp_path) as lost:
         agent = process_in(lost.run["host"], 1, RANKS_HAVE)
         await asyncio.to_thread(two_nodes.kill_component, f"{LOST}/kubelet")
@@ -177,11 +177,11 @@ async def test_dead_kubelet_and_its_containers_cost_a_restart(two_nodes, client,
         pod = await client.get(Pod, NAMESPACE, lost.pod.metadata.name)
         assert (pod.status.phase, pod.metadata.deletion_timestamp) == ("Running", None)
         two_nodes.start_component(f"{LOST}/kubelet")
-        await lost.is_the_next_spare()
+        await lost.becomes_a_spare()
 
 
-async def test_outage_of_the_api_server_ends_nothing(two_nodes, client, tmp_path):
-    """Ranks step on, with heartbeats as well; a failure afterwards costs a restart as ever."""
+async def test_training_continues_during_an_outage_of_the_api_server(two_nodes, client, tmp_path):
+    """Ranks keep stepping, with heartbeats too; a failure afterwards costs one restart as usual."""
     async with training(client, "away", tmp_path, **RING) as lost:
         ranks, synced = lost.group.training, await epoch_of(client, "away")
         runs = ranks.runs()
@@ -202,7 +202,7 @@ async def test_outage_of_the_api_server_ends_nothing(two_nodes, client, tmp_path
         assert ranks.runs() == runs
 
         await patience.eventually(lambda: epoch_of(client, "away"), 60)
-        await manager_ready(client)  # without its lease it ends, and is started again
+        await manager_ready(client)  # without its Lease it ends, and is restarted
         moment = time.time()
         os.kill(lost.worker, signal.SIGKILL)
         await ranks.stepping(moment, 90)
@@ -212,14 +212,14 @@ async def test_outage_of_the_api_server_ends_nothing(two_nodes, client, tmp_path
 
 
 async def epoch_of(client, name):
-    """Synced epoch of a JobSet; 0 while the API server does not answer."""
+    """Return the synced epoch of a JobSet; 0 while the API server does not answer."""
     with suppress(JobSetPyError):
         return (await client.get(JobSet, NAMESPACE, name)).status.synced_epoch
     return 0
 
 
 def agent_log(cluster, pod):
-    """What the agent and the worker of a pod have logged."""
+    """Return the log of a pod's agent and worker."""
     return "".join(
         path.read_text()
         for path in cluster.folder.glob(
@@ -229,7 +229,7 @@ def agent_log(cluster, pod):
 
 
 def processes_of(cluster, node):
-    """All processes of a node, its first one and its containers' included."""
+    """Return the ids of all processes of a node, its first one and containers included."""
     children = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

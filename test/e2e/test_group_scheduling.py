@@ -1,11 +1,10 @@
-"""Groups on a real node: real kubelet, real barriers, the deployed manager with its webhooks.
+"""Startup groups on a real node: real kubelet, real barriers, the deployed manager with webhooks.
 
-All JobSets are made at the same time; a test waits for its own one.
+All JobSets are created at the same time; a test waits for its own one.
 """
 
 import asyncio
 import contextlib
-import json
 
 import pytest
 import pytest_asyncio
@@ -13,10 +12,11 @@ import pytest_asyncio
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, connect
+from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.install import install_manager
+from support.cluster.raw_requests import send
 from support.patience import eventually
 from support.restarts.scenario import (
     gang_jobset,
@@ -39,14 +39,14 @@ pytestmark = [
 NAMESPACE = "default"
 LIMIT_S = 60.0
 LONG_S = round(patience.scaled(120))
-WATCHED_S = min(patience.scaled(15), 50.0)  # the kubelets' mounts would take a minute
+WATCHED_S = min(patience.scaled(15), 50.0)  # less than the minute that the kubelet's mounts take
 SCRIPT = "echo started; trap 'exit 143' TERM; while :; do sleep 1 & wait $!; done"
 NO_TOKEN = {"automountServiceAccountToken": False}
-"""Pods that cannot ask the API server wait for the mounted ConfigMap."""
+"""Pods that cannot call the API server wait for the mounted ConfigMap."""
 
 
 def job(name, pods=2, *, late="", **spec):
-    """A ReplicatedJob; ``late`` names a node label that no node has at first."""
+    """A ReplicatedJob; ``late`` is a node label that no node has at first."""
     container = {
         "name": "worker",
         "image": "localhost/shell:1",
@@ -79,7 +79,7 @@ class Stage:
         self.names = []
 
     async def create(self, name, *jobs, config=None, annotations=None, **spec):
-        """Create a JobSet that starts as a group."""
+        """Create a JobSet that starts as a startup group."""
         config = {"timeoutAfterSeconds": LONG_S} if config is None else config
         body = {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -90,24 +90,27 @@ class Stage:
         self.names.append(name)
         await self.client.create(JobSet, NAMESPACE, body)
 
-    async def let_in(self, label, value="yes"):
-        """Give the node a label, or take it away."""
+    async def set_label(self, label, value="yes"):
+        """Set a label of the node, or remove it with ``None``."""
         body = {"metadata": {"labels": {label: value}}}
         await self.client.merge_patch(Node, "", self.node, body)
 
-    async def pods(self, name):
-        """Pods of a JobSet that live, by name without JobSet and random characters."""
+    async def all_pods(self, name):
+        """Return all pods of a JobSet."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        query = (("labelSelector", f"{keys.JOBSET_NAME}={name}"),)
-        answer = await self.client.raw(HttpRequest(method="GET", path=path, query=query))
+        selector = f"{keys.JOBSET_NAME}={name}"
+        return (await send(self.client, "GET", path, labelSelector=selector))["items"]
+
+    async def pods(self, name):
+        """Return the pods, unless deleted or failed, by name without JobSet and suffix."""
         return {
             pod["metadata"]["name"].rpartition("-")[0].removeprefix(f"{name}-"): pod
-            for pod in json.loads(answer.body)["items"]
+            for pod in await self.all_pods(name)
             if "deletionTimestamp" not in pod["metadata"] and pod["status"]["phase"] != "Failed"
         }
 
     async def waits(self, name, *pods):
-        """Wait until these pods have come to the barrier; they."""
+        """Wait until exactly these pods wait at the barrier; return all pods."""
 
         async def there():
             found = await self.pods(name)
@@ -117,36 +120,37 @@ class Stage:
         return await eventually(there, LIMIT_S, poll_s=0.2)
 
     async def runs(self, name, *pods):
-        """Wait until the workers of these pods run, and no others; they."""
+        """Wait until the workers of exactly these pods run; return all pods."""
 
         async def there():
             found = await self.pods(name)
-            return found if {key for key, pod in found.items() if works(pod)} == set(pods) else None
+            started = {key for key, pod in found.items() if has_started(pod)}
+            return found if started == set(pods) else None
 
         return await eventually(there, LIMIT_S, poll_s=0.2)
 
     async def jobset(self, name):
-        """The JobSet."""
+        """Return the JobSet."""
         return await self.client.get(JobSet, NAMESPACE, name)
 
 
 def barrier(pod):
-    """State of the barrier's container; {} before there is one."""
+    """Return the state of the barrier's container; {} before it has one."""
     for status in pod["status"].get("initContainerStatuses", ()):
         if status["name"] == keys.GROUP_INIT_CONTAINER:
             return status["state"]
     return {}
 
 
-def works(pod):
-    """Whether the worker has started."""
+def has_started(pod):
+    """Return True if the worker has started."""
     statuses = pod["status"].get("containerStatuses", ())
     return any("waiting" not in status["state"] for status in statuses)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(node_cluster):
-    """The manager as it is installed, and all JobSets of this file."""
+    """The installed manager, and all JobSets of this file."""
     client = await connect(kubeconfig=str(node_cluster.kubeconfig))
     await install_manager(client)
     await manager_ready(client)
@@ -167,24 +171,24 @@ async def stage(node_cluster):
     await client.aclose()
 
 
-async def test_a_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
-    """Story 1, and once more after a restart, with the old signal still in the ConfigMap.
+async def test_startup_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
+    """Story 1, and again after a restart, with the old signal still in the ConfigMap.
 
-    Released by the watch: the kubelets' mounts would take a minute.
+    The group is released by the watch: the kubelet's mounts would take a minute.
     """
     names = ("a-0-0", "a-0-1", "b-0-0")
     early = await stage.waits("all", *names[:2])
-    assert not any(map(works, early.values()))
-    await stage.let_in("test/all")
+    assert not any(map(has_started, early.values()))
+    await stage.set_label("test/all")
     async with asyncio.timeout(WATCHED_S):
         first = await stage.runs("all", *names)
     assert {"0"} == {p["metadata"]["labels"][keys.RESTART_ATTEMPT] for p in first.values()}
 
-    await stage.let_in("test/all", None)
+    await stage.set_label("test/all", None)
     victim = first["b-0-0"]["metadata"]["name"]
     await kill_worker(await stage.client.get(Pod, NAMESPACE, victim), SCRIPT)
 
-    async def remade():
+    async def recreated():
         jobset = await stage.jobset("all")
         pods = await stage.pods("all")
         kept = {p["metadata"]["uid"] for p in pods.values()} & {
@@ -192,46 +196,43 @@ async def test_a_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
         }
         return jobset.status.restarts == 1 and len(pods) == 3 and not kept
 
-    await eventually(remade, LIMIT_S, poll_s=0.2)
+    await eventually(recreated, LIMIT_S, poll_s=0.2)
     await stage.waits("all", *names[:2])
-    await asyncio.sleep(3)  # long enough to read the old signal, were it taken for the new one
+    await asyncio.sleep(3)  # time in which a barrier would mistake the old signal for the new one
     config_map = await stage.client.get(ConfigMap, NAMESPACE, "all-group-scheduling")
     assert config_map.data["started"].endswith(" 1\n")
-    assert not any(map(works, (await stage.pods("all")).values()))
-    await stage.let_in("test/all")
+    assert not any(map(has_started, (await stage.pods("all")).values()))
+    await stage.set_label("test/all")
     async with asyncio.timeout(WATCHED_S):
         await stage.runs("all", *names)
 
 
-async def test_a_group_of_some_replicated_jobs(stage):
-    """Story 2: the auxiliary pod starts by itself while the workers wait."""
+async def test_pods_outside_the_startup_group_start_by_themselves(stage):
+    """Story 2: the auxiliary pod starts while the workers wait."""
     pods = await stage.runs("some", "auxiliary-0-0")
     assert barrier(pods["auxiliary-0-0"]) == {}
     await stage.waits("some", "workers-0-0")
-    await stage.let_in("test/some")
+    await stage.set_label("test/some")
 
     await stage.runs("some", "auxiliary-0-0", "workers-0-0", "more-0-0")
 
 
 @pytest.mark.parametrize("name", ["watch", "mount"])
-async def test_a_group_that_waits_too_long_fails(stage, name):
-    """Barriers say how far the group was, and the failure policy goes on from there."""
+async def test_startup_group_fails_when_it_waits_too_long(stage, name):
+    """Barriers report the progress of the group, and the failure policy is applied."""
 
     async def failed():
         return (await stage.jobset(name)).status.terminal_state == "Failed"
 
     await eventually(failed, LIMIT_S, poll_s=0.2)
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    query = (("labelSelector", f"{keys.JOBSET_NAME}={name}"),)
-    answer = await stage.client.raw(HttpRequest(method="GET", path=path, query=query))
-    said = [
+    ended = [
         barrier(pod)["terminated"]
-        for pod in json.loads(answer.body)["items"]
+        for pod in await stage.all_pods(name)
         if "terminated" in barrier(pod)
     ]
-    assert said
-    assert {each["exitCode"] for each in said} <= {1, 143}
-    messages = [each["message"] for each in said if each["exitCode"] == 1]
+    assert ended
+    assert {each["exitCode"] for each in ended} <= {1, 143}
+    messages = [each["message"] for each in ended if each["exitCode"] == 1]
     assert messages
     for message in messages:
         assert message.startswith("group scheduling timed out after 6 s: ")
@@ -240,8 +241,8 @@ async def test_a_group_that_waits_too_long_fails(stage, name):
         assert "2 of 3 pods had started at" in messages[0]
 
 
-async def test_a_group_that_is_held_from_within(stage, node_cluster):
-    """The containers of all pods run before any of their commands does."""
+async def test_commands_start_together_when_the_barrier_is_in_the_supervisor(stage, node_cluster):
+    """The containers of all pods run before any of their commands starts."""
     held = {keys.GROUP_BARRIER_ANNOTATION: "supervisor"}
     await stage.create("within", job("a"), job("b", 1, late="test/within"), annotations=held)
     names = ("a-0-0", "a-0-1", "b-0-0")
@@ -253,7 +254,7 @@ async def test_a_group_that_is_held_from_within(stage, node_cluster):
 
     await stage.runs("within", *names[:2])
     assert "started" not in printed()
-    await stage.let_in("test/within")
+    await stage.set_label("test/within")
 
     pods = await stage.runs("within", *names)
     assert {"supervisor"} == {p["metadata"]["annotations"][keys.GROUP_HELD] for p in pods.values()}
@@ -261,11 +262,11 @@ async def test_a_group_that_is_held_from_within(stage, node_cluster):
 
 
 async def test_pods_without_a_token_wait_for_the_mount(stage):
-    """The KEP's way; a change of the pods has the kubelet look at once, not within a minute."""
+    """As in the KEP; a change of the pods makes the kubelet sync them immediately."""
     await stage.create("volume", job("a", **NO_TOKEN), job("b", 1, late="test/volume", **NO_TOKEN))
     names = ("a-0-0", "a-0-1", "b-0-0")
     waiting = await stage.waits("volume", *names[:2])
-    await stage.let_in("test/volume")
+    await stage.set_label("test/volume")
 
     async def released():
         config_map = await stage.client.get(ConfigMap, NAMESPACE, "volume-group-scheduling")
@@ -274,16 +275,12 @@ async def test_pods_without_a_token_wait_for_the_mount(stage):
     await eventually(released, LIMIT_S, poll_s=0.2)
     for key in names[:2]:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{waiting[key]['metadata']['name']}"
-        body = b'{"metadata":{"annotations":{"look":"now"}}}'
-        merge = "application/merge-patch+json"
-        await stage.client.raw(
-            HttpRequest(method="PATCH", path=path, body=body, content_type=merge)
-        )
+        await send(stage.client, "PATCH", path, {"metadata": {"annotations": {"sync": "now"}}})
     await stage.runs("volume", *names)
 
 
-async def test_supervised_workers_wait_for_their_group_and_restart_without_it(stage, node_cluster):
-    """The barrier of the group is in front of the supervisor, which never goes through it again."""
+async def test_supervised_workers_restart_without_the_startup_barrier(stage, node_cluster):
+    """The startup barrier runs before the supervisor, and not again at a restart."""
     jobset = supervised_jobset("group-supervised", 2)
     jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": LONG_S}
     async with run_gang(stage.client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
@@ -298,8 +295,8 @@ async def test_supervised_workers_wait_for_their_group_and_restart_without_it(st
         assert {each["restartCount"] for each in statuses} == {0}
 
 
-async def test_restarts_in_place_pass_the_barrier(stage, node_cluster):
-    """All containers run again, the barrier's too, and it is open."""
+async def test_restarts_in_place_pass_the_open_startup_barrier(stage, node_cluster):
+    """All containers restart, the barrier's included, and the barrier is open."""
     jobset = gang_jobset("group-gang", 2)
     jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": LONG_S}
     async with run_gang(stage.client, jobset, 2, pod_log_folders(node_cluster)) as timeline:

@@ -1,4 +1,4 @@
-"""A node's link that drops everything in silence costs a training with a spare some seconds.
+"""A node whose link silently drops all packets costs a training with a spare some seconds.
 
 Two real nodes in network namespaces of this machine, with real agents, API server and manager, and
 a program that adds up numbers over TCP. Its ranks wait for silent peers, as frameworks do.
@@ -31,7 +31,7 @@ NAME = "ring"
 LOST = "node-2"
 SEATS = 4
 LIMIT_S = 12.0
-"""Limit on a busy machine; 6 s are the aim on an idle one."""
+"""Limit on a busy machine; the aim on an idle one is 6 s."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ async def client(two_nodes):
 
 @asynccontextmanager
 async def training(client, folder):
-    """A training of four ranks and a spare, one pod of which is on the node to lose."""
+    """A training of four ranks and a spare, with one pod on the node to lose."""
     body = manifest(NAME, PLAIN, "spare-1", SEATS, folder, spread=True)
     body["metadata"]["annotations"][keys.IN_PLACE_HEARTBEAT_ANNOTATION] = "auto"
     await client.create(JobSet, NAMESPACE, body)
@@ -74,7 +74,7 @@ async def training(client, folder):
 
 
 async def put(client, group, rank):
-    """Have the pod on the node to lose hold the seat of a rank."""
+    """Move the seat of a rank to the pod on the node to lose."""
     for _ in range(4):
         pods = (await client.list_page(Pod, NAMESPACE)).items
         (there,) = [
@@ -97,15 +97,15 @@ async def put(client, group, rank):
 
 
 async def on_lost_node(client):
-    """True if a pod runs on the node to lose."""
+    """Return True if a pod runs on the node to lose."""
     return any(
         each.spec.node_name == LOST and each.metadata.deletion_timestamp is None
         for each in (await client.list_page(Pod, NAMESPACE)).items
     )
 
 
-async def test_silent_node_costs_seconds_whichever_rank_it_has(two_nodes, client, tmp_path):
-    """The last rank, then the first one, whose address all others have."""
+async def test_restart_takes_seconds_when_any_ranks_node_is_silent(two_nodes, client, tmp_path):
+    """The last rank, and then the first one, whose address all other ranks use."""
     async with training(client, tmp_path) as group:
         for rank in (SEATS - 1, 0):
             pod = await put(client, group, rank)
@@ -120,7 +120,7 @@ async def test_silent_node_costs_seconds_whichever_rank_it_has(two_nodes, client
             finally:
                 await asyncio.to_thread(two_nodes.plug_in_node, LOST)
             jobset = await client.get(JobSet, NAMESPACE, NAME)
-            # Under load a worker may fail once more, and take all ranks through another restart.
+            # Under load a worker may fail once more, which restarts all ranks again.
             silent = [
                 each
                 for each in jobset.status.restart_history
@@ -137,4 +137,4 @@ async def test_silent_node_costs_seconds_whichever_rank_it_has(two_nodes, client
             assert [each.cause.pod for each in silent] == [pod.metadata.name]
             assert runs[rank]["host"] != pod_host_name(pod)
             assert stepping_s < patience.scaled(LIMIT_S)
-            await group.ready_spares(1)  # it heals, and is the next one
+            await group.ready_spares(1)  # the healed pod

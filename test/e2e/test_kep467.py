@@ -1,7 +1,7 @@
-"""KEP-467 on two real nodes: its manifests as they stand, exit codes X, Y and Z, a node that is lost.
+"""KEP-467 on two real nodes: its manifests unchanged, exit codes X, Y and Z, a lost node.
 
-The same with agents that the manager's webhook adds, in both modes. The manager runs beside the
-nodes, in their network; the API server asks it about every JobSet.
+The same with agents that the manager's webhook injects, in both modes. The manager runs next to the
+nodes, in their network; the API server calls it for every JobSet.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import signal
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
 import pytest_asyncio
 import yaml
@@ -20,9 +19,10 @@ from hack.cluster._requirements import BUILD_PACKAGES, require_programs
 from hack.images.project import build
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, connect
+from jobsetpy.client import connect
 from support import patience
 from support.cluster.install import CONFIG
+from support.cluster.raw_requests import exchange
 from support.restarts.kep467_kit import manager_with_webhooks, send
 from support.restarts.scenario import SHELL_IMAGE, pod_log_folders, run_gang
 
@@ -37,7 +37,7 @@ MANIFESTS = Path(__file__).with_name("kep467")
 NAMESPACE = "default"
 MODES = ("sidecar", "supervisor")
 RECOVERABLE, TO_Y, TO_Z = signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
-"""The workers of these tests exit with 7, Y (3) and Z (4) when they get these."""
+"""Signals on which the workers of these tests exit with 7, Y (3) and Z (4)."""
 SCRIPT = (
     "echo worker started; trap 'exit 3' USR1; trap 'exit 4' USR2; trap 'exit 7' HUP; "
     "trap 'exit 143' TERM; sleep 1000000 & wait $!"
@@ -46,7 +46,7 @@ SCRIPT = (
 
 @pytest.fixture(scope="module")
 def two_nodes(tmp_path_factory):
-    """A cluster of this module's own: its webhooks are asked about every JobSet."""
+    """A cluster of the module's own, since its webhooks are called for every JobSet."""
     require_programs(BUILD_PACKAGES)
     agent = build("agent", tmp_path_factory.mktemp("images")).path
     crd = CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"
@@ -68,7 +68,7 @@ def story(number: int) -> dict:
 
 
 def ordinary(name: str, mode: str, notes: dict[str, str], **job) -> dict:
-    """An ordinary JobSet of two workers, one on each node if that can be; and the annotation."""
+    """A JobSet of two workers, on two nodes if possible, with the annotation for agents."""
     labels = {"test.example/group": name}
     spread = {
         "maxSkew": 1,
@@ -96,7 +96,7 @@ INJECT = "jobset.sigs.k8s.io/in-place-restart-agent"
 
 
 class Group:
-    """Two workers at work: what is seen of them, and how to hurt them."""
+    """Two running workers: their state, and ways to end them."""
 
     def __init__(self, timeline, *, supervised: bool) -> None:
         self.timeline = timeline
@@ -105,7 +105,7 @@ class Group:
     @classmethod
     @contextlib.asynccontextmanager
     async def of(cls, cluster, client, jobset: dict, *, supervised: bool = False):
-        """Created, both at work at epoch 1; deleted in the end."""
+        """Create the JobSet and yield once both workers run at epoch 1; delete it in the end."""
         since = time.time()
         async with run_gang(client, jobset, 2, pod_log_folders(cluster)) as timeline:
             group = cls(timeline, supervised=supervised)
@@ -131,11 +131,11 @@ class Group:
 
         await self.timeline.wait(reported, limit_s, f"both pods to be synced at epoch {epoch}")
         async with patience.timeout(30):
-            while not started():  # noqa: ASYNC110 - the kubelet's files tell nobody
+            while not started():  # noqa: ASYNC110 - the kubelet writes the files
                 await asyncio.sleep(0.05)
 
     async def signal(self, pod: str, number: int, text: str = "worker started") -> float:
-        """Send a signal to the worker, or to the process with ``text`` in its command; when."""
+        """Signal the worker, or the process with ``text`` in its command; return the time."""
         found = await self.timeline.client.get(Pod, NAMESPACE, pod)
         moment = time.time()
         is_worker = text == "worker started"
@@ -143,7 +143,7 @@ class Group:
         return moment
 
     async def restarts_counts(self) -> set[int]:
-        """How often the kubelet has restarted the workers' containers."""
+        """Return the restart counts of the workers' containers."""
         pods = (await self.timeline.client.list_page(Pod, NAMESPACE)).items
         return {
             status.restart_count
@@ -155,25 +155,19 @@ class Group:
 
 async def patch_node(client, name: str, body: dict, subresource: str = "") -> None:
     """Merge-patch a node or its status."""
-    request = HttpRequest(
-        method="PATCH",
-        path=f"/api/v1/nodes/{name}{subresource}",
-        content_type="application/merge-patch+json",
-        body=msgspec.json.encode(body),
-    )
-    await client.raw(request)
+    await exchange(client, "PATCH", f"/api/v1/nodes/{name}{subresource}", body)
 
 
 async def conditions(client, name: str) -> dict[str, str]:
-    """Reasons of the JobSet's true conditions, by type."""
+    """Return the reasons of the JobSet's true conditions, by type."""
     jobset = await client.get(JobSet, NAMESPACE, name)
     return {each.type: each.reason for each in jobset.status.conditions if each.status == "True"}
 
 
-async def test_story_1(two_nodes, client):
-    """One worker on each node of a pool, by accelerators; a failure restarts both in place.
+async def test_story_1_group_restarts_in_place_when_a_worker_fails(two_nodes, client):
+    """One worker on each node of a pool, with accelerators; a failure restarts both in place.
 
-    When they have done their work, the JobSet is complete.
+    The JobSet completes when both workers have succeeded.
     """
     for name in ("node-1", "node-2"):
         tpus = {"google.com/tpu": "4"}
@@ -190,20 +184,20 @@ async def test_story_1(two_nodes, client):
         assert await group.restarts_counts() == {1}
         assert (group.timeline.restarts, max(group.timeline.deprecated)) == (0, 1)
 
-        # As "kill 1" in the agent's container: it must not come back beside its worker.
+        # Like "kill 1" in the agent's container: it must not come back next to its old worker.
         failed_at = await group.signal(min(before), signal.SIGTERM, "jobsetpy.agent")
         await group.at_work(3, failed_at)
         assert group.alive == before
         assert await group.restarts_counts() == {2}
 
         for pod in before:
-            await group.signal(pod, signal.SIGALRM)  # they exit with 0
+            await group.signal(pod, signal.SIGALRM)  # the workers exit with 0
         await group.timeline.wait(lambda: group.timeline.terminal == "Completed", 30, "the end")
         assert (max(group.timeline.synced), group.alive) == (3, {})
 
 
 async def story_2(two_nodes, client, jobset: dict, *, supervised: bool) -> None:
-    """Play all exit codes on one group."""
+    """Run all exit codes of story 2 on one group."""
     async with Group.of(two_nodes, client, jobset, supervised=supervised) as group:
         before = group.alive
         victim, other = sorted(before)
@@ -224,10 +218,10 @@ async def story_2(two_nodes, client, jobset: dict, *, supervised: bool) -> None:
         assert found["Failed"] == "FailJobSetFailurePolicyAction"
 
 
-async def test_story_2(two_nodes, client):
-    """0 and X aside: Y fails the JobSet, Z the pod alone, another code restarts the group in place.
+async def test_story_2_exit_codes_have_their_effect(two_nodes, client):
+    """Y fails the JobSet, Z ends the pod alone, another code restarts the group in place.
 
-    As KEP-467 has it, and as ordinary manifests that an agent is injected into, at the same time.
+    With the KEP's manifest, and with ordinary manifests with injected agents, at the same time.
     """
     rule = {"name": "unrecoverable", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}  # fmt: skip
     codes = {"containerName": "worker", "operator": "In", "values": [3]}
@@ -244,8 +238,8 @@ async def test_story_2(two_nodes, client):
             plays.create_task(story_2(two_nodes, client, jobset, supervised=supervised))
 
 
-async def agent_is_killed(group: Group) -> None:
-    """A sidecar that dies takes its pod's worker along, and the group follows."""
+async def kill_agent(group: Group) -> None:
+    """Kill a sidecar: its worker ends with it, and the group restarts."""
     before = group.alive
     failed_at = await group.signal(min(before), signal.SIGKILL, "jobsetpy.agent")
     await group.at_work(2, failed_at)
@@ -255,22 +249,18 @@ async def agent_is_killed(group: Group) -> None:
 
 
 async def give_up(client, pod: str) -> None:
-    """What the pod garbage collector does, with more patience, on nodes that are out of service.
+    """Fail and delete a pod as the pod garbage collector does, later, on nodes out of service.
 
     Without the phase the Job controller would wait for the lost kubelet to confirm the pod's end.
     """
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}"
     status = {"status": {"phase": "Failed", "reason": "NodeLost"}}
-    kind = "application/merge-patch+json"
-    body = msgspec.json.encode(status)
-    await client.raw(
-        HttpRequest(method="PATCH", path=f"{path}/status", content_type=kind, body=body)
-    )
-    await client.raw(HttpRequest(method="DELETE", path=path, query=(("gracePeriodSeconds", "0"),)))
+    await exchange(client, "PATCH", f"{path}/status", status)
+    await exchange(client, "DELETE", path, gracePeriodSeconds="0")
 
 
-async def node_is_lost(client, group: Group, node: str) -> None:
-    """The group comes back, all of it on the node that is left."""
+async def lose_node(client, group: Group, node: str) -> None:
+    """Give up the pod on a node; the group continues on the other one."""
     pods = {
         pod.metadata.name: pod.spec.node_name
         for pod in (await client.list_page(Pod, NAMESPACE)).items
@@ -285,24 +275,18 @@ async def node_is_lost(client, group: Group, node: str) -> None:
     assert len(set(pods) & set(group.alive)) == 1
 
 
-async def test_injected_agents_and_a_lost_node(two_nodes, client):
-    """Injected in both modes: a killed sidecar, then a node without power, cost one restart each."""
+async def test_killed_sidecar_and_lost_node_cost_one_restart_each(two_nodes, client):
+    """With injected agents in both modes."""
     async with contextlib.AsyncExitStack() as groups:
-        both = [
-            await groups.enter_async_context(
-                Group.of(
-                    two_nodes,
-                    client,
-                    ordinary(f"lost-{mode}", mode, {}),
-                    supervised=mode == "supervisor",
-                )
-            )
-            for mode in MODES
-        ]
-        await agent_is_killed(both[0])
+        both = []
+        for mode in MODES:
+            jobset = ordinary(f"lost-{mode}", mode, {})
+            group = Group.of(two_nodes, client, jobset, supervised=mode == "supervisor")
+            both.append(await groups.enter_async_context(group))
+        await kill_agent(both[0])
 
         await patch_node(client, "node-2", {"spec": {"unschedulable": True}})
         await asyncio.to_thread(two_nodes.stop_node, "node-2")
         async with asyncio.TaskGroup() as plays:
             for group in both:
-                plays.create_task(node_is_lost(client, group, "node-2"))
+                plays.create_task(lose_node(client, group, "node-2"))

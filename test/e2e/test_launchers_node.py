@@ -1,4 +1,4 @@
-"""What ``kubectl jobset convert`` makes of a manifest with torchrun, on a real node."""
+"""Manifests with torchrun that ``kubectl jobset convert`` has converted, on a real node."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ spec:
 
 
 def converted(folder, image):
-    """Return what the command prints for a manifest with torchrun."""
+    """Return the converted manifest."""
     file = folder / "torchrun.yaml"
     values = {"pods": PODS, "processes": PROCESSES, "programs": PROGRAMS, "folder": folder}
     file.write_text(MANIFEST.format(image=image, **values))
@@ -85,7 +85,7 @@ def converted(folder, image):
 async def test_converted_training_continues_when_a_rank_is_killed(
     node_cluster, node_client, tmp_path, framework
 ):
-    """No launcher runs: the supervisors number the ranks, and all train again in their pods."""
+    """Supervisors number the ranks without a launcher, and all ranks train again in their pods."""
     node_cluster.load_images([framework_image(framework)])
     jobset = converted(tmp_path, FRAMEWORKS[framework].reference)
     training = Training(tmp_path, PODS * PROCESSES)

@@ -1,4 +1,4 @@
-"""Pods that leave and save their work, and pods that fail whole, on a real node."""
+"""Pods that save their work when they are deleted, and pods that fail whole, on a real node."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ SCRIPT = "echo worker started; trap 'echo saved; exit 0' TERM; sleep 1000000 & w
 async def test_deleted_pod_is_replaced_when_its_program_saves_and_exits_with_0(
     node_cluster, node_client, mode
 ):
-    """The group continues with all ranks, each time, and no index is complete."""
+    """The group continues with all ranks, each time, and no index completes."""
     if mode == "sidecar":
         jobset = gang_jobset("saves", PODS, command=SCRIPT)
     else:
@@ -37,7 +37,7 @@ async def test_deleted_pod_is_replaced_when_its_program_saves_and_exits_with_0(
         seconds = []
         for epoch in (2, 3, 4):
             name = min(timeline.pods)
-            # Under the supervisor the containers of the others go on.
+            # In supervisor mode the containers of the other pods continue.
             begun = time.time() if mode == "sidecar" else 0.0
             at = time.monotonic()
             await node_client.delete(Pod, "default", name)
@@ -57,13 +57,15 @@ async def test_deleted_pod_is_replaced_when_its_program_saves_and_exits_with_0(
 
 
 def run_at(timeline, epoch):
-    """Number of pods whose workers run at an epoch once its barrier is open; ended pods remain."""
+    """Return the number of workers that run at a synced epoch; ended pods remain listed."""
     running = [pod for pod in timeline.pods.values() if pod.worker_running and pod.epoch == epoch]
     return len(running) if epoch in timeline.synced else 0
 
 
-async def test_pod_that_fails_whole_is_replaced_immediately_each_time(node_cluster, node_client):
-    """Its agent is killed, and with it all processes: the Job counts it, and would wait longer."""
+async def test_failed_pod_is_replaced_immediately_each_time_when_its_agent_is_killed(
+    node_cluster, node_client
+):
+    """All processes of the pod end; the Job counts the failure, and its back-off would grow."""
     jobset = supervised_jobset("fails", PODS, command=("sh", "-c", SCRIPT))
     async with run_gang(node_client, jobset, PODS, pod_log_folders(node_cluster)) as timeline:
         seconds = []

@@ -1,4 +1,4 @@
-"""Connections of the agent to an API server that vanishes without a word, in network namespaces."""
+"""Connections of the agent to an API server that vanishes silently, in network namespaces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def names() -> Iterator[tuple[str, str]]:
-    """Two namespaces with a wire between them."""
+    """Two network namespaces with a link between them."""
     server, client = (f"jobsetpy-{os.getpid()}-{side}" for side in "sc")
 
     def ip(*arguments: str) -> None:
@@ -61,13 +61,7 @@ def names() -> Iterator[tuple[str, str]]:
     try:
         for name in (server, client):
             ip("netns", "add", name)
-        ip(
-            *("link", "add", "wire", "netns", server, "type", "veth"),
-            "peer",
-            "wire",
-            "netns",
-            client,
-        )
+        ip("link", "add", "wire", "netns", server, "type", "veth", "peer", "wire", "netns", client)
         for number, name in enumerate((server, client), 1):
             ip("-n", name, "address", "add", f"10.123.0.{number}/24", "dev", "wire")
             ip("-n", name, "link", "set", "wire", "up")
@@ -78,8 +72,8 @@ def names() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.timeout(PEER_TIMEOUT_S * 6)
-async def test_a_watch_ends_when_its_server_vanishes(names: tuple[str, str]) -> None:
-    """A peer that drops packets is noticed in about half a minute, however silent a watch may be."""
+async def test_watch_ends_when_its_server_vanishes(names: tuple[str, str]) -> None:
+    """A peer that drops packets is noticed within about half a minute, even on an idle watch."""
     pipe = asyncio.subprocess.PIPE
     processes = []
     try:
@@ -90,7 +84,7 @@ async def test_a_watch_ends_when_its_server_vanishes(names: tuple[str, str]) -> 
             processes.append(await asyncio.create_subprocess_exec(*command, stdout=pipe))
             assert processes[-1].stdout is not None
             assert await processes[-1].stdout.readline() == ready
-        # What the server sends falls away; the client's side of the wire stays up.
+        # What the server sends is dropped; the client's side of the link stays up.
         drop = ("ip", "-n", names[0], "route", "add", "blackhole", "10.123.0.2/32")
         assert await (await asyncio.create_subprocess_exec(*drop)).wait() == 0
         assert processes[1].stdout is not None

@@ -1,7 +1,6 @@
 """Network policies of docs/how-to/platform-rules.md on a real node, enforced by nftables."""
 
 import asyncio
-import json
 
 import pytest
 import yaml
@@ -10,7 +9,7 @@ from hack.cluster import Cluster
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, connect
+from jobsetpy.client import connect
 from jobsetpy.errors import ApiError
 from support.cluster.install import (
     CONFIG,
@@ -20,6 +19,7 @@ from support.cluster.install import (
     install_manager,
 )
 from support.cluster.network_policies import NetworkPolicies
+from support.cluster.raw_requests import send
 from support.docs import docs_kit
 from support.patience import eventually
 from support.restarts.scenario import (
@@ -40,10 +40,10 @@ LIMIT_S = 90.0
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A node of its own: rules of its network would hinder other tests."""
+    """A cluster of its own: rules of its network would disturb other tests."""
     with Cluster(nodes=1, dns=True, images=build_images(), timeout_s=180) as running:
         if running.is_existing:
-            pytest.skip("rules are put into the node's network, which an existing cluster has not")
+            pytest.skip("an existing cluster does not allow rules in the node's network")
         yield running
 
 
@@ -89,11 +89,11 @@ async def deny_all(client, namespace):
         "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]},
     }
     path = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
-    await client.raw(HttpRequest(method="POST", path=path, body=json.dumps(body).encode()))
+    await send(client, "POST", path, body)
 
 
 def jobsets():
-    """One of each form of added container, by name."""
+    """One JobSet for each kind of added container, by name."""
     group = gang_jobset("group", 2)
     pod = group["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     del pod["initContainers"], group["spec"]["failurePolicy"], pod["serviceAccountName"]
@@ -109,7 +109,7 @@ def jobsets():
 
 
 async def pods_of(client, name):
-    """Pods of a JobSet that are not being deleted."""
+    """Return the pods of a JobSet that are not being deleted."""
     items = (await client.list_page(Pod, TEAM)).items
     return [
         pod
@@ -122,7 +122,7 @@ async def pods_of(client, name):
 async def test_added_containers_and_the_manager_work_when_all_other_traffic_is_denied(
     cluster, client, tmp_path
 ):
-    """Nothing works without the page's policies, and everything with them."""
+    """Nothing works without the page's policies, and everything works with them."""
     policies = NetworkPolicies(cluster, client)
     async with policies.enforced():
         for namespace in (TEAM, "jobset-system"):
@@ -135,7 +135,7 @@ async def test_added_containers_and_the_manager_work_when_all_other_traffic_is_d
         await asyncio.to_thread(commands, cluster, tmp_path / "system", 2)
         await policies.settled()
 
-        await manager_ready(client)  # it ends when it does not reach the API server
+        await manager_ready(client)  # it ends when it cannot reach the API server
         for body in jobsets().values():
             await client.create(JobSet, TEAM, body)
 
@@ -146,7 +146,7 @@ async def test_added_containers_and_the_manager_work_when_all_other_traffic_is_d
         await eventually(agents_are_refused, LIMIT_S, poll_s=0.5)
         for name in ("sidecar", "supervised"):
             assert (await client.get(JobSet, TEAM, name)).status.synced_epoch == 0
-        # Not so the startup group: its containers also read a file, which the kubelet renews.
+        # Not so the startup group: its containers also read a file, which the kubelet updates.
         assert not any(ready(pod) for pod in await pods_of(client, "sidecar"))
 
         await asyncio.to_thread(commands, cluster, tmp_path / "team", 3)
@@ -173,7 +173,7 @@ def ready(pod):
 
 
 async def all_ready(client, name):
-    """Return True if the group works: epochs are reported, or the group is released."""
+    """Return True if all pods are ready and epochs are synced, or the startup group released."""
     pods = await pods_of(client, name)
     status = (await client.get(JobSet, TEAM, name)).status
     started = name == "group" or status.synced_epoch == 1

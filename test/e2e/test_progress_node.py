@@ -1,6 +1,5 @@
-"""Supervisors on a real node: standbys, failures, hangs, restarts on request and on notice."""
+"""Supervisors on a real node: standby processes, failures, hangs, requested restarts, eviction."""
 
-import json
 import os
 import re
 import signal
@@ -10,9 +9,9 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from support import patience
 from support.cluster.processes import pod_host_name
+from support.cluster.raw_requests import send
 from support.restarts.scenario import pod_log_folders, process_in, run_gang, supervised_jobset
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -37,14 +36,14 @@ SETTINGS = {
 
 
 class Group:
-    """The group under test, and how its restarts are told of."""
+    """The JobSet under test, and the records of its restarts."""
 
     def __init__(self, client, timeline):
         self.client = client
         self.timeline = timeline
 
     def lines(self, pod):
-        """What the pod's worker and its agent have written, without the kubelet's own words."""
+        """Return the output of the pod's worker and agent, without the kubelet's prefix."""
         story = self.timeline.pods[pod]
         return [
             line.split(" ", 3)[-1]
@@ -54,31 +53,31 @@ class Group:
         ]
 
     async def standbys_ready(self):
-        """Until each pod has a standby that has not run."""
+        """Wait until each pod has a standby process that has not run."""
 
         def ready(pod):
             lines = self.lines(pod)
-            said = sum('"standby ready"' in line for line in lines)
-            return said > sum(" stood by" in line for line in lines)
+            lines_ready = sum('"standby ready"' in line for line in lines)
+            return lines_ready > sum(" stood by" in line for line in lines)
 
         await patience.eventually(lambda: all(map(ready, self.timeline.pods)), 60)
 
     def ran(self, pod, epoch):
-        """How the worker of an epoch started."""
+        """Return the match of the first line of an epoch's worker; ``None`` before it starts."""
         found = [
             re.fullmatch(rf"worker (\d+) epoch={epoch}( stood by)?", t) for t in self.lines(pod)
         ]
         return next((match for match in found if match), None)
 
     async def end(self, pod, epoch, number=signal.SIGKILL):
-        """Send a signal to the pod's worker, whatever stands by beside it."""
+        """Send a signal to the pod's worker, not to its standby process."""
         await patience.eventually(lambda: self.ran(pod, epoch) is not None)
         inner = int(self.ran(pod, epoch)[1])
         host = pod_host_name(await self.client.get(Pod, "default", pod))
         os.kill(process_in(host, inner), number)
 
     async def restarted(self, epoch):
-        """Until all run at an epoch: what the restart came from, whether it counted, the counts."""
+        """Wait for an epoch; return the restart's cause, whether it counted, and the totals."""
         await self.timeline.wait(lambda: epoch in self.timeline.synced, 120, f"epoch {epoch}")
         status = (await self.client.get(JobSet, "default", "progress")).status
         record = status.restart_history[-1]
@@ -86,8 +85,8 @@ class Group:
         return record.cause, record.counted, status.in_place_restart
 
 
-async def test_standbys_causes_hangs_requests_and_notices(node_cluster, node_client):
-    """Each is told for what it is, standbys go on where they are, and only failures are counted."""
+async def test_restarts_have_the_right_cause_and_only_failures_count(node_cluster, node_client):
+    """Failure, hang, request and eviction; standby processes take over in their pods."""
     jobset = supervised_jobset("progress", PODS, command=("sh", "-c", SCRIPT), environ=SETTINGS)
     logs = pod_log_folders(node_cluster)
     async with run_gang(node_client, jobset, PODS, logs) as timeline:
@@ -109,8 +108,8 @@ async def test_standbys_causes_hangs_requests_and_notices(node_cluster, node_cli
         assert cause.pod == second
         assert re.match(rf"no progress for {HANG_S} s( at step \d+)?$", cause.message)
 
-        asked = {"metadata": {"annotations": {keys.RESTART_IN_PLACE_ANNOTATION: "now"}}}
-        await node_client.merge_patch(JobSet, "default", "progress", asked)
+        request = {"metadata": {"annotations": {keys.RESTART_IN_PLACE_ANNOTATION: "now"}}}
+        await node_client.merge_patch(JobSet, "default", "progress", request)
         cause, counted, counts = await group.restarted(4)
         assert (cause.reason, counted, counts.restarts) == ("RestartRequested", False, 2)
         assert counts.served_request == "now"
@@ -124,11 +123,11 @@ async def test_standbys_causes_hangs_requests_and_notices(node_cluster, node_cli
 
 
 async def evict(client, pod):
-    """What ``kubectl drain`` does."""
+    """Evict a pod as ``kubectl drain`` does."""
     path = f"/api/v1/namespaces/default/pods/{pod}/eviction"
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": pod, "namespace": "default"},
     }
-    await client.raw(HttpRequest(method="POST", path=path, body=json.dumps(body).encode()))
+    await send(client, "POST", path, body)

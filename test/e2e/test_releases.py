@@ -1,11 +1,10 @@
-"""What only a matrix of Kubernetes releases shows; run by ``make test-versions``, not by ``make test``.
+"""Behavior across Kubernetes releases; run by ``make test-versions``, not by ``make test``.
 
-``hack/ci/versions.py`` chooses the releases by the environment; on its default ones there is nothing
-older to move from.
+``hack/ci/versions.py`` chooses the releases by environment variables; the default ones contain no
+older release to upgrade from.
 """
 
 import asyncio
-import json
 
 import pytest
 
@@ -15,8 +14,9 @@ from hack.cluster._versions import Release
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, connect
+from jobsetpy.client import connect
 from support.cluster.install import install_manager
+from support.cluster.raw_requests import exchange, send
 from support.patience import eventually
 from support.restarts.scenario import (
     NAMESPACE,
@@ -35,8 +35,8 @@ JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
 STARTED = "worker started"
 
 
-async def lives(client) -> dict[str, int]:
-    """Pods of JobSets by UID, and how often their containers were restarted."""
+async def restart_counts(client) -> dict[str, int]:
+    """Return the restarts of the containers of the JobSets' pods, by UID."""
     page = await client.list_page(Pod, NAMESPACE, label_selector=keys.JOBSET_NAME)
     return {
         pod.metadata.uid: sum(
@@ -48,13 +48,12 @@ async def lives(client) -> dict[str, int]:
 
 
 async def version(client) -> str:
-    """The API server's release."""
-    answer = await client.raw(HttpRequest(method="GET", path="/version"))
-    return json.loads(answer.body)["gitVersion"]
+    """Return the API server's release."""
+    return (await send(client, "GET", "/version"))["gitVersion"]
 
 
-async def test_a_control_plane_moves_on_under_running_workers():
-    """On the same etcd, one minor release at a time, from that of the kubelets: no pod notices."""
+async def test_workers_run_on_when_the_control_plane_is_upgraded():
+    """One minor release at a time, from the kubelets' one, on the same etcd."""
     wanted = Release.wanted()
     old = wanted.kubelet
     assert old, "JOBSETPY_KUBELET_VERSION names no older release"
@@ -67,50 +66,37 @@ async def test_a_control_plane_moves_on_under_running_workers():
         await manager_ready(client)
         logs = pod_log_folders(cluster)
         async with run_gang(client, supervised_jobset("moved", 2), 2, logs) as timeline:
-            before = await lives(client)
+            before = await restart_counts(client)
             for release in between(old, wanted.kubernetes):
                 await asyncio.to_thread(cluster.move_to, release)
                 assert await version(client) == f"v{release}"
                 await manager_ready(client)
                 restart = await restart_supervised_once(timeline, 2, STARTED)
                 assert restart.recreated == 0
-            assert await lives(client) == before
+            assert await restart_counts(client) == before
             runs = [len(timeline.line_times(pod, STARTED, 0)) for pod in timeline.pods.values()]
             assert set(runs) == {1 + len(between(old, wanted.kubernetes))}
             assert timeline.restarts == 0
         await client.aclose()
 
 
-async def test_a_sidecar_that_no_kubelet_knows_is_reported(node_client):
-    """By a warning to whoever makes the JobSet, and by its condition while its pods wait."""
+async def test_sidecar_is_reported_when_no_kubelet_supports_it(node_client):
+    """A warning at creation, and the condition while its pods wait."""
     await install_agents(node_client)
-    warned = await create(node_client, "waits")
+    response = await exchange(node_client, "POST", JOBSETS, gang_jobset("waits", 1))
     try:
-        assert f"none of 1 nodes declares the feature {keys.RESTART_ALL_FEATURE}" in warned
+        warning = response.headers.get("warning", "")
+        assert f"none of 1 nodes declares the feature {keys.RESTART_ALL_FEATURE}" in warning
 
-        async def told():
+        async def reported():
             conditions = (await node_client.get(JobSet, NAMESPACE, "waits")).status.conditions
-            said = [
+            return "".join(
                 each.message
                 for each in conditions
                 if each.type == keys.BARRIER_STALLED_CONDITION and each.status == "True"
-            ]
-            return said[0] if said else ""
+            )
 
-        message = await eventually(told, 120, poll_s=1)
+        message = await eventually(reported, 120, poll_s=1)
         assert "nodes lack features that it requires" in message
     finally:
         await node_client.delete(JobSet, NAMESPACE, "waits", propagation="Foreground")
-
-
-async def create(client, name: str) -> str:
-    """Create a gang with sidecar agents; the warnings that come with the answer."""
-    answer = await client.raw(
-        HttpRequest(
-            method="POST",
-            path=JOBSETS,
-            content_type="application/json",
-            body=json.dumps(gang_jobset(name, 1)).encode(),
-        )
-    )
-    return answer.headers.get("warning", "")

@@ -12,8 +12,8 @@ from support.restarts.scenario import gang_jobset, pod_log_folders, restart_once
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-async def test_a_killed_worker_restarts_the_group_in_place(node_cluster, node_client):
-    """All workers start anew in their old pods, once for each failure."""
+async def test_group_restarts_in_place_when_a_worker_is_killed(node_cluster, node_client):
+    """All workers start again in their old pods, once for each failure."""
     jobset = gang_jobset("e2e", 2)
     async with run_gang(node_client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
         first = await restart_once(timeline, 2)
@@ -27,8 +27,8 @@ async def test_a_killed_worker_restarts_the_group_in_place(node_cluster, node_cl
         assert {status.restart_count for p in pods for status in p.status.container_statuses} == {2}
 
 
-async def test_no_worker_starts_before_all_pods_are_there(node_cluster, node_client):
-    """The barrier holds every worker until the last pod of the group has come up.
+async def test_no_worker_starts_before_all_pods_have_reported(node_cluster, node_client):
+    """The barrier holds every worker until the agent of the last pod has reported.
 
     The second Job of the group asks for a node label that no node has at first.
     """
@@ -41,20 +41,20 @@ async def test_no_worker_starts_before_all_pods_are_there(node_cluster, node_cli
     jobset["spec"]["replicatedJobs"].append(late)
     (node,) = (await node_client.list_page(Node)).items
 
-    async def let_in() -> None:
+    async def allow_late_pod() -> None:
         labels = {"metadata": {"labels": {"test.example/late": "yes"}}}
         await node_client.merge_patch(Node, "", node.metadata.name, labels)
 
     async with asyncio.TaskGroup() as group:
         started_early = asyncio.Event()
-        group.create_task(watch_early_start(node_client, started_early, let_in))
+        group.create_task(watch_early_start(node_client, started_early, allow_late_pod))
         async with run_gang(node_client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
             assert not started_early.is_set()
             assert max(timeline.synced) == 1
 
 
-async def watch_early_start(client, started_early, let_in) -> None:
-    """Hold the late pod back until the first pod's agent has long reported; watch its worker."""
+async def watch_early_start(client, started_early, allow_late_pod) -> None:
+    """Watch the first pod's worker; allow the late pod once the agent was seen eight times."""
     reported = 0
     while reported < 8:
         for pod in (await client.list_page(Pod, "default")).items:
@@ -66,11 +66,11 @@ async def watch_early_start(client, started_early, let_in) -> None:
                 if status.state.running is not None:
                     started_early.set()
         await asyncio.sleep(0.5)
-    await let_in()
+    await allow_late_pod()
 
 
-def test_the_sample_runs_the_agent_image_of_this_project():
-    """The scenario replaces the sample's image by the one built here, and nothing else of it."""
+def test_sample_runs_the_agent_image_of_this_project():
+    """The scenario replaces the sample's agent image by the one built here, and nothing else."""
     (job,) = gang_jobset("x", 3)["spec"]["replicatedJobs"]
     (agent,) = job["template"]["spec"]["template"]["spec"]["initContainers"]
 

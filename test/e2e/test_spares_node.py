@@ -1,4 +1,4 @@
-"""Spares on a real node: a pod that is lost whole costs its group about a second."""
+"""Spares on a real node: losing a whole pod costs its group about a second."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SEAT = "example.test/seat"
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-async def test_a_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, tmp_path):
-    """Deleted, then killed whole: a spare has the rank each time, and the next pod is a spare."""
+async def test_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, tmp_path):
+    """Deleted, then killed whole: each time a spare gets the rank, and the new pod is a spare."""
     node_cluster.load_images([framework_image("jax")])
     async with running(node_client, "spares", "jax", tmp_path, 1) as group:
         before = group.training.runs()
@@ -48,12 +48,12 @@ async def test_a_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, t
         assert after[1]["host"] == entry.pod.rpartition("-")[0] != victim["host"]
         assert after[0]["host"] == before[0]["host"]
 
-        # The first rank: its address is its next holder's.
+        # The first rank: its address becomes that of its new holder.
         await group.ready_spares(1)
         victim = after[0]
         agent = process_in(victim["host"], 1, RANKS_HAVE)
         moment = time.time()
-        os.kill(agent, signal.SIGKILL)  # and with it all processes of its container
+        os.kill(agent, signal.SIGKILL)  # which ends all processes of its container
         last = await group.training.stepping(moment, 60)
         killed_s = max(run["at"] for run in last.values()) - moment
         seats = {one.seat: one for one in (await group.record()).taken_seats}
@@ -96,11 +96,7 @@ def jobset(name, *, notes=None, requests=None, **spec):
         "command": ["sh", "-c", "sleep 1"],
         "resources": {"requests": requests or {}, "limits": requests or {}},
     }
-    job = {
-        "parallelism": 3,
-        "completions": 3,
-        "template": {"spec": {"containers": [container]}},
-    }
+    job = {"parallelism": 3, "completions": 3, "template": {"spec": {"containers": [container]}}}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -122,7 +118,7 @@ def jobset(name, *, notes=None, requests=None, **spec):
 
 
 async def completes(client, body):
-    """Create a JobSet, and wait until it has completed; the status of its Job."""
+    """Create a JobSet and wait until it has completed; return the status of its Job."""
     name = body["metadata"]["name"]
     await client.create(JobSet, NAMESPACE, body)
     try:
@@ -141,8 +137,8 @@ async def completes(client, body):
         await gone(client, name)
 
 
-async def test_a_job_is_complete_when_its_seats_have_succeeded(node_client):
-    """The spare is ended with it, and the JobSet completes."""
+async def test_job_is_complete_when_its_seats_have_succeeded(node_client):
+    """The spare ends with the Job, and the JobSet completes."""
     await install_agents(node_client)
     status = await completes(node_client, jobset("completes"))
 
@@ -150,7 +146,7 @@ async def test_a_job_is_complete_when_its_seats_have_succeeded(node_client):
 
 
 async def test_jobset_runs_to_its_end_when_its_spare_finds_no_node(node_client):
-    """A startup group and the barrier, by annotation, do not wait for it."""
+    """With the annotation, neither the startup group nor the barrier waits for the spare."""
     await install_agents(node_client)
     (node,) = (await node_client.list_page(Node)).items
     body = {"status": {"capacity": {SEAT: "2"}}}

@@ -1,4 +1,4 @@
-"""Supervisor mode with real pods: whatever is in the worker's image, and however it ends."""
+"""Supervisor mode in real pods: images without a C library or with another one, exit codes."""
 
 import asyncio
 import shutil
@@ -31,7 +31,7 @@ COMPILERS = {
 
 
 def image_of(kind: str, folder: Path) -> Path:
-    """An image that holds the test worker and the C library it was built with, and nothing else."""
+    """An image with nothing but the test worker and the C library that it was built with."""
     if kind == "musl":
         require_programs(MUSL_PACKAGES)
     compiler, *switches = COMPILERS[kind]
@@ -65,7 +65,7 @@ def image_of(kind: str, folder: Path) -> Path:
 
 
 def worker_lines(cluster, timeline, pod: str) -> list[str]:
-    """What the pod's worker container printed on standard output."""
+    """Return the lines that the pod's worker container printed on standard output."""
     uid = timeline.pods[pod].uid
     return [
         line.partition(" stdout F ")[2]
@@ -77,7 +77,7 @@ def worker_lines(cluster, timeline, pod: str) -> list[str]:
 
 
 def ordinary(name: str, image: str) -> dict:
-    """A JobSet of two workers that knows of no agent, but for the annotation that asks for it."""
+    """An ordinary JobSet of two workers, with the annotation for agents."""
     worker = {
         "name": "worker",
         "image": image,
@@ -114,8 +114,8 @@ def ordinary(name: str, image: str) -> dict:
 
 
 @pytest.mark.parametrize("kind", COMPILERS)
-async def test_any_image(node_cluster, node_client, tmp_path, kind):
-    """A glibc, a musl and a static image: non-root, read-only, restricted, environment untouched.
+async def test_supervisor_works_in_any_image(node_cluster, node_client, tmp_path, kind):
+    """A glibc, a musl and a static image: non-root, read-only, restricted, environment unchanged.
 
     The manifests are ordinary ones; the deployed manager's webhook adds the supervisor.
     """
@@ -127,8 +127,8 @@ async def test_any_image(node_cluster, node_client, tmp_path, kind):
         pods = (await node_client.list_page(Pod, "default")).items
         (other,) = set(timeline.pods) - {restart.pod}
 
-        said = "user 1000, root read-only, libraries /worker/lib, pod mine, 0 foreign variables"
-        first = [said, "worker started"]
+        facts = "user 1000, root read-only, libraries /worker/lib, pod mine, 0 foreign variables"
+        first = [facts, "worker started"]
         assert worker_lines(node_cluster, timeline, restart.pod) == first * 2
         assert worker_lines(node_cluster, timeline, other) == [*first, "saved", *first]
         assert restart.recreated == 0
@@ -136,16 +136,16 @@ async def test_any_image(node_cluster, node_client, tmp_path, kind):
 
 
 async def printed(cluster, timeline, text: str, times: int) -> None:
-    """Wait until every worker has printed a line that often."""
+    """Wait until every worker has printed a line this number of times."""
     async with patience.timeout(30):
-        while any(  # noqa: ASYNC110 - the kubelet's files tell nobody
+        while any(  # noqa: ASYNC110 - the kubelet writes the files
             worker_lines(cluster, timeline, pod).count(text) < times for pod in timeline.pods
         ):
             await asyncio.sleep(0.1)
 
 
-async def test_a_listed_exit_code_fails_the_pod(node_cluster, node_client):
-    """The pod fails and is replaced by its Job; the new pod joins and the group restarts."""
+async def test_pod_fails_when_its_worker_exits_with_a_listed_code(node_cluster, node_client):
+    """The Job replaces the pod; the new pod joins and the group restarts."""
     jobset = supervised_jobset("sup-end", 2, environ={"END_POD_EXIT_CODES": "137"})
     async with run_gang(node_client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
         await printed(node_cluster, timeline, "worker started", 1)

@@ -1,4 +1,4 @@
-"""A real framework on a real node: JAX, data-parallel, in supervised pods with standbys."""
+"""A real framework on a real node: data-parallel JAX in supervised pods with standby processes."""
 
 import os
 import signal
@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PODS = 2
 CHECKPOINT = 20
-"""The step after which the first one is written."""
+"""Step after which the first checkpoint is written."""
 
 
-async def test_a_training_continues_in_its_standbys(node_cluster, node_client, tmp_path):
-    """The standbys have what the program imports, without a list; no pod and no import is lost."""
+async def test_training_continues_in_its_standby_processes(node_cluster, node_client, tmp_path):
+    """They have imported what the program imports, without a list; no pod is replaced."""
     node_cluster.load_images([framework_image("jax")])
     jobset = manifest("training", "jax", "auto", PODS, tmp_path)
     training = Training(tmp_path, PODS)
@@ -39,7 +39,7 @@ async def test_a_training_continues_in_its_standbys(node_cluster, node_client, t
             run["host"]: process_in(run["host"], run["pid"], RANKS_HAVE) for run in after.values()
         }
         status = (await node_client.get(JobSet, "default", "training")).status
-        said = [
+        warnings = [
             line
             for folder in pod_log_folders(node_cluster)
             for path in folder.glob("default_training-w-*/worker/*.log")
@@ -49,7 +49,8 @@ async def test_a_training_continues_in_its_standbys(node_cluster, node_client, t
 
     assert workers == standbys
     assert all("libjax_common.so" in maps for maps in loaded)
-    assert said == []
+    assert warnings == []
+
     assert {story.uid for story in timeline.pods.values()} <= pods
     assert all(run["step"] > CHECKPOINT for run in after.values())
     (record,) = status.restart_history
