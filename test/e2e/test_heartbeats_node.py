@@ -1,4 +1,4 @@
-"""A node whose link silently drops all packets costs a training with a spare some seconds.
+"""A node's link that drops everything in silence costs a training with a spare some seconds.
 
 Two real nodes in network namespaces of this machine, with real agents, API server and manager, and
 a program that adds up numbers over TCP. Its ranks wait for silent peers, as frameworks do.
@@ -58,7 +58,7 @@ async def client(two_nodes):
 
 @asynccontextmanager
 async def training(client, folder):
-    """A training of four ranks and a spare, with one pod on the node to lose."""
+    """A training of four ranks and a spare, one pod of which is on the node to lose."""
     body = manifest(NAME, PLAIN, "spare-1", SEATS, folder, spread=True)
     body["metadata"]["annotations"][keys.IN_PLACE_HEARTBEAT_ANNOTATION] = "auto"
     await client.create(JobSet, NAMESPACE, body)
@@ -137,4 +137,4 @@ async def test_restart_takes_seconds_when_any_ranks_node_is_silent(two_nodes, cl
             assert [each.cause.pod for each in silent] == [pod.metadata.name]
             assert runs[rank]["host"] != pod_host_name(pod)
             assert stepping_s < patience.scaled(LIMIT_S)
-            await group.ready_spares(1)  # the healed pod
+            await group.ready_spares(1)  # it heals, and is the next one

@@ -1,4 +1,4 @@
-"""A real control plane for all tests of this folder, and what most of them need of it."""
+"""A real control plane for all tests of this folder, with clients and namespaces."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ _running: list[Cluster] = []
 
 @pytest.fixture(scope="session")
 def cluster():
-    """One control plane for the session; JOBSETPY_KUBECONFIG names another one to use."""
+    """One control plane for the session; JOBSETPY_KUBECONFIG selects an existing one instead."""
     with Cluster() as running:
         _running.append(running)
         yield running
@@ -30,7 +30,7 @@ def cluster():
 
 @pytest.fixture(scope="module", autouse=True)
 def no_jobsets_left():
-    """Delete the module's JobSets: managers of later modules would work on them, also in vain.
+    """Delete the module's JobSets: managers of later modules would work on them needlessly.
 
     Modules that run in one process share its cluster, and some count a manager's requests.
     """
@@ -41,9 +41,9 @@ def no_jobsets_left():
 
 
 async def _delete_jobsets(cluster) -> None:
-    kind = unstructured(JobSet.RESOURCE)  # some are of a form that the manager would not read
+    kind = unstructured(JobSet.RESOURCE)  # some have a form that the manager does not read
     async with contextlib.aclosing(await connect(kubeconfig=str(cluster.kubeconfig))) as client:
-        with contextlib.suppress(NotFoundError):  # there is no CRD
+        with contextlib.suppress(NotFoundError):  # without the CRD
             left = await client.list_page(kind)
             for each in left.items:
                 with contextlib.suppress(NotFoundError):

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import uuid
-from pathlib import Path
 
 import pytest_asyncio
 import yaml
@@ -11,17 +10,15 @@ import yaml
 from jobsetpy import admission, aio
 from jobsetpy.api.core import Namespace
 from jobsetpy.client import connect
-from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
 from support.admission.admission_kit import Api, jobset
 from support.cluster.account import manager_kubeconfig
-from support.cluster.install import apply_object, install_crd
+from support.cluster.install import CONFIG, apply_object, install_crd
 from support.cluster.manager_process import free_port
+from support.cluster.webhooks import apply_webhooks, delete_webhooks
 from support.patience import eventually
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 NAMESPACE = "jobset-system"
 LABEL = {"jobsetpy.test/webhooks": "yes"}
 LABEL_PLATFORM = {"jobsetpy.test/webhooks": "platform"}
@@ -30,42 +27,16 @@ LABEL_GATES_OFF = {"jobsetpy.test/webhooks": "gates-off"}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_client(cluster):
-    """An administrator's client for the whole module, with the definition installed."""
+    """An administrator's client for the whole module, with the CRD installed."""
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
     yield client
     await client.aclose()
 
 
-def configurations(port: int, label: dict[str, str], suffix: str = "") -> list[dict]:
-    """The shipped configurations, for loopback and for namespaces with a label only.
-
-    Other tests share the cluster, and nobody serves them.
-    """
-    text = (REPOSITORY / "config/webhook/configurations.yaml").read_text()
-    documents = list(yaml.safe_load_all(text))
-    for document in documents:
-        document["metadata"]["name"] += suffix
-        for webhook in document["webhooks"]:
-            path = webhook["clientConfig"].pop("service")["path"]
-            webhook["namespaceSelector"] = {"matchLabels": label}
-            webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
-    return documents
-
-
-async def delete_configurations(client, suffix: str = "") -> None:
-    """Leave no webhook behind that no one serves."""
-    for kind, name in (
-        (MutatingConfiguration, "jobset-mutating-webhook-configuration"),
-        (ValidatingConfiguration, "jobset-validating-webhook-configuration"),
-    ):
-        with contextlib.suppress(NotFoundError):
-            await client.delete(kind, "", name + suffix)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def manager_client(cluster, shared_client, tmp_path_factory):
-    """A client with the rights of the manager's own account, and no others."""
+    """A client with the rights of the manager's own account only."""
     folder = tmp_path_factory.mktemp("account")
     own = await manager_kubeconfig(shared_client, cluster.kubeconfig, folder)
     client = await connect(kubeconfig=str(own), qps=0)
@@ -84,10 +55,9 @@ async def webhooks(shared_client, manager_client):
 async def serving_webhooks(client, own_client, label: dict[str, str], suffix: str = "", **more):
     """A manager that serves the webhooks for namespaces with a label, within the block."""
     port = free_port()
-    secret = yaml.safe_load((REPOSITORY / "config/webhook/secret.yaml").read_text())
+    secret = yaml.safe_load((CONFIG / "webhook/secret.yaml").read_text())
     await apply_object(client, secret)
-    for document in configurations(port, label, suffix):
-        await apply_object(client, document)
+    await apply_webhooks(client, port, labels=label, suffix=suffix)
     more = {"agent_image": "test.invalid/agent:1", **more}
     settings = admission.WebhookSettings(
         bind_address=f"127.0.0.1:{port}",
@@ -108,7 +78,7 @@ async def serving_webhooks(client, own_client, label: dict[str, str], suffix: st
             stop.set()
             await running
     finally:
-        await delete_configurations(client, suffix)
+        await delete_webhooks(client, suffix)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -125,7 +95,7 @@ async def module_namespace(shared_client):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def namespace_gates_off(shared_client, webhooks):
-    """A namespace whose JobSets are judged with all feature gates off.
+    """A namespace for whose JobSets all feature gates are off.
 
     The certificates are those of ``webhooks``: the Secret is shared, as among replicas.
     """
@@ -153,38 +123,38 @@ async def platform_webhooks(shared_client, manager_client):
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def platform_namespace(shared_client, platform_webhooks):
-    """A namespace of the test's own, with those webhooks."""
+    """A namespace of the test's own, with the webhooks of ``platform_webhooks``."""
     return await make_namespace(shared_client, LABEL_PLATFORM)
 
 
 async def make_namespace(client, label: dict[str, str]) -> str:
     """Create a namespace and return its name."""
     name = f"t-{uuid.uuid4().hex[:8]}"
-    # With its label from the start: the API server's own cache would miss a later one.
+    # With its label from the start: the API server's cache would miss a later one.
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": label}}
     await client.create(Namespace, "", body)
     return name
 
 
 class ForeignNamespace:
-    """A namespace that no webhook of ours is asked about, until it is."""
+    """A namespace for which no webhook is called until ``use_webhooks``."""
 
     def __init__(self, client, name: str) -> None:
         self._client, self.name = client, name
 
     async def use_webhooks(self) -> None:
-        """Return when our webhooks are asked."""
+        """Return once the webhooks are called."""
         await self._client.merge_patch(Namespace, "", self.name, {"metadata": {"labels": LABEL}})
         api = Api(self._client, self.name)
 
-        async def asked() -> bool:
+        async def called() -> bool:
             (job,) = (await api.try_create(jobset(name="probe")))["spec"]["replicatedJobs"]
             return "completionMode" in job["template"]["spec"]
 
-        await eventually(asked, 30, poll_s=0.1)
+        await eventually(called, 30, poll_s=0.1)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def foreign_namespace(shared_client):
-    """A namespace whose JobSets are stored as they come."""
+    """A namespace whose JobSets are stored without webhooks."""
     return ForeignNamespace(shared_client, await make_namespace(shared_client, {"other": "yes"}))

@@ -1,6 +1,6 @@
-"""The rules of JobSets one by one, as a user meets them: API server, definition and webhooks.
+"""Rules of JobSets one by one, as users meet them: API server, CRD and webhooks.
 
-Creations are dry runs, which pass through all of that and leave nothing behind.
+Creations are dry runs, which pass through all of these and store nothing.
 """
 
 import copy
@@ -123,6 +123,8 @@ ACCEPTED = {
     "a chain": three(second=depends("a"), third=depends("b", on="Ready")),
     "two dependencies": three(third=depends("a", "b")),
     "nothing at all": jobset() | {"spec": {"startupPolicy": {"startupPolicyOrder": "AnyOrder"}}},
+    "no jobs": jobset() | {"spec": {}},
+    "AnyOrder with dependencies": jobset(job("a"), job("b", dependsOn=depends("a", on="Ready")), startupPolicy={"startupPolicyOrder": "AnyOrder"}),
     "in order": jobset(startupPolicy={"startupPolicyOrder": "InOrder"}),
     # volume claims
     "claim of an init container": claims("d", pod=mounts("d", where="initContainers")),
@@ -149,11 +151,12 @@ REFUSED = {
     "empty group": (jobset(job(groupName="")), "spec.replicatedJobs[0].groupName: Invalid value"),
     "product": (jobset(job(replicas=INT32_MAX, spec={"parallelism": INT32_MAX})), "the product of replicas and parallelism must not exceed 2147483647 for replicatedJob 'w'"),
     "negative replicas": (jobset(job(replicas=-INT32_MAX - 1)), "spec.replicatedJobs[0].replicas"),
+    "replicas -1": (jobset(job(replicas=-1)), "replicas"),
     "same names": (jobset(job(), job()), "Duplicate value"),
     "target": (jobset(successPolicy={"operator": "All", "targetReplicatedJobs": ["does not exist"]}), "invalid replicatedJob name 'does not exist'"),
     "operator": (jobset(successPolicy={"operator": "Some"}), "spec.successPolicy.operator: Unsupported value"),
     "managed by no path": (jobset(managedBy="a"), "must be a domain-prefixed path"),
-    "managed by nobody": (jobset(managedBy=""), "spec.managedBy: Required value"),
+    "managed by nothing": (jobset(managedBy=""), "spec.managedBy: Required value"),
     "managed by too much": (jobset(managedBy="foo.bar/" + "a" * 63), "spec.managedBy: Too long"),
     # failure policy
     "reason": (rules(rule(onJobFailureReasons=["no reason"])), "invalid job failure reason 'no reason' in failure policy"),
@@ -176,9 +179,13 @@ REFUSED = {
     "coordinator not indexed": (jobset(job(spec={"completionMode": "NonIndexed", "completions": 1}), coordinator={"replicatedJob": "w"}), "job for coordinator must be indexed completion mode"),
     "coordinator without completions": (jobset(coordinator={"replicatedJob": "w"}), "completions number must be set"),
     "coordinator's long job": (jobset(job("r" * 50, spec=ONE), coordinator={"replicatedJob": "r" * 50}, name="n" * 10), "spec will lead to invalid label value"),
+    "coordinator's long JobSet": (jobset(job(spec={"completions": 1}), name="n" * 60, coordinator={"replicatedJob": "w"}), "spec will lead to invalid label value"),
     "coordinator's long subdomain": (jobset(COORDINATED, coordinator={"replicatedJob": "w"}, network={"subdomain": "s" * 60}), "spec will lead to invalid label value"),
     # dependsOn
     "dependsOn of the first": (jobset(job(dependsOn=[])), "DependsOn can't be set for the first ReplicatedJob"),
+    "dependsOn of the first, itself": (jobset(job(dependsOn=depends("w", on="Ready"))), "DependsOn can't be set"),
+    "dependsOn in order": (jobset(job("a"), job("b", dependsOn=depends("a", on="Ready")), startupPolicy={"startupPolicyOrder": "InOrder"}), "mutually exclusive"),
+    "dependsOn status": (jobset(job("a"), job("b", dependsOn=depends("a", on="Failed"))), "dependsOn[0].status"),
     "b on c": (three(second=depends("c")), "replicatedJob: b cannot depend on replicatedJob: c"),
     "b on c and a": (three(second=depends("c", "a")), "replicatedJob: b cannot depend on replicatedJob: c"),
     "b on unknown": (three(second=depends("x")), "replicatedJob: b cannot depend on replicatedJob: x"),
@@ -188,7 +195,7 @@ REFUSED = {
     "claim 64": (claims("d" * 61), "VolumeClaimPolicies template name is too long"),
     "claim of upper case": (claims("D"), "a lowercase RFC 1123 subdomain must consist of"),
     "same claims": (claims("d", "d"), "template name must be unique within the JobSet"),
-    "claim nobody mounts": (claims("d", pod={}), "no container or initContainer mounts the volume"),
+    "claim that no container mounts": (claims("d", pod={}), "no container or initContainer mounts the volume"),
     "claim and volume": (claims("d", pod={**mounts("d"), "volumes": [{"name": "d", "emptyDir": {}}]}), "spec.replicatedJobs[0].template.spec.template.spec.volumes[0].name: Invalid value"),
     "retention": (claims("d", retentionPolicy={"whenDeleted": "Maybe"}), "whenDeleted: Unsupported value"),
     "51 policies": (claims("d", policies=51), "spec.volumeClaimPolicies: Too many"),
@@ -197,6 +204,7 @@ REFUSED = {
     "policy without templates": (jobset(volumeClaimPolicies=[{}]), "spec.volumeClaimPolicies[0]"),
     # in place
     "backoff limit": (in_place(backoffLimit=6), "backoffLimit must be set to 2147483647"),
+    "no backoff limit": (in_place(backoffLimit=None), "backoffLimit must be set to 2147483647"),
     "replacement": (in_place(podReplacementPolicy=None), "podReplacementPolicy must be set to Failed"),
     "unequal": (in_place(completions=2), "completions and parallelism must be set and equal"),
     "no completions": (in_place(completions=None), "completions and parallelism must be set and equal"),
@@ -224,14 +232,14 @@ def api_gates_off(shared_client, namespace_gates_off):
 
 
 @pytest.mark.parametrize("body", ACCEPTED.values(), ids=ACCEPTED)
-async def test_accepted(api, body):
-    """What the rules allow up to their limits is accepted."""
+async def test_jobset_is_accepted_when_it_is_within_the_limits(api, body):
+    """JobSets at the limits of the rules are accepted."""
     await api.try_create(body)
 
 
 @pytest.mark.parametrize(("body", "words"), REFUSED.values(), ids=REFUSED)
-async def test_refused(api, body, words):
-    """What they do not allow is refused as invalid, in words that say why."""
+async def test_jobset_is_refused_when_it_breaks_a_rule(api, body, words):
+    """The answer is 422, and its message names the reason."""
     with pytest.raises(InvalidError) as caught:
         await api.try_create(body)
     assert caught.value.status == 422
@@ -239,15 +247,15 @@ async def test_refused(api, body, words):
 
 
 @pytest.mark.parametrize(("body", "words"), GATES_OFF.values(), ids=GATES_OFF)
-async def test_refused_with_a_gate_off(api_gates_off, body, words):
-    """Gates take away what they stand for, and say so."""
+async def test_feature_is_refused_when_its_gate_is_off(api_gates_off, body, words):
+    """The message names the feature gate."""
     with pytest.raises(InvalidError) as caught:
         await api_gates_off.try_create(body)
     assert words in caught.value.message
 
 
-async def test_defaults_of_policies(api):
-    """A failure policy without anything, and a claim policy without retention."""
+async def test_policies_get_their_defaults(api):
+    """An empty failure policy, and a claim policy without retention."""
     body = claims("d")
     body["spec"]["failurePolicy"] = {}
     spec = (await api.try_create(body))["spec"]
@@ -265,7 +273,7 @@ SPEC = {
     "network": {"subdomain": "s"},
     "volumeClaimPolicies": [{"templates": [claim()], "retentionPolicy": {"whenDeleted": "Delete"}}],
 }
-# path, new value (None: removed), whether a running one takes it, whether a suspended one does
+# path, new value (None: removed), True if allowed while running, True if allowed while suspended
 CHANGES = {
     "labels": (("metadata", "labels"), {"a": "b"}, True, True),
     "annotations": (("metadata", "annotations"), {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: "z"}, True, True),
@@ -274,6 +282,10 @@ CHANGES = {
     "pod labels": ((*POD, "metadata"), {"labels": {"a": "b"}}, False, True),
     "pod annotations": ((*POD, "metadata"), {"annotations": {"a": "b"}}, False, True),
     "tolerations": ((*POD, "spec", "tolerations"), [{"operator": "Exists"}], False, True),
+    "node selector": ((*POD, "spec", "nodeSelector"), {"a": "b"}, False, True),
+    "scheduling gates": ((*POD, "spec", "schedulingGates"), [{"name": "a.b/c"}], False, True),
+    "host name": ((*POD, "spec", "hostname"), "h", False, False),
+    "pod subdomain": ((*POD, "spec", "subdomain"), "s", False, False),
     "affinity": ((*POD, "spec", "affinity"), {"nodeAffinity": {}}, False, False),
     "image": ((*POD, "spec", "containers", 0, "image"), "other", False, False),
     "job labels": ((*TEMPLATE, "metadata"), {"labels": {"a": "b"}}, False, False),
@@ -288,6 +300,8 @@ CHANGES = {
     "order": (("spec", "startupPolicy", "startupPolicyOrder"), "InOrder", False, False),
     "retention": (("spec", "volumeClaimPolicies", 0, "retentionPolicy", "whenDeleted"), "Retain", False, False),
     "managed by": (("spec", "managedBy"), keys.JOBSET_CONTROLLER_NAME, False, False),
+    "managed by another": (("spec", "managedBy"), "a.b/c", False, False),
+    "success policy": (("spec", "successPolicy"), {"operator": "Any"}, False, False),
     "parallelism": ((*TEMPLATE, "spec"), {**ONE, "parallelism": 3, "completions": 3, "template": ...}, True, True),
 }  # fmt: skip
 
@@ -303,8 +317,8 @@ async def stored(api, webhooks):
 
 
 @pytest.mark.parametrize(("path", "value", "running", "suspended"), CHANGES.values(), ids=CHANGES)
-async def test_changes(api, stored, path, value, running, suspended):
-    """Each field in both halves: immutable, changeable while suspended, or at any time."""
+async def test_field_changes_only_when_it_may(api, stored, path, value, running, suspended):
+    """Each field is immutable, mutable while suspended, or mutable at any time."""
     for old, allowed in zip(stored, (running, suspended), strict=True):
         new = copy.deepcopy(value)
         if isinstance(new, dict) and new.get("template") is ...:
@@ -316,15 +330,15 @@ async def test_changes(api, stored, path, value, running, suspended):
             await api.change(old, new, *path, dry_run=True)
 
 
-async def test_a_missing_field_may_be_added(api):
-    """The rules against changes look at old and new values, so both have to be there."""
+async def test_field_may_be_added_when_it_was_missing(api):
+    """The rules compare old and new values, so both have to be present."""
     old = await api.create(jobset(name="bare"))
     await api.change(old, {"maxRestarts": 3}, "spec", "failurePolicy", dry_run=True)
 
 
 @pytest.mark.parametrize("how", ["reordered", "added", "removed", "renamed"])
-async def test_the_list_of_replicated_jobs_is_fixed(api, how):
-    """Also while suspended, and by position."""
+async def test_list_of_replicated_jobs_is_immutable(api, how):
+    """While suspended too, and by position."""
     old = await api.create(jobset(job("a"), job("b"), name=how, suspend=True))
     parts = copy.deepcopy(old["spec"]["replicatedJobs"])
     match how:
@@ -340,16 +354,16 @@ async def test_the_list_of_replicated_jobs_is_fixed(api, how):
         await api.change(old, parts, "spec", "replicatedJobs", dry_run=True)
 
 
-async def test_dependencies_are_fixed(api):
-    """Ready does not become Complete."""
+async def test_dependencies_are_immutable(api):
+    """Ready cannot become Complete."""
     old = await api.create(jobset(job("a"), job("b", dependsOn=depends("a", on="Ready")), name="d"))
     path = ("spec", "replicatedJobs", 1, "dependsOn", 0, "status")
     with pytest.raises(InvalidError, match="immutable"):
         await api.change(old, "Complete", *path, dry_run=True)
 
 
-async def test_values_that_mean_the_same_are_no_change(api):
-    """Quantities are compared by value, and empty as absent."""
+async def test_equal_values_are_no_change_when_they_are_written_differently(api):
+    """Quantities are compared by value, and empty lists as absent."""
     resources = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "1"}}}]}
     old = await api.create(jobset(job(pod=resources), name="quantities"))
     container = (*POD, "spec", "containers", 0)
@@ -358,34 +372,31 @@ async def test_values_that_mean_the_same_are_no_change(api):
 
 
 @pytest.mark.parametrize("condition", ["Completed", "Failed"])
-async def test_what_has_ended_does_not_grow(api, condition):
-    """Parallelism is refused as forbidden, with the webhook's own cause."""
+async def test_parallelism_is_fixed_when_the_jobset_has_ended(api, condition):
+    """The change is refused as forbidden, with a cause of the webhook."""
     name = condition.lower()
     old = await api.create(jobset(job(spec=ONE), name=name))
-    now = "2026-01-01T00:00:00Z"
     end = {
         "type": condition,
         "status": "True",
         "reason": "R",
         "message": "",
-        "lastTransitionTime": now,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
     old = await api.set_status(old, {"conditions": [end]})
     spec = old["spec"]["replicatedJobs"][0]["template"]["spec"]
+    changed = {**spec, "parallelism": 2, "completions": 2}
     with pytest.raises(InvalidError) as caught:
-        await api.change(
-            old, {**spec, "parallelism": 2, "completions": 2}, *TEMPLATE, "spec", dry_run=True
-        )
+        await api.change(old, changed, *TEMPLATE, "spec", dry_run=True)
     (cause,) = json.loads(caught.value.body)["details"]["causes"]
     assert cause["reason"] == "FieldValueForbidden"
     assert cause["field"] == "spec.replicatedJobs[0].template.spec"
 
 
-async def test_elastic_with_the_gate_off(api_gates_off):
-    """Parallelism is as immutable as the rest."""
+async def test_parallelism_is_immutable_when_the_gate_is_off(api_gates_off):
+    """Without elastic JobSets the field is immutable like all others."""
     old = await api_gates_off.create(jobset(job(spec=ONE), name="elastic"))
     spec = old["spec"]["replicatedJobs"][0]["template"]["spec"]
+    changed = {**spec, "parallelism": 8, "completions": 8}
     with pytest.raises(InvalidError, match="field is immutable"):
-        await api_gates_off.change(
-            old, {**spec, "parallelism": 8, "completions": 8}, *TEMPLATE, "spec"
-        )
+        await api_gates_off.change(old, changed, *TEMPLATE, "spec")

@@ -1,8 +1,7 @@
-"""A real API server that calls the real webhook server: defaults, refusals, pods, certificates."""
+"""A real API server that calls the real webhook server: defaults, pods, certificates."""
 
 import asyncio
 import base64
-import contextlib
 import itertools
 import json
 import ssl
@@ -14,8 +13,7 @@ from jobsetpy import aio
 from jobsetpy.admission import WebhookSettings
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap, Secret
-from jobsetpy.client import HttpRequest
-from jobsetpy.errors import InvalidError, NotFoundError
+from jobsetpy.errors import InvalidError
 from jobsetpy.serving import x509
 from jobsetpy.serving.webhook_certificates import secret_source
 from jobsetpy.serving.webhook_kinds import MutatingConfiguration
@@ -23,6 +21,7 @@ from support import patience
 from support.admission.admission_kit import Api, job, jobset, served_certificate
 from support.cluster.install import apply_object
 from support.cluster.manager_process import ManagerProcess, free_port
+from support.cluster.raw_requests import exchange, send
 from support.patience import eventually
 
 pytestmark = [
@@ -40,8 +39,8 @@ def api(shared_client, namespace):
 POD = ("spec", "replicatedJobs", 0, "template", "spec", "template")
 
 
-async def test_defaults(api):
-    """The API server stores what the webhook fills in, next to the definition's own defaults."""
+async def test_defaults_are_stored(api):
+    """The API server stores the webhook's defaults next to those of the CRD."""
     spec = (await api.create(jobset(failurePolicy={"rules": [{"action": "FailJobSet"}]})))["spec"]
     template = spec["replicatedJobs"][0]["template"]["spec"]
     assert template["completionMode"] == "Indexed"
@@ -55,8 +54,8 @@ async def test_defaults(api):
     }
 
 
-async def test_given_values_stay(api):
-    """Nothing a user wrote is changed, zero included."""
+async def test_given_values_are_not_replaced_by_defaults(api):
+    """Nothing that a user wrote is changed, zero included."""
     body = jobset(
         job(replicas=0, spec={"completionMode": "NonIndexed"}, pod={"restartPolicy": "Never"})
     )
@@ -69,42 +68,8 @@ async def test_given_values_stay(api):
 CLAIM = {"metadata": {"name": "d"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}  # fmt: skip
 MOUNT = {"containers": [{"name": "c", "image": "i", "volumeMounts": [{"name": "d", "mountPath": "/d"}]}]}  # fmt: skip
 
-ACCEPTED = {
-    "no jobs": jobset() | {"spec": {}},
-    "depends": jobset(job("a"), job("b", dependsOn=[{"name": "a", "status": "Ready"}]), startupPolicy={"startupPolicyOrder": "AnyOrder"}),
-    "zero": jobset(job(replicas=0)),
-    "claim": jobset(job(pod=MOUNT), volumeClaimPolicies=[{"templates": [CLAIM]}]),
-}  # fmt: skip
 
-REFUSED = {
-    "target": (jobset(successPolicy={"operator": "All", "targetReplicatedJobs": ["x"]}), "invalid replicatedJob name 'x'"),
-    "replicas": (jobset(job(replicas=-1)), "replicas"),
-    "first": (jobset(job(dependsOn=[{"name": "w", "status": "Ready"}])), "DependsOn can't be set"),
-    "in-order": (jobset(job("a"), job("b", dependsOn=[{"name": "a", "status": "Ready"}]), startupPolicy={"startupPolicyOrder": "InOrder"}), "mutually exclusive"),
-    "status": (jobset(job("a"), job("b", dependsOn=[{"name": "a", "status": "Failed"}])), "dependsOn[0].status"),
-    "coordinator": (jobset(job(spec={"completions": 1}), name="n" * 60, coordinator={"replicatedJob": "w"}), "spec will lead to invalid label value"),
-    "manager": (jobset(managedBy="x"), "spec.managedBy: Invalid value"),
-    "namespace": (jobset(job(pod=MOUNT), volumeClaimPolicies=[{"templates": [{**CLAIM, "metadata": {"name": "d", "namespace": "x"}}]}]), "namespace cannot be set"),
-    "in-place": (jobset(failurePolicy={"restartStrategy": "InPlaceRestart"}), "backoffLimit must be set to 2147483647"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("body", ACCEPTED.values(), ids=ACCEPTED)
-async def test_accepted(api, body):
-    """What breaks no rule is stored."""
-    assert (await api.create(body))["metadata"]["uid"]
-
-
-@pytest.mark.parametrize(("body", "words"), REFUSED.values(), ids=REFUSED)
-async def test_refused(api, body, words):
-    """A broken rule is told to the user, with the webhook's name where it is the webhook's."""
-    with pytest.raises(InvalidError) as caught:
-        await api.create(body)
-    assert caught.value.status == 422
-    assert words in caught.value.message
-
-
-async def test_form_of_a_refusal(api):
+async def test_refusal_has_a_cause_for_each_problem(api):
     """422 Invalid, with one cause for each problem, through the API server."""
     with pytest.raises(InvalidError) as caught:
         await api.create(jobset(job(groupName="A"), managedBy="x"))
@@ -114,45 +79,16 @@ async def test_form_of_a_refusal(api):
         'admission webhook "vjobset.kb.io" denied the request: JobSet.jobset.x-k8s.io "js" is invalid: ['
     )
     details = status["details"]
-    assert (details["group"], details["kind"], details["name"]) == (
-        "jobset.x-k8s.io",
-        "JobSet",
-        "js",
-    )
-    assert [cause["field"] for cause in details["causes"]] == [
-        "spec.managedBy",
-        "spec.replicatedJobs[0].groupName",
+    found = (details["group"], details["kind"], details["name"])
+    assert found == ("jobset.x-k8s.io", "JobSet", "js")
+    assert [(cause["reason"], cause["field"]) for cause in details["causes"]] == [
+        ("FieldValueInvalid", "spec.managedBy"),
+        ("FieldValueInvalid", "spec.replicatedJobs[0].groupName"),
     ]
-    assert {cause["reason"] for cause in details["causes"]} == {"FieldValueInvalid"}
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "suspended_only"),
-    [
-        ((*POD, "spec", "nodeSelector"), {"a": "b"}, True),
-        ((*POD, "metadata"), {"annotations": {"a": "b"}}, True),
-        ((*POD, "spec", "schedulingGates"), [{"name": "a.b/c"}], True),
-        ((*POD, "spec", "hostname"), "h", False),
-        ((*POD, "spec", "subdomain"), "s", False),
-        (("spec", "managedBy"), "a.b/c", False),
-        (("spec", "successPolicy"), {"operator": "Any"}, False),
-    ],
-)
-async def test_changes(api, path, value, suspended_only):
-    """Some fields change while suspended, others never; a refusal says so."""
-    running = await api.create(jobset(name="running"))
-    suspended = await api.create(jobset(name="suspended", suspend=True))
-    with pytest.raises(InvalidError, match="immutable"):
-        await api.change(running, value, *path)
-    if suspended_only:
-        await api.change(suspended, value, *path)
-    else:
-        with pytest.raises(InvalidError, match="immutable"):
-            await api.change(suspended, value, *path)
-
-
-async def test_suspend_and_resume(api):
-    """Both are changes that are always allowed."""
+async def test_jobset_can_be_suspended_and_resumed(api):
+    """Both changes are always allowed."""
     stored = await api.create(jobset())
     stored = await api.change(stored, True, "spec", "suspend")
     await api.change(stored, False, "spec", "suspend")
@@ -167,8 +103,8 @@ async def test_suspend_and_resume(api):
         ("NonIndexed", (4, 4), "field is immutable"),
     ],
 )
-async def test_elastic(api, mode, counts, words):
-    """Numbers of pods of Indexed Jobs change together."""
+async def test_elastic_job_is_resized_when_its_numbers_agree(api, mode, counts, words):
+    """Both numbers of Indexed Jobs change together."""
     spec = {"completionMode": mode, "parallelism": 2, "completions": 2}
     stored = await api.create(jobset(job(spec=spec)))
     template = stored["spec"]["replicatedJobs"][0]["template"]["spec"]
@@ -182,26 +118,17 @@ async def test_elastic(api, mode, counts, words):
     assert words in caught.value.message
 
 
-async def test_present_claim(api, shared_client, namespace):
-    """A claim that exists is found, and compared."""
-    body = {
-        **CLAIM,
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "d-js"},
-    }
-    await shared_client.raw(
-        HttpRequest(
-            method="POST",
-            path=f"/api/v1/namespaces/{namespace}/persistentvolumeclaims",
-            body=json.dumps(body).encode(),
-        )
-    )
+async def test_existing_claim_is_compared(api, shared_client, namespace):
+    """A claim that exists and differs is refused."""
+    kind = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+    body = {**CLAIM, **kind, "metadata": {"name": "d-js"}}
+    await send(shared_client, "POST", path, body)
     with pytest.raises(InvalidError) as caught:
         await api.create(jobset(job(pod=MOUNT), volumeClaimPolicies=[{"templates": [CLAIM]}]))
     causes = json.loads(caught.value.body)["details"]["causes"]
     assert [cause["field"] for cause in causes] == [
-        "spec.volumeClaimPolicies[0].template[0].spec",  # the live one has volumeMode and more
+        "spec.volumeClaimPolicies[0].template[0].spec",  # the claim has volumeMode and more
         "spec.volumeClaimPolicies[0].retentionPolicy.whenDeleted",
     ]
 
@@ -219,7 +146,7 @@ class Pods:
         self.owner = owner
 
     async def create(self, index: int, *, jobset_pod: bool = True, node: str = "") -> dict:
-        marks = {
+        labels = {
             keys.JOBSET_NAME: "js",
             keys.REPLICATED_JOB_NAME: "w",
             keys.JOB_INDEX: "0",
@@ -235,7 +162,7 @@ class Pods:
             "kind": "Pod",
             "metadata": {
                 "name": f"js-w-0-{index}-abcde",
-                "labels": marks if jobset_pod else {},
+                "labels": labels if jobset_pod else {},
                 "annotations": notes,
                 "ownerReferences": [self.owner],
             },
@@ -246,52 +173,39 @@ class Pods:
                 **({"nodeName": node} if node else {}),
             },
         }
-        request = HttpRequest(method="POST", path=self.path, body=json.dumps(body).encode())
-        return json.loads((await self.client.raw(request)).body)
-
-
-async def make_node(client, name: str, labels: dict) -> None:
-    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-    body = json.dumps(body).encode()
-    await client.raw(HttpRequest(method="POST", path="/api/v1/nodes", body=body))
+        return await send(self.client, "POST", self.path, body)
 
 
 async def pods_in(client, namespace: str) -> Pods:
-    """Ready to create pods.
+    """Return the namespace's pods, once pods can be created.
 
-    Their owner stands in for the Job: it exists, or the garbage collector would take the pods,
-    and no controller minds it.
+    Their owner takes the place of the Job: it exists, so that the garbage collector keeps the pods,
+    and no controller handles it.
     """
-    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-
-    async def there() -> bool:
-        with contextlib.suppress(NotFoundError):
-            await client.raw(HttpRequest(method="GET", path=accounts))
-            return True
-        return False
-
-    await eventually(there, 20, poll_s=0.1)
+    account = {"metadata": {"name": "default", "namespace": namespace}}
+    await apply_object(client, {"apiVersion": "v1", "kind": "ServiceAccount", **account})
     owner = {"apiVersion": "v1", "kind": "ConfigMap"}
     made = await client.create(ConfigMap, namespace, {**owner, "metadata": {"name": "owner"}})
-    return Pods(
-        client, namespace, {**owner, "name": "owner", "uid": made.metadata.uid, "controller": True}
-    )
+    reference = {**owner, "name": "owner", "uid": made.metadata.uid, "controller": True}
+    return Pods(client, namespace, reference)
 
 
-async def follows(pods: Pods) -> dict:
-    """A new follower, once it is not held."""
+async def ungated_follower(pods: Pods) -> dict:
+    """Create another follower, and return it if it has no scheduling gate."""
     follower = await pods.create(next(INDEXES))
     assert "schedulingGates" not in follower["spec"]
     return follower
 
 
-async def test_exclusive_pods(shared_client, namespace):
-    """A leader gets its terms; a follower is held until the leader runs, or follows it at once."""
+async def test_follower_is_placed_with_its_leader(shared_client, namespace):
+    """A leader gets its affinity terms; a follower is gated until the leader runs, then follows."""
     pods = await pods_in(shared_client, namespace)
     held = await pods.create(1)
     assert held["spec"]["schedulingGates"] == [{"name": keys.PLACEMENT_GATE}]
     node = f"{namespace}-node"
-    await make_node(shared_client, node, {ZONE: "zone-a"})
+    metadata = {"name": node, "labels": {ZONE: "zone-a"}}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+    await send(shared_client, "POST", "/api/v1/nodes", body)
     try:
         leader = await pods.create(0, node=node)
         assert leader["metadata"]["labels"][keys.PRIORITY_LABEL] == "0"
@@ -299,21 +213,18 @@ async def test_exclusive_pods(shared_client, namespace):
         (term,) = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         assert term["topologyKey"] == ZONE
         (term,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        assert [each["operator"] for each in term["labelSelector"]["matchExpressions"]] == [
-            "Exists",
-            "NotIn",
-            "In",
-        ]
-        # Again, until the webhook's caches show the leader.
-        follower = await eventually(lambda: follows(pods), 20, poll_s=0.1)
+        operators = [each["operator"] for each in term["labelSelector"]["matchExpressions"]]
+        assert operators == ["Exists", "NotIn", "In"]
+        # Repeated until the webhook's caches have the leader.
+        follower = await eventually(lambda: ungated_follower(pods), 20, poll_s=0.1)
         assert follower["spec"]["nodeSelector"] == {ZONE: "zone-a"}
         assert "affinity" not in follower["spec"]
     finally:
-        await shared_client.raw(HttpRequest(method="DELETE", path=f"/api/v1/nodes/{node}"))
+        await exchange(shared_client, "DELETE", f"/api/v1/nodes/{node}")
 
 
-async def test_other_pods_are_no_business_of_the_webhooks(shared_client, namespace):
-    """Without the label a pod is created untouched."""
+async def test_pod_is_unchanged_when_it_has_no_label_of_a_jobset(shared_client, namespace):
+    """The webhooks change pods of JobSets only."""
     pod = await (await pods_in(shared_client, namespace)).create(1, jobset_pod=False)
     assert "nodeSelector" not in pod["spec"]
     assert keys.PRIORITY_LABEL not in pod["metadata"].get("labels", {})
@@ -333,27 +244,23 @@ async def bundles(client) -> set[str]:
     return {webhook.client_config.ca_bundle or "" for webhook in configuration.webhooks}
 
 
-async def test_certificates_are_shared_and_injected(shared_client):
-    """The Secret holds all four parts, and every webhook trusts its authority."""
+async def test_all_webhooks_trust_the_authority_of_the_secret(shared_client):
+    """The Secret has all four parts."""
     data = await stored(shared_client)
     assert set(data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
     assert data["ca.key"].startswith(b"-----BEGIN RSA PRIVATE KEY-----")
     assert await bundles(shared_client) == {base64.b64encode(data["ca.crt"]).decode()}
 
 
-async def test_rotation_without_a_restart(shared_client, webhooks, api):
-    """Lost certificates, authority included, are replaced while requests go on being answered."""
+async def test_certificates_are_replaced_without_a_restart(shared_client, webhooks, api):
+    """Lost certificates, authority included, are replaced while requests are answered."""
     before, old = await stored(shared_client), await served_certificate(webhooks.port)
-    await shared_client.merge_patch(
-        Secret,
-        "jobset-system",
-        "jobset-webhook-server-cert",
-        {"data": {"ca.key": None}},
-    )
+    lost = {"data": {"ca.key": None}}
+    await shared_client.merge_patch(Secret, "jobset-system", "jobset-webhook-server-cert", lost)
     async with patience.timeout(20):
         number = 0
         while await served_certificate(webhooks.port) == old:
-            # A request at any moment of the change is answered.
+            # Requests are answered at any moment of the change.
             await api.create(jobset(name=f"js-{number}"))
             number += 1
             await asyncio.sleep(0.05)
@@ -364,41 +271,41 @@ async def test_rotation_without_a_restart(shared_client, webhooks, api):
     assert (await api.create(jobset(name="after")))["metadata"]["uid"]
 
 
-async def test_a_lost_bundle_is_injected_again(shared_client):
-    """Someone who applies the configurations anew breaks them for a moment only."""
+async def test_lost_bundle_is_injected_again(shared_client):
+    """Applying the configurations again breaks them for a moment only."""
     good = await bundles(shared_client)
     patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
     name = "jobset-mutating-webhook-configuration"
     await shared_client.json_patch(MutatingConfiguration, "", name, patch)
 
-    async def healed() -> bool:
+    async def restored() -> bool:
         return await bundles(shared_client) == good
 
-    await eventually(healed, 10, poll_s=0.05)
+    await eventually(restored, 10, poll_s=0.05)
 
 
-async def test_replicas_agree(shared_client, namespace):
-    """Of replicas that start at the same time with an empty Secret, all serve one certificate."""
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "s", "namespace": namespace},
-    }
-    await apply_object(shared_client, secret)
-    settings = WebhookSettings(
+async def own_settings(client, namespace: str) -> WebhookSettings:
+    """Settings with an empty Secret and configurations without webhooks, all of them new."""
+    kind = {"apiVersion": "v1", "kind": "Secret"}
+    await apply_object(client, {**kind, "metadata": {"name": "s", "namespace": namespace}})
+    for name in ("Mutating", "Validating"):
+        configuration = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"{name}WebhookConfiguration",
+            "metadata": {"name": f"{namespace}-{name[0].lower()}"},
+        }
+        await apply_object(client, configuration)
+    return WebhookSettings(
         namespace=namespace,
         secret_name="s",
         mutating_configuration=f"{namespace}-m",
         validating_configuration=f"{namespace}-v",
     )
-    for kind, suffix in (("MutatingWebhookConfiguration", "m"), ("ValidatingWebhookConfiguration", "v")):  # fmt: skip
-        metadata = {"name": f"{namespace}-{suffix}"}
-        document = {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": metadata,
-        }
-        await apply_object(shared_client, document)
+
+
+async def test_replicas_agree_on_a_certificate(shared_client, namespace):
+    """Replicas that start at the same time with an empty Secret all serve one certificate."""
+    settings = await own_settings(shared_client, namespace)
     sources = [secret_source(shared_client, settings, aio.LoopClock()) for _ in range(4)]
     async with asyncio.TaskGroup() as tasks:
         for source in sources:
@@ -408,28 +315,9 @@ async def test_replicas_agree(shared_client, namespace):
     assert None not in served
 
 
-async def test_renewal_before_the_end(shared_client, namespace):
-    """A certificate that ends soon, or is out of its time, is issued anew."""
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "s", "namespace": namespace},
-    }
-    await apply_object(shared_client, secret)
-    names = (f"{namespace}-m", f"{namespace}-v")
-    for kind, name in zip(("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"), names, strict=True):  # fmt: skip
-        document = {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": {"name": name},
-        }
-        await apply_object(shared_client, document)
-    settings = WebhookSettings(
-        namespace=namespace,
-        secret_name="s",
-        mutating_configuration=names[0],
-        validating_configuration=names[1],
-    )
+async def test_certificate_is_renewed_before_it_expires(shared_client, namespace):
+    """A certificate that expires soon, or is not valid at the current time, is issued again."""
+    settings = await own_settings(shared_client, namespace)
     clock = aio.ManualClock()
     source = secret_source(shared_client, settings, clock)
     assert await source.renew()
@@ -440,7 +328,7 @@ async def test_renewal_before_the_end(shared_client, namespace):
     assert await source.renew()
     assert await source.current() != first
 
-    # A wall clock that is set back by years, and right again: made anew each time, and once.
+    # A wall clock that is set back by years, and then right again: issued once each time.
     for year in (2023, 2026):
         there = aio.ManualClock(datetime(year, 12, 1, tzinfo=UTC))
         source = secret_source(shared_client, settings, there)
@@ -450,8 +338,8 @@ async def test_renewal_before_the_end(shared_client, namespace):
         assert served.begins < there.now() < served.ends
 
 
-async def test_manager_process_with_files(cluster, tmp_path):
-    """The command line serves the webhooks from certificate files, and stops in order."""
+async def test_manager_process_serves_certificate_files(cluster, tmp_path):
+    """The command serves the webhooks with certificates from files, and stops in order."""
     authority = x509.new_authority(datetime.now(UTC))
     pair = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
     (tmp_path / "tls.crt").write_bytes(pair.certificate)

@@ -1,9 +1,8 @@
-"""Warnings and refusals about agents through a real API server, and what it says of such rules."""
+"""Warnings and refusals about agents through a real API server."""
 
 import copy
 import json
 import uuid
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -11,8 +10,9 @@ import yaml
 
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node
-from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError
+from support.cluster.install import ROOT
+from support.cluster.raw_requests import exchange
 from support.patience import eventually
 
 pytestmark = [
@@ -21,13 +21,12 @@ pytestmark = [
     pytest.mark.usefixtures("webhooks"),
 ]
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 RULES = "spec.replicatedJobs[0].template.spec.template.spec.initContainers[0].restartPolicyRules"
 
 
 def manifest(**rule) -> dict:
-    """The sidecar example; with ``rule``, its agent's."""
-    text = (REPOSITORY / "examples/in-place-restart/sidecar.yaml").read_text()
+    """The sidecar example; ``rule`` replaces the rules of its agent."""
+    text = (ROOT / "examples/in-place-restart/sidecar.yaml").read_text()
     body = yaml.safe_load(text)
     if rule:
         agent_of(body)["restartPolicyRules"] = [rule]
@@ -37,17 +36,6 @@ def manifest(**rule) -> dict:
 def agent_of(jobset: dict) -> dict:
     job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
     return job["template"]["spec"]["initContainers"][0]
-
-
-async def send(client, method: str, path: str, body: dict, **query):
-    request = HttpRequest(
-        method=method,
-        path=path,
-        query=tuple(query.items()),
-        content_type="application/json",
-        body=json.dumps(body).encode(),
-    )
-    return await client.raw(request)
 
 
 def jobsets(namespace: str) -> str:
@@ -64,15 +52,15 @@ async def node(shared_client):
     await shared_client.delete(Node, "", name)
 
 
-async def test_a_warning_arrives(shared_client, namespace, node):
-    """The user's client gets it, with the field, at creation only; a good agent has none."""
+async def test_warning_reaches_the_users_client(shared_client, namespace, node):
+    """It names the field, at creation only; a correct agent causes none."""
     path = jobsets(namespace)
 
     async def warning() -> str:
-        good = await send(shared_client, "POST", path, manifest(), dryRun="All")
-        return good.headers.get("warning", "")
+        response = await exchange(shared_client, "POST", path, manifest(), dryRun="All")
+        return response.headers.get("warning", "")
 
-    # The cluster has nodes of other tests as well, none of which has kubelets with features.
+    # Nodes of other tests have no kubelets with features either.
     async def no_node_declares_it() -> bool:
         return "nodes declares the feature" in await warning()
 
@@ -85,13 +73,13 @@ async def test_a_warning_arrives(shared_client, namespace, node):
     await eventually(no_warning, 30, poll_s=0.1)
     codes = {"operator": "In", "values": [42]}
     body = manifest(action="RestartAllContainers", exitCodes=codes)
-    made = await send(shared_client, "POST", path, body)
+    made = await exchange(shared_client, "POST", path, body)
     assert RULES in made.headers["warning"]
     assert "use RestartAllContainers, NotIn [0, 1, 2]" in made.headers["warning"]
     stored = json.loads(made.body)
     stored["spec"]["suspend"] = True
     name = stored["metadata"]["name"]
-    changed = await send(shared_client, "PUT", f"{path}/{name}", stored)
+    changed = await exchange(shared_client, "PUT", f"{path}/{name}", stored)
     assert "warning" not in changed.headers
 
 
@@ -103,17 +91,19 @@ UNRELEASED = {
 
 
 @pytest.mark.parametrize("word", UNRELEASED)
-async def test_words_of_the_kep_that_kubernetes_does_not_know(shared_client, namespace, word):
-    """The API server takes no Job with them; so they are refused or warned about before."""
+async def test_jobset_is_refused_or_warned_about_when_it_has_a_value_of_the_kep_only(
+    shared_client, namespace, word
+):
+    """The API server would refuse its Jobs."""
     rule, advice = UNRELEASED[word]
     body = manifest(**rule)
     job = copy.deepcopy(body["spec"]["replicatedJobs"][0]["template"]["spec"])
     jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     with pytest.raises(InvalidError, match=f'Unsupported value: "{word}"'):
-        await send(shared_client, "POST", jobs, {"metadata": {"name": "j"}, "spec": job})
+        await exchange(shared_client, "POST", jobs, {"metadata": {"name": "j"}, "spec": job})
     if advice:
         with pytest.raises(InvalidError, match=advice):
-            await send(shared_client, "POST", jobsets(namespace), body)
+            await exchange(shared_client, "POST", jobsets(namespace), body)
     else:
-        made = await send(shared_client, "POST", jobsets(namespace), body)
+        made = await exchange(shared_client, "POST", jobsets(namespace), body)
         assert "use RestartAllContainers" in made.headers["warning"]

@@ -1,4 +1,4 @@
-"""Injection through a real API server: what is stored, and every way of applying a manifest again."""
+"""Injection through a real API server: stored objects, and all ways to apply a manifest again."""
 
 import asyncio
 import copy
@@ -9,9 +9,9 @@ import subprocess
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError
 from support import patience
+from support.cluster.raw_requests import APPLY, send
 
 pytestmark = [
     pytest.mark.cluster,
@@ -29,7 +29,7 @@ RESTRICTED = {
 
 
 def manifest(mode: str, name: str = "train", **notes: str) -> dict:
-    """An ordinary training JobSet, with one annotation and one field more."""
+    """An ordinary training JobSet with the annotation for agents."""
     worker = {
         "name": "worker",
         "image": "test.invalid/train:1",
@@ -73,14 +73,7 @@ class Api:
 
     async def send(self, method: str, path: str, body: dict, content_type="", **query) -> dict:
         query = {"fieldValidation": "Strict", **query}
-        request = HttpRequest(
-            method=method,
-            path=path,
-            query=tuple(query.items()),
-            content_type=content_type or "application/json",
-            body=json.dumps(body).encode(),
-        )
-        return json.loads((await self.client.raw(request)).body)
+        return await send(self.client, method, path, body, content_type=content_type, **query)
 
     async def create(self, body: dict) -> dict:
         return await self.send("POST", self.path, body)
@@ -92,15 +85,14 @@ class Api:
         return await self.send("PUT", f"{self.path}/{body['metadata']['name']}", body)
 
     async def merge(self, body: dict, _: dict) -> dict:
-        """``kubectl apply``: lists that differ from the stored ones are sent as a whole."""
+        """``kubectl apply``: changed lists are sent as a whole."""
         path = f"{self.path}/{body['metadata']['name']}"
-        return await self.send("PATCH", path, body, "application/merge-patch+json")
+        return await self.send("PATCH", path, body)
 
     async def apply(self, body: dict, _: object = None) -> dict:
         """``kubectl apply --server-side``."""
         path = f"{self.path}/{body['metadata']['name']}"
-        kind = "application/apply-patch+yaml"
-        return await self.send("PATCH", path, body, kind, fieldManager="kubectl")
+        return await self.send("PATCH", path, body, APPLY, fieldManager="kubectl")
 
 
 @pytest.fixture
@@ -113,8 +105,8 @@ def job_of(jobset: dict) -> dict:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_created(api, mode):
-    """The API server stores the agent; nothing of it is a field that it does not know."""
+async def test_agent_is_stored(api, mode):
+    """The API server stores the injected agent; it knows all of its fields."""
     stored = await api.create(manifest(mode))
     job = job_of(stored)
     pod = job["template"]["spec"]
@@ -128,8 +120,8 @@ async def test_created(api, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", ["replace", "merge"])
-async def test_sent_again(api, mode, way):
-    """The manifest without the agent gives the stored object back, which does not even change."""
+async def test_jobset_is_unchanged_when_its_manifest_is_sent_again(api, mode, way):
+    """The manifest has no agent; the stored object does not even get a new version."""
     stored = await api.create(manifest(mode))
     again = await getattr(api, way)(manifest(mode), stored)
 
@@ -137,8 +129,8 @@ async def test_sent_again(api, mode, way):
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_applied_again_by_the_server(api, mode):
-    """Server-side apply of the same manifest needs no force and changes nothing, time after time."""
+async def test_jobset_is_unchanged_when_its_manifest_is_applied_server_side_again(api, mode):
+    """Needs no force, and changes nothing, any number of times."""
     stored = await api.apply(manifest(mode))
     assert "jobset-agent" in json.dumps(stored["spec"])
     for _ in range(2):
@@ -149,8 +141,8 @@ async def test_applied_again_by_the_server(api, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", ["replace", "merge"])
-async def test_resized_by_the_manifest(api, mode, way):
-    """A changed count in the manifest resizes the JobSet and leaves the agent as it is."""
+async def test_jobset_is_resized_by_its_manifest(api, mode, way):
+    """A changed count in the manifest resizes the JobSet and keeps the agent."""
     stored = await api.create(manifest(mode))
     changed = manifest(mode)
     job_of(changed)["parallelism"] = 6
@@ -161,8 +153,8 @@ async def test_resized_by_the_manifest(api, mode, way):
 
 
 @pytest.mark.parametrize("way", ["replace", "merge"])
-async def test_another_worker_is_refused(api, way):
-    """Templates stay immutable, and so does what asked for the agent."""
+async def test_change_of_the_worker_is_refused(api, way):
+    """Templates are immutable, and so is the annotation for the agent."""
     stored = await api.create(manifest("supervisor"))
     changed = manifest("supervisor")
     job_of(changed)["template"]["spec"]["containers"][0]["image"] = "test.invalid/train:2"
@@ -172,8 +164,8 @@ async def test_another_worker_is_refused(api, way):
         await getattr(api, way)(manifest("sidecar"), stored)
 
 
-async def test_suspended_and_resumed(api):
-    """What controllers send, whole objects and small patches, passes."""
+async def test_jobset_is_suspended_and_resumed(api):
+    """Whole objects and small patches of controllers are accepted."""
     stored = await api.create(manifest("sidecar"))
     stored = await api.replace({**stored, "spec": {**stored["spec"], "suspend": True}}, stored)
     body = {"metadata": {"name": "train"}, "spec": {"suspend": False}}
@@ -182,8 +174,8 @@ async def test_suspended_and_resumed(api):
     assert job_of(again) == job_of(stored)
 
 
-async def test_refused(api):
-    """Field and advice reach the user."""
+async def test_refusal_names_the_field_and_the_remedy(api):
+    """Field and remedy reach the user."""
     body = manifest("supervisor")
     job_of(body)["template"]["spec"]["containers"][0].pop("command")
     with pytest.raises(InvalidError) as caught:
@@ -198,11 +190,10 @@ async def test_refused(api):
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_kubernetes_takes_the_result(api, mode):
-    """Job and pod pass the API server's own checks and the restricted Pod Security Standard."""
+async def test_kubernetes_accepts_the_result(api, mode):
+    """Job and pod pass the API server's validation and the restricted Pod Security Standard."""
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
-    kind = "application/merge-patch+json"
-    await api.send("PATCH", f"/api/v1/namespaces/{api.namespace}", label, kind)
+    await api.send("PATCH", f"/api/v1/namespaces/{api.namespace}", label)
     account = {"metadata": {"name": "jobset-agent"}}
     await api.send("POST", f"/api/v1/namespaces/{api.namespace}/serviceaccounts", account)
     job = copy.deepcopy(job_of(await api.create(manifest(mode))))
@@ -212,14 +203,14 @@ async def test_kubernetes_takes_the_result(api, mode):
     pod = {"metadata": {"name": "p"}, "spec": job["template"]["spec"]}
     made = await api.send("POST", pods, pod, dryRun="All")
 
-    # A pod that asks for nothing is left so: a quota without memory would not admit the agent.
+    # A pod without requests keeps none: a quota without memory would not admit the agent.
     assert made["status"]["qosClass"] == "BestEffort"
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 @pytest.mark.parametrize("flags", [(), ("--server-side",)], ids=["client", "server"])
-async def test_kubectl_apply_twice(cluster, api, tmp_path, flags):
-    """The tool itself: the same manifest, then one with another count."""
+async def test_kubectl_applies_a_manifest_again(cluster, api, tmp_path, flags):
+    """The same manifest, and then one with another count."""
 
     kubectl = ["kubectl", f"--kubeconfig={cluster.kubeconfig}", f"--namespace={api.namespace}"]
 
@@ -244,8 +235,7 @@ async def test_kubectl_apply_twice(cluster, api, tmp_path, flags):
         await apply(body)
     job_of(body).update(parallelism=5, completions=5)
     await apply(body)
-    path = f"{api.path}/train"
-    job = job_of(json.loads((await api.client.raw(HttpRequest(method="GET", path=path))).body))
+    job = job_of(await send(api.client, "GET", f"{api.path}/train"))
 
     assert job["parallelism"] == 5
     assert job["template"]["spec"]["containers"][0]["command"][0] == "/jobset-agent/supervise"

@@ -1,20 +1,19 @@
-"""The table of docs/how-to/platform-rules.md: pods with injected containers under platform rules.
+"""Table of docs/how-to/platform-rules.md: pods with injected containers under platform rules.
 
-Pods are created as the Job controller would, by a dry run: quotas, LimitRanges, Pod Security and
-policies of a real API server judge them. CEL policies stand for those of Kyverno and Gatekeeper.
+Pods are created by a dry run, as the Job controller would: quotas, LimitRanges, Pod Security and
+policies of a real API server check them. CEL policies represent those of Kyverno and Gatekeeper.
 """
 
 import asyncio
 import copy
-import json
 
 import pytest
 import pytest_asyncio
 
 from jobsetpy.api import keys
-from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError
 from support.cluster.install import apply_object
+from support.cluster.raw_requests import send
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
@@ -128,35 +127,26 @@ class Team:
 
     async def post(self, kind: str, body: dict) -> dict:
         api = "/api/v1" if kind == "pods" else "/apis/jobset.x-k8s.io/v1alpha2"
-        request = HttpRequest(
-            method="POST",
-            path=f"{api}/namespaces/{self.namespace}/{kind}",
-            query=(("dryRun", "All"), ("fieldValidation", "Strict")),
-            content_type="application/json",
-            body=json.dumps(body).encode(),
+        return await send(
+            self.client,
+            "POST",
+            f"{api}/namespaces/{self.namespace}/{kind}",
+            body,
+            dryRun="All",
+            fieldValidation="Strict",
         )
-        return json.loads((await self.client.raw(request)).body)
 
     async def add(self, rule) -> None:
-        """Make the namespace's rule, and return when it is in force."""
+        """Create the namespace's rule; ``in_force`` waits for its effect."""
+        path = f"/api/v1/namespaces/{self.namespace}"
         if rule == "restricted":
-            path = f"/api/v1/namespaces/{self.namespace}"
             labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-            body = json.dumps({"metadata": {"labels": labels}}).encode()
-            await self.client.raw(
-                HttpRequest(
-                    method="PATCH",
-                    path=path,
-                    content_type="application/merge-patch+json",
-                    body=body,
-                )
-            )
+            await send(self.client, "PATCH", path, {"metadata": {"labels": labels}})
         elif isinstance(rule, str):
             await self._add_policy(rule)
         else:
-            body = json.dumps({"apiVersion": "v1", "metadata": {"name": "rule"}, **rule}).encode()
-            path = f"/api/v1/namespaces/{self.namespace}/{rule['kind'].lower()}s"
-            await self.client.raw(HttpRequest(method="POST", path=path, body=body))
+            body = {"apiVersion": "v1", "metadata": {"name": "rule"}, **rule}
+            await send(self.client, "POST", f"{path}/{rule['kind'].lower()}s", body)
 
     async def _add_policy(self, expression: str) -> None:
         name, group = self.namespace, "admissionregistration.k8s.io/v1"
@@ -167,29 +157,24 @@ class Team:
             "resources": ["pods"],
         }
         own = {"kubernetes.io/metadata.name": self.namespace}
-        for kind, spec in (
-            (
-                "ValidatingAdmissionPolicy",
-                {
-                    "failurePolicy": "Fail",
-                    "matchConstraints": {"resourceRules": [pods]},
-                    "validations": [{"expression": expression}],
-                },
-            ),
-            (
-                "ValidatingAdmissionPolicyBinding",
-                {
-                    "policyName": name,
-                    "validationActions": ["Deny"],
-                    "matchResources": {"namespaceSelector": {"matchLabels": own}},
-                },
-            ),
-        ):
+        specs = {
+            "ValidatingAdmissionPolicy": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [pods]},
+                "validations": [{"expression": expression}],
+            },
+            "ValidatingAdmissionPolicyBinding": {
+                "policyName": name,
+                "validationActions": ["Deny"],
+                "matchResources": {"namespaceSelector": {"matchLabels": own}},
+            },
+        }
+        for kind, spec in specs.items():
             body = {"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec}
             await apply_object(self.client, body)
 
-    async def refuses(self, pod: dict) -> str:
-        """The API server's message, "" if it takes the pod."""
+    async def refusal(self, pod: dict) -> str:
+        """Return the API server's message; "" if it accepts the pod."""
         try:
             await self.post("pods", pod)
         except ApiError as error:
@@ -224,7 +209,7 @@ def jobset(mode: str, resources: dict) -> dict:
 
 
 async def pod_of(team: Team, form: str, resources: dict) -> dict:
-    """A pod as the Job controller creates it; its JobSet is admitted first."""
+    """Return a pod as the Job controller creates it; its JobSet is admitted first."""
     labels = {keys.JOBSET_NAME: "js", keys.JOBSET_UID: "u"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels}}
     if form.startswith("group"):
@@ -244,14 +229,14 @@ async def pod_of(team: Team, form: str, resources: dict) -> dict:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def team(shared_client, platform_namespace):
-    """A namespace in which pods can be created, and no rule yet."""
+    """A namespace in which pods can be created, still without a rule."""
     namespace = platform_namespace
     team = Team(shared_client, namespace)
 
     async def has_account() -> bool:
         bare = {"restartPolicy": "Never", "containers": [worker({})]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": bare}
-        return not await team.refuses(pod)
+        return not await team.refusal(pod)
 
     account = {"apiVersion": "v1", "kind": "ServiceAccount"}
     await apply_object(
@@ -262,38 +247,38 @@ async def team(shared_client, platform_namespace):
 
 
 async def in_force(team: Team, rule, resources: dict) -> None:
-    """Return when the rule judges pods, and the manager has heard of it."""
+    """Wait until the rule applies to pods and the manager has received it."""
     await team.add(rule)
     bare = worker(resources)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}}
 
-    async def judged() -> bool:
+    async def applies() -> bool:
         good = {**pod, "spec": {"restartPolicy": "Never", "containers": [bare]}}
-        if await team.refuses(good):
+        if await team.refusal(good):
             return False
         if isinstance(rule, dict) and rule["kind"] == "LimitRange":
             return True
         bad = copy.deepcopy(good)
         bad["spec"]["containers"].append({"name": "bad", "image": "bad:latest"})
         bad["spec"]["containers"].append({"name": "worse", "image": "bad"})
-        return bool(await team.refuses(bad))
+        return bool(await team.refusal(bad))
 
-    await eventually(judged, 60, poll_s=0.2)
+    await eventually(applies, 60, poll_s=0.2)
     await asyncio.sleep(0.5)  # the manager's watch of LimitRanges
 
 
 @pytest.mark.parametrize("rule", list(RULES))
 async def test_every_form_of_injected_container_satisfies_the_rule(team, rule):
-    """What the worker alone satisfies, its pod satisfies with the injected container."""
-    what, resources = RULES[rule]
-    await in_force(team, what, resources)
+    """A pod whose worker satisfies the rule satisfies it with the injected container."""
+    definition, resources = RULES[rule]
+    await in_force(team, definition, resources)
 
-    refused = {form: await team.refuses(await pod_of(team, form, resources)) for form in ADDED}
+    refused = {form: await team.refusal(await pod_of(team, form, resources)) for form in ADDED}
     assert refused == dict.fromkeys(refused, "")
 
 
 async def test_every_form_adds_its_container(team):
-    """The pods judged above have the containers that the forms are named for."""
+    """The pods of the test above have the containers that the forms are named after."""
     found = {}
     for form in ADDED:
         made = await team.post("pods", await pod_of(team, form, BURSTABLE))
@@ -302,8 +287,8 @@ async def test_every_form_adds_its_container(team):
     assert found == ADDED
 
 
-async def test_a_startup_groups_pod_gets_the_pull_secret(team):
-    """Next to those of its own."""
+async def test_pod_of_a_startup_group_gets_the_pull_secret(team):
+    """It is added to the pod's own pull secrets."""
     pod = await pod_of(team, "group", {})
     pod["spec"]["imagePullSecrets"] = [{"name": "team"}]
     made = await team.post("pods", pod)
@@ -311,21 +296,15 @@ async def test_a_startup_groups_pod_gets_the_pull_secret(team):
     assert made["spec"]["imagePullSecrets"] == [{"name": "team"}, {"name": "registry"}]
 
 
-async def test_a_jobset_gets_the_pull_secret_and_can_be_applied_again(team):
+async def test_jobset_gets_the_pull_secret_and_can_be_applied_again(team):
     """An update with the user's own manifest keeps the template as it is stored."""
     body = jobset("sidecar", {})
     pod = body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     pod["imagePullSecrets"] = [{"name": "team"}]
     body["metadata"]["namespace"] = team.namespace
     await apply_object(team.client, body)
-    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{team.namespace}/jobsets"
+    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{team.namespace}/jobsets/js"
     for _ in range(2):
-        request = HttpRequest(
-            method="PATCH",
-            path=f"{path}/js",
-            content_type="application/merge-patch+json",
-            body=json.dumps(body).encode(),
-        )
-        made = json.loads((await team.client.raw(request)).body)
+        made = await send(team.client, "PATCH", path, body)
         spec = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
         assert spec["imagePullSecrets"] == [{"name": "team"}, {"name": "registry"}]

@@ -21,6 +21,7 @@ from hack.cluster._progress import Progress
 from support.admission.admission_kit import Api
 from support.admission.forms import FORMS, gathered, pair, with_value
 from support.admission.typed_client import typed_client
+from support.cluster.install import ROOT
 
 pytestmark = [
     pytest.mark.cluster,
@@ -29,7 +30,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+EXAMPLES = ROOT / "examples"
 UNCHANGING = (
     "update without a change",
     "suspend",
@@ -41,7 +42,7 @@ UNCHANGING = (
 
 
 def complete(body: dict, name: str) -> dict:
-    """With what every object needs."""
+    """The JobSet with a kind and its own name."""
     out = copy.deepcopy(body)
     out |= {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
     out["metadata"] = {**out["metadata"], "name": name}
@@ -50,7 +51,7 @@ def complete(body: dict, name: str) -> dict:
 
 
 def examples() -> dict[str, dict]:
-    """All JobSets of the examples, by file and name."""
+    """Return all JobSets of the examples, by file and name."""
     found = {}
     for path in sorted(EXAMPLES.rglob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
@@ -62,7 +63,7 @@ def examples() -> dict[str, dict]:
 
 
 async def run(*command: str, input_: str = "", **environ: str) -> str:
-    """What a program prints; its complaint if it fails."""
+    """Return the output of a program that succeeds."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ
@@ -73,26 +74,26 @@ async def run(*command: str, input_: str = "", **environ: str) -> str:
 
 
 async def written_back(cluster: Any, names: list[str]) -> list[dict[str, str]]:
-    """What came of each step for each JobSet."""
+    """Return the result of each step of the typed client for each JobSet."""
     program = await asyncio.to_thread(typed_client)
     out = await run(str(program), input_="\n".join(names), KUBECONFIG=str(cluster.kubeconfig))
     return [json.loads(line) for line in out.splitlines()]
 
 
 def refusals(steps: dict[str, str]) -> dict[str, str]:
-    """Steps that ought to have been accepted and were not."""
+    """Return the steps that should have been accepted and were refused."""
     return {name: steps[name] for name in UNCHANGING if steps[name]}
 
 
 async def store(api: Api, bodies: Iterable[dict]) -> None:
-    """Store them all; one that is refused fails the test."""
+    """Store all JobSets; none may be refused."""
     for body in bodies:
         await api.create(body)
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["as written", "as typed clients print them"])
-async def test_forms(cluster, shared_client, namespace, which) -> None:
-    """A typed client may write back every form, whoever stored it; a change is still refused."""
+async def test_typed_client_writes_back_every_form(cluster, shared_client, namespace, which):
+    """Whichever client stored it; a change is still refused."""
     bodies = [complete(pair(form)[which], f"form-{at}") for at, form in enumerate(FORMS)]
     await store(Api(shared_client, namespace), bodies)
     names = [f"{namespace}/{body['metadata']['name']}" for body in bodies]
@@ -105,7 +106,7 @@ async def test_forms(cluster, shared_client, namespace, which) -> None:
 
 
 def example_bodies() -> dict[str, dict]:
-    """All JobSets of the examples under names of their own, by file and name."""
+    """Return all JobSets of the examples under names of their own, by file and name."""
     bodies = {}
     for number, (file, document) in enumerate(examples().items()):
         body = bodies[file] = complete(document, f"example-{number}")
@@ -114,13 +115,13 @@ def example_bodies() -> dict[str, dict]:
 
 
 def form_bodies() -> dict[str, dict]:
-    """JobSets with all forms, under names of their own."""
+    """Return JobSets with all forms, under names of their own."""
     each = enumerate(gathered().items())
     return {name: complete(body, f"form-{at}") for at, (name, body) in each}
 
 
-async def test_examples(cluster, shared_client, namespace) -> None:
-    """A typed client may write back each example, step by step as Kueue and others do."""
+async def test_typed_client_may_write_back_each_example(cluster, shared_client, namespace) -> None:
+    """Step by step, as Kueue and others do."""
     bodies = example_bodies()
     await store(Api(shared_client, namespace), list(bodies.values()))
     names = [f"{namespace}/{body['metadata']['name']}" for body in bodies.values()]
@@ -130,7 +131,7 @@ async def test_examples(cluster, shared_client, namespace) -> None:
 
 
 async def test_kubectl_repeats_each_example(cluster, namespace, tmp_path) -> None:
-    """Applying, replacing and applying server-side what is there already is accepted."""
+    """Applying, replacing and server-side applying an unchanged manifest is accepted."""
     manifest = tmp_path / "all.yaml"
     bodies = example_bodies().values()
     manifest.write_text(yaml.safe_dump_all(bodies))
@@ -152,10 +153,10 @@ async def test_kubectl_repeats_each_example(cluster, namespace, tmp_path) -> Non
     await kubectl("apply", "--server-side", "--force-conflicts")
 
 
-async def test_forms_stored_by_the_go_controller(
+async def test_typed_client_may_write_back_forms_that_the_go_controller_stored(
     cluster, shared_client, namespace, foreign_namespace
 ) -> None:
-    """What was stored without our webhooks, as its types print it, may be written back as well."""
+    """JobSets that were stored without our webhooks, as the Go types print them."""
     bodies = [as_go_stores(pair(form)[1], f"form-{at}") for at, form in enumerate(FORMS)]
     program = await asyncio.to_thread(typed_client)
     printed = await run(str(program), "print", input_="\n".join(map(json.dumps, bodies)))
@@ -170,7 +171,7 @@ async def test_forms_stored_by_the_go_controller(
 
 
 def as_go_stores(body: dict, name: str) -> dict:
-    """With the defaults of the Go project's webhook."""
+    """The JobSet with the defaults of the Go project's webhook."""
     out = complete(body, name)
     spec = out["spec"]
     network = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
@@ -183,7 +184,7 @@ def as_go_stores(body: dict, name: str) -> dict:
 
 
 class Official:
-    """The official Python client, for JobSets of a namespace."""
+    """The official Python client, for the JobSets of a namespace."""
 
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
         self._api = kubernetes.config.new_client_from_config(str(kubeconfig))
@@ -208,7 +209,7 @@ class Official:
         )
 
     def through_models(self, body: dict) -> dict:
-        """The object, with its Job templates as the client's classes print them."""
+        """Return the object with its Job templates as the client's classes print them."""
         out = copy.deepcopy(body)
         for job in out["spec"]["replicatedJobs"]:
             response = SimpleNamespace(data=json.dumps(job["template"]))
@@ -217,7 +218,7 @@ class Official:
         return out
 
     def write_back(self, name: str) -> dict[str, str]:
-        """What is refused of each way to write a JobSet back, with a change that is allowed."""
+        """Write a JobSet back in each way, with an allowed change; return the refusals."""
 
         def operations() -> list[dict]:
             spec = {**self.get(name)["spec"], "suspend": False}
@@ -246,13 +247,13 @@ class Official:
 
 
 def applied(stored: dict) -> dict:
-    """What a client applies that has read the object."""
+    """Return the body that a client applies after it has read the object."""
     names = {key: stored["metadata"][key] for key in ("name", "namespace")}
     return {**{key: stored[key] for key in ("apiVersion", "kind", "spec")}, "metadata": names}
 
 
-async def test_the_official_python_client(cluster, shared_client, namespace) -> None:
-    """It may write back every form and example, as plain JSON and through its classes."""
+async def test_official_python_client_writes_back_all_forms(cluster, shared_client, namespace):
+    """All forms and examples, as plain JSON and through its classes."""
     bodies = form_bodies() | example_bodies()
     await store(Api(shared_client, namespace), bodies.values())
     client = Official(cluster.kubeconfig, namespace)
@@ -270,8 +271,8 @@ exec sed -i 's/suspend: true$/suspend: false/' "$1"
 """
 
 
-async def test_kubectl_edits_and_patches(cluster, shared_client, namespace, tmp_path) -> None:
-    """All forms and examples at once, in an editor and by patches; strategic ones have no JobSets."""
+async def test_kubectl_edits_and_patches_all_forms(cluster, shared_client, namespace, tmp_path):
+    """All forms and examples together, in an editor and by patches; strategic ones are refused."""
     bodies = [*form_bodies().values(), *example_bodies().values()]
     for body in bodies:
         body["spec"]["suspend"] = True
@@ -317,8 +318,8 @@ async def test_kubectl_edits_and_patches(cluster, shared_client, namespace, tmp_
         await kubectl("patch", "jobset", "form-0", "--type=json", "-p", image % pod)
 
 
-async def test_a_field_with_a_default_may_be_left_out_again(shared_client, namespace) -> None:
-    """A manifest without defaulted fields may replace what the API server made of it."""
+async def test_field_with_a_default_may_be_left_out_again(shared_client, namespace) -> None:
+    """A manifest without defaulted fields may replace the stored object."""
     api = Api(shared_client, namespace)
     body = complete(pair(FORMS[0])[0], "plain")
     body["spec"] = {"replicatedJobs": body["spec"]["replicatedJobs"]}
@@ -328,10 +329,8 @@ async def test_a_field_with_a_default_may_be_left_out_again(shared_client, names
     assert again["spec"] == stored["spec"]
 
 
-async def test_a_default_that_had_another_value_does_not_come_back(
-    shared_client, namespace
-) -> None:
-    """What was set and is left out is gone, as with other definitions of JobSet."""
+async def test_field_is_removed_when_it_is_left_out(shared_client, namespace) -> None:
+    """A value that was set does not come back, as with other CRDs of JobSet."""
     api = Api(shared_client, namespace)
     body = complete(pair(FORMS[0])[0], "network")
     stored = await api.create(with_value(body, ("spec", "network"), {"subdomain": "own"}))
@@ -345,8 +344,8 @@ async def test_a_default_that_had_another_value_does_not_come_back(
         ("resources", {"limits": {"cpu": 1.5}}, "1500m"),
     ],
 )
-async def test_numbers_as_quantities(shared_client, namespace, field, value, text) -> None:
-    """What many people write for half a processor is accepted."""
+async def test_number_is_accepted_as_a_quantity(shared_client, namespace, field, value, text):
+    """Half a processor is often written as a number."""
     api = Api(shared_client, namespace)
     body = complete(pair(FORMS[0])[0], "number")
     container = body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]

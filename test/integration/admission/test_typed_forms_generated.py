@@ -1,4 +1,4 @@
-"""Job templates made from the API server's schema, as the types of a Go client print them."""
+"""Job templates generated from the API server's schema, as the types of a Go client print them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ LABELS = st.dictionaries(st.sampled_from(["a", "b"]), TEXTS, max_size=2)
 OWN: dict[str, st.SearchStrategy[Any]] = {
     QUANTITY: st.sampled_from(
         [
-            "0",
-            "1",
-            "0.5",
-            "500m",
-            "1000m",
-            "1024Mi",
-            "1Gi",
-            "1.5Gi",
-            "1e3",
-            "1k",
-            "100n",
-            "0.0",
-            0,
-            8,
+            *(
+                "0",
+                "1",
+                "0.5",
+                "500m",
+                "1000m",
+                "1024Mi",
+                "1Gi",
+                "1.5Gi",
+                "1e3",
+                "1k",
+                "100n",
+                "0.0",
+            ),
+            *(0, 8),
         ]
     ),
     INT_OR_STRING: st.sampled_from([0, 80, "http", "0"]),
@@ -54,7 +55,7 @@ _made: dict[str, st.SearchStrategy[Any]] = {}
 
 
 def definition(name: str) -> st.SearchStrategy[Any]:
-    """Values of a definition; few of its fields are there at a time."""
+    """Values of a definition, each with a few of its fields."""
     if name in OWN:
         return OWN[name]
     if name not in _made:
@@ -63,7 +64,7 @@ def definition(name: str) -> st.SearchStrategy[Any]:
 
 
 def of_schema(schema: Schema) -> st.SearchStrategy[Any]:
-    """Values that the API server takes, zeros and empty ones often among them."""
+    """Values that the API server accepts, often zero or empty."""
     reference = schema.get("$ref") or next(
         (part["$ref"] for part in schema.get("allOf", ()) if "$ref" in part), None
     )
@@ -94,7 +95,7 @@ def of_schema(schema: Schema) -> st.SearchStrategy[Any]:
 
 
 def printed(templates: list[Any]) -> list[Any]:
-    """What the types of a Go client make of templates."""
+    """Return the templates as the types of a Go client print them."""
     lines = [
         json.dumps({"spec": {"replicatedJobs": [{"name": "w", "template": each}]}})
         for each in templates
@@ -113,8 +114,8 @@ def printed(templates: list[Any]) -> list[Any]:
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.lists(definition(TEMPLATE), min_size=20, max_size=20))
-def test_what_a_typed_client_prints_means_the_same(templates: list[Any]) -> None:
-    """Whatever template a user writes, a typed client's form of it is no change."""
+def test_template_is_unchanged_when_a_typed_client_prints_it(templates: list[Any]) -> None:
+    """Any template and the typed client's form of it are equal for the rules against changes."""
     assert SHAPE is not None
     shape = SHAPE.fields["template"][0]
     for written, back in zip(templates, printed(templates), strict=True):

@@ -1,7 +1,7 @@
-"""A thousand agents start at once against an API server that takes few requests at a time.
+"""A thousand agents start at the same time against an API server that admits few requests.
 
 A real API server with priority and fairness and tight limits, the real manager, and in a few
-processes the sidecar's own agents, each with its own watch, patch and connections.
+processes the sidecar's agents, each with its own watch, patch and connections.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ NAMESPACE, JOBS, PODS, PROCESSES = "herd", 10, 100, 4
 
 
 async def herd(environ, names):
-    """Start all agents at once; for each: requests, refusals, seconds until its barrier lifted."""
+    """Start all agents; return requests, refusals and seconds until the barrier lifted for each."""
     processes = []
     try:
         for number in range(PROCESSES):
@@ -54,8 +54,8 @@ async def herd(environ, names):
             await process.wait()
 
 
-async def test_a_thousand_agents_at_once(tmp_path, record_property):
-    """All barriers lift, no agent fails, and none asks again and again while it is refused."""
+async def test_barriers_lift_when_a_thousand_agents_start_together(tmp_path, record_property):
+    """No agent fails, and none repeats its requests too often while they are refused."""
     with Cluster(
         controller_manager=False, scheduler=False,
         max_requests_inflight=30, max_mutating_requests_inflight=20,
@@ -86,7 +86,7 @@ async def test_a_thousand_agents_at_once(tmp_path, record_property):
     record_property("requests_mean", statistics.mean(requests))
     assert len(figures) == JOBS * PODS
     assert (status.synced_epoch, status.deprecated_epoch) == (1, 0)
-    # Two requests do it where nothing is refused. How long the API server refuses depends on the
-    # machine, so what is bounded is how often an agent asks again in that time.
+    # Two requests suffice if none is refused. How long the API server refuses depends on the
+    # machine, so the bound is on how often an agent repeats its requests in that time.
     assert statistics.mean(requests) <= 3 + max(seconds) / 4
     assert max(requests) <= 6 + max(seconds)

@@ -1,4 +1,4 @@
-"""A supervisor whose API server is slow, or refuses its token for a while: real pods' objects, real tokens.
+"""A supervisor whose API server is slow, or refuses its token for a while, with real tokens.
 
 Its pod has a lost-node deadline, so that it starts no worker before the API server has confirmed the pod.
 """
@@ -16,12 +16,12 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from support.agents.agent_account import agent_environ
 from support.cluster.account import manager_kubeconfig, token_of
 from support.cluster.bare_pods import POD_SPEC
 from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import in_place_jobset
+from support.cluster.raw_requests import exchange
 from support.faults.tcp_proxy import TcpProxy
 from support.patience import eventually, timeout
 
@@ -31,7 +31,7 @@ WORKER = "echo started; trap 'echo saved; exit 0' TERM; while :; do sleep 0.1; d
 
 
 class Agent:
-    """A supervisor with its worker; what both have written."""
+    """A supervisor with its worker, and the output of both."""
 
     def __init__(self, process):
         self.process = process
@@ -53,13 +53,13 @@ class Agent:
             self.lines.append(json.loads(text))
 
     def events(self, event):
-        """The lines of the log with that event."""
+        """Return the lines of the log with this event."""
         return [line for line in self.lines if line["event"] == event]
 
 
 @asynccontextmanager
 async def supervised(environ):
-    """A supervisor as a process; ends with all that it has started."""
+    """Run a supervisor as a process; it ends with all processes that it has started."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "jobsetpy.agent", "supervise", "--", "sh", "-c", WORKER),
         env=environ, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -81,7 +81,7 @@ async def supervised(environ):
 
 @pytest.fixture
 async def pod(cluster, client, namespace, tmp_path):
-    """A JobSet, a pod of it with a deadline, and a proxy to the API server; the agent's environment."""
+    """A JobSet, its pod with a deadline, and a proxy to the API server; yields it with an environment."""
     await client.create(JobSet, namespace, in_place_jobset("gang", jobs=1, pods=1))
     environ = await agent_environ(client, cluster.kubeconfig, tmp_path, namespace, "gang")
     metadata = {"name": "p-0", "annotations": {keys.LOST_NODE_DEADLINE_ANNOTATION: "30s"}}
@@ -96,21 +96,21 @@ async def pod(cluster, client, namespace, tmp_path):
 
 
 async def synced(client, namespace, epoch):
-    """Wait until the pod reports an epoch, then play the manager."""
+    """Wait until the pod reports an epoch, then set it as synced, as the manager would."""
 
-    async def there():
+    async def reported():
         found = await client.get(Pod, namespace, "p-0")
         return found.metadata.annotations.get(keys.EPOCH_ANNOTATION) == str(epoch)
 
-    await eventually(there, 90)
+    await eventually(reported, 90)
     body = {"status": {"syncedEpoch": epoch}}
     await client.merge_patch(JobSet, namespace, "gang", body, subresource="status")
 
 
-async def test_a_worker_starts_when_each_patch_takes_longer_than_5_s(client, namespace, pod):
-    """3 s in each direction: two patches for the start, one that says so, and a line in the log."""
+async def test_worker_starts_when_each_patch_takes_longer_than_5_s(client, namespace, pod):
+    """3 s in each direction: two patches for the start, one that reports the delay, and a log line."""
     proxy, environ = pod
-    proxy.delay_s = 3.0  # a connection takes 6 s then, and each request on it as long
+    proxy.delay_s = 3.0  # a connection then takes 6 s, and each request on it as long
     async with supervised(environ) as agent:
         await synced(client, namespace, 1)
         await eventually(lambda: "started" in agent.out, 60)
@@ -121,10 +121,10 @@ async def test_a_worker_starts_when_each_patch_takes_longer_than_5_s(client, nam
         assert len(agent.events("the API server is slow to patch the pod")) >= 1
 
 
-async def test_condition_says_that_workers_wait_when_the_api_server_is_slow(
+async def test_condition_reports_a_slow_api_server_while_workers_wait(
     cluster, client, namespace, tmp_path
 ):
-    """The manager sees it on the pod, and sees there that it is over."""
+    """The manager learns from the pod that the API server is slow, and when it no longer is."""
     own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
     manager = ManagerProcess(own, tmp_path / "manager.log")
     environ = await agent_environ(client, cluster.kubeconfig, tmp_path, namespace, "gang")
@@ -141,7 +141,7 @@ async def test_condition_says_that_workers_wait_when_the_api_server_is_slow(
         await eventually(pods, 60)
         (pod,) = await pods()
 
-        async def says(status):
+        async def has_condition(status):
             found = (await client.get(JobSet, namespace, "gang")).status.conditions
             return any(
                 (each.type, each.status) == (keys.BARRIER_STALLED_CONDITION, status)
@@ -157,23 +157,21 @@ async def test_condition_says_that_workers_wait_when_the_api_server_is_slow(
             }  # fmt: skip
             proxy.delay_s = 3.0
             async with supervised(environ) as agent:
-                await eventually(lambda: says("True"), 90)
+                await eventually(lambda: has_condition("True"), 90)
                 await eventually(lambda: "started" in agent.out, 60)
-                await eventually(lambda: says("False"), 90)
+                await eventually(lambda: has_condition("False"), 90)
     finally:
         await manager.stop()
 
 
-async def test_a_worker_runs_on_when_its_token_is_refused_for_half_a_minute(client, namespace, pod):
-    """The account is deleted and made again, as if keys were rotated; the new token is read and accepted."""
+async def test_worker_runs_on_when_its_token_is_refused_for_half_a_minute(client, namespace, pod):
+    """The account is deleted and recreated, as if keys were rotated; the new token is accepted."""
     proxy, environ = pod
     async with supervised(environ) as agent:
         await synced(client, namespace, 1)
         await eventually(lambda: "started" in agent.out, 30)
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-        await client.raw(
-            HttpRequest(method="DELETE", path=path)
-        )  # the controller manager makes another one
+        await exchange(client, "DELETE", path)  # the controller manager recreates it
 
         def refused():
             proxy.cut()

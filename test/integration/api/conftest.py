@@ -1,4 +1,4 @@
-"""Plain HTTP to the real API server: these tests look at its raw answers, warnings included."""
+"""Plain HTTP to the real API server, for tests of its raw responses, warnings included."""
 
 import json
 import urllib.error
@@ -8,6 +8,7 @@ import uuid
 
 import attrs
 import pytest
+import yaml
 
 from hack.generate import update_crds
 from support import patience
@@ -18,7 +19,7 @@ GROUP = "/apis/jobset.x-k8s.io/v1alpha2"
 
 @attrs.frozen
 class Answer:
-    """What the API server said."""
+    """Response of the API server."""
 
     status: int
     body: dict
@@ -30,7 +31,7 @@ class Answer:
         return self.body.get("message", "")
 
     def accepted(self):
-        """The body of a good answer."""
+        """Return the body of a successful response."""
         assert self.status < 300, self.message
 
         return self.body
@@ -79,12 +80,6 @@ class RealApi:
 
 
 @pytest.fixture(scope="session")
-def eventually():
-    """The function that waits for a condition."""
-    return patience.wait_for
-
-
-@pytest.fixture(scope="session")
 def make_api():
     """The client class, for control planes of a test's own."""
     return RealApi
@@ -92,9 +87,7 @@ def make_api():
 
 @pytest.fixture(scope="session")
 def api(cluster):
-    """The API server, with the JobSet definition in place."""
-    import yaml
-
+    """The API server, with the CRD installed."""
     api = RealApi(cluster.kubeconfig)
     api.apply(CRD, yaml.safe_load(update_crds.CRD.read_text())).accepted()
 

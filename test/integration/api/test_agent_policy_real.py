@@ -1,12 +1,12 @@
 """The admission policy for agents, with real tokens that are bound to real pods."""
 
 import urllib.request
-from pathlib import Path
 
 import pytest
 import yaml
 
 from support import patience
+from support.cluster.install import CONFIG
 
 pytestmark = pytest.mark.cluster
 
@@ -24,12 +24,8 @@ KINDS = {
 }
 
 
-def config_dir():
-    return Path(__file__).resolve().parents[3] / "config"
-
-
 def documents(name):
-    return list(yaml.safe_load_all((config_dir() / "agent" / name).read_text()))
+    return list(yaml.safe_load_all((CONFIG / "agent" / name).read_text()))
 
 
 class Pods:
@@ -41,7 +37,7 @@ class Pods:
         self.path = f"/api/v1/namespaces/{namespace}/pods"
 
     def make_account(self, name):
-        """The account, role and binding of config/agent/account under another name."""
+        """Create the account, role and binding of config/agent/account under another name."""
         for file in ("account/service_account.yaml", "account/role.yaml"):
             for obj in documents(file):
                 obj["metadata"]["name"] = name
@@ -65,7 +61,7 @@ class Pods:
         return self.api("POST", self.path, body).accepted()
 
     def token(self, account, pod=None):
-        """A token of the account, bound to the pod if there is one."""
+        """Return a token of the account, bound to the pod if there is one."""
         spec = {"expirationSeconds": 600}
         if pod is not None:
             spec["boundObjectRef"] = {
@@ -78,15 +74,10 @@ class Pods:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         return self.api("POST", path, body).accepted()["status"]["token"]
 
-    def patch(self, name, body, *, token=None, **query):
-        return self.api(
-            "PATCH",
-            f"{self.path}/{name}",
-            body,
-            content_type="application/merge-patch+json",
-            token=token,
-            **query,
-        )
+    def patch(self, name, body, **options):
+        path = f"{self.path}/{name}"
+        kind = "application/merge-patch+json"
+        return self.api("PATCH", path, body, content_type=kind, **options)
 
     def patch_epoch(self, name, value, **options):
         return self.patch(name, {"metadata": {"annotations": {EPOCH: value}}}, **options)
@@ -94,7 +85,7 @@ class Pods:
 
 @pytest.fixture(scope="module")
 def pods(api, namespace):
-    """Accounts and pods, with the policy known to be in force."""
+    """Accounts and pods, with the policy in force."""
     pods = Pods(api, namespace)
     for obj in documents("policy/policy.yaml"):
         plural = {
@@ -130,21 +121,13 @@ def annotations(**values):
     return {"metadata": {"annotations": values}}
 
 
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}
 REFUSED = {
     "label": ({"metadata": {"labels": {"a": "c"}}}, "nothing but"),
     "new label": ({"metadata": {"labels": {"x": "y"}}}, "nothing but"),
     "no labels": ({"metadata": {"labels": None}}, "nothing but"),
     "finalizer": ({"metadata": {"finalizers": ["x.example/f"]}}, "nothing but"),
-    "owner": (
-        {
-            "metadata": {
-                "ownerReferences": [
-                    {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}
-                ]
-            }
-        },
-        "nothing but",
-    ),
+    "owner": ({"metadata": {"ownerReferences": [OWNER]}}, "nothing but"),
     "deadline": ({"spec": {"activeDeadlineSeconds": 10}}, "nothing but"),
     "scheduling gates": ({"spec": {"schedulingGates": None}}, "nothing but"),
     "another annotation": (annotations(other="1"), "no annotation but"),
@@ -177,20 +160,15 @@ REFUSED = {
     **{
         f"cause {value!r}": (annotations(**{CAUSE: value}), "must be exit-code=N")
         for value in (
-            "",
-            "exit-code=",
-            "exit-code=-1",
-            "anything",
-            "no-progress=99999999",
-            "exit-code=1 a\nb",
-            f"exit-code=1 {'x' * 121}",
+            *("", "exit-code=", "exit-code=-1", "anything", "no-progress=99999999"),
+            *("exit-code=1 a\nb", f"exit-code=1 {'x' * 121}"),
         )
     },
 }
 
 
 @pytest.mark.parametrize(("patch", "text"), REFUSED.values(), ids=REFUSED)
-def test_refused(pods, token, patch, text):
+def test_change_of_the_own_pod_is_refused(pods, token, patch, text):
     """The agent's account cannot make this change to its own pod."""
     answer = pods.patch("own", patch, token=token, dryRun="All")
 
@@ -208,20 +186,20 @@ def test_refused(pods, token, patch, text):
         (None, None),
     ],
 )
-def test_report_of_the_worker(pods, token, cause, progress):
-    """How it ended, and how far it came, go with the epoch in one patch."""
-    told = {EPOCH: "1", CAUSE: cause, PROGRESS: progress, FIRST: progress and "41 3.250"}
-    answer = pods.patch("own", annotations(**told), token=token, dryRun="All")
+def test_report_of_the_worker_is_stored_with_the_epoch(pods, token, cause, progress):
+    """Its end and its progress are reported in one patch."""
+    report = {EPOCH: "1", CAUSE: cause, PROGRESS: progress, FIRST: progress and "41 3.250"}
+    answer = pods.patch("own", annotations(**report), token=token, dryRun="All")
 
-    kept = {key: text for key, text in told.items() if text is not None}
+    kept = {key: text for key, text in report.items() if text is not None}
     assert answer.accepted()["metadata"]["annotations"] == {"kept": "1", **kept}
 
 
 @pytest.mark.parametrize(
     "state", ["parked", "ready", "saving=30", "unfit: exit code 1: n\u00f6", None]
 )
-def test_a_state_is_stored_with_the_epoch(pods, token, state):
-    """A pod without a seat says if it is prepared, one with a seat if its worker saves its work."""
+def test_state_is_stored_with_the_epoch(pods, token, state):
+    """A pod without a seat reports if it is prepared, one with a seat if its worker saves."""
     answer = pods.patch("own", annotations(**{EPOCH: "1", STATE: state}), token=token, dryRun="All")
 
     kept = {} if state is None else {STATE: state}
@@ -229,8 +207,8 @@ def test_a_state_is_stored_with_the_epoch(pods, token, state):
 
 
 @pytest.mark.parametrize("text", ["7 blocked", "7 stalled w-0-1", "7 moving w-0-1,w-12-3", None])
-def test_a_report_on_neighbours_is_stored_with_the_epoch(pods, token, text):
-    """Of its own pod alone: the report of another pod is refused like every change of it."""
+def test_report_on_neighbours_is_stored_with_the_epoch(pods, token, text):
+    """On its own pod only: every change of another pod is refused."""
     patch = annotations(**{EPOCH: "8", UNHEARD: text})
     answer = pods.patch("own", patch, token=token, dryRun="All")
 
@@ -240,8 +218,8 @@ def test_a_report_on_neighbours_is_stored_with_the_epoch(pods, token, text):
     assert pods.patch(f"other-{len(text or '')}", patch, token=token, dryRun="All").status == 403
 
 
-def test_what_others_have_written_is_no_obstacle(pods):
-    """An annotation that nobody changes now does not keep an agent from its epoch."""
+def test_epoch_is_accepted_when_other_annotations_are_invalid(pods):
+    """An annotation that does not change now does not prevent an agent from reporting its epoch."""
     pod = pods.make("soiled", annotations={PROGRESS: "garbage", CAUSE: "garbage"})
     answer = pods.patch_epoch("soiled", "1", token=pods.token("jobset-agent", pod), dryRun="All")
 
@@ -249,8 +227,8 @@ def test_what_others_have_written_is_no_obstacle(pods):
 
 
 @pytest.mark.parametrize("value", ["0", "1", "7", "2147483647"])
-def test_first_epoch(pods, token, value):
-    """Any int32 that is not negative may be the first epoch."""
+def test_first_epoch_may_be_any_int32(pods, token, value):
+    """Any int32 that is not negative is accepted."""
     answer = pods.patch_epoch("own", value, token=token, dryRun="All")
 
     assert answer.accepted()["metadata"]["annotations"] == {EPOCH: value, "kept": "1"}
@@ -274,7 +252,7 @@ def test_first_epoch(pods, token, value):
     ],
 )
 def test_epochs_never_decrease(pods, old, new, allowed):
-    """An epoch that counts is never lowered or removed; one that does not count is replaced."""
+    """A valid epoch is never lowered or removed; an invalid one is replaced."""
     name = f"epoch-{old}-{new}".lower()
     pod = pods.make(name, annotations={EPOCH: old})
     answer = pods.patch_epoch(name, new, token=pods.token("jobset-agent", pod), dryRun="All")
@@ -283,7 +261,7 @@ def test_epochs_never_decrease(pods, old, new, allowed):
 
 
 def test_server_side_apply_is_covered(pods, token):
-    """The rules hold for every kind of patch."""
+    """The rules apply to every kind of patch."""
     body = {"apiVersion": "v1", "kind": "Pod", **annotations(**{EPOCH: "1"})}
     query = {"fieldManager": "agent", "dryRun": "All"}
     kind = {"content_type": "application/apply-patch+yaml", "token": token}
@@ -293,8 +271,8 @@ def test_server_side_apply_is_covered(pods, token):
 
 
 @pytest.mark.parametrize("bound_to", [None, "foreign"])
-def test_only_the_own_pod(pods, bound_to):
-    """A token bound to no pod or to another one is refused."""
+def test_token_is_refused_when_it_is_not_bound_to_the_pod(pods, bound_to):
+    """A token that is bound to no pod, or to another one."""
     pod = bound_to and pods.api("GET", f"{pods.path}/{bound_to}").accepted()
     answer = pods.patch_epoch("own", "1", token=pods.token("jobset-agent", pod), dryRun="All")
 
@@ -302,8 +280,8 @@ def test_only_the_own_pod(pods, bound_to):
     assert "no pod but its own" in answer.message
 
 
-def test_a_pod_of_the_same_name_is_another_pod(pods):
-    """The token of a deleted pod is worth nothing for its successor."""
+def test_token_is_refused_for_a_pod_that_replaced_its_own_one(pods):
+    """A pod with the same name has another UID."""
     token = pods.token("jobset-agent", pods.make("reborn"))
     pods.api("DELETE", f"{pods.path}/reborn", gracePeriodSeconds="0").accepted()
     pods.make("reborn")
@@ -312,7 +290,7 @@ def test_a_pod_of_the_same_name_is_another_pod(pods):
 
 
 def test_accounts_are_covered_by_their_name(pods):
-    """The end of the name counts: copies of the account under such names are covered as well."""
+    """The suffix counts: copies of the account with such names are covered, too."""
     pod = pods.make("team-a", account="team-a-jobset-agent")
     covered = pods.token("team-a-jobset-agent", pod)
     other = pods.token("other")
@@ -322,13 +300,13 @@ def test_accounts_are_covered_by_their_name(pods):
     assert pods.patch_epoch("foreign", "1", token=other, dryRun="All").status == 200
 
 
-def test_others_are_not_restricted(pods):
-    """Administrators may set what they like."""
+def test_administrators_are_not_restricted(pods):
+    """They may set any epoch."""
     assert pods.patch_epoch("own", "-5", dryRun="All").status == 200
 
 
-def test_the_account_may_do_nothing_else(pods, token):
-    """The role allows to watch JobSets and to patch pods; no more."""
+def test_account_has_no_other_rights(pods, token):
+    """The role allows watching JobSets and patching pods, and nothing else."""
     jobsets = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{pods.namespace}/jobsets"
     query = {"fieldSelector": "metadata.name=j"}
 
@@ -336,14 +314,7 @@ def test_the_account_may_do_nothing_else(pods, token):
     assert pods.api("GET", f"{pods.path}/own", token=token).status == 403
     assert pods.api("GET", pods.path, token=token).status == 403
     assert pods.api("DELETE", f"{pods.path}/own", token=token, dryRun="All").status == 403
-    status = pods.api(
-        "PATCH",
-        f"{pods.path}/own/status",
-        {"status": {"phase": "Failed"}},
-        content_type="application/merge-patch+json",
-        token=token,
-        dryRun="All",
-    )
+    status = pods.patch("own/status", {"status": {"phase": "Failed"}}, token=token, dryRun="All")
     assert status.status == 403
 
 
@@ -358,7 +329,7 @@ def test_the_account_may_do_nothing_else(pods, token):
         "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets/j/status",
     ],
 )
-def test_nothing_else_can_be_patched(pods, token, path):
+def test_other_resources_cannot_be_patched(pods, token, path):
     """Neither the epochs of the JobSet nor the pod by one of its subresources."""
     answer = pods.api(
         "PATCH",
@@ -373,18 +344,17 @@ def test_nothing_else_can_be_patched(pods, token, path):
     assert "cannot patch resource" in answer.message
 
 
-def test_the_token_of_another_namespace_is_worth_nothing(pods, token):
-    """Roles are of one namespace, and so are the agents."""
-    other = pods.api("GET", "/api/v1/namespaces/default/pods", token=token)
-    jobsets = pods.api(
-        "GET", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets", token=token
-    )
+def test_token_is_refused_in_another_namespace(pods, token):
+    """Roles belong to one namespace, and so do agents."""
+    api = pods.api
+    other = api("GET", "/api/v1/namespaces/default/pods", token=token)
+    jobsets = api("GET", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets", token=token)
 
     assert (other.status, jobsets.status) == (403, 403)
 
 
-def test_agents_requests_have_a_flow_of_their_own(pods, token):
-    """With config/agent/flow, the API server counts them by that priority level."""
+def test_requests_of_agents_have_a_flow_of_their_own(pods, token):
+    """With config/agent/flow the API server assigns them to their own priority level."""
     flows = "/apis/flowcontrol.apiserver.k8s.io/v1"
     level, schema = documents("flow/flow.yaml")
     paths = [
@@ -409,8 +379,8 @@ def test_agents_requests_have_a_flow_of_their_own(pods, token):
             pods.api("DELETE", path)
 
 
-def test_a_role_can_name_the_one_jobset(pods):
-    """With resourceNames, a watch by field selector on that name is allowed, others are not."""
+def test_role_may_name_one_jobset(pods):
+    """With resourceNames only a watch by field selector on that name is allowed."""
     name = "one-jobset-agent"
     pods.make_account(name)
     (role, *_) = documents("account/role.yaml")

@@ -1,11 +1,10 @@
-"""The manifests of the coscheduler, tried on a real API server."""
+"""The manifests of the coscheduler on a real API server."""
 
 import copy
 import functools
 import json
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
@@ -17,11 +16,11 @@ from jobsetpy.app import main
 from jobsetpy.app.config import flags
 from jobsetpy.app.config.settings import COSCHEDULER
 from support import patience
+from support.cluster.install import CONFIG
 from support.coscheduling.coscheduler_process import ExtenderSite, shipped
 
 pytestmark = pytest.mark.cluster
 
-CONFIG = Path(__file__).resolve().parents[3] / "config"
 FOLDER = CONFIG / "coscheduler"
 INSTALLATIONS = ("cluster-scheduler", "marked-pods", "second-scheduler")
 COMPONENTS = ("cert-manager", "network-policy", "prometheus")
@@ -31,7 +30,7 @@ CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Namespace"}
 
 
 def path_of(obj):
-    """Where it is."""
+    """Return the path of an object."""
     group, kind = obj["apiVersion"], obj["kind"]
     prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
     plural = PLURALS.get(kind, f"{kind.lower()}s")
@@ -41,7 +40,7 @@ def path_of(obj):
 
 @functools.cache
 def installed(name, *components):
-    """Objects by kind and name."""
+    """Return the objects by kind and name."""
     found = render(FOLDER / name, *(FOLDER / each for each in components))
     objects = {f"{obj['kind']}/{obj['metadata']['name']}": obj for obj in found}
     assert len(objects) == len(found)
@@ -56,8 +55,8 @@ def system(api):
 
 
 @pytest.mark.parametrize("name", INSTALLATIONS)
-def test_installations(api, system, name):
-    """Each object is accepted as it is, without a warning; pods fit the restricted profile."""
+def test_installation_is_accepted(api, system, name):
+    """Each object is accepted unchanged and without a warning; pods fit the restricted profile."""
     objects = installed(name)
     for obj in objects.values():
         if obj["kind"] == "ServiceAccount":
@@ -69,12 +68,7 @@ def test_installations(api, system, name):
         if obj["kind"] == "Deployment":
             template = copy.deepcopy(obj["spec"]["template"])
             metadata = template["metadata"] | {"name": "x", "namespace": "jobset-system"}
-            pod = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": metadata,
-                "spec": template["spec"],
-            }
+            pod = {**template, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
             answer = api.apply(path_of(pod), pod, dryRun="All")
             answer.accepted()
             assert answer.warnings == [], key
@@ -82,8 +76,8 @@ def test_installations(api, system, name):
 
 @pytest.mark.parametrize("component", COMPONENTS)
 @pytest.mark.parametrize("name", INSTALLATIONS)
-def test_components(api, system, name, component):
-    """What a component adds is accepted, and is about what the installation has."""
+def test_component_is_accepted(api, system, name, component):
+    """The objects of a component are accepted, and select objects of the installation."""
     before, after = installed(name), installed(name, component)
     for key, obj in after.items():
         if obj == before.get(key) or obj["apiVersion"].startswith(FOREIGN):
@@ -107,8 +101,8 @@ def test_components(api, system, name, component):
         assert {rule["ports"][0]["port"] for rule in policy["ingress"]} <= ports
 
 
-def test_services_lead_to_the_pods_of_the_coscheduler():
-    """And the second scheduler's pods are none of them."""
+def test_services_select_the_pods_of_the_coscheduler():
+    """And none of the second scheduler's pods."""
     objects = installed("second-scheduler")
     template = objects["Deployment/jobset-coscheduler"]["spec"]["template"]["metadata"]["labels"]
     other = objects["Deployment/jobset-coscheduler-scheduler"]["spec"]["template"]["metadata"]
@@ -118,8 +112,8 @@ def test_services_lead_to_the_pods_of_the_coscheduler():
         assert not selector <= other["labels"].items()
 
 
-def test_flags_of_the_manifests_are_flags_of_the_command():
-    """A manifest with another name for one would never start."""
+def test_flags_of_the_manifests_exist():
+    """A manifest with an unknown flag would never start."""
     for name in INSTALLATIONS:
         for components in ((), ("cert-manager",)):
             deployment = installed(name, *components)["Deployment/jobset-coscheduler"]
@@ -128,8 +122,8 @@ def test_flags_of_the_manifests_are_flags_of_the_command():
 
 
 @pytest.mark.parametrize("name", INSTALLATIONS)
-def test_the_scheduler_takes_its_configuration(cluster, name, tmp_path):
-    """The real one reads each strictly, and what it understood is what was meant."""
+def test_scheduler_accepts_its_configuration(cluster, name, tmp_path):
+    """The real scheduler reads each one strictly, and understands what was meant."""
     if cluster.is_existing:
         pytest.skip("there is no scheduler of our own")
     config = shipped(name)
@@ -145,10 +139,10 @@ def test_the_scheduler_takes_its_configuration(cluster, name, tmp_path):
     )
     assert ended.returncode == 0, ended.stderr
     understood = yaml.safe_load(out.read_text())
-    (asked,), (extender,) = config["extenders"], understood["extenders"]
-    assert not extender.get("ignorable")  # left out where it is false
+    (given,), (extender,) = config["extenders"], understood["extenders"]
+    assert not extender.get("ignorable")  # omitted if it is false
     assert extender.pop("httpTimeout") == "15m0s"
-    wanted = {key: asked[key] for key in asked if key not in {"ignorable", "httpTimeout"}}
+    wanted = {key: given[key] for key in given if key not in {"ignorable", "httpTimeout"}}
     assert {key: extender[key] for key in wanted} == wanted
     assert understood["podMaxBackoffSeconds"] == 10
 
@@ -156,7 +150,7 @@ def test_the_scheduler_takes_its_configuration(cluster, name, tmp_path):
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 @pytest.mark.parametrize("name", INSTALLATIONS)
 def test_kustomize_builds_the_same_coscheduler(name):
-    """Kubectl's kustomize makes the very objects that these tests install."""
+    """Kubectl's kustomize renders the objects that these tests install."""
     command = ["kubectl", "kustomize", str(FOLDER / name)]
     text = subprocess.run(
         command, check=True, capture_output=True, text=True, timeout=patience.scaled(60)

@@ -1,31 +1,14 @@
-"""The definition in a real API server: what may change later, and what a status may hold."""
+"""The CRD in a real API server: changes of JobSets, and their status."""
 
 import copy
 
 import pytest
 
+from support.cluster.crd_kit import claim, depends, job, jobs
+
 pytestmark = pytest.mark.cluster
 
 IMMUTABLE = "Value is immutable"
-TEMPLATE = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}}
-
-
-def job(name="w", **fields):
-    return {"name": name, "template": TEMPLATE, **fields}
-
-
-def claim(**metadata):
-    return {"metadata": metadata, "spec": {"accessModes": ["ReadWriteOnce"]}}
-
-
-def depends(*names):
-    return [{"name": name, "status": "Ready"} for name in names]
-
-
-def jobs(*items):
-    return {"replicatedJobs": list(items)}
-
-
 FULL = {
     "network": {"subdomain": "a"},
     "successPolicy": {"operator": "All"},
@@ -64,8 +47,8 @@ def changed(obj, **spec):
 
 
 @pytest.mark.parametrize("field", FULL)
-def test_a_policy_may_not_change(jobsets, full, field):
-    """A present policy cannot get another value."""
+def test_policy_may_not_change(jobsets, full, field):
+    """A policy that is present cannot get another value."""
     answer = jobsets.replace(changed(full, **{field: CHANGED[field]}), dryRun="All")
 
     assert answer.status == 422
@@ -73,7 +56,7 @@ def test_a_policy_may_not_change(jobsets, full, field):
 
 
 @pytest.mark.parametrize("field", FULL)
-def test_a_policy_may_be_removed(jobsets, full, field):
+def test_policy_may_be_removed(jobsets, full, field):
     """The rule compares two present values: removing one is not refused."""
     obj = changed(full)
     del obj["spec"][field]
@@ -82,8 +65,8 @@ def test_a_policy_may_be_removed(jobsets, full, field):
 
 
 @pytest.mark.parametrize("field", FULL)
-def test_a_policy_may_be_added(jobsets, bare, field):
-    """A policy that was absent can be set later."""
+def test_policy_may_be_added(jobsets, bare, field):
+    """A policy that is absent can be set later."""
     made = jobsets.replace(changed(bare, **{field: FULL[field]}), dryRun="All").accepted()
 
     assert field in made["spec"]
@@ -119,7 +102,7 @@ def test_dependencies_are_compared_by_name(jobsets, full):
 
 
 def test_dependencies_may_be_added_and_removed(jobsets, full):
-    """As with policies, presence may change."""
+    """As for policies, presence may change."""
     spec = jobs(job("a"), job("b", dependsOn=depends("a")), job("c"))
     jobsets.replace(changed(full, **spec), dryRun="All").accepted()
 
@@ -146,8 +129,8 @@ def test_lists_merge_by_name(jobsets, namespace):
 
 
 @pytest.mark.slow
-def test_rules_can_be_evaluated_for_the_largest_objects(jobsets):
-    """Near the size limit of a request, no rule runs out of its budget, neither at creation nor later."""
+def test_rules_are_evaluated_when_objects_are_as_large_as_possible(jobsets):
+    """Near the size limit of a request, no rule exceeds its budget, at creation or later."""
     claims = [{**claim(name="c"), "metadata": {"annotations": {"a": "x" * 200}}}] * 50
     spec = {
         **jobs(*(job(f"w{i}", dependsOn=depends(*"abcde")) for i in range(1000))),
@@ -185,36 +168,30 @@ BAD_STATUS = {
     "condition message length": {"conditions": [{**CONDITION, "message": "m" * 32769}]},
     "condition twice": {"conditions": [CONDITION, CONDITION]},
     **{
-        f"condition without {key}": {
-            "conditions": [{k: v for k, v in CONDITION.items() if k != key}]
-        }
+        f"condition without {key}": {"conditions": [{k: CONDITION[k] for k in CONDITION if k != key}]}
         for key in CONDITION
     },
     **{
-        f"counts without {key}": {
-            "replicatedJobsStatus": [{k: v for k, v in COUNTS.items() if k != key}]
-        }
+        f"counts without {key}": {"replicatedJobsStatus": [{k: COUNTS[k] for k in COUNTS if k != key}]}
         for key in COUNTS
     },
     "counts twice": {"replicatedJobsStatus": [COUNTS, COUNTS]},
     "jobRestarts": {"replicatedJobsStatus": [{**COUNTS, "jobRestarts": [0] * 1025}]},
-    "jobRestartsCountTowardsMax": {
-        "replicatedJobsStatus": [{**COUNTS, "jobRestartsCountTowardsMax": [0] * 1025}]
-    },
+    "jobRestartsCountTowardsMax": {"replicatedJobsStatus": [{**COUNTS, "jobRestartsCountTowardsMax": [0] * 1025}]},
     "previous attempt": {"previousInPlaceRestartAttempt": -1},
     "current attempt": {"currentInPlaceRestartAttempt": -1},
     "epoch": {"syncedEpoch": 2**31},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("status", BAD_STATUS.values(), ids=BAD_STATUS)
-def test_bad_status(jobsets, bare, status):
-    """The status subresource is validated too."""
+def test_status_is_refused_when_it_is_invalid(jobsets, bare, status):
+    """The status subresource is validated, too."""
     assert jobsets.replace(with_status(bare, **status), "/status", dryRun="All").status == 422
 
 
-def test_status_fields(jobsets, bare):
-    """Every status field is kept, at its limits, and unknown ones are dropped."""
+def test_status_fields_are_stored(jobsets, bare):
+    """Every field is stored, at its limits, and unknown ones are dropped."""
     status = {
         "conditions": [{**CONDITION, "type": "example.com/Some.Type_1", "observedGeneration": 3}],
         "restarts": 0,
@@ -240,8 +217,8 @@ def test_epochs_default_to_zero(jobsets, bare):
     assert answer.accepted()["status"] == {"restarts": 1, "syncedEpoch": 0, "deprecatedEpoch": 0}
 
 
-def test_status_and_spec_are_written_apart(jobsets, bare):
-    """A write of the object leaves the status, a write of the status the spec."""
+def test_status_and_spec_are_written_separately(jobsets, bare):
+    """A write of the object does not change the status, nor a write of the status the spec."""
     assert "status" not in jobsets.make({}, status={"restarts": 1}).accepted()
     obj = with_status(changed(bare, suspend=True), restarts=7)
 

@@ -1,16 +1,12 @@
-"""The definition in a real API server: what it refuses, accepts, fills in and prunes."""
+"""The CRD in a real API server: validation, defaults and pruning."""
 
 import copy
 
 import pytest
 
+from support.cluster.crd_kit import TEMPLATE, claim, depends, job, jobs
+
 pytestmark = pytest.mark.cluster
-
-TEMPLATE = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}}
-
-
-def job(name="w", **fields):
-    return {"name": name, "template": TEMPLATE, **fields}
 
 
 def pod(**fields):
@@ -24,20 +20,8 @@ def container(**fields):
     return pod(containers=[{"name": "c", "image": "i", **fields}])
 
 
-def claim(**metadata):
-    return {"metadata": metadata, "spec": {"accessModes": ["ReadWriteOnce"]}}
-
-
-def depends(*names):
-    return [{"name": name, "status": "Ready"} for name in names]
-
-
 def rule(**fields):
     return {"failurePolicy": {"rules": [{"name": "r", "action": "FailJobSet", **fields}]}}
-
-
-def jobs(*items):
-    return {"replicatedJobs": list(items)}
 
 
 REFUSED = {
@@ -126,8 +110,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("spec", "text"), REFUSED.values(), ids=REFUSED)
-def test_refused(jobsets, spec, text):
-    """The object is invalid, and the answer says where or why."""
+def test_jobset_is_refused_when_it_is_invalid(jobsets, spec, text):
+    """The answer names the field or the reason."""
     answer = jobsets.make(spec)
 
     assert answer.status == 422, answer.body
@@ -170,7 +154,7 @@ ACCEPTED = {
     ),
     "a value of a newer Job API": jobs(container(restartPolicyRules=[{"action": "NewOne"}])),
     "same reasons twice": rule(onJobFailureReasons=["DeadlineExceeded"] * 2),
-    "a pattern that is none": rule(onJobFailureMessagePatterns=["("]),
+    "an invalid pattern": rule(onJobFailureMessagePatterns=["("]),
     **{f"operator {v}": {"successPolicy": {"operator": v}} for v in ("All", "Any")},
     **{
         f"strategy {v}": {"failurePolicy": {"restartStrategy": v}}
@@ -197,8 +181,8 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("spec", ACCEPTED.values(), ids=ACCEPTED)
-def test_accepted(jobsets, spec):
-    """The object is valid as it is."""
+def test_jobset_is_accepted_when_it_is_valid(jobsets, spec):
+    """JobSets at the limits of the schema are accepted."""
     jobsets.make(spec).accepted()
 
 
@@ -221,12 +205,12 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), DEFAULTS.values(), ids=DEFAULTS)
-def test_defaults(jobsets, spec, expected):
-    """The API server fills in these defaults and no others."""
+def test_absent_fields_get_defaults(jobsets, spec, expected):
+    """The API server adds these defaults and no others."""
     assert jobsets.make(spec).accepted()["spec"] == expected
 
 
-def test_defaults_of_embedded_types(jobsets):
+def test_fields_of_built_in_types_get_defaults(jobsets):
     """Optional fields of built-in types get their documented defaults."""
     spec = jobs(
         pod(
@@ -261,7 +245,7 @@ def test_defaults_of_embedded_types(jobsets):
 
 
 def test_unknown_fields_are_pruned(jobsets):
-    """What no schema names is dropped, in embedded metadata too."""
+    """Fields without a schema are dropped, in embedded metadata too."""
     metadata = {
         "annotations": {"a": "1"},
         "finalizers": ["x.example/f"],
@@ -292,8 +276,8 @@ def test_unknown_fields_are_pruned(jobsets):
     assert made["spec"]["volumeClaimPolicies"] == [{"templates": [{"metadata": metadata}]}]
 
 
-def test_strict_requests_name_unknown_fields(jobsets):
-    """A client that asks for strictness is told which field is unknown."""
+def test_strict_request_is_refused_when_a_field_is_unknown(jobsets):
+    """The answer names the unknown field."""
     body = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",

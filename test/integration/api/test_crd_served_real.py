@@ -1,4 +1,4 @@
-"""The definition in a real API server: how it is served, listed and published."""
+"""The CRD in a real API server: discovery, tables and published schema."""
 
 import pytest
 import yaml
@@ -11,8 +11,8 @@ CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-
 GROUP = "/apis/jobset.x-k8s.io/v1alpha2"
 
 
-def test_printer_columns(jobsets):
-    """A table has the columns of the API, filled from spec and status."""
+def test_table_has_the_columns_of_the_api(jobsets):
+    """They are filled from spec and status."""
     made = jobsets.make({"suspend": True}, dry_run=False).accepted()
     condition = {
         "type": "Completed",
@@ -46,7 +46,7 @@ def test_printer_columns(jobsets):
     assert cells[1:5] == ["Completed", "3", "True", "true"]
 
 
-def test_discovery(api):
+def test_resource_is_discovered(api):
     """The resource has a status subresource, no scale, no short names and no categories."""
     resources = api("GET", GROUP).accepted()["resources"]
 
@@ -57,17 +57,16 @@ def test_discovery(api):
     assert "categories" not in main
 
 
-def test_the_definition_is_established(api):
-    """The definition has been accepted, and its schema is structural."""
-    conditions = {
-        item["type"]: item["status"] for item in api("GET", CRD).accepted()["status"]["conditions"]
-    }
+def test_crd_is_established(api):
+    """The names are accepted, and the schema is structural."""
+    conditions = api("GET", CRD).accepted()["status"]["conditions"]
+    found = {item["type"]: item["status"] for item in conditions}
 
-    assert conditions == {"NamesAccepted": "True", "Established": "True"}
+    assert found == {"NamesAccepted": "True", "Established": "True"}
 
 
-def test_strict_creation_has_nothing_to_complain_about(api):
-    """No keyword of the definition is unknown, and nothing gives a warning."""
+def test_crd_causes_no_warning_when_it_is_created_strictly(api):
+    """It has no unknown keyword."""
     text = update_crds.CRD.read_text()
     answer = api.apply(CRD, yaml.safe_load(text), dryRun="All")
 
@@ -75,8 +74,8 @@ def test_strict_creation_has_nothing_to_complain_about(api):
     assert answer.warnings == []
 
 
-def test_the_api_server_publishes_the_descriptions(api):
-    """Clients such as kubectl explain see the texts of the fields."""
+def test_descriptions_of_fields_are_published(api):
+    """Clients such as ``kubectl explain`` show them."""
     document = api("GET", "/openapi/v3/apis/jobset.x-k8s.io/v1alpha2").accepted()
     schemas = document["components"]["schemas"]
     (spec,) = (item for name, item in schemas.items() if name.endswith(".JobSet"))
@@ -84,7 +83,7 @@ def test_the_api_server_publishes_the_descriptions(api):
     assert spec["properties"]["spec"]["properties"]["suspend"]["description"]
 
 
-def test_the_snapshot_is_what_the_api_server_publishes(api):
+def test_snapshot_is_the_published_one(api):
     """The packaged schemas of built-in types are those of the cluster's Kubernetes version."""
     found = update_crds.fetch_definitions(api.server, api.tls, api.token)
 

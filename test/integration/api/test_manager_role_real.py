@@ -1,15 +1,13 @@
-"""The manager's role: enough for all that the controllers do, and no more than that.
+"""The manager's role has all rights that the controllers need, and no others.
 
-The manager runs as its own account, and the API server's audit log says what it asked for. The
-rules are generated from the requests in the code (hack/generate/update_rbac.py); here they meet an API
-server. The managers of other tests run with the same roles, so that none of them is refused.
+The manager runs with its account, and the API server's audit log lists its requests. The rules are
+generated from the requests in the code (hack/generate/update_rbac.py); this test compares them with an
+API server. The managers of other tests run with the same roles, so that none of them is refused.
 """
 
-import copy
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -17,36 +15,37 @@ import yaml
 from hack.cluster import Cluster
 from hack.generate import update_crds
 from support import patience
+from support.cluster.install import CONFIG
+from support.patience import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
-CONFIG = Path(__file__).resolve().parents[3] / "config"
 ACCOUNT = "system:serviceaccount:jobset-system:jobset-controller-manager"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 PODS = "/api/v1/namespaces/default/pods"
-GONE = {"deletionTimestamp": "past"}  # stands in for the metadata of an object that is not there
+GONE = {"deletionTimestamp": "past"}  # metadata of an object that no longer exists
 MERGE = "application/merge-patch+json"
 
 VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
-# Granted, but not asked for in this test, each for a reason.
+# Granted, but not requested in this test, each for a reason.
 UNSEEN = {
-    # Asked for in answer to rare events: a name already taken, an event that repeats, tolerations
+    # Requested after rare events: a name already taken, an event that repeats, tolerations
     # that a resumed Job has to keep.
     ("jobs", "get"),
     ("jobsets", "get"),
     ("events", "patch"),
-    # Only if the Job controller has not cleared the start time of a suspended Job by itself yet.
+    # Only if the Job controller has not yet cleared the start time of a suspended Job itself.
     ("jobs/status", "patch"),
-    # Exclusive placement, which takes webhooks and a scheduler: test/integration/placement.
+    # Exclusive placement, which needs webhooks and a scheduler: test/integration/placement.
     ("pods", "patch"),
     ("pods", "delete"),
     ("pods/status", "patch"),
-    # Group scheduling, which takes webhooks: test/integration/groups.
+    # Group scheduling, which needs webhooks: test/integration/groups.
     ("configmaps", "create"),
     ("configmaps", "patch"),
-    ("configmaps", "get"),  # only when someone else changes one at the same time
-    # The backend "podgroup", which takes an API server that has these: test/integration/coscheduling.
+    ("configmaps", "get"),  # only if another client changes one at the same time
+    # The backend "podgroup", which needs an API server with these: test/integration/coscheduling.
     *((kind, verb) for kind in ("podgroups", "workloads") for verb in VERBS),
     # Checked by the API server itself, when an owner reference blocks the owner's deletion.
     ("jobsets/finalizers", "update"),
@@ -59,26 +58,17 @@ def documents(folder):
 
 
 def jobset(name, **spec):
+    mount = {"name": "data", "mountPath": "/data"}
+    container = {"name": "c", "image": "i", "volumeMounts": [mount]}
     template = {
         "metadata": {"annotations": {"a": "b"}},
-        "spec": {
-            "restartPolicy": "Never",
-            "containers": [
-                {
-                    "name": "c",
-                    "image": "i",
-                    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-                }
-            ],
-        },
+        "spec": {"restartPolicy": "Never", "containers": [container]},
     }
     job = {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimit": 0}
+    storage = {"requests": {"storage": "1Gi"}}
     claim = {
         "metadata": {"name": "data"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": storage},
     }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -90,9 +80,7 @@ def jobset(name, **spec):
             "volumeClaimPolicies": [
                 {"templates": [claim], "retentionPolicy": {"whenDeleted": "Delete"}}
             ],
-            "replicatedJobs": [
-                {"name": "w", "template": {"spec": {**job, "template": copy.deepcopy(template)}}}
-            ],
+            "replicatedJobs": [{"name": "w", "template": {"spec": {**job, "template": template}}}],
             **spec,
         },
     }
@@ -119,7 +107,7 @@ def audited(tmp_path_factory, make_api):
 
 @pytest.fixture(scope="module")
 def manager(audited, tmp_path_factory):
-    """The manager, running as its account."""
+    """The manager, running with its account."""
     api, kubeconfig, _ = audited
     for item in sorted(
         [*documents("manager"), *documents("rbac")], key=lambda i: i["kind"] != "Namespace"
@@ -182,31 +170,29 @@ def set_suspend(api, name, *, suspend):
     api("PATCH", f"{JOBSETS}/{name}", body, content_type=MERGE).accepted()
 
 
-def walk_through(api, eventually):
-    """Everything that makes the controllers read or write."""
+def walk_through(api):
+    """Make the controllers use all of their rights."""
     body = jobset("all", failurePolicy={"maxRestarts": 1}, ttlSecondsAfterFinished=0)
     api("POST", JOBSETS, body).accepted()
-    (first,) = eventually(lambda: pods_of(api, "all"))
+    (first,) = wait_for(lambda: pods_of(api, "all"))
     set_suspend(api, "all", suspend=True)
-    eventually(lambda: not pods_of(api, "all"))
+    wait_for(lambda: not pods_of(api, "all"))
     set_suspend(api, "all", suspend=False)
-    (second,) = eventually(lambda: pods_of(api, "all"))
+    (second,) = wait_for(lambda: pods_of(api, "all"))
     assert first["metadata"]["uid"] != second["metadata"]["uid"]
     end(api, second, "Failed")
-    eventually(lambda: api("GET", f"{JOBSETS}/all").accepted()["status"].get("restarts") == 1)
-    (third,) = eventually(lambda: pods_of(api, "all"))
+    wait_for(lambda: api("GET", f"{JOBSETS}/all").accepted()["status"].get("restarts") == 1)
+    (third,) = wait_for(lambda: pods_of(api, "all"))
     end(api, third, "Succeeded")
-    # Gone, or on its way: the garbage collector learns of a new kind only every half minute.
-    eventually(
-        lambda: "deletionTimestamp" in api("GET", f"{JOBSETS}/all").body.get("metadata", GONE)
-    )
+    # Gone, or being deleted: the garbage collector discovers a new kind only every half minute.
+    wait_for(lambda: "deletionTimestamp" in api("GET", f"{JOBSETS}/all").body.get("metadata", GONE))
 
     body = jobset("gang", failurePolicy={"restartStrategy": "InPlaceRestart"})
     api("POST", JOBSETS, body).accepted()
-    (pod,) = eventually(lambda: pods_of(api, "gang"))
+    (pod,) = wait_for(lambda: pods_of(api, "gang"))
     patch = {"metadata": {"annotations": {"jobset.sigs.k8s.io/epoch": "1"}}}
     api("PATCH", f"{PODS}/{pod['metadata']['name']}", patch, content_type=MERGE).accepted()
-    eventually(lambda: api("GET", f"{JOBSETS}/gang").accepted()["status"].get("syncedEpoch") == 1)
+    wait_for(lambda: api("GET", f"{JOBSETS}/gang").accepted()["status"].get("syncedEpoch") == 1)
 
     # Pods that a rule of the namespace refuses.
     rule = {"type": "Container", "min": {"cpu": "1"}, "max": {"cpu": "1"}}
@@ -227,11 +213,10 @@ def walk_through(api, eventually):
         found = {each["type"]: each for each in status.get("conditions", ())}
         return found.get("PodsRefused", {}).get("message", "")
 
-    told = eventually(message, 60)
-    assert told.startswith(
-        "pods of job refused-w-0 are refused: Error creating: a pod is forbidden"
-    )
-    assert "minimum cpu usage per Container is 1, but request is 10m" in told
+    text = wait_for(message, 60)
+    refused = "pods of job refused-w-0 are refused: Error creating: a pod is forbidden"
+    assert text.startswith(refused)
+    assert "minimum cpu usage per Container is 1, but request is 10m" in text
 
 
 def requests(log):
@@ -244,19 +229,19 @@ def requests(log):
             yield (resource, event["verb"]), event["responseStatus"]["code"]
 
 
-def test_the_role_is_enough_and_no_more(audited, manager, eventually):
-    """The manager is never refused, and every verb it has is one that it needs."""
+def test_role_has_all_rights_that_the_manager_needs_and_no_others(audited, manager):
+    """No request of the manager is refused, and it uses every verb that it has."""
     api, _, log = audited
     crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"
     api.apply(crd, yaml.safe_load(update_crds.CRD.read_text())).accepted()
-    eventually(lambda: api("GET", JOBSETS).status == 200)
+    wait_for(lambda: api("GET", JOBSETS).status == 200)
     try:
-        walk_through(api, eventually)
+        walk_through(api)
     except AssertionError:
         print(manager.read_text()[-20_000:])
         raise
 
-    asked = list(requests(log))
+    made = list(requests(log))
     role = next(item for item in documents("rbac") if item["kind"] == "ClusterRole")
     granted = {
         (resource, verb)
@@ -264,6 +249,6 @@ def test_the_role_is_enough_and_no_more(audited, manager, eventually):
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert [what for what, code in asked if code == 403] == []
-    unused = granted - {what for what, _ in asked} - UNSEEN
+    assert [request for request, code in made if code == 403] == []
+    unused = granted - {request for request, _ in made} - UNSEEN
     assert not unused, sorted(f"{verb} {resource}" for resource, verb in unused)

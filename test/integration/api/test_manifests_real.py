@@ -1,16 +1,16 @@
-"""The manifests in config/, tried on a real API server."""
+"""The manifests of config/ on a real API server."""
 
 import copy
 import functools
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
 
 from hack.generate.kustomize import render
 from support import patience
+from support.cluster.install import CONFIG
 from support.cluster.kubectl import Kubectl
 
 pytestmark = pytest.mark.cluster
@@ -39,36 +39,29 @@ RESOURCES = {
 }
 
 
-def config_dir():
-    return Path(__file__).resolve().parents[3] / "config"
-
-
 def path_of(obj, namespace):
     group = obj["apiVersion"]
     prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
     namespace = obj["metadata"].get("namespace", namespace)
-    return (
-        f"{prefix}/{RESOURCES[obj['kind']].format(namespace=namespace)}/{obj['metadata']['name']}"
-    )
+    plural = RESOURCES[obj["kind"]].format(namespace=namespace)
+    return f"{prefix}/{plural}/{obj['metadata']['name']}"
 
 
 @functools.cache
 def manifests(folder):
-    return {
-        f"{item['kind']}/{item['metadata']['name']}": item for item in render(config_dir() / folder)
-    }
+    return {f"{item['kind']}/{item['metadata']['name']}": item for item in render(CONFIG / folder)}
 
 
 @pytest.fixture(scope="module")
 def system(api):
-    """The manager's namespace, as the manifests make it."""
+    """The manager's namespace, as in the manifests."""
     obj = manifests("default")["Namespace/jobset-system"]
     api.apply(path_of(obj, ""), obj).accepted()
 
 
 @pytest.mark.parametrize("name", manifests("default"))
-def test_installation(api, system, name):
-    """Each object of the installation is accepted as it is, without a warning."""
+def test_installation_is_accepted(api, system, name):
+    """Each object of the installation is accepted unchanged, without a warning."""
     obj = manifests("default")[name]
     answer = api.apply(path_of(obj, "default"), obj, dryRun="All")
 
@@ -89,9 +82,9 @@ components:
 """
 
 
-def test_an_installation_in_any_namespace(api, tmp_path):
-    """One line of a kustomization on top moves it: webhooks, bindings, monitors go along."""
-    shutil.copytree(config_dir(), tmp_path / "config")
+def test_installation_may_be_in_any_namespace(api, tmp_path):
+    """One line of a kustomization moves it: webhooks, bindings and monitors follow."""
+    shutil.copytree(CONFIG, tmp_path / "config")
     (tmp_path / "kustomization.yaml").write_text(OTHER_NAMESPACE)
     objects = Kubectl(tmp_path / "none", tmp_path).rendered(tmp_path)
 
@@ -104,25 +97,22 @@ def test_an_installation_in_any_namespace(api, tmp_path):
             api.apply(path_of(obj, "default"), obj, dryRun="All").accepted()
 
 
-COMPONENTS = sorted(path.parent.name for path in config_dir().glob("components/*/*ization.yaml"))
+COMPONENTS = sorted(path.parent.name for path in CONFIG.glob("components/*/*ization.yaml"))
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_components(api, system, name):
-    """What a component adds is accepted, without a warning, and is about the manager's pods."""
-    labels = manifests("default")["Deployment/jobset-controller-manager"]["spec"]["template"][
-        "metadata"
-    ]["labels"]
-    component = config_dir() / "components" / name
-    for obj in render(config_dir() / "default", component):
+def test_component_is_accepted(api, system, name):
+    """The objects of a component are accepted without a warning, and select the manager's pods."""
+    deployment = manifests("default")["Deployment/jobset-controller-manager"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    component = CONFIG / "components" / name
+    for obj in render(CONFIG / "default", component):
         if obj == manifests("default").get(f"{obj['kind']}/{obj['metadata']['name']}"):
             continue
         spec = obj.get("spec", {})
         selector = spec.get("podSelector") or spec.get("selector")
-        if obj["apiVersion"].startswith("cert-manager.io/"):
-            continue  # this cluster does not know such kinds, nor the next two
-        if obj["kind"] == "PrometheusRule":
-            continue
+        if obj["apiVersion"].startswith("cert-manager.io/") or obj["kind"] == "PrometheusRule":
+            continue  # this cluster does not have these kinds, nor the next one
         if obj["kind"] == "ServiceMonitor":
             service = manifests("default")["Service/jobset-controller-manager-metrics-service"]
             assert selector["matchLabels"].items() <= service["metadata"]["labels"].items()
@@ -136,8 +126,8 @@ def test_components(api, system, name):
 
 
 @pytest.mark.parametrize("name", manifests("samples"))
-def test_samples(api, namespace, name):
-    """Each sample is accepted as it is."""
+def test_sample_is_accepted(api, namespace, name):
+    """Each sample is accepted unchanged."""
     obj = manifests("samples")[name]
     answer = api.apply(path_of(obj, namespace), obj, dryRun="All")
 
@@ -158,7 +148,7 @@ def sample_jobs():
     ("name", "replicated_job"), sample_jobs(), ids=[f"{n}/{j['name']}" for n, j in sample_jobs()]
 )
 def test_templates_of_samples_make_jobs_and_pods(api, namespace, name, replicated_job):
-    """The Job API and the pod API accept what the samples' templates hold, rules included."""
+    """The Job API and the pod API accept the templates of the samples, including their rules."""
     template = replicated_job["template"]
     job = {
         "apiVersion": "batch/v1",
@@ -166,17 +156,9 @@ def test_templates_of_samples_make_jobs_and_pods(api, namespace, name, replicate
         "metadata": {"name": "sample"},
         "spec": template["spec"],
     }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "sample"},
-        "spec": template["spec"]["template"]["spec"],
-    }
-    account = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": pod["spec"].get("serviceAccountName", "default")},
-    }
+    pod = {**job, "apiVersion": "v1", "kind": "Pod", "spec": template["spec"]["template"]["spec"]}
+    account_name = pod["spec"].get("serviceAccountName", "default")
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account_name}}
     api.apply(path_of(account, namespace), account).accepted()
 
     for obj in (job, pod):
@@ -190,8 +172,8 @@ def test_templates_of_samples_make_jobs_and_pods(api, namespace, name, replicate
             assert rules == container.get("restartPolicyRules")
 
 
-def test_the_in_place_sample_follows_the_rules_of_the_strategy():
-    """The sample meets what the strategy asks of a template."""
+def test_in_place_sample_follows_the_rules_of_the_strategy():
+    """The sample has what the strategy requires of a template."""
     spec = manifests("samples")["JobSet/in-place-restart"]["spec"]
     (item,) = spec["replicatedJobs"]
     job = item["template"]["spec"]
@@ -213,7 +195,7 @@ def test_the_in_place_sample_follows_the_rules_of_the_strategy():
     assert exit_code not in rule["exitCodes"]["values"]
 
 
-def test_the_manager_fits_the_restricted_profile(api, system):
+def test_manager_fits_the_restricted_profile(api, system):
     """A pod of the manager's Deployment is allowed in a namespace that enforces the profile."""
     obj = copy.deepcopy(manifests("default")["Deployment/jobset-controller-manager"])
     template = obj["spec"]["template"]
@@ -236,9 +218,9 @@ def test_the_manager_fits_the_restricted_profile(api, system):
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 @pytest.mark.parametrize("folder", ["default", "without-webhooks", "samples", "agent/account"])
 def test_kustomize_builds_the_same_objects(folder):
-    """Kubectl's kustomize makes the very objects that these tests, and the others, install."""
+    """Kubectl's kustomize renders the objects that this test folder and others install."""
     text = subprocess.run(
-        ["kubectl", "kustomize", str(config_dir() / folder)],
+        ["kubectl", "kustomize", str(CONFIG / folder)],
         check=True,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Shares of a collection (KEP-5866) on a real API server that has the feature gate."""
+"""Shards of a collection (KEP-5866) on a real API server with the feature gate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMESPACES = ("default", "training", "inference", "vision", "speech", "search")
 
 @pytest.fixture(scope="module")
 def gated():
-    """A control plane whose API server has the gate."""
+    """A control plane whose API server has the feature gate."""
     gate = ["--feature-gates=ShardedListAndWatch=true"]
     with Cluster(apiserver_args=gate, controller_manager=False, scheduler=False) as cluster:
         yield cluster
@@ -27,15 +27,15 @@ def gated():
 
 @pytest.fixture
 async def client(gated):
-    """An administrator's client of it."""
+    """An administrator's client of the control plane."""
     client = await connect(kubeconfig=str(gated.kubeconfig), qps=0)
     yield client
     await client.aclose()
 
 
 @pytest.mark.parametrize("by", ["namespace", "uid"])
-async def test_the_server_sends_each_object_to_one(client, by):
-    """Of two halves each object is listed and watched by one, and by that which we would expect."""
+async def test_api_server_sends_each_object_to_one_of_two_shards(client, by):
+    """Each object is listed and watched by one half, and by the one that we would choose."""
 
     def config_map(name):
         return {"metadata": {"name": f"{name}-{by}", "labels": {"share": by}}}
@@ -43,7 +43,7 @@ async def test_the_server_sends_each_object_to_one(client, by):
     for name in NAMESPACES:
         await create_namespace(client, name)
         await client.create(ConfigMap, name, config_map("listed"))
-    told = [InformerLog(), InformerLog()]
+    logs = [InformerLog(), InformerLog()]
     shards = [Shard(index, 2, by) for index in range(2)]
     halves = [
         SharedInformer(
@@ -51,7 +51,7 @@ async def test_the_server_sends_each_object_to_one(client, by):
             ConfigMap,
             WatchOptions(label_selector=f"share={by}", shard=shard, observer=observer),
         )
-        for shard, observer in zip(shards, told, strict=True)
+        for shard, observer in zip(shards, logs, strict=True)
     ]
     async with supervise() as tasks:
         running = [tasks.start(half.run(), name="half") for half in halves]
@@ -68,6 +68,6 @@ async def test_the_server_sends_each_object_to_one(client, by):
             task.cancel()
 
     assert len(found[0] | found[1]) == total
-    assert [each.shards for each in told] == [[True], [True]]
-    # Had the server sent all, each would have heard of all.
-    assert sum(each.events.count("ADDED") for each in told) == len(NAMESPACES)
+    assert [each.shards for each in logs] == [[True], [True]]
+    # If the server had sent all objects, each half would have received all.
+    assert sum(each.events.count("ADDED") for each in logs) == len(NAMESPACES)

@@ -1,4 +1,4 @@
-"""The real Helm, and a control plane that no other test installs anything into."""
+"""The real Helm, and a control plane that no other test installs objects into."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def offline(helm_program, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def chart_cluster():
-    """A control plane of its own: webhooks that nobody serves would stop other tests."""
+    """A control plane of its own: webhooks without a server would block other tests."""
     with Cluster(controller_manager=False, scheduler=False) as running:
         if running.is_existing:
             pytest.skip("the existing cluster is not ours to install things in")
@@ -37,7 +37,7 @@ def chart_cluster():
 
 @pytest.fixture(scope="module")
 def kube(chart_cluster):
-    """Its API server, which knows the kinds of cert-manager and of the Prometheus operator."""
+    """Its API server, with the kinds of cert-manager and of the Prometheus operator."""
     kube = Kube(chart_cluster.kubeconfig)
     for document in yaml.safe_load_all((HERE / "other_kinds.yaml").read_text()):
         kube.apply(document)

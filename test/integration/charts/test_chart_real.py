@@ -1,4 +1,4 @@
-"""The chart in a real API server: every object is valid, Helm installs, upgrades and removes it."""
+"""The chart in a real API server: objects are valid, Helm installs, upgrades and removes them."""
 
 import copy
 
@@ -19,7 +19,7 @@ BUNDLE = "Y2VydGlmaWNhdGU="
 
 @pytest.fixture(scope="module")
 def space(kube):
-    """A namespace of an unusual name, which allows restricted pods only."""
+    """A namespace of an unusual name that enforces the restricted profile."""
     labels = {"name": SPACE, "labels": RESTRICTED}
     kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": labels})
     return SPACE
@@ -40,16 +40,16 @@ def space(kube):
     ids=["defaults", "everything", "everything-internal", "marked-pods", "nothing"],
 )
 def test_every_object_is_valid(online, kube, space, values):
-    """The API server takes each object as it is, into a namespace that is not the usual one."""
+    """The API server accepts each object unchanged, in a namespace that is not the usual one."""
     for document in online.render(values, release="r", namespace=space).values():
         if namespaced(document):
-            # an account of agents, and what lets a second scheduler see who calls it
+            # an account of agents, and the role by which a second scheduler identifies its callers
             assert document["metadata"]["namespace"] in {space, "default", "kube-system"}
         kube.apply(document, dryRun="All")
 
 
 def test_pods_fit_the_restricted_profile(online, kube, space):
-    """A namespace that enforces the profile takes the pods, with all options that touch them."""
+    """A namespace that enforces the profile accepts the pods with all options that change them."""
     rendered = online.render(EVERYTHING, release="r", namespace=space)
     kube.apply(rendered["ServiceAccount", "r-jobset-controller"])
     template = rendered["Deployment", "r-jobset-controller"]["spec"]["template"]
@@ -63,13 +63,13 @@ def test_pods_fit_the_restricted_profile(online, kube, space):
 
 
 def objects_of(online, release, space):
-    """What Helm says that it installed."""
+    """Return the objects that Helm has installed."""
     text = online.ok("get", "manifest", release, "--namespace", space)
     return [item for item in yaml.load_all(text, LOADER) if item]
 
 
-def test_install_upgrade_uninstall(online, kube, space):
-    """All objects come, change and go; what managers write stays, and so does the definition."""
+def test_chart_installs_upgrades_and_uninstalls(online, kube, space):
+    """Values that managers write are kept by an upgrade; the CRD stays after the removal."""
     where = ("--namespace", space)
     online.ok("install", "gangs", str(CHART), *where)
     installed = objects_of(online, "gangs", space)
@@ -97,7 +97,7 @@ def test_install_upgrade_uninstall(online, kube, space):
     assert bundles == [BUNDLE] * len(found["webhooks"])
 
     message = online.refused("install", "second", str(CHART), "--namespace", "default")
-    assert 'must equal "second"' in message  # webhook configurations are one release's
+    assert 'must equal "second"' in message  # one release owns the webhook configurations
 
     values = EVERYTHING
     if kube.get(f"{WEBHOOKS}/mutatingadmissionpolicies") is None:  # before Kubernetes 1.36

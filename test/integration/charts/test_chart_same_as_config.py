@@ -1,4 +1,4 @@
-"""The chart with default values makes what config/default makes; every difference is listed here."""
+"""The chart with default values renders config/default; all differences are listed here."""
 
 import argparse
 import copy
@@ -15,18 +15,18 @@ from jobsetpy.app.config.settings import COSCHEDULER, MANAGER, SETTINGS, Configu
 from jobsetpy.app.main import _parser
 from support.cluster.chart_kit import CHART, REPOSITORY
 
-pytestmark = pytest.mark.cluster  # for Helm, which is got with the cluster's programs
+pytestmark = pytest.mark.cluster  # for Helm, which is installed with the cluster's programs
 
 CONFIG = REPOSITORY / "config"
 CHART_NAMES = {
-    # the chart's name: that in config/
+    # the chart's name: the name in config/
     "jobset-agent": "jobset-agent",
     "jobset-controller": "jobset-controller-manager",
     "jobset-jobset-editor-role": "jobset-editor-role",
     "jobset-jobset-viewer-role": "jobset-viewer-role",
     "jobset-metrics-service": "jobset-controller-manager-metrics-service",
 }
-"""Where the two are not of the same name; names of today's chart and today's kustomization."""
+"""Objects with different names in today's chart and today's kustomization."""
 ROLE_NAMES = {"jobset-controller": "jobset-manager-role"}
 BINDING_NAMES = {"jobset-controller": "jobset-manager-rolebinding"}
 WEBHOOK_NAMES = {
@@ -36,9 +36,9 @@ WEBHOOK_NAMES = {
     "validate--v1-pod.x-k8s.io": "vpod.kb.io",
 }
 ONLY_IN_CONFIG = {
-    ("Namespace", "jobset-system"),  # Helm's --create-namespace makes it
+    ("Namespace", "jobset-system"),  # created by Helm's --create-namespace
     ("CustomResourceDefinition", "jobsets.jobset.x-k8s.io"),  # in the chart's folder crds/
-    ("ConfigMap", "jobset-manager-config"),  # compared by what the manager makes of it
+    ("ConfigMap", "jobset-manager-config"),  # compared by the configuration that the manager reads
 }
 ONLY_IN_CHART = {("ConfigMap", "jobset-controller-config")}
 AGENTS = ("inPlaceRestart.agentImage", "groupScheduling.agentImage")
@@ -47,7 +47,7 @@ PORT_NAMES = {"webhook": "webhook-server"}
 
 
 def without_own_labels(node):
-    """Labels that say by whom an object is installed are left out, in selectors as well."""
+    """Return the node without labels that name the installer, in selectors as well."""
     if isinstance(node, dict):
         return {
             key: without_own_labels(value)
@@ -58,7 +58,7 @@ def without_own_labels(node):
 
 
 def comparable(document):
-    """An object without what is its installation's business."""
+    """Return the object without the labels of its installation."""
     document = without_own_labels(copy.deepcopy(document))
     if not document["metadata"].get("labels", True):
         del document["metadata"]["labels"]
@@ -66,7 +66,7 @@ def comparable(document):
 
 
 def as_in_config(document):
-    """An object of the chart with the names of config/."""
+    """Return an object of the chart with the names of config/."""
     document = comparable(document)
     kind = document["kind"]
     names = CHART_NAMES
@@ -74,9 +74,8 @@ def as_in_config(document):
         names = names | ROLE_NAMES
     if kind == "ClusterRoleBinding":
         names = names | BINDING_NAMES
-    document["metadata"]["name"] = names.get(
-        document["metadata"]["name"], document["metadata"]["name"]
-    )
+    name = document["metadata"]["name"]
+    document["metadata"]["name"] = names.get(name, name)
     if role := document.get("roleRef"):
         role["name"] = ROLE_NAMES.get(role["name"], role["name"])
     for subject in document.get("subjects", ()):
@@ -85,7 +84,7 @@ def as_in_config(document):
         webhook["name"] = WEBHOOK_NAMES.get(webhook["name"], webhook["name"])
     if kind == "Service":
         for port in document["spec"]["ports"]:
-            # config/ says the number in one place, the chart the name: it lets the number be chosen
+            # config/ has the number, the chart the port's name, so that the number can be chosen
             port["targetPort"] = {"webhook": 9443}.get(port["targetPort"], port["targetPort"])
         document["metadata"]["labels"] = document["metadata"].get("labels", {})
     return document
@@ -93,18 +92,18 @@ def as_in_config(document):
 
 @pytest.fixture(scope="module")
 def chart(offline):
-    """What the chart makes, by kind and name of the chart."""
+    """Return the objects of the chart, by kind and the chart's name."""
     return offline.render()
 
 
 @pytest.fixture(scope="module")
 def config():
-    """What config/default makes, by kind and name."""
+    """Return the objects of config/default, by kind and name."""
     return {(item["kind"], item["metadata"]["name"]): item for item in render(CONFIG / "default")}
 
 
-def test_the_same_objects(chart, config):
-    """But for the Deployment, which is compared below, all are equal."""
+def test_objects_are_the_same(chart, config):
+    """All objects are equal except the Deployment, which is compared below."""
     renamed = {}
     for key, document in chart.items():
         if key not in ONLY_IN_CHART and document["kind"] != "Deployment":
@@ -124,15 +123,15 @@ def test_the_same_objects(chart, config):
     assert {kind for kind, _ in chart} >= {"Deployment", "ConfigMap"}
 
 
-def test_the_definition_is_the_same(config):
-    """Helm installs what is in crds/, as it is."""
+def test_crd_is_the_same(config):
+    """Helm installs the files of crds/ unchanged."""
     (path,) = (CHART / "crds").iterdir()
     definition = config["CustomResourceDefinition", "jobsets.jobset.x-k8s.io"]
     assert comparable(yaml.safe_load(path.read_text())) == comparable(definition)
 
 
-def test_the_same_deployment(chart, config):
-    """The pods differ in how the manager is told its configuration, and in the limit of CPU."""
+def test_deployment_is_the_same(chart, config):
+    """Only the way to pass the configuration and the CPU limit differ."""
     made = as_in_config(chart["Deployment", "jobset-controller"])
     expected = comparable(config["Deployment", "jobset-controller-manager"])
     template, other = (each["spec"]["template"] for each in (made, expected))
@@ -142,12 +141,10 @@ def test_the_same_deployment(chart, config):
     assert other["metadata"]["annotations"].pop("kubectl.kubernetes.io/default-container")
 
     pod = template["spec"]
-    assert pod.pop("volumes") == [
-        {"name": "config", "configMap": {"name": "jobset-controller-config"}}
-    ]
-    assert other["spec"].pop("volumes") == [
-        {"name": "manager-config", "configMap": {"name": "jobset-manager-config"}}
-    ]
+    volume = {"name": "config", "configMap": {"name": "jobset-controller-config"}}
+    assert pod.pop("volumes") == [volume]
+    volume = {"name": "manager-config", "configMap": {"name": "jobset-manager-config"}}
+    assert other["spec"].pop("volumes") == [volume]
     pod["serviceAccountName"] = CHART_NAMES[pod["serviceAccountName"]]
     (container,), (kept,) = pod["containers"], other["spec"]["containers"]
     assert container.pop("name") == "controller"
@@ -167,7 +164,7 @@ def test_the_same_deployment(chart, config):
 
 
 def effective(document, folder, configuration):
-    """Flags of a Deployment's container, and the configuration that the manager makes of them."""
+    """Return the flags of a Deployment's container and the manager's configuration."""
     (container,) = document["spec"]["template"]["spec"]["containers"]
     arguments = []
     for argument in container["args"]:
@@ -184,8 +181,8 @@ def effective(document, folder, configuration):
     return options, app_flags.read(options, MANAGER)
 
 
-def test_the_same_configuration(chart, config, tmp_path):
-    """The manager runs with the same settings, but for the tag of the agent's image."""
+def test_configuration_is_the_same(chart, config, tmp_path):
+    """The manager runs with the same settings, except for the tag of the agent's image."""
     configuration = chart["ConfigMap", "jobset-controller-config"]
     options, made = effective(chart["Deployment", "jobset-controller"], tmp_path, configuration)
     expected_options, expected = effective(
@@ -205,7 +202,7 @@ def test_the_same_configuration(chart, config, tmp_path):
 
 
 def everything(configuration: Configuration) -> dict:
-    """All that it holds, defaults as well."""
+    """Return all settings, defaults included."""
     return {
         "gates": configuration.feature_gates,
         **{setting.path: configuration[setting.path] for setting in SETTINGS},
@@ -213,13 +210,13 @@ def everything(configuration: Configuration) -> dict:
 
 
 def flags(options: argparse.Namespace) -> dict:
-    """Those that the configuration does not have."""
+    """Return the flags that the configuration does not have."""
     replaced = {"config", *AGENTS, "groupScheduling.manageRbac", "log_level", "log_format"}
     return {name: value for name, value in vars(options).items() if name not in replaced}
 
 
-def without_pods_business(document, added):
-    """A Deployment of the coscheduler's without its image, and without the arguments ``added``."""
+def without_image_and_arguments(document, added):
+    """Return the object; a Deployment without its image and the arguments ``added``."""
     if document["kind"] != "Deployment":
         return document
     (container,) = document["spec"]["template"]["spec"]["containers"]
@@ -230,8 +227,8 @@ def without_pods_business(document, added):
 
 
 @pytest.mark.parametrize("mode", ["cluster-scheduler", "marked-pods", "second-scheduler"])
-def test_the_same_coscheduler(offline, chart, mode):
-    """What it adds is what the folder of that name has; it is told the names of its objects."""
+def test_coscheduler_is_the_same(offline, chart, mode):
+    """The chart adds the objects of the folder with that name; arguments name its objects."""
     values = {"coscheduler": {"enable": True, "mode": mode}}
     added = [item for key, item in offline.render(values).items() if key not in chart]
     names = ["--service-name=jobset-coscheduler"]
@@ -240,7 +237,7 @@ def test_the_same_coscheduler(offline, chart, mode):
 
     def by_name(documents):
         return {
-            (item["kind"], item["metadata"]["name"]): without_pods_business(item, names)
+            (item["kind"], item["metadata"]["name"]): without_image_and_arguments(item, names)
             for item in documents
         }
 
@@ -257,7 +254,7 @@ def test_the_same_coscheduler(offline, chart, mode):
     assert container["args"][-1:] == names
 
 
-def test_the_same_admission_of_groups(offline, chart):
+def test_admission_of_gangs_is_the_same(offline, chart):
     """The webhooks are those of the component, the policies those of the folder."""
     webhooks = offline.render({"coscheduling": {"admission": "webhook"}})
     folder = CONFIG / "coscheduler-admission"
@@ -273,7 +270,7 @@ def test_the_same_admission_of_groups(offline, chart):
     }
 
 
-def test_the_same_alerts_and_dashboard(offline):
+def test_alerts_and_dashboard_are_the_same(offline):
     """Rules and dashboard are those of the components."""
     values = {"prometheus": {"enable": True}, "grafana": {"dashboard": {"enable": True}}}
     made = offline.render(values)

@@ -1,4 +1,4 @@
-"""What each value does to the objects, and which values are refused."""
+"""Effect of each value of the chart on the objects, and refused values."""
 
 import json
 
@@ -10,7 +10,7 @@ from jobsetpy.app.config.settings import Configuration
 from jobsetpy.reconcilers.rules.features import gate_names
 from support.cluster.chart_kit import CHART, EVERYTHING, SERVICE_MONITOR
 
-pytestmark = pytest.mark.cluster  # for Helm, which is got with the cluster's programs
+pytestmark = pytest.mark.cluster  # for Helm, which is installed with the cluster's programs
 
 DEPLOYMENT = ("Deployment", "jobset-controller")
 CONFIG_MAP = ("ConfigMap", "jobset-controller-config")
@@ -18,12 +18,12 @@ CONFIG_MAP = ("ConfigMap", "jobset-controller-config")
 
 @pytest.fixture(scope="module")
 def everything(offline):
-    """Every object that can be made with cert-manager."""
+    """Every object that can be rendered with cert-manager."""
     return offline.render(EVERYTHING)
 
 
 def parsed(rendered):
-    """The manager's configuration, by its own strict parser."""
+    """Return the manager's configuration, read by its own strict parser."""
     (text,) = (
         item["data"]["controller_manager_config.yaml"]
         for (kind, name), item in rendered.items()
@@ -31,18 +31,17 @@ def parsed(rendered):
     )
     made = configuration.parse(text)
     assert configuration.validate(made) == []
-
     return made
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
-def test_lint(offline, values):
-    """Helm has nothing against the chart."""
+def test_lint_has_no_finding(offline, values):
+    """``helm lint --strict`` accepts the chart."""
     assert "0 chart(s) failed" in offline.ok("lint", "--strict", str(CHART), values=values)
 
 
 def test_values_reach_the_pods(offline):
-    """What is about pods is where Kubernetes looks for it."""
+    """Values for pods are at the fields that Kubernetes reads."""
     values = {**EVERYTHING, "image": {**EVERYTHING["image"], "digest": f"sha256:{'0' * 64}"}}
     values["controller"] = {**values["controller"], "hostNetwork": True}
     controller = values["controller"]
@@ -68,7 +67,7 @@ def test_values_reach_the_pods(offline):
 
 
 def test_values_reach_the_manager(offline):
-    """What is about the manager is in its configuration, which rolls the pods when it changes."""
+    """Values for the manager are in its configuration, and a change of it restarts the pods."""
     values = {
         "controller": {
             "replicas": 3,
@@ -111,17 +110,11 @@ def test_values_reach_the_manager(offline):
     assert made["inPlaceRestart.agentEventsPerSecond"] == 900
     assert made["lostNodes.deadline"] == 45.0
     assert made["restarts.maxBackoff"] == 120.0
-    assert made.section("groupScheduling") == {
-        "image": "shell:1",
-        "agentImage": agent,
-        "manageRbac": True,
-    }
+    groups = {"image": "shell:1", "agentImage": agent, "manageRbac": True}
+    assert made.section("groupScheduling") == groups
     assert made["coscheduling.backend"] == "coscheduler"
-    assert made.section("injectedContainers") == {
-        "requests": {},
-        "limits": {"cpu": "200m"},
-        "pullSecret": "registry",
-    }
+    injected = {"requests": {}, "limits": {"cpu": "200m"}, "pullSecret": "registry"}
+    assert made.section("injectedContainers") == injected
     assert made["coscheduling.schedulerName"] == "gangs"
     assert ("ClusterRole", "jobset-manager-group-role") in rendered
     template = rendered[DEPLOYMENT]["spec"]["template"]
@@ -139,8 +132,8 @@ def test_values_reach_the_manager(offline):
     )
 
 
-def test_with_cert_manager(everything):
-    """Certificates are asked for, injected and mounted, and the manager makes none."""
+def test_cert_manager_issues_the_certificates(everything):
+    """Certificates are requested, injected and mounted, and the manager issues none."""
     made = parsed(everything)
     assert not made["internalCertManagement.enable"]
     assert ("Secret", "jobset-webhook-server-cert") not in everything
@@ -174,8 +167,8 @@ def test_with_cert_manager(everything):
         }
 
 
-def test_the_coscheduler_with_cert_manager(everything):
-    """Both sides mount what cert-manager makes, and the second scheduler has the name that is let in."""
+def test_cert_manager_issues_the_coschedulers_certificates(everything):
+    """Both sides mount them, and the second scheduler has the client name that is allowed."""
     made = {name: item for (kind, name), item in everything.items() if kind == "Deployment"}
     secrets = {}
     for name in ("jobset-coscheduler", "jobset-coscheduler-scheduler"):
@@ -201,16 +194,16 @@ def test_the_coscheduler_with_cert_manager(everything):
     assert reference.startswith("images.test.invalid:5000/kube-scheduler:v1.")
 
 
-def test_an_issuer_of_ones_own(offline):
-    """It is used, and none is made."""
+def test_issuer_of_the_user_is_used(offline):
+    """No other issuer is created."""
     issuer = {"name": "company", "kind": "ClusterIssuer", "group": "cert-manager.io"}
     rendered = offline.render({"certManager": {"enable": True, "issuerRef": issuer}})
     assert {kind for kind, _ in rendered} & {"Issuer"} == set()
     assert rendered["Certificate", "jobset-serving-cert"]["spec"]["issuerRef"] == issuer
 
 
-def test_prometheus(offline, everything):
-    """It is let in, finds the metrics' Service only, and checks the certificate if it can."""
+def test_prometheus_may_read_the_metrics(offline, everything):
+    """Its monitors select the metrics' Services only, and verify the certificate if possible."""
     for name, service in (
         ("jobset-coscheduler-metrics-monitor", "jobset-coscheduler-metrics-service"),
         ("jobset-metrics-service-monitor", "jobset-metrics-service"),
@@ -251,16 +244,16 @@ BUDGET = ("PodDisruptionBudget", "jobset-controller-pdb")
         ({"enabled": True, "maxUnavailable": 0}, {"maxUnavailable": 0}),
     ],
 )
-def test_disruption_budget(offline, values, expected):
-    """The most that may be missing wins over the least that stays, 0 included."""
+def test_disruption_budget_has_the_given_limit(offline, values, expected):
+    """``maxUnavailable`` takes precedence over ``minAvailable``, 0 included."""
     spec = offline.render({"controller": {"podDisruptionBudget": values}})[BUDGET]["spec"]
     assert expected == {
         key: value for key, value in spec.items() if key.endswith(("Available", "Unavailable"))
     }
 
 
-def test_what_can_be_left_out(offline):
-    """Webhooks, elections, the policy, the account, and the right to create pods."""
+def test_parts_can_be_omitted(offline):
+    """Webhooks, leader election, the policy, the account, and the right to create pods."""
     rendered = offline.render(
         {
             "webhook": {"enable": False},
@@ -304,15 +297,11 @@ def test_what_can_be_left_out(offline):
         ("r" * 53, {}, "r" * 20),
     ],
 )
-def test_names(offline, release, values, prefix):
-    """Any release's name makes names and labels that all kinds of objects may have."""
+def test_names_are_valid_for_any_release(offline, release, values, prefix):
+    """Names and labels are valid for all kinds of objects."""
     rendered = offline.render({**EVERYTHING, **values}, release=release, namespace="elsewhere")
-    fixed = (
-        "jobset-mutating-webhook",
-        "jobset-validating-webhook",
-        "jobset-agent",
-        "coscheduler-queue.",
-    )
+    fixed = ("jobset-mutating-webhook", "jobset-validating-webhook")
+    fixed += ("jobset-agent", "coscheduler-queue.")
     for (kind, name), document in rendered.items():
         assert name.startswith((prefix, *fixed)), kind
         assert len(name) <= 63 or "Role" in kind
@@ -343,16 +332,16 @@ def test_names(offline, release, values, prefix):
             assert service["namespace"] == "elsewhere"
 
 
-def test_own_labels_win(offline):
-    """Common labels cannot take away what selectors go by."""
+def test_labels_of_selectors_take_precedence(offline):
+    """Common labels cannot replace labels that selectors use."""
     rendered = offline.render({"commonLabels": {"app.kubernetes.io/name": "x", "a": "b"}})
     for document in rendered.values():
         assert document["metadata"]["labels"]["app.kubernetes.io/name"] == "jobset"
         assert document["metadata"]["labels"]["a"] == "b"
 
 
-def test_flow_control_is_of_this_release(everything):
-    """The schema leads to the release's own priority level."""
+def test_flow_schema_uses_the_priority_level_of_the_release(everything):
+    """The schema refers to the release's own priority level."""
     spec = everything["FlowSchema", "jobset-agents"]["spec"]
     assert spec["priorityLevelConfiguration"]["name"] == "jobset-agents"
     assert ("PriorityLevelConfiguration", "jobset-agents") in everything
@@ -403,13 +392,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("values", "message"), REFUSED, ids=[m for _, m in REFUSED])
-def test_wrong_values_are_refused(offline, values, message):
-    """The message says where it is, whatever else is wrong."""
+def test_wrong_value_is_refused(offline, values, message):
+    """The message names the field."""
     assert message in offline.refused("template", "r", str(CHART), values=values)
 
 
-def test_no_mutating_policy_before_its_release(offline):
-    """Rendering fails where the cluster is older, whatever its vendor appends to the release."""
+def test_policy_is_refused_when_the_cluster_is_older(offline):
+    """Rendering fails on older releases, with any suffix of the vendor."""
     words = ("template", "r", str(CHART), "--kube-version")
     values = {"coscheduling": {"admission": "policy"}}
     message = offline.refused(*words, "v1.35.4-eks-1", values=values)
@@ -417,16 +406,16 @@ def test_no_mutating_policy_before_its_release(offline):
     assert "kind: MutatingAdmissionPolicy\n" in offline.ok(*words, "v1.36.0-gke.1", values=values)
 
 
-def test_no_monitor_without_the_operator(offline):
-    """Rendering fails where the cluster has no such kind."""
+def test_monitor_is_refused_when_the_cluster_has_no_operator(offline):
+    """Rendering fails if the cluster does not have the kind."""
     values = {"prometheus": {"enable": True}}
     message = offline.refused("template", "r", str(CHART), values=values)
     assert "prometheus.enable: the cluster has no kind ServiceMonitor" in message
     assert offline.ok("template", "r", str(CHART), "--api-versions", SERVICE_MONITOR, values=values)
 
 
-def test_notes_tell_what_to_do(offline):
-    """They name the objects of this release, and nothing that is not so."""
+def test_notes_say_what_to_do(offline):
+    """They name the objects of this release, and only what applies to its values."""
     render = ("install", "gangs", str(CHART), "-n", "there", "--dry-run=client")
     notes = offline.ok(*render).split("NOTES:")[1]
     assert "kubectl rollout status -n there deployment/gangs-jobset-controller" in notes
@@ -457,41 +446,34 @@ def test_notes_tell_what_to_do(offline):
 
 
 def resolved(schema, node):
-    """A node, or what it refers to."""
+    """Return a node of the schema, or the definition that it refers to."""
     name = node.get("$ref")
     return schema["definitions"][name.rpartition("/")[2]] if name else node
 
 
 def disagreements(schema, node, values, path=""):
-    """Values that have no schema, and the reverse; parts that are left to Kubernetes are not looked at."""
+    """Return values without a schema, and the reverse; parts of Kubernetes' types are skipped."""
     node = resolved(schema, node)
     properties = node.get("properties")
     if properties is None or not isinstance(values, dict) or not values:
         return []
-    optional = {
-        "global",
-        "claims",
-        "limits",
-        "timeoutSeconds",
-        "failureThreshold",
-        "successThreshold",
-    }
-    optional |= {"nodeAffinity", "podAffinity", "podAntiAffinity"}
+    optional = {"global", "claims", "limits", "nodeAffinity", "podAffinity", "podAntiAffinity"}
+    optional |= {"timeoutSeconds", "failureThreshold", "successThreshold"}
     found = [f"{path}/{name}" for name in (properties.keys() ^ values.keys()) - optional]
     for name in properties.keys() & values.keys():
         found += disagreements(schema, properties[name], values[name], f"{path}/{name}")
     return found
 
 
-def test_schema_has_all_values_and_no_others():
-    """Every value of values.yaml is described, and nothing is that is not a value."""
+def test_schema_has_the_values_and_no_others():
+    """Each value of values.yaml is in the schema, and the reverse."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert disagreements(schema, schema, values) == []
 
 
-def test_schema_knows_the_gates():
-    """A new gate is a value at once, and one that is gone is none."""
+def test_schema_has_the_feature_gates():
+    """All gates are values, and removed ones are not."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     gates = schema["properties"]["featureGates"]["properties"]
     assert gates.keys() == {*gate_names(), "AllAlpha", "AllBeta", "TLSOptions"}
@@ -503,8 +485,8 @@ def test_schema_knows_the_gates():
     assert all(f"`{name}`" in about for name in gate_names())
 
 
-def test_a_release_for_some_namespaces(offline):
-    """Rights, webhooks and the manager end at its namespaces, and no name is another release's."""
+def test_release_is_limited_to_its_namespaces(offline):
+    """Rights, webhooks and the manager are limited, and no name is that of another release."""
     made = offline.render({"controller": {"namespaces": ["a", "b"]}}, release="research")
     everywhere = offline.render({})
 
@@ -514,11 +496,8 @@ def test_a_release_for_some_namespaces(offline):
     deployment = made["Deployment", "research-jobset-controller"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "--namespaces=a,b" in container["args"]
-    bound = {
-        binding["roleRef"]["name"]
-        for (kind, _), binding in made.items()
-        if kind == "ClusterRoleBinding"
-    }
+    bindings = (item for (kind, _), item in made.items() if kind == "ClusterRoleBinding")
+    bound = {binding["roleRef"]["name"] for binding in bindings}
     rules = [
         rule
         for (kind, name), role in made.items()
@@ -540,7 +519,7 @@ def test_a_release_for_some_namespaces(offline):
 
 
 @pytest.mark.parametrize("name", ["Team", "a.b", "", "x" * 64])
-def test_bad_namespaces_are_refused(offline, name):
-    """What no namespace can be called does not get as far as a manager that does not start."""
+def test_invalid_namespace_is_refused(offline, name):
+    """An impossible name is refused by Helm, before a manager that would not start."""
     values = {"controller": {"namespaces": [name]}}
     assert "namespaces" in offline.refused("template", "r", str(CHART), values=values)

@@ -1,6 +1,6 @@
-"""An API server without controllers, and the JobSet manager beside it.
+"""An API server without controllers, and the JobSet manager next to it.
 
-One API server for all tests of this folder, one manager for each file: its feature gates are the
+All tests of this folder share one API server; each file has a manager, whose feature gates are the
 file's ``FEATURES``. A file may name another fixture as its ``CLUSTER``. Tests have namespaces of
 their own.
 """
@@ -25,26 +25,26 @@ from support.patience import eventually
 
 @pytest.fixture(scope="package")
 def bare_cluster():
-    """etcd and kube-apiserver alone: nothing else writes Job status or collects garbage."""
+    """Only etcd and kube-apiserver: no other component writes Job status or collects garbage."""
     with Cluster(controller_manager=False, scheduler=False) as running:
         if running.is_existing:
-            pytest.skip("the test plays the Job controller, and the existing cluster has one")
+            pytest.skip("the test simulates the Job controller, and the existing cluster has one")
         yield running
 
 
 @pytest.fixture(scope="module")
 def kubeconfig(request):
-    """Of the API server that the file asks for."""
+    """Path of the kubeconfig of the file's API server."""
     cluster = request.getfixturevalue(getattr(request.module, "CLUSTER", "bare_cluster"))
     return str(cluster.kubeconfig)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def connections():
-    """Outlives all clients of a file: a connection whose watch was cancelled closes after them."""
+    """Wait, after all clients of a file are closed, for connections with a cancelled watch."""
     yield
     watched = asyncio.get_running_loop()._selector.get_map()
-    await eventually(lambda: len(watched) == 1, poll_s=0.02)  # what is left is the loop's own
+    await eventually(lambda: len(watched) == 1, poll_s=0.02)  # the remaining one is the loop's own
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -58,7 +58,7 @@ async def client(kubeconfig, connections):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def manager(request, client, kubeconfig):
-    """A running manager with the gates that the file asks for, all on if it does not."""
+    """A running manager with the file's feature gates, by default all of them."""
     features = getattr(request.module, "FEATURES", Features())
     writes = checklist_kit.Writes()
     own_client = await connect(kubeconfig=kubeconfig, observer=writes)
@@ -67,7 +67,7 @@ async def manager(request, client, kubeconfig):
     if features.in_place_restart:
         controllers.append(restart_in_place_reconciler.setup(manager))
     stop = asyncio.Event()
-    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
+    # Fixtures are set up and torn down by different tasks, so a task group cannot hold this one.
     running = asyncio.create_task(manager.run(stop))
     async with patience.timeout(20):
         await manager.ready.wait()
@@ -79,7 +79,7 @@ async def manager(request, client, kubeconfig):
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def js(client, manager):
-    """A namespace of the test's own, with what it takes to play the cluster."""
+    """A namespace of the test's own, with functions that simulate the rest of the cluster."""
     namespace = f"c-{uuid.uuid4().hex[:8]}"
     await create_namespace(client, namespace)
     return checklist_kit.Scenario(client, manager, namespace)

@@ -1,4 +1,4 @@
-"""Checklist of the controller, cases 1-12, 45 and 46: life of a JobSet, Service, counters."""
+"""Checklist of the controller, cases 1-12, 45 and 46: life cycle, Service, counters."""
 
 import pytest
 
@@ -23,7 +23,7 @@ async def test_case_01_suspend_is_accepted(js):
 
 
 async def test_case_02_creates_every_job(js):
-    """A new JobSet gets one Job for each replica, in each ReplicatedJob, that it controls."""
+    """A new JobSet controls one Job for each replica of each ReplicatedJob."""
     jobset = await js.create(standard_jobset())
     await js.until_jobs(*ALL)
 
@@ -36,7 +36,7 @@ async def test_case_02_creates_every_job(js):
 
 
 async def test_case_03_all_jobs_complete(js):
-    """The JobSet completes when all its Jobs have."""
+    """The JobSet completes when all its Jobs have completed."""
     await js.started()
     await js.complete(*ALL)
     await js.until_completed()
@@ -46,7 +46,7 @@ async def test_case_03_all_jobs_complete(js):
 
 @pytest.mark.parametrize("labels", [{}, {keys.JOBSET_NAME: NAME}], ids=["unlabelled", "labelled"])
 async def test_case_04_ignores_a_job_of_another_uid(js, labels):
-    """A Job of a former JobSet of that name neither counts nor blocks, whatever labels it has."""
+    """A Job of a former JobSet with the same name neither counts nor blocks, with any labels."""
     former = {
         "apiVersion": JobSet.RESOURCE.api_version,
         "kind": "JobSet",
@@ -65,7 +65,7 @@ async def test_case_04_ignores_a_job_of_another_uid(js, labels):
     assert not await js.events("InvalidChildJob")
 
 
-async def test_case_05_one_job_is_left(js):
+async def test_case_05_stays_active_when_one_job_runs(js):
     """With one Job still running, the JobSet stays active and counts that Job as ready."""
     await js.started()
     await js.complete(A0, B0, B1)
@@ -80,7 +80,7 @@ async def test_case_05_one_job_is_left(js):
 
 
 async def test_case_06_one_service_and_completion(js):
-    """DNS names need exactly one Service, headless, which does not keep the JobSet from ending."""
+    """DNS names need exactly one headless Service, which does not prevent completion."""
     await js.started()
     await js.settled()
 
@@ -93,7 +93,7 @@ async def test_case_06_one_service_and_completion(js):
     await js.until_completed()
 
 
-async def test_case_07_the_first_run_succeeds(js):
+async def test_case_07_first_run_succeeds(js):
     """A JobSet with a failure policy completes in its first run, without a restart."""
     await js.started(standard_jobset().failure_policy(max_restarts=1))
     await js.complete(*ALL)
@@ -103,8 +103,8 @@ async def test_case_07_the_first_run_succeeds(js):
     assert await js.services() == [NAME]
 
 
-async def test_case_08_the_first_run_fails(js):
-    """Without a failure policy one failed Job fails the JobSet; the message names that Job."""
+async def test_case_08_first_run_fails(js):
+    """Without a failure policy one failed Job fails the JobSet; the message names the Job."""
     await js.started()
     await js.fail(B1)
     await js.until_failed("FailedJobs")
@@ -115,8 +115,8 @@ async def test_case_08_the_first_run_fails(js):
     )
 
 
-async def test_case_09_the_service_comes_back(js):
-    """The Service is made again when someone deletes it."""
+async def test_case_09_service_is_recreated(js):
+    """A Service that was deleted is created again."""
     await js.started()
     await js.settled()
     old = (await js.read(Service, NAME))["metadata"]["uid"]
@@ -129,8 +129,8 @@ async def test_case_09_the_service_comes_back(js):
     await js.until(another)
 
 
-async def test_case_10_service_of_a_generated_name(js):
-    """The Service is called like the JobSet, also where the API server made up that name."""
+async def test_case_10_service_has_a_generated_name(js):
+    """The Service has the JobSet's name, even if the API server generated it."""
     body = standard_jobset().build()
     body["metadata"] = {"generateName": "made-up-"}
     name = (await js.create(body))["metadata"]["name"]
@@ -141,7 +141,7 @@ async def test_case_10_service_of_a_generated_name(js):
 
 
 async def test_case_11_coordinator(js):
-    """Every Job and pod template learns the coordinator's address, as label and annotation."""
+    """Every Job and pod template has the coordinator's address, as label and annotation."""
     await js.started(standard_jobset().coordinator(RA))
 
     address = f"{A0}-0.{NAME}"
@@ -152,7 +152,7 @@ async def test_case_11_coordinator(js):
 
 
 async def test_case_45_counters_of_success(js):
-    """What is stored equals what the Jobs say, step by step until all have succeeded."""
+    """The stored counters equal those of the Jobs, step by step until all have succeeded."""
     await js.started()
     done = []
     for name in (A0, B0, B1, B2):
@@ -167,7 +167,7 @@ async def test_case_45_counters_of_success(js):
 
 
 async def test_case_46_counters_of_readiness(js):
-    """All Jobs ready are counted as such, and as active."""
+    """Jobs that are ready are counted as ready and as active."""
     await js.started()
     await js.ready(*ALL)
     await js.settled()
@@ -175,8 +175,8 @@ async def test_case_46_counters_of_readiness(js):
     assert await js.counters() == [(RB, {"ready": 3, "active": 3}), (RA, {"ready": 1, "active": 1})]
 
 
-async def test_case_12_jobs_that_cannot_be_created(js):
-    """A refused Job is told as one Warning event, repeats of which only raise its count."""
+async def test_case_12_job_cannot_be_created(js):
+    """A refused Job is reported by one Warning event, whose count grows with repetitions."""
     broken = standard_jobset().build()
     for item in broken["spec"]["replicatedJobs"]:
         item["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = ""
@@ -192,5 +192,5 @@ async def test_case_12_jobs_that_cannot_be_created(js):
         assert (event.get("series") or {}).get("count", 1) > 1
 
     await js.until(repeated)
-    # Its endless retries are none of the next test's business.
+    # Its endless retries would disturb the next test.
     await js.client.delete(JobSet, js.namespace, NAME)

@@ -41,7 +41,7 @@ def mounting_jobset(*policies, name=NAME):
 
 
 async def delete_with_claims(js: Scenario):
-    """Delete the JobSet, and play the garbage collector for the claims that it owns."""
+    """Delete the JobSet and, in place of the garbage collector, the claims that it owns."""
     await js.client.delete(JobSet, js.namespace, NAME)
     for name, claim in (await js.read_all(PersistentVolumeClaim)).items():
         if "ownerReferences" in claim["metadata"]:
@@ -51,10 +51,9 @@ async def delete_with_claims(js: Scenario):
 
 
 async def test_case_58_volume_claims(js):
-    """A claim goes with its JobSet or stays, as its policy says; pods mount both."""
-    await js.create(
-        mounting_jobset(claim_policy("scratch", "Delete"), claim_policy("results", "Retain"))
-    )
+    """A claim is deleted with its JobSet or retained, as its policy says; pods mount both."""
+    policies = claim_policy("scratch", "Delete"), claim_policy("results", "Retain")
+    await js.create(mounting_jobset(*policies))
     await js.until_jobs(A0)
     claims = await js.read_all(PersistentVolumeClaim)
     assert sorted(claims) == [f"results-{NAME}", f"scratch-{NAME}"]
@@ -85,8 +84,8 @@ async def test_case_58_volume_claims(js):
     assert await js.claims() == [f"results-{second}", f"results-{NAME}"]
 
 
-async def test_case_58_a_retained_claim_is_used_again(js):
-    """Beyond the case: a later JobSet of the same name finds the claim that was retained."""
+async def test_case_58_retained_claim_is_used_again(js):
+    """Beyond the case: a later JobSet with the same name uses the retained claim."""
     jobset = mounting_jobset(claim_policy("results", "Retain"))
     await js.create(jobset)
     await js.until_jobs(A0)
@@ -102,7 +101,7 @@ async def test_case_58_a_retained_claim_is_used_again(js):
 
 
 async def test_case_59_claims_of_a_suspended_jobset(js):
-    """Claims are made while the JobSet is suspended, so that volumes are there when it runs."""
+    """Claims are created while the JobSet is suspended, so that volumes exist when it runs."""
     await js.create(mounting_jobset(claim_policy("data", "Delete")).suspend())
 
     async def claimed() -> None:
@@ -123,8 +122,8 @@ async def test_case_60_another_manager(js):
     assert not {"conditions", "replicatedJobsStatus", "restarts"} & status.keys()
 
 
-async def test_case_61_another_manager_s_resume(js):
-    """Resuming such a JobSet is not this controller's business either."""
+async def test_case_61_resume_of_another_manager(js):
+    """Resuming such a JobSet has no effect in this controller either."""
     await js.create(standard_jobset().managed_by("example.com/other-controller").suspend())
     await js.settled()
     assert await js.job_names() == []
@@ -134,8 +133,8 @@ async def test_case_61_another_manager_s_resume(js):
     assert await js.job_names() == []
 
 
-async def test_case_62_another_manager_s_status(js):
-    """What another controller wrote into the status stays as it is."""
+async def test_case_62_status_of_another_manager(js):
+    """A status that another controller wrote is not changed."""
     await js.create(standard_jobset().managed_by("example.com/other-controller"))
     counters = {"ready": 1, "succeeded": 2, "failed": 3, "active": 4, "suspended": 5}
     condition = {
@@ -160,7 +159,7 @@ async def test_case_62_another_manager_s_status(js):
 
 
 async def test_case_63_time_to_live(js):
-    """A finished JobSet is deleted, foreground, in its time; one without that time stays."""
+    """A finished JobSet is deleted, foreground, after its time to live; without one it stays."""
     other = "other"
     await js.create(standard_jobset().ttl(2))
     await js.create(standard_jobset(other))
@@ -172,8 +171,8 @@ async def test_case_63_time_to_live(js):
 
     async def deleted(*names, cls=Job) -> None:
         objects = await js.read_all(cls)
-        going = {name for name, one in objects.items() if "deletionTimestamp" in one["metadata"]}
-        assert going == set(names)
+        deleting = {name for name, one in objects.items() if "deletionTimestamp" in one["metadata"]}
+        assert deleting == set(names)
 
     await js.until(deleted, *(set(ALL) - {B0}))
     assert "deletionTimestamp" not in (await js.read(JobSet, NAME))["metadata"]
@@ -183,7 +182,7 @@ async def test_case_63_time_to_live(js):
 
 
 async def test_case_64_resize(js):
-    """A running Job follows its template's size, and is not written again after that."""
+    """A running Job is resized with its template, and not written again afterwards."""
     await js.create(bare_jobset().replicated_job(RA, parallelism=2))
     await js.until_jobs(A0)
     uid = (await js.read(Job, A0))["metadata"]["uid"]

@@ -19,21 +19,21 @@ def with_rules(*rules, max_restarts=1, **policy):
     return standard_jobset().failure_policy(max_restarts=max_restarts, rules=rules, **policy)
 
 
-async def check_failed_at_once(js):
-    """The JobSet failed by a rule, without any restart."""
+async def check_failed_immediately(js):
+    """The JobSet failed by a rule, without a restart."""
     await js.until_failed("FailJobSetFailurePolicyAction")
     assert await js.restarts() == (0, 0)
 
 
 async def check_restarted_once(js):
-    """The JobSet restarted once, and goes on."""
+    """The JobSet restarted once, and continues."""
     await js.until_restarts(1, 1)
     await js.stays_active()
     assert await js.restarts() == (1, 1)
 
 
 async def test_case_19_no_policy(js):
-    """Without a policy the first failure is the last."""
+    """Without a policy the first failure fails the JobSet."""
     await js.started()
     await js.fail(A0)
     await js.until_failed("FailedJobs")
@@ -42,7 +42,7 @@ async def test_case_19_no_policy(js):
 
 
 async def test_case_20_max_restarts(js):
-    """The first failure recreates all Jobs; the second spends more than ``maxRestarts`` allows."""
+    """The first failure recreates all Jobs; the second exceeds ``maxRestarts``."""
     await js.started(standard_jobset().failure_policy(max_restarts=1))
     before = {job["metadata"]["uid"] for job in (await js.read_all(Job)).values()}
     await js.fail(B0)
@@ -57,63 +57,29 @@ async def test_case_20_max_restarts(js):
     assert await js.restarts() == (1, 1)
 
 
-PATTERN = "some message"
-MATCHING = [
-    pytest.param("21", {}, "PodFailurePolicy", "", True, id="case-21-any-reason"),
-    pytest.param(
-        "22",
-        {"reasons": ["BackoffLimitExceeded"]},
-        "PodFailurePolicy",
-        "",
-        False,
-        id="case-22-another-reason",
-    ),
-    pytest.param(
-        "23",
-        {"patterns": [PATTERN]},
-        "PodFailurePolicy",
-        "some critical error with a message",
-        False,
-        id="case-23-another-message",
-    ),
-    pytest.param(
-        "24",
-        {"patterns": [PATTERN], "reasons": ["PodFailurePolicy"]},
-        "PodFailurePolicy",
-        "some critical error with a message",
-        False,
-        id="case-24-reason-but-another-message",
-    ),
-    pytest.param(
-        "25",
-        {"patterns": [PATTERN], "reasons": ["PodFailurePolicy"]},
-        "PodFailurePolicy",
-        "some message",
-        True,
-        id="case-25-reason-and-message",
-    ),
-    pytest.param(
-        "26",
-        {"patterns": [PATTERN]},
-        "PodFailurePolicy",
-        "this is some message with critical error",
-        True,
-        id="case-26-message-within",
-    ),
-]
+CRITICAL = "some critical error with a message"
+PATTERNS = {"patterns": ["some message"]}
+MATCHING = {
+    "case-21-any-reason": ({}, "", True),
+    "case-22-another-reason": ({"reasons": ["BackoffLimitExceeded"]}, "", False),
+    "case-23-another-message": (PATTERNS, CRITICAL, False),
+    "case-24-reason-but-another-message": ({**PATTERNS, "reasons": ["PodFailurePolicy"]}, CRITICAL, False),
+    "case-25-reason-and-message": ({**PATTERNS, "reasons": ["PodFailurePolicy"]}, "some message", True),
+    "case-26-message-within": (PATTERNS, "this is some message with critical error", True),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("case", "matcher", "reason", "message", "matches"), MATCHING)
-async def test_failure_is_matched(js, case, matcher, reason, message, matches):
-    """A rule ``FailJobSet`` acts if reason and message match, else the default restart does."""
-    await js.started(with_rules(rule("FailJobSet", f"rule{case}", **matcher)))
-    await js.fail(A0, reason, message)
+@pytest.mark.parametrize(("matcher", "message", "matches"), MATCHING.values(), ids=MATCHING)
+async def test_rule_acts_when_reason_and_message_match(js, matcher, message, matches):
+    """``FailJobSet`` acts on a failure that matches; others cause the default restart."""
+    await js.started(with_rules(rule("FailJobSet", "matching", **matcher)))
+    await js.fail(A0, "PodFailurePolicy", message)
 
-    await (check_failed_at_once if matches else check_restarted_once)(js)
+    await (check_failed_immediately if matches else check_restarted_once)(js)
 
 
 async def test_case_28_restart_jobset(js):
-    """``RestartJobSet`` counts restarts of all Jobs only; counts of single Jobs do not appear."""
+    """``RestartJobSet`` counts restarts of all Jobs only; single Jobs have no counts."""
     await js.started(with_rules(rule("RestartJobSet")))
     await js.fail(A0)
 
@@ -122,7 +88,7 @@ async def test_case_28_restart_jobset(js):
 
 
 async def test_case_29_restarting_condition(js):
-    """The condition names the rule while Jobs are made anew, until all are ready."""
+    """The condition names the rule while Jobs are recreated, until all are ready."""
     await js.started(with_rules(rule("RestartJobSet", "Rule1")))
     await js.fail(A0)
     await js.until_condition("RestartingJobSet", "True", "FailurePolicy_Rule1")
@@ -170,10 +136,10 @@ async def test_case_31_restart_job_uncounted(js):
     await own_restart(js, "RestartJobAndIgnoreMaxRestarts", A0, {RA: {"jobRestarts": [1]}})
 
 
-async def test_case_30_several_jobs_at_once(js):
-    """Beyond the case: Jobs that failed together each cost one restart of their own, once.
+async def test_case_30_several_jobs_fail_together(js):
+    """Beyond the case: each of them costs one restart of its own, once.
 
-    They may be decided in one status write, where one write each was usual.
+    One status write may contain several decisions.
     """
     await js.started(with_rules(rule("RestartJob"), max_restarts=3))
     await js.fail(B0)
@@ -186,7 +152,7 @@ async def test_case_30_several_jobs_at_once(js):
 
 
 async def test_case_32_recreate(js):
-    """With ``Recreate`` each Job comes back as soon as its predecessor is gone."""
+    """With ``Recreate`` each Job is recreated as soon as its predecessor is gone."""
     await js.started(standard_jobset().failure_policy(max_restarts=1, strategy="Recreate"))
     await js.fail(A0)
     await js.until_attempts(dict.fromkeys(ALL, 0), terminating=set(ALL))
@@ -198,7 +164,7 @@ async def test_case_32_recreate(js):
 
 
 async def test_case_33_blocking_recreate(js):
-    """With ``BlockingRecreate`` no Job comes back before the last predecessor is gone."""
+    """With ``BlockingRecreate`` no Job is recreated before the last predecessor is gone."""
     await js.started(standard_jobset().failure_policy(max_restarts=1, strategy="BlockingRecreate"))
     await js.fail(A0)
     await js.until_attempts(dict.fromkeys(ALL, 0), terminating=set(ALL))
@@ -211,7 +177,7 @@ async def test_case_33_blocking_recreate(js):
 
 
 async def test_case_35_uncounted_restarts(js):
-    """Restarts that ignore the maximum go on beyond it, and count as restarts only."""
+    """Restarts that ignore the maximum continue beyond it, and count as restarts only."""
     await js.started(with_rules(rule(UNCOUNTED)))
     for attempt, name in enumerate([A0, B0, B2], start=1):
         await js.fail(name)
@@ -223,16 +189,16 @@ async def test_case_35_uncounted_restarts(js):
 
 
 async def test_case_36_target(js):
-    """A rule for replicated-job-b acts on a failure of its Job with the reason of the rule."""
+    """A rule for replicated-job-b acts on a failure of its Job with the rule's reason."""
     matcher = rule("FailJobSet", reasons=["FailedIndexes"], targets=[RB])
     await js.started(with_rules(matcher))
     await js.fail(B1, "FailedIndexes")
 
-    await check_failed_at_once(js)
+    await check_failed_immediately(js)
 
 
 async def test_case_37_another_target(js):
-    """A rule for replicated-job-a leaves a failure of b's Job to the default restart."""
+    """A rule for replicated-job-a does not apply to a failure of b's Job: default restart."""
     matcher = rule("FailJobSet", reasons=["FailedIndexes"], targets=[RA])
     await js.started(with_rules(matcher))
     await js.fail(B1, "FailedIndexes")
@@ -240,15 +206,15 @@ async def test_case_37_another_target(js):
     await check_restarted_once(js)
 
 
-ORDERS = [
-    pytest.param(("FailJobSet", "RestartJobSet"), check_failed_at_once, id="case-38-fail-first"),
-    pytest.param(("RestartJobSet", "FailJobSet"), check_restarted_once, id="case-39-restart-first"),
-]
+ORDERS = {
+    "case-38-fail-first": (("FailJobSet", "RestartJobSet"), check_failed_immediately),
+    "case-39-restart-first": (("RestartJobSet", "FailJobSet"), check_restarted_once),
+}
 
 
-@pytest.mark.parametrize(("actions", "check"), ORDERS)
-async def test_first_rule_wins(js, actions, check):
-    """Of two rules that match, the one that comes first in the list acts."""
+@pytest.mark.parametrize(("actions", "check"), ORDERS.values(), ids=ORDERS)
+async def test_first_rule_acts_when_two_match(js, actions, check):
+    """The order is that of the list."""
     await js.started(with_rules(*(rule(action, f"for{action}") for action in actions)))
     await js.fail(B0)
 
@@ -256,14 +222,10 @@ async def test_first_rule_wins(js, actions, check):
 
 
 async def test_case_40_uncounted_then_catch_all(js):
-    """A's failures of one reason restart without limit; any other failure ends the JobSet."""
+    """A's failures with one reason restart without limit; any other failure fails the JobSet."""
     reason = "PodFailurePolicy"
-    await js.started(
-        with_rules(
-            rule(UNCOUNTED, "hostError", reasons=[reason], targets=[RA]),
-            rule("FailJobSet", "anyOther"),
-        )
-    )
+    uncounted = rule(UNCOUNTED, "hostError", reasons=[reason], targets=[RA])
+    await js.started(with_rules(uncounted, rule("FailJobSet", "anyOther")))
     for attempt in (1, 2, 3):
         await js.fail(A0, reason)
         await js.until_restarts(attempt, 0)
@@ -276,7 +238,7 @@ async def test_case_40_uncounted_then_catch_all(js):
 
 
 async def test_case_41_restart_after_partial_success(js):
-    """One failure makes succeeded Jobs run again too; then the JobSet can complete."""
+    """One failure restarts Jobs that have succeeded too; then the JobSet can complete."""
     await js.started(standard_jobset().failure_policy(max_restarts=1))
     await js.complete(B0)
     await js.fail(B1)
@@ -289,10 +251,10 @@ async def test_case_41_restart_after_partial_success(js):
     assert await js.restarts() == (1, 1)
 
 
-async def test_failures_together_are_one_restart(js):
-    """Beyond the cases: all Jobs failing at once restart the JobSet once, told by two events.
+async def test_failures_together_cause_one_restart(js):
+    """Beyond the cases: all Jobs fail together; two events report the restart.
 
-    The decision carries the version it was made on, so however stale the cache of the manager is,
+    The decision carries the version that it was based on, so that with a stale cache of the manager
     the same failure never counts twice.
     """
     await js.started(standard_jobset().failure_policy(max_restarts=3))
@@ -303,10 +265,10 @@ async def test_failures_together_are_one_restart(js):
 
     assert await js.restarts() == (1, 1)
 
-    async def told() -> None:
+    async def reported() -> None:
         for reason in ("DefaultFailurePolicy", "RestartJobSetFailurePolicyAction"):
             events = await js.events(reason)
             assert [event["regarding"]["name"] for event in events] == [NAME]
             assert "series" not in events[0]
 
-    await js.until(told)
+    await js.until(reported)

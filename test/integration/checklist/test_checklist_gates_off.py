@@ -13,7 +13,7 @@ FEATURES = Features(restart_job=False, elastic_jobset=False, in_place_restart=Fa
 
 
 async def test_case_27_restart_jobset(js):
-    """``RestartJobSet`` works without the gate RestartJob, whose label and counts do not appear."""
+    """``RestartJobSet`` works without the gate RestartJob, and sets no label or count of it."""
     jobset = standard_jobset().failure_policy(max_restarts=1, rules=[rule("RestartJobSet")])
     await js.started(jobset)
     await js.fail(A0)
@@ -27,7 +27,7 @@ async def test_case_27_restart_jobset(js):
 
 
 async def test_case_34_uncounted_restarts(js):
-    """Restarts that ignore the maximum go on beyond it without the gate too."""
+    """Restarts that ignore the maximum continue beyond it without the gate, too."""
     ignoring = rule("RestartJobSetAndIgnoreMaxRestarts")
     await js.started(standard_jobset().failure_policy(max_restarts=1, rules=[ignoring]))
     for attempt, name in enumerate([A0, B0, B1], start=1):
@@ -42,7 +42,7 @@ async def test_case_34_uncounted_restarts(js):
 async def test_case_65_no_resize(js):
     """Running Jobs keep their size, whatever the spec says.
 
-    That such a change of the spec is refused is for the webhook, which does not run here.
+    The webhook, which does not run here, would refuse the change of the spec.
     """
     await js.create(bare_jobset().replicated_job(RA, parallelism=2))
     await js.until_jobs(A0)
@@ -56,20 +56,20 @@ async def test_case_65_no_resize(js):
 
 
 async def test_restart_job_needs_its_gate(js):
-    """Beyond the cases: the action of a gate that is off is reported once, and not acted on.
+    """Beyond the cases: the action of a gate that is off is reported once and not executed.
 
-    The failure is kept until the JobSet or its Jobs change, instead of being retried for ever.
+    The failure is kept until the JobSet or its Jobs change, instead of endless retries.
     """
     jobset = standard_jobset().failure_policy(max_restarts=1, rules=[rule("RestartJob")])
     await js.started(jobset)
     await js.fail(A0)
 
-    async def told() -> None:
+    async def reported() -> None:
         events = await js.events("FailurePolicyNotApplicable")
         assert len(events) == 1
         assert "RestartJob needs the feature gate RestartJob" in events[0]["note"]
 
-    await js.until(told)
+    await js.until(reported)
     await js.stays_active()
     assert await js.restarts() == (0, 0)
     assert await js.attempts() == (dict.fromkeys(ALL, 0), set())

@@ -26,20 +26,20 @@ ALL_READY = ((RB, {"ready": 3, "active": 3}), (RA, {"ready": 1, "active": 1}))
 
 
 async def only(js, *names):
-    """Exactly these Jobs are there, also when the manager has done all it has to do."""
+    """Assert that exactly these Jobs exist once the manager has finished its work."""
     await js.until_jobs(*names)
     await js.settled()
     assert await js.job_names() == sorted(names)
 
 
 async def startup(js):
-    """Whether the ordered start is in progress, and whether it is completed."""
+    """Return if the ordered start is in progress, and if it is completed."""
     found = [await js.condition(kind) for kind in (IN_PROGRESS, COMPLETED)]
     return tuple(item is not None and item[0] == "True" for item in found)
 
 
 async def start_in_order(js):
-    """Play an ordered start, and look at each step."""
+    """Simulate an ordered start and check each step."""
     await only(js, A0)
     assert await startup(js) == (True, False)
 
@@ -58,13 +58,13 @@ async def start_in_order(js):
 
 
 async def test_case_51_in_order(js):
-    """``InOrder`` creates b's Jobs once a's are ready, and is completed when b's are."""
+    """``InOrder`` creates b's Jobs once a's are ready, and completes when b's are."""
     await js.create(standard_jobset().startup_policy("InOrder"))
     await start_in_order(js)
 
 
 async def test_case_52_in_order_again_after_a_restart(js):
-    """A restart begins the order anew, with the old Jobs gone."""
+    """A restart begins the order again, once the old Jobs are gone."""
     await js.create(standard_jobset().startup_policy("InOrder").failure_policy(max_restarts=1))
     await start_in_order(js)
     await js.complete(A0)
@@ -93,7 +93,7 @@ async def test_case_53_depends_on_ready(js):
 
 
 async def test_case_54_depends_on_a_chain(js):
-    """Each link waits for the one before: complete for b, ready for c."""
+    """Each ReplicatedJob waits for the previous one: complete for b, ready for c."""
     await js.create(
         bare_jobset()
         .replicated_job(RA)
@@ -117,7 +117,7 @@ async def test_case_54_depends_on_a_chain(js):
 
 
 def of_both(a_status, b_status):
-    """A JobSet whose c waits for a and b."""
+    """Return a JobSet whose c depends on a and b."""
     dependencies = {RA: a_status, RB: b_status}
     return (
         bare_jobset()
@@ -128,7 +128,7 @@ def of_both(a_status, b_status):
 
 
 async def test_case_55_depends_on_two_complete(js):
-    """C's Jobs are created when a's and b's are both complete, not after the first."""
+    """C's Jobs are created when both a's and b's are complete."""
     await js.create(of_both("Complete", "Complete"))
     await only(js, A0, B0)
 
@@ -143,7 +143,7 @@ async def test_case_55_depends_on_two_complete(js):
 
 
 async def test_case_56_depends_on_ready_and_complete(js):
-    """Dependencies may ask for different things; c waits for both."""
+    """Dependencies may have different statuses; c waits for both."""
     await js.create(of_both("Ready", "Complete"))
     await only(js, A0, B0)
 
@@ -155,7 +155,7 @@ async def test_case_56_depends_on_ready_and_complete(js):
 
 
 async def test_case_57_depends_on_while_suspended(js):
-    """Suspended, only what nothing has to come before is created; resumed, the order goes on."""
+    """While suspended, only Jobs without dependencies are created; then the order continues."""
     jobset = bare_jobset().replicated_job(RA).suspend()
     await js.create(jobset.replicated_job(RB, replicas=3, depends_on={RA: "Ready"}))
     await only(js, A0)

@@ -1,4 +1,4 @@
-"""Checklist of the controller, cases 13-18: success policies, and what is left after the end."""
+"""Checklist of the controller, cases 13-18: success policies, and Jobs that remain at the end."""
 
 import pytest
 
@@ -19,7 +19,7 @@ async def test_case_13_all_of_all(js):
 
 
 async def test_case_14_all_of_the_targets(js):
-    """``All`` with a target needs all Jobs of that ReplicatedJob and no other."""
+    """``All`` with a target needs all Jobs of that ReplicatedJob, and no others."""
     await js.started(standard_jobset().success_policy("All", RB))
     await js.complete(A0)
     await js.stays_active()
@@ -32,7 +32,7 @@ async def test_case_14_all_of_the_targets(js):
 
 
 async def test_case_15_any_of_the_targets(js):
-    """``Any`` with a target needs one Job of that ReplicatedJob; another's does not do."""
+    """``Any`` with a target needs one Job of that ReplicatedJob; others do not suffice."""
     await js.started(standard_jobset().success_policy("Any", RB))
     await js.complete(A0)
     await js.stays_active()
@@ -43,14 +43,14 @@ async def test_case_15_any_of_the_targets(js):
 
 @pytest.mark.parametrize("name", [A0, B2], ids=["of-a", "of-b"])
 async def test_case_16_any_of_all(js, name):
-    """``Any`` without targets needs one Job, whichever."""
+    """``Any`` without targets needs any one Job."""
     await js.started(standard_jobset().success_policy("Any"))
     await js.complete(name)
     await js.until_completed()
 
 
 async def only_left(js, name):
-    """Once active Jobs are deleted and gone, the finished one stays, alone."""
+    """Collect the deleted Jobs, assert that only this one is left, and return its conditions."""
     gone = set(ALL) - {name}
     await js.until_attempts(dict.fromkeys(ALL, 0), terminating=gone)
     await js.collect()
@@ -61,7 +61,7 @@ async def only_left(js, name):
 
 
 async def test_case_17_completion_deletes_active_jobs(js):
-    """After ``Any`` is satisfied the other Jobs go in the foreground, and are not made again."""
+    """When ``Any`` is satisfied the other Jobs are deleted in the foreground and not recreated."""
     await js.started(standard_jobset().success_policy("Any"))
     await js.ready(B0)
     await js.complete(A0)
@@ -72,7 +72,7 @@ async def test_case_17_completion_deletes_active_jobs(js):
 
 
 async def test_case_18_failure_deletes_active_jobs(js):
-    """After a failure the other Jobs go; the failed one stays, to be looked into."""
+    """After a failure the other Jobs are deleted; the failed one stays for inspection."""
     await js.started()
     await js.fail(B1)
     await js.until_failed("FailedJobs")

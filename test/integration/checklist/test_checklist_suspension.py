@@ -30,9 +30,9 @@ async def created_suspended(js, jobset=None):
 
 
 async def confirm_suspension(js):
-    """Each Job gets the condition by which its controller confirms that no pod runs.
+    """Set the condition of each Job by which its controller confirms that no pod runs.
 
-    Without it the API server lets nobody change the template.
+    Without it the API server refuses changes of the template.
     """
     condition = {
         "type": "Suspended",
@@ -48,7 +48,7 @@ async def confirm_suspension(js):
 
 
 def place(item):
-    """Change what may change while a JobSet is suspended: where its pods run."""
+    """Change the fields that may change while a JobSet is suspended: those for placement."""
     template = item["template"]["spec"]["template"]
     metadata = template.setdefault("metadata", {})
     metadata["labels"] = {**COLOR, keys.JOB_INDEX: "7"}
@@ -58,7 +58,7 @@ def place(item):
 
 
 async def check_placed(js):
-    """Every Job took the changes over, and kept what the controller put there."""
+    """Assert that every Job has the changes, and the labels and annotations of the controller."""
     for name, job in (await js.read_all(Job)).items():
         template = job["spec"]["template"]
         for values in (template["metadata"]["labels"], template["metadata"]["annotations"]):
@@ -69,7 +69,7 @@ async def check_placed(js):
 
 
 async def test_case_42_created_suspended(js):
-    """All Jobs are created suspended, and counted so."""
+    """All Jobs are created suspended, and counted as suspended."""
     await created_suspended(js)
     await js.settled()
 
@@ -79,7 +79,7 @@ async def test_case_42_created_suspended(js):
 
 
 async def test_case_43_placed_while_suspended(js):
-    """What a queueing system changes in the templates reaches the Jobs when they are resumed."""
+    """Changes of the templates by a queueing system reach the Jobs when they are resumed."""
     await created_suspended(js)
     await confirm_suspension(js)
     await js.replace_templates(place)
@@ -98,9 +98,9 @@ async def test_case_43_placed_while_suspended(js):
 
 
 async def test_case_43_placed_after_a_first_run(js):
-    """Beyond the case: Jobs that ran before are placed anew too, and twice changes nothing more.
+    """Beyond the case: Jobs that have run are placed again, too; a second time changes nothing.
 
-    Not every API server lets the template of a Job change that has a start time, so it is removed.
+    Some API servers refuse changes of a Job's template after its start, so its start time is removed.
     """
     await js.started()
     await js.ready(*ALL)
@@ -121,7 +121,7 @@ async def test_case_43_placed_after_a_first_run(js):
 
 
 async def test_case_44_running_jobs_are_suspended(js):
-    """Suspending a running JobSet suspends all its Jobs, and takes none away."""
+    """Suspending a running JobSet suspends all its Jobs, and deletes none."""
     await js.started()
     await js.ready(*ALL)
     before = {job["metadata"]["uid"] for job in (await js.read_all(Job)).values()}
@@ -136,8 +136,8 @@ async def test_case_44_running_jobs_are_suspended(js):
     "order",
     [pytest.param("InOrder", id="case-47-in-order"), pytest.param("AnyOrder", id="case-48-any")],
 )
-async def test_suspended_jobs_have_no_order(js, order):
-    """Created suspended, all Jobs are there at once, whatever the startup policy."""
+async def test_suspended_jobs_are_created_together(js, order):
+    """All Jobs of a suspended JobSet are created immediately, with any startup policy."""
     await created_suspended(js, standard_jobset().startup_policy(order))
     await js.settled()
 
@@ -146,7 +146,7 @@ async def test_suspended_jobs_have_no_order(js, order):
 
 
 async def test_case_49_any_order_resumed(js):
-    """``AnyOrder`` resumes all Jobs at once."""
+    """``AnyOrder`` resumes all Jobs immediately."""
     await created_suspended(js)
     await js.suspend(on=False)
     await js.until_suspended_jobs()
@@ -170,10 +170,8 @@ async def test_case_50_in_order_resumed(js):
     await js.until_suspended_jobs()
     await js.settled()
     assert await js.counters() == [(RB, {}), (RA, {"ready": 1, "active": 1})]
-    assert await js.condition("StartupPolicyInProgress") == (
-        "True",
-        "InOrderStartupPolicyInProgress",
-    )
+    in_progress = await js.condition("StartupPolicyInProgress")
+    assert in_progress == ("True", "InOrderStartupPolicyInProgress")
 
     await js.ready(B0, B1, B2)
     await js.until_condition("StartupPolicyCompleted", "True", "InOrderStartupPolicyCompleted")

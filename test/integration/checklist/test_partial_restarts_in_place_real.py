@@ -1,4 +1,4 @@
-"""A part of a group that restarts in place is recreated, against a real API server."""
+"""Recreation of a part of a JobSet that restarts in place, with a real API server."""
 
 import pytest
 
@@ -16,7 +16,7 @@ WORKERS = [f"{NAME}-w-0", f"{NAME}-w-1"]
 
 
 def gang(action):
-    """A driver and two workers, each with one pod."""
+    """A JobSet of a driver and two workers, each with one pod."""
     container = {"name": "c", "image": "test.invalid/c:1"}
     template = {
         "spec": {
@@ -42,7 +42,7 @@ def gang(action):
 
 
 async def make_pods(js, *jobs):
-    """Create the pod of each Job, as the Job controller would."""
+    """Create the pod of each Job in place of the Job controller."""
     for name, job in (await js.read_all(Job)).items():
         if name not in jobs:
             continue
@@ -62,15 +62,15 @@ async def make_pods(js, *jobs):
         await js.client.create(Pod, js.namespace, pod)
 
 
-async def come(js, epoch, *jobs):
-    """The agents of Jobs' pods report an epoch."""
+async def report(js, epoch, *jobs):
+    """Report an epoch in place of the agents of these Jobs."""
     body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
     for name in jobs:
         await js.client.merge_patch(ChildPod, js.namespace, f"{name}-0", body)
 
 
 async def epochs(js, synced, deprecated):
-    """Wait for both numbers."""
+    """Wait until the status has both epochs."""
 
     async def check():
         status = (await js.client.get(JobSet, js.namespace, NAME)).status
@@ -80,11 +80,11 @@ async def epochs(js, synced, deprecated):
 
 
 async def running(js, action):
-    """All three pods at epoch 1; their UIDs."""
+    """Create the JobSet, run all three pods at epoch 1, and return their UIDs."""
     await js.create(gang(action))
     await js.until_jobs(DRIVER, *WORKERS)
     await make_pods(js, DRIVER, *WORKERS)
-    await come(js, 1, DRIVER, *WORKERS)
+    await report(js, 1, DRIVER, *WORKERS)
     await epochs(js, 1, 0)
     return await uids(js)
 
@@ -94,7 +94,7 @@ async def uids(js):
 
 
 async def lose(js, name):
-    """A Job fails, and its pod goes with it."""
+    """Fail a Job and delete its pod."""
     await js.fail(name, "PodFailurePolicy")
     await js.client.delete(Pod, js.namespace, f"{name}-0")
 
@@ -102,28 +102,28 @@ async def lose(js, name):
 @pytest.mark.parametrize(
     ("action", "recreated"), [("RestartJob", WORKERS[:1]), ("RestartReplicatedJob", WORKERS)]
 )
-async def test_the_rest_restarts_in_place(js, action, recreated):
-    """Pods outside the part are kept; the budget of one pays for the whole of it."""
+async def test_other_pods_restart_in_place_when_a_part_is_recreated(js, action, recreated):
+    """Pods outside the part are kept; the budget of the part's Job is charged for all."""
     before = await running(js, action)
     old = {name: (await js.read(Job, name))["metadata"]["uid"] for name in WORKERS}
     await lose(js, WORKERS[0])
 
-    async def others():
-        await js.collect(*recreated)  # as the garbage collector would
+    async def replaced():
+        await js.collect(*recreated)  # in place of the garbage collector
         jobs = await js.read_all(Job)
         assert set(recreated) <= set(jobs)
         assert all(jobs[name]["metadata"]["uid"] != old[name] for name in recreated)
 
-    await js.until(others)
+    await js.until(replaced)
     for name in recreated[1:]:
         await js.client.delete(Pod, js.namespace, f"{name}-0")
     kept = [name for name in (DRIVER, *WORKERS) if name not in recreated]
     await epochs(js, 1, 0)
 
     await make_pods(js, *recreated)
-    await come(js, 2, *recreated)
+    await report(js, 2, *recreated)
     await epochs(js, 1, 1)
-    await come(js, 2, *kept)
+    await report(js, 2, *kept)
     await epochs(js, 2, 1)
 
     after = await uids(js)
@@ -132,18 +132,18 @@ async def test_the_rest_restarts_in_place(js, action, recreated):
     assert await js.is_active()
 
 
-async def test_a_job_that_stays_failed_leaves_the_group(js):
-    """FailJob: the two others restart in place without it."""
+async def test_other_pods_restart_in_place_when_a_failed_job_is_kept(js):
+    """FailJob: the group continues without the failed Job."""
     await running(js, "FailJob")
     await lose(js, WORKERS[0])
 
-    async def told():
+    async def reported():
         assert await js.events("FailJobFailurePolicyAction")
 
-    await js.until(told)
+    await js.until(reported)
     rest = [DRIVER, WORKERS[1]]
-    await come(js, 2, rest[0])
+    await report(js, 2, rest[0])
     await epochs(js, 1, 1)
-    await come(js, 2, rest[1])
+    await report(js, 2, rest[1])
     await epochs(js, 2, 1)
     assert await js.is_active()

@@ -1,4 +1,4 @@
-"""One control plane for the tests of gangs, whose scheduler asks a coscheduler for each bind."""
+"""One control plane for the tests of gangs, whose scheduler calls a coscheduler for each bind."""
 
 from contextlib import asynccontextmanager
 
@@ -15,9 +15,9 @@ SYSTEM = "jobset-system"
 
 @pytest.fixture(scope="package")
 def gang_place(tmp_path_factory):
-    """The cluster, and where its scheduler looks for the coscheduler."""
+    """The cluster, and the site at which its scheduler expects the coscheduler."""
     site = ExtenderSite(tmp_path_factory.mktemp("extender"))
-    # Pods come back soon: each test waits for that several times.
+    # Short back-off of pods, which each test waits for several times.
     config = site.scheduler_config() | {"podMaxBackoffSeconds": 2}
     with Cluster(scheduler_config=config, controller_manager=False) as cluster:
         if cluster.is_existing:
@@ -27,7 +27,7 @@ def gang_place(tmp_path_factory):
 
 @pytest.fixture
 def gangs(gang_place, tmp_path):
-    """Opens a room for one test: nodes and pods of its own, and a coscheduler with these flags."""
+    """Function that prepares nodes and pods for one test, and runs a coscheduler with these flags."""
     cluster, site = gang_place
 
     @asynccontextmanager

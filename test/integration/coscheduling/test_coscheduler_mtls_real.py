@@ -1,11 +1,10 @@
-"""The coscheduler as it is shipped beside the real scheduler: rights, certificates, replicas.
+"""The shipped coscheduler next to the real scheduler: rights, certificates, replicas.
 
-Two processes with the account, the roles and the Secrets of ``config/coscheduler``, behind what
-stands for the Service; the scheduler has the configurations that are shipped for it.
+Two processes with the account, the roles and the Secrets of ``config/coscheduler``, behind a
+stand-in for the Service; the scheduler has the configurations that are shipped for it.
 """
 
 import base64
-import json
 import ssl
 
 import aiohttp
@@ -13,10 +12,10 @@ import pytest
 
 from hack.generate.kustomize import render
 from jobsetpy.api.core import Node
-from jobsetpy.client import HttpRequest
 from support.cluster.account import account_kubeconfig
 from support.cluster.install import CONFIG, apply_object
 from support.cluster.manager_process import free_port
+from support.cluster.raw_requests import send
 from support.coscheduling.coscheduler_process import CoschedulerProcess, ExtenderSite
 from support.coscheduling.gangs import set_scheduler
 from support.coscheduling.gangs_kit import Front
@@ -38,12 +37,12 @@ leaderElection:
   retryPeriod: 500ms
 coscheduler:
   capacityCheck: false # both gangs are to be tried
-  memberResource: true # as marked-pods sets it: pods of no gang are not bound
+  memberResource: true # as in marked-pods: binds of other pods do not come to the coscheduler
 """
 
 
 class Replica:
-    """A process of its own port, with the rights that it ships with."""
+    """A process with its own port and the rights that are shipped for it."""
 
     def __init__(self, kubeconfig, folder, site, name):
         (folder / "configuration.yaml").write_text(FILE)
@@ -57,21 +56,21 @@ class Replica:
         )  # fmt: skip
 
     def metric(self, series):
-        """One figure."""
+        """Return the value of a series."""
         return self.process.scrape()[series]
 
     def problems(self):
-        """Why it is not ready."""
+        """Return the reasons why it is not ready."""
         return self.process.readiness()[1].splitlines()
 
     async def holds(self, number):
-        """Wait until it holds so many binds."""
+        """Wait until it holds this number of binds."""
         await eventually(
             lambda: self.metric("jobset_coscheduler_held_binds") == number, LIMIT_S, poll_s=0.2
         )
 
-    async def asked(self, client):
-        """The status of a bind with the certificate in these files; 0 for no connection."""
+    async def bind_status(self, client):
+        """Return the status of a bind with this client certificate; 0 if no connection is made."""
         context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
         if client:
             context.load_cert_chain(self.folder / f"{client}.crt", self.folder / f"{client}.key")
@@ -89,7 +88,7 @@ class Replica:
 
 
 class Installation:
-    """Two replicas, the scheduler that calls them, and what leads to the one that is ready."""
+    """Two replicas, the scheduler that calls them, and a proxy to the ready replica."""
 
     def __init__(self, rig, folder):
         self.rig = rig
@@ -102,7 +101,7 @@ class Installation:
         self._before = (rig.cluster.folder / "scheduler.json").read_text()
 
     async def install(self):
-        """Account, roles and Secrets."""
+        """Install account, roles and Secrets."""
         for document in render(CONFIG / "coscheduler" / "base"):
             if document["kind"] not in {"Deployment", "Service"}:
                 await apply_object(self.client, document)
@@ -112,14 +111,13 @@ class Installation:
         self.replicas = [Replica(kubeconfig, self.folder, self.site, name) for name in "ab"]
 
     async def fetch_client_certificate(self, name):
-        """Copy what the coscheduler made for the scheduler to where the scheduler looks for it."""
+        """Copy the certificate that the coscheduler issued to the scheduler's folder."""
         from cryptography import x509
 
         secret = f"/api/v1/namespaces/{SYSTEM}/secrets/jobset-coscheduler-client-cert"
 
         async def filled():
-            answer = await self.client.raw(HttpRequest(method="GET", path=secret))
-            data = json.loads(answer.body).get("data", {})
+            data = (await send(self.client, "GET", secret)).get("data", {})
             found = {key: base64.b64decode(value) for key, value in data.items()}
             if "tls.crt" not in found:
                 return None
@@ -132,11 +130,11 @@ class Installation:
             (self.site.folder / file).write_bytes(found[key])
 
     def configure(self, folder):
-        """Restart the scheduler with a configuration as it is shipped."""
+        """Restart the scheduler with a shipped configuration."""
         set_scheduler(self.rig.cluster, self.site.scheduler_config(folder))
 
     async def end(self):
-        """End the processes, and have the scheduler as it was."""
+        """End the processes and restore the scheduler."""
         for each in self.replicas:
             await self.rig.end(each.process)
         self.rig.cluster.stop_component("kube-scheduler")
@@ -144,7 +142,7 @@ class Installation:
         self.rig.cluster.start_component("kube-scheduler")
 
     def members(self, group, size, **spec):
-        """Pods of a group with the marker resource."""
+        """Pods of a gang with the marker resource."""
         bodies = self.rig.bodies(group, size, **spec)
         for body in bodies:
             resources = body["spec"]["containers"][0]["resources"]
@@ -153,9 +151,9 @@ class Installation:
         return bodies
 
     async def make_held(self, group):
-        """Two pods that find nodes, and a third of a scheduler that does not run: binds are held.
+        """Create two pods that find nodes and a third of a missing scheduler: binds are held.
 
-        A gate of another controller would keep the whole gang behind its gates.
+        A gate of another controller would keep the whole gang gated.
         """
         bodies = self.members(group, 3)
         bodies[-1]["spec"]["schedulerName"] = "none"
@@ -167,23 +165,22 @@ class Installation:
         await self.rig.create([last])
         await self.rig.bound(group)
 
-    async def told(self, reason, pod):
+    async def event(self, reason, pod):
         """Wait for an event about a pod."""
         path = "/apis/events.k8s.io/v1/namespaces/default/events"
 
-        async def look():
-            answer = await self.client.raw(HttpRequest(method="GET", path=path))
+        async def found():
             return any(
                 (event["reason"], event["regarding"].get("name")) == (reason, pod)
                 and event["reportingController"] == "jobset-coscheduler"
-                for event in json.loads(answer.body)["items"]
+                for event in (await send(self.client, "GET", path))["items"]
             )
 
-        await eventually(look, LIMIT_S, poll_s=0.2)
+        await eventually(found, LIMIT_S, poll_s=0.2)
 
 
-async def test_the_installations_as_they_are_shipped(gangs, tmp_path):
-    """Marked pods, succession of replicas, and a second scheduler: over mutual TLS throughout."""
+async def test_shipped_installations_bind_gangs(gangs, tmp_path):
+    """Marked pods, failover of replicas, and a second scheduler, all over mutual TLS."""
     async with gangs(start=False) as rig:
         installation = Installation(rig, tmp_path)
         async with installation.front.serving():
@@ -203,7 +200,7 @@ async def test_the_installations_as_they_are_shipped(gangs, tmp_path):
 
 
 async def _marked_pods(installation):
-    """One replica leads and lets in the scheduler alone; ordinary pods do not come to it."""
+    """One replica leads and accepts only the scheduler; ordinary pods do not reach it."""
     rig, (leader, standby) = installation.rig, installation.replicas
     await leader.process.start()
     installation.front.target = leader.port
@@ -211,15 +208,15 @@ async def _marked_pods(installation):
     installation.configure("marked-pods")
     await standby.process.start(wait=False)
     installation.site.write_client("system:node:n", file="stranger")
-    stands_by = ["coscheduler: stands by: this replica does not lead"]
-    await eventually(lambda: standby.problems() == stands_by, LIMIT_S, poll_s=0.2)
-    assert await standby.asked("client") == 503
-    # A certificate of another authority, none, and the right one.
-    assert [await leader.asked(each) for each in ("stranger", "", "client")] == [0, 0, 200]
+    standby_problems = ["coscheduler: stands by: this replica does not lead"]
+    await eventually(lambda: standby.problems() == standby_problems, LIMIT_S, poll_s=0.2)
+    assert await standby.bind_status("client") == 503
+    # A certificate of another authority, no certificate, and the right one.
+    assert [await leader.bind_status(each) for each in ("stranger", "", "client")] == [0, 0, 200]
 
     requests = 'jobset_coscheduler_requests_total{code="200",verb="bind"}'
     before = leader.metric(requests)
-    await rig.create(rig.bodies("plain", 2, gated=False))  # a group, but nobody is asked about it
+    await rig.create(rig.bodies("plain", 2, gated=False))  # a gang without the marker resource
     await rig.bound("plain")
     assert leader.metric(requests) == before
     await rig.delete("plain")
@@ -228,16 +225,16 @@ async def _marked_pods(installation):
     await rig.binds.wait(lambda: rig.some_group("ab") is not None)
     first = rig.some_group("ab")
     second = "b" if first == "a" else "a"
-    await leader.holds(1)  # what there is; it keeps that until its time is over
+    await leader.holds(1)  # of the pods that fit; it is held until its timeout
     assert rig.binds.counts(second) == [0]
     await rig.delete(first)
     await rig.bound(second)
-    await installation.told("PodGroupScheduled", f"{second}-0")
+    await installation.event("PodGroupScheduled", f"{second}-0")
     await rig.delete(second)
 
 
 async def _succession(installation):
-    """One replica is killed and one is told to end, each with binds held: the other one binds."""
+    """One replica is killed and one is stopped, each with binds held: the other one binds."""
     rig, (leader, standby) = installation.rig, installation.replicas
     await installation.make_held("c")
     await leader.holds(2)
@@ -261,7 +258,7 @@ async def _succession(installation):
 
 
 async def _second_scheduler(installation):
-    """It schedules its own pods only, onto its own nodes only."""
+    """The second scheduler schedules its own pods only, to its own nodes only."""
     rig, (first, _) = installation.rig, installation.replicas
     name = "jobset-coscheduler-scheduler"
     first.process.arguments = (*first.process.arguments, "--client-name", name)

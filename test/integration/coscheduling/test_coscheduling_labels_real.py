@@ -1,7 +1,5 @@
 """Labels and conditions of coscheduling on a real API server, Job controller and scheduler."""
 
-import asyncio
-import json
 import uuid
 
 import pytest
@@ -11,10 +9,11 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.app.wiring import add_jobset_controllers
-from jobsetpy.client import HttpRequest, connect
+from jobsetpy.client import connect
 from jobsetpy.manager import Manager
-from support import patience
 from support.cluster.install import create_namespace, install_crd
+from support.cluster.raw_requests import exchange, send
+from support.managers import started_for_fixture
 from support.patience import eventually
 
 pytestmark = [
@@ -30,14 +29,14 @@ LIMIT_S = 40.0  # the scheduler's own back-off goes up to 10 s
 
 
 class Site:
-    """One namespace with a JobSet ``js``, and nodes that only its pods go to."""
+    """One namespace with a JobSet ``js``, and a node for its pods only."""
 
     def __init__(self, client, name):
         self.client = client
         self.name = name
 
     def replicated_job(self, name, replicas, pods):
-        """A ReplicatedJob whose pods fit on this place's nodes alone."""
+        """A ReplicatedJob whose pods fit on this site's nodes only."""
         pod = {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 0,
@@ -57,14 +56,13 @@ class Site:
         return await self.client.create(JobSet, self.name, {**kind, **body})
 
     async def pods(self):
-        """Metadata of the pods that are not being deleted."""
+        """Return the metadata of the pods that are not being deleted."""
         path = f"/api/v1/namespaces/{self.name}/pods"
-        answer = await self.client.raw(HttpRequest(method="GET", path=path))
-        found = [pod["metadata"] for pod in json.loads(answer.body)["items"]]
+        found = [pod["metadata"] for pod in (await send(self.client, "GET", path))["items"]]
         return [meta for meta in found if "deletionTimestamp" not in meta]
 
     async def has_pods(self, count, minimum):
-        """Wait until so many pods are there, all of one group with that minimum; its name."""
+        """Wait until this number of pods exists, all of one gang with that minimum; return its name."""
 
         async def there():
             labels = [pod["labels"] for pod in await self.pods()]
@@ -77,7 +75,7 @@ class Site:
         return await eventually(there, LIMIT_S)
 
     async def message(self, kind):
-        """Wait until a condition is True; its message."""
+        """Wait until a condition is True; return its message."""
 
         async def there():
             jobset = await self.client.get(JobSet, self.name, "js")
@@ -87,30 +85,18 @@ class Site:
         return await eventually(there, LIMIT_S)
 
     async def patch_pod(self, name, body):
-        """Somebody edits a pod."""
-        await self.client.raw(
-            HttpRequest(
-                method="PATCH",
-                path=f"/api/v1/namespaces/{self.name}/pods/{name}",
-                body=json.dumps(body).encode(),
-                content_type="application/merge-patch+json",
-            )
-        )
+        """Change a pod, as a user might."""
+        await exchange(self.client, "PATCH", f"/api/v1/namespaces/{self.name}/pods/{name}", body)
 
     async def delete_jobs(self):
-        """Delete the Jobs, and with them their pods."""
-        await self.client.raw(
-            HttpRequest(
-                method="DELETE",
-                path=f"/apis/batch/v1/namespaces/{self.name}/jobs",
-                query=(("propagationPolicy", "Background"),),
-            )
-        )
+        """Delete the Jobs with their pods."""
+        path = f"/apis/batch/v1/namespaces/{self.name}/jobs"
+        await exchange(self.client, "DELETE", path, propagationPolicy="Background")
 
     async def add_node(self):
-        """A node without a kubelet, for this place's pods alone: others wait for one, too.
+        """Add a node without a kubelet for this site's pods only: others wait for a node, too.
 
-        The scheduler sees that it is theirs when it has room, not before.
+        It gets its label last, so that the scheduler uses it once it has capacity.
         """
         room = {"cpu": "8", "memory": "8Gi", "pods": "20"}
         body = {
@@ -131,17 +117,12 @@ class Site:
 async def client(cluster):
     """An administrator's client, with a manager running."""
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
+    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
     manager = Manager(client)
     add_jobset_controllers(manager)
-    stop = asyncio.Event()
-    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
-    running = asyncio.create_task(manager.run(stop))
-    async with patience.timeout(30):
-        await manager.ready.wait()
-    yield client
-    stop.set()
-    await running
+    async with started_for_fixture(manager):
+        yield client
     await client.aclose()
 
 
@@ -151,12 +132,11 @@ async def site(client):
     name = f"co-{uuid.uuid4().hex[:8]}"
     await create_namespace(client, name)
     yield Site(client, name)
-    path = f"/api/v1/nodes/{name}"
-    await client.raw(HttpRequest(method="DELETE", path=path))
+    await exchange(client, "DELETE", f"/api/v1/nodes/{name}")
 
 
-async def test_a_group_from_its_first_pod_to_its_last_bind(site):
-    """Labels at birth, after an edit and after a resize; conditions before and after the bind."""
+async def test_labels_and_conditions_follow_a_gang_until_it_is_bound(site):
+    """Labels at creation, after an edit and after a resize; conditions before and after the bind."""
     jobs = site.replicated_job("a", 2, 1), site.replicated_job("b", 1, 2)
     await site.create(*jobs, coscheduling="JobSet")
     group = await site.has_pods(4, 4)
@@ -176,6 +156,6 @@ async def test_a_group_from_its_first_pod_to_its_last_bind(site):
     assert await site.message(DONE) == "the group has its pods bound"
 
     await site.client.delete(JobSet, site.name, "js")
-    await site.delete_jobs()  # the garbage collector notices new kinds only after a while
+    await site.delete_jobs()  # the garbage collector discovers new kinds only after a while
     await site.create(*jobs, coscheduling="JobSet")
     assert await site.has_pods(4, 4) != group

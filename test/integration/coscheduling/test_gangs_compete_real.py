@@ -1,4 +1,4 @@
-"""Groups that compete for room, with the real kube-scheduler and the coscheduler beside it."""
+"""Gangs that compete for capacity, with the real kube-scheduler and the coscheduler next to it."""
 
 import asyncio
 import time
@@ -15,15 +15,15 @@ SIZE, ROOM = 10, 12
 
 
 @pytest.mark.parametrize("check", [False, True], ids=["as the scheduler finds", "by capacity"])
-async def test_two_groups_that_do_not_fit_together(gangs, check):
-    """One is bound as a whole, then the other; plain pods share the room and are stuck."""
+async def test_gangs_are_bound_one_after_the_other_when_both_do_not_fit(gangs, check):
+    """Each is bound as a whole; plain pods share the capacity and are stuck."""
     async with gangs(f"--capacity-check={check}") as rig:
         await rig.node("n", ROOM)
         await rig.create(rig.bodies("a", SIZE), rig.bodies("b", SIZE))
         await rig.binds.wait(lambda: rig.some_group("ab"), LIMIT_S)
         first = rig.some_group("ab")
         second = "b" if first == "a" else "a"
-        if not check:  # it tries, and holds what there is: nobody else wants it
+        if not check:  # the second gang is tried, and its binds are held
             await rig.holds(ROOM - SIZE)
         assert rig.binds.counts(first, second) == [SIZE, 0]
         await rig.delete(first)
@@ -42,8 +42,8 @@ async def test_two_groups_that_do_not_fit_together(gangs, check):
         assert max(rig.binds.counts("c", "d")) < SIZE
 
 
-async def test_ten_groups_next_to_regular_pods(gangs):
-    """As room gets free all get on, each as a whole, one after the other; regular pods pass."""
+async def test_ten_gangs_are_bound_next_to_regular_pods(gangs):
+    """As capacity is released, one gang after the other is bound as a whole; regular pods pass."""
     groups = [f"g{at}" for at in range(10)]
     async with gangs() as rig:
         await rig.node("n", 14)
@@ -62,7 +62,7 @@ async def test_ten_groups_next_to_regular_pods(gangs):
             await regular(at)
             await rig.binds.wait(lambda: rig.some_group(left), LIMIT_S)
             assert sum(rig.binds.counts(*groups)) <= 13
-            # At most two fit; a third is never begun.
+            # At most two fit; a third is never started.
             order = rig.back_to_back()
             assert len(order) == len(set(order))
             done = rig.some_group(left)
@@ -75,8 +75,8 @@ async def test_ten_groups_next_to_regular_pods(gangs):
         assert max(waits) < patience.scaled(20)
 
 
-async def test_room_that_comes_later(gangs):
-    """A node is added, or gets its label: what waits there is bound at once, the older one first."""
+async def test_gang_is_bound_immediately_when_capacity_is_added(gangs):
+    """A node is added, or gets its label: the older gang that waits for it is bound first."""
     async with gangs() as rig:
         pool = {"pool": "big"}
         await rig.node("small", 3)

@@ -1,4 +1,4 @@
-"""Gangs while coscheduler, scheduler or API server are killed: nothing in part, nothing lost."""
+"""Gangs while coscheduler, scheduler or API server are killed: no gang in part, no gang lost."""
 
 import asyncio
 import sys
@@ -25,8 +25,8 @@ leaderElection:
 """
 
 
-async def test_kills_while_binds_are_held(gangs):
-    """What was held is asked for again, of whoever is there; nothing is bound before its time."""
+async def test_held_binds_are_requested_again_when_a_process_is_killed(gangs):
+    """No pod is bound before the gang is complete."""
     async with gangs() as rig:
         await rig.node("n", 8)
         await rig.waiting_group("a", 8)
@@ -38,7 +38,7 @@ async def test_kills_while_binds_are_held(gangs):
         await rig.holds(7)
 
         await asyncio.to_thread(rig.cluster.kill_component, "kube-scheduler")
-        await rig.holds(0)  # with their connections, requests are gone
+        await rig.holds(0)  # requests end with their connections
         rig.cluster.start_component("kube-scheduler")
         await rig.holds(7)
 
@@ -49,8 +49,8 @@ async def test_kills_while_binds_are_held(gangs):
         await rig.bound("a")
 
 
-async def test_kills_between_the_first_bind_and_the_last(gangs):
-    """The rest of the group follows, when what was killed is back."""
+async def test_gang_is_completed_when_a_process_is_killed_between_its_binds(gangs):
+    """The remaining pods are bound once the killed process runs again."""
     async with gangs() as rig:
         await rig.node("n", 60)
         for group, kill in (("a", "coscheduler"), ("b", "kube-scheduler"), ("c", "kube-apiserver")):
@@ -68,8 +68,8 @@ async def test_kills_between_the_first_bind_and_the_last(gangs):
         assert rig.in_part() == set()
 
 
-async def test_a_standby_takes_over_what_is_held(gangs, tmp_path):
-    """It is ready only when it leads; the scheduler is led to it, and asks again."""
+async def test_standby_replica_takes_over_held_binds(gangs, tmp_path):
+    """It is ready only when it leads; the scheduler is directed to it and requests the binds again."""
     config = tmp_path / "config.yaml"
     config.write_text(ELECTION)
     async with gangs(start=False) as rig, Front(rig.site.port).serving() as front:
@@ -100,8 +100,8 @@ async def test_a_standby_takes_over_what_is_held(gangs, tmp_path):
                 await rig.end(replica)
 
 
-async def test_more_binds_than_files_may_be_open(gangs):
-    """A group that cannot be held stays gated and is told of; regular pods pass, nothing breaks."""
+async def test_gang_stays_gated_when_it_has_more_binds_than_files_may_be_open(gangs):
+    """A log line reports it; regular pods are bound, and no error occurs."""
     limited = [sys.executable, "-c", "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (264, 264)); os.execvp(sys.argv[1], sys.argv[1:])"]  # fmt: skip
     async with gangs("--permit-timeout=1s", prefix=limited) as rig:
         await rig.node("n", 80)
@@ -115,7 +115,7 @@ async def test_more_binds_than_files_may_be_open(gangs):
         assert rig.process.ready()
         await rig.process.stop()
         rig.process._prefix = ()
-        # All 64 have to come within the time limit, and each comes when its back-off is over.
+        # All 64 have to arrive within the timeout, and each arrives when its back-off is over.
         rig.process.arguments = [
             each for each in rig.process.arguments if not each.startswith("--permit-timeout")
         ]

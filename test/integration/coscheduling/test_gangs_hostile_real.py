@@ -1,4 +1,4 @@
-"""Pods, nodes and labels that must not stop other gangs, with the real scheduler."""
+"""Pods, nodes and labels that must not block other gangs, with the real scheduler."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def tiny(name, **spec):
     "spec", [{"schedulingGates": GATES}, {"schedulerName": "none"}], ids=["gate", "scheduler"]
 )
 async def test_gang_is_bound_when_no_scheduler_takes_other_pods(gangs, spec):
-    """Four gangs of one pod each had all places of gangs in flight, for ever."""
+    """Before the fix, four gangs of one pod each used all places of gangs in flight for ever."""
     async with gangs() as rig:
         await rig.node("n", 8)
         await create_all(rig.client, [tiny(f"x{at}", **spec) for at in range(6)])
@@ -45,11 +45,11 @@ async def test_gang_is_bound_when_no_scheduler_takes_other_pods(gangs, spec):
 
 
 async def test_younger_gangs_are_bound_when_an_older_one_can_never_be(gangs):
-    """Nothing is reserved for what does not lack capacity."""
+    """Capacity is reserved only for gangs that are waiting for capacity."""
     async with gangs() as rig:
         await rig.node("n", 8)
         await create_all(rig.client, [tiny(name, affinity=TOGETHER) for name in "xy"])
-        await asyncio.sleep(65)  # after a minute capacity is reserved for gangs that lack it
+        await asyncio.sleep(65)  # after a minute capacity is reserved for gangs that need it
         worst = 0.0
         for at in range(6):
             began = time.monotonic()
@@ -75,27 +75,27 @@ async def test_queue_is_published_when_nodes_have_many_labels(gangs):
 
 
 async def cordon(rig, name):
-    """No further pods are to come there."""
+    """Make the node unschedulable."""
     await rig.client.merge_patch(Node, "", name, {"spec": {"unschedulable": True}})
 
 
 async def taint(rig, name):
-    """The node does not answer."""
+    """Taint the node as unreachable."""
     taints = [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]
     await rig.client.merge_patch(Node, "", name, {"spec": {"taints": taints}})
 
 
 async def remove(rig, name):
-    """The node is deleted."""
+    """Delete the node."""
     await rig.client.delete(Node, "", name)
 
 
 @pytest.mark.parametrize("lose", [cordon, taint, remove])
 async def test_held_binds_are_given_up_when_their_node_is_lost(gangs, lose):
-    """The pods find other nodes, and the gang is complete on these."""
+    """The pods are bound to other nodes, and the gang is complete there."""
     async with gangs() as rig:
         await rig.node("old", 4)
-        # New nodes are tainted as not ready until a controller, which is not there, removes that.
+        # New nodes have the taint "not ready", which a controller that does not run here would remove.
         ready = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]
         await rig.waiting_group("a", 4, tolerations=ready)
         await lose(rig, "old")
@@ -107,7 +107,7 @@ async def test_held_binds_are_given_up_when_their_node_is_lost(gangs, lose):
 
 
 async def test_time_of_a_gang_is_kept_when_its_oldest_pod_is_replaced(gangs):
-    """The next leader sees only the pods that are left; the status of one shows the gang's age."""
+    """The next leader sees only the remaining pods; the status of one has the gang's age."""
     async with gangs() as rig:
         await rig.node("n", 1)
         bodies = [pod_body(f"a-{at}", group="a", minimum=1, cpu="4") for at in range(2)]

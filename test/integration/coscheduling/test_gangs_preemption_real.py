@@ -15,8 +15,8 @@ TIMEOUTS = 'jobset_coscheduler_group_rejections_total{cause="timeout"}'
 HIGH, LOW = "gangs-high", "gangs-low"
 
 
-async def test_a_group_that_cannot_be_complete_gives_its_room_back_in_time(gangs):
-    """Again and again, whatever it waits for; and is bound when that has come."""
+async def test_incomplete_gang_releases_its_capacity_at_its_timeout(gangs):
+    """Repeatedly, and it is bound once it is complete."""
     async with gangs() as rig:
         await rig.node("n", 8)
         second = {keys.COSCHEDULING_TIMEOUT_ANNOTATION: "1"}
@@ -24,15 +24,15 @@ async def test_a_group_that_cannot_be_complete_gives_its_room_back_in_time(gangs
         await eventually(lambda: rig.metric(TIMEOUTS) >= 2, LIMIT_S, poll_s=0.1)
         assert rig.binds.counts("a") == [0]
         await rig.create(rig.bodies("b", 5))
-        await rig.bound("b")  # in the room of the other, when that is given back
+        await rig.bound("b")  # with the capacity that the other gang has released
         assert rig.binds.counts("a") == [0]
         await rig.let_go("a")
         await rig.delete("b")
         await rig.bound("a")
 
 
-async def test_room_that_is_only_reserved_is_taken_without_deleting(gangs):
-    """A pod of higher priority gets it; the group gives way as a whole, and keeps its pods."""
+async def test_reserved_capacity_is_taken_by_a_pod_of_higher_priority(gangs):
+    """The gang is rejected as a whole, and keeps its pods."""
     async with gangs() as rig:
         await rig.priority(HIGH, 1000)
         await rig.node("n", 8)
@@ -47,9 +47,9 @@ async def test_room_that_is_only_reserved_is_taken_without_deleting(gangs):
         assert rig.metric(rejected) >= 1
 
 
-@pytest.mark.parametrize("gated", [True, False], ids=["behind gates", "lifted by somebody else"])
-async def test_a_gang_that_cannot_fit_evicts_no_pod(gangs, gated):
-    """Not even pods of lower priority; one that does fit takes their room."""
+@pytest.mark.parametrize("gated", [True, False], ids=["gated", "ungated by others"])
+async def test_gang_evicts_no_pod_when_it_cannot_fit(gangs, gated):
+    """Not even pods of lower priority; a gang that fits takes their capacity."""
     async with gangs() as rig:
         await rig.priority(HIGH, 1000)
         await rig.priority(LOW, 1)
@@ -61,8 +61,8 @@ async def test_a_gang_that_cannot_fit_evicts_no_pod(gangs, gated):
         urgent = {"priorityClassName": HIGH, "cpu": "2"}
         await rig.create(rig.bodies("large", 5, gated=gated, **urgent))
         if not gated:
-            asked = 'jobset_coscheduler_requests_total{code="200",verb="preempt"}'
-            await eventually(lambda: rig.metric(asked) >= 1, LIMIT_S, poll_s=0.1)
+            series = 'jobset_coscheduler_requests_total{code="200",verb="preempt"}'
+            await eventually(lambda: rig.metric(series) >= 1, LIMIT_S, poll_s=0.1)
         await asyncio.sleep(2.0)
         assert pods.items() <= rig.binds.there.items()
         assert rig.binds.counts("large", "low") == [0, 8]

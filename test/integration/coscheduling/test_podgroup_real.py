@@ -1,6 +1,6 @@
 """Backends of coscheduling on an API server and a scheduler with gang scheduling of their own.
 
-One node without a kubelet has room for four pods.
+One node without a kubelet has capacity for four pods.
 """
 
 import contextlib
@@ -20,14 +20,15 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app.backend import Backend
 from jobsetpy.app.wiring import add_jobset_controllers
-from jobsetpy.client import HttpRequest, connect
+from jobsetpy.client import connect
 from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
 from support.cluster.account import manager_kubeconfig
 from support.cluster.install import CONFIG, ROOT, apply_manifest, apply_object, create_namespace
 from support.cluster.manager_process import free_port, manager_process
-from support.cluster.webhooks import delete_webhooks
+from support.cluster.raw_requests import exchange, send
+from support.cluster.webhooks import apply_webhooks, delete_webhooks
 from support.coscheduling.coscheduler_process import ExtenderSite, coscheduler_process
 from support.managers import started
 from support.patience import eventually
@@ -48,7 +49,7 @@ SYSTEM = "jobset-system"
 
 
 class Site:
-    """The cluster, and a test in the role of its users and operator."""
+    """The cluster with the actions of its users and operator."""
 
     def __init__(self, client, folder, kubeconfig, extender):
         self.client = client
@@ -58,7 +59,7 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def manager_process(self, backend):
-        """A manager as it is deployed, with its own rights, until the block is left."""
+        """Run a deployed manager with its own rights within the block."""
         own = await manager_kubeconfig(self.client, self.kubeconfig, self.folder)
         flags = ["--leader-elect=false", f"--coscheduling-backend={backend}"]
         async with manager_process(own, self.folder / "manager.log", *flags):
@@ -66,7 +67,7 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def manager(self, backend, *, member_resource=False, **webhooks):
-        """A manager in this process; with settings for webhooks, it serves them as well."""
+        """Run a manager in this process; with settings for webhooks, it serves them too."""
         own = await connect(kubeconfig=str(self.kubeconfig), qps=0)
         manager = Manager(own)
         marks = SchedulerFields(backend=backend, member_resource=member_resource)
@@ -78,7 +79,7 @@ class Site:
         await own.aclose()
 
     async def create(self, name, *, pods, replicas=1, scope="JobSet", notes=None, **spec):
-        """A JobSet of that many Jobs, each with so many pods of one CPU."""
+        """Create a JobSet with this number of Jobs and pods per Job, each of one CPU."""
         container = {"name": "w", "image": "test.invalid/w:1"}
         container["resources"] = {"requests": {"cpu": "1"}}
         pod = {
@@ -97,7 +98,7 @@ class Site:
         return await self.client.create(JobSet, "default", body)
 
     async def resize(self, name, pods):
-        """Another number of pods for the first ReplicatedJob's Jobs."""
+        """Set the number of pods of the first ReplicatedJob's Jobs."""
         path = "/spec/replicatedJobs/0/template/spec"
         patch = [
             {"op": "replace", "path": f"{path}/{field}", "value": value}
@@ -106,24 +107,18 @@ class Site:
         await self.client.json_patch(JobSet, "default", name, patch)
 
     async def pods(self, jobset):
-        """Its pods that are not being deleted, as JSON."""
-        answer = await self.client.raw(
-            HttpRequest(
-                method="GET",
-                path="/api/v1/namespaces/default/pods",
-                query=(("labelSelector", f"{keys.JOBSET_NAME}={jobset}"),),
-            )
-        )
-        found = json.loads(answer.body)["items"]
+        """Return the JobSet's pods that are not being deleted, as JSON."""
+        path, selector = "/api/v1/namespaces/default/pods", f"{keys.JOBSET_NAME}={jobset}"
+        found = (await send(self.client, "GET", path, labelSelector=selector))["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     async def bound(self, jobset):
-        """How many of its pods have a node, and how many there are."""
+        """Return how many of its pods have a node, and how many there are."""
         pods = await self.pods(jobset)
         return sum("nodeName" in pod["spec"] for pod in pods), len(pods)
 
     async def has_bound(self, jobset, *wanted):
-        """Wait until so many of so many pods have a node."""
+        """Wait until this number of pods have a node, of that number in total."""
 
         async def there():
             return await self.bound(jobset) == wanted
@@ -131,7 +126,7 @@ class Site:
         await eventually(there, LIMIT_S, poll_s=0.1)
 
     async def is_unschedulable(self, jobset):
-        """Wait until the scheduler has tried all of its pods, and found no room."""
+        """Wait until the scheduler has tried all of its pods and found no capacity."""
 
         async def there():
             reasons = [
@@ -145,7 +140,7 @@ class Site:
         await eventually(there, LIMIT_S, poll_s=0.1)
 
     async def gates(self, jobset, number):
-        """Wait until it has so many pods; the gates of each."""
+        """Wait until it has this number of pods; return the gates of each."""
 
         async def there():
             pods = await self.pods(jobset)
@@ -155,15 +150,14 @@ class Site:
         return await eventually(there, LIMIT_S, poll_s=0.1)
 
     async def gates_of_jobs(self, jobset):
-        """The gates that its Jobs make pods with."""
-        query = (("labelSelector", f"{keys.JOBSET_NAME}={jobset}"),)
-        path = "/apis/batch/v1/namespaces/default/jobs"
-        answer = await self.client.raw(HttpRequest(method="GET", path=path, query=query))
-        templates = (job["spec"]["template"] for job in json.loads(answer.body)["items"])
+        """Return the scheduling gates in the templates of its Jobs."""
+        path, selector = "/apis/batch/v1/namespaces/default/jobs", f"{keys.JOBSET_NAME}={jobset}"
+        jobs = (await send(self.client, "GET", path, labelSelector=selector))["items"]
+        templates = (job["spec"]["template"] for job in jobs)
         return [template["spec"].get("schedulingGates", []) for template in templates]
 
     async def has_condition(self, jobset, *wanted):
-        """Wait until a condition has a status for a reason."""
+        """Wait until a condition has this status and reason."""
 
         async def there():
             found = await self.client.get(JobSet, "default", jobset)
@@ -176,7 +170,7 @@ class Site:
         await eventually(there, LIMIT_S, poll_s=0.1)
 
     async def remove_lease(self):
-        """Take away what a coscheduler tells managers by."""
+        """Delete the Lease by which a coscheduler informs managers."""
         with contextlib.suppress(NotFoundError):
             await self.client.delete(Lease, SYSTEM, keys.COSCHEDULER_LEASE)
 
@@ -191,7 +185,7 @@ class Site:
         await eventually(published, LIMIT_S, poll_s=0.1)
 
     async def minima(self, jobset):
-        """What its PodGroups have as their minimum, by name."""
+        """Return the minimum of each of its PodGroups, by name."""
         selector = f"{keys.JOBSET_NAME}={jobset}"
         page = await self.client.list_page(SchedulingPodGroup, "default", label_selector=selector)
         return {
@@ -234,7 +228,7 @@ def elastic(pods):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(tmp_path_factory):
-    """A cluster with the API on, and its node; its scheduler knows a coscheduler as well."""
+    """A cluster with the API for gangs and a node; its scheduler knows a coscheduler too."""
     folder = tmp_path_factory.mktemp("podgroup")
     extender = ExtenderSite(folder / "extender", plain=True)
     with Cluster(
@@ -257,8 +251,8 @@ async def site(tmp_path_factory):
         await client.aclose()
 
 
-async def test_gangs_of_the_api_server(site):
-    """One that does not fit is wholly pending, one that fits runs; resizes reach the scheduler."""
+async def test_gangs_of_the_api_server_are_bound_as_a_whole(site):
+    """A gang that does not fit is pending, one that fits runs; resizes reach the scheduler."""
     async with site.manager_process("podgroup"):
         await site.create("large", pods=3, replicas=2)
         await site.is_unschedulable("large")
@@ -268,26 +262,25 @@ async def test_gangs_of_the_api_server(site):
         assert spec["schedulingGroup"] == {"podGroupName": large}
         assert "schedulingGates" not in spec
 
-        # Another one fits, beside the one that waits.
+        # Another gang fits next to the one that waits.
         await site.create("small", pods=1, replicas=3, scope="ReplicatedJob")
         await site.has_bound("small", 3, 3)
         assert await site.bound("large") == (0, 6)
         await site.delete("small")
 
-        # With a lower minimum it fits: its PodGroup, whose spec cannot change, is another one.
+        # With a lower minimum it fits: its PodGroup, whose spec is immutable, is replaced.
         note = {keys.COSCHEDULING_MIN_ANNOTATION: "4"}
-        await site.client.merge_patch(
-            JobSet, "default", "large", {"metadata": {"annotations": note}}
-        )
+        body = {"metadata": {"annotations": note}}
+        await site.client.merge_patch(JobSet, "default", "large", body)
         assert await site.has_minimum("large", 4) == large
         await site.has_bound("large", 4, 6)
 
-        # The API server resizes no Job whose PodGroup is there.
+        # The API server resizes no Job that has a PodGroup.
         await site.resize("large", 2)
         assert await site.has_minimum("large", 4) == large
         await site.has_bound("large", 4, 4)
 
-        # It shrinks, and grows again, while pods of it run.
+        # It shrinks and grows again while its pods run.
         await site.resize("large", 1)
         await site.has_minimum("large", 2)
         await site.has_bound("large", 2, 2)
@@ -343,15 +336,12 @@ async def test_gang_of_the_coscheduler_starts_without_spares_when_annotated(site
         await check_spares(site)
 
 
-async def test_gangs_of_the_coscheduler(site):
-    """Marked by the manager; lifted and bound by the coscheduler, as a whole or not at all."""
-    gate, flags = (
-        {"name": keys.COSCHEDULING_GATE},
-        ["--leader-elect=false"],
-    )
+async def test_gangs_of_the_coscheduler_are_bound_as_a_whole(site):
+    """Marked by the manager; ungated and bound by the coscheduler."""
+    gate = {"name": keys.COSCHEDULING_GATE}
     log = site.folder / "coscheduler.log"
     async with (
-        coscheduler_process(site.kubeconfig, log, site.extender, *flags),
+        coscheduler_process(site.kubeconfig, log, site.extender, "--leader-elect=false"),
         site.manager("coscheduler", member_resource=True),
     ):
         await site.create("wide", pods=3, replicas=2)
@@ -368,14 +358,14 @@ async def test_gangs_of_the_coscheduler(site):
         await site.delete("wide")
 
 
-async def test_the_backend_follows_the_coscheduler(site):
-    """With the default backend and the manager's own rights: found, told of a queue, and missed."""
+async def test_backend_follows_the_coscheduler(site):
+    """With the default backend and the manager's own rights: installed, with a queue, removed."""
     await create_namespace(site.client, SYSTEM)
     await site.remove_lease()
     log = site.folder / "coscheduler.log"
     flags = ["--leader-elect=false", "--member-resource"]
     async with site.manager_process("auto"):
-        # Nobody is there: pods are labelled and scheduled one by one, and that is told.
+        # Without a coscheduler pods are labelled and scheduled one by one, and a condition says so.
         await site.create("alone", pods=1)
         await site.has_condition("alone", NOT_SERVED, "True", keys.NO_COSCHEDULER_REASON)
         await site.has_bound("alone", 1, 1)
@@ -384,8 +374,8 @@ async def test_the_backend_follows_the_coscheduler(site):
             await site.has_condition("alone", NOT_SERVED, "False", keys.COSCHEDULING_SERVED_REASON)
             await site.delete("alone")
 
-            # No gang waits, so pods have no gates, even if they do not fit; marked, since the
-            # coscheduler has published so. It holds their binds.
+            # No gang waits, so pods have no gates, even if they do not fit. They have the marker,
+            # as the coscheduler has published. It holds their binds.
             await site.create("wide", pods=3, replicas=2)
             assert await site.gates("wide", 6) == [[]] * 6
             pod, *_ = await site.pods("wide")
@@ -399,10 +389,10 @@ async def test_the_backend_follows_the_coscheduler(site):
                 await site.has_bound("narrow", 2, 2)
                 if await site.gates_of_jobs("narrow") == [[GATE]]:
                     return True
-                await site.delete("narrow")  # the manager has not seen yet that a gang waits
+                await site.delete("narrow")  # the manager does not know yet that a gang waits
                 return False
 
-            # While one waits, the next has gates. It fits, and does not wait for the first.
+            # While one gang waits, the next one has gates. It fits, and does not wait for the first.
             await eventually(gated, LIMIT_S, poll_s=0.5)
             assert await site.bound("wide") == (0, 6)
             await site.resize("wide", 1)
@@ -419,7 +409,7 @@ async def test_the_backend_follows_the_coscheduler(site):
                 await site.has_bound("open", 3, 3)
                 if await site.gates_of_jobs("open") == [[]]:
                     return True
-                await site.delete("open")  # the manager has not seen yet that no gang waits
+                await site.delete("open")  # the manager does not know yet that no gang waits
                 return False
 
             await eventually(without_gates, LIMIT_S, poll_s=0.5)
@@ -431,8 +421,8 @@ async def test_the_backend_follows_the_coscheduler(site):
         await site.delete("open")
 
 
-async def test_another_backend_is_chosen_while_jobsets_run(site):
-    """Pods that were made for the coscheduler are let go, and a PodGroup comes with the backend."""
+async def test_backend_may_be_changed_while_jobsets_run(site):
+    """Gated pods of the coscheduler are ungated, and a PodGroup is created with its backend."""
     async with site.manager("coscheduler"):
         await site.create("switched", pods=2)
 
@@ -446,21 +436,21 @@ async def test_another_backend_is_chosen_while_jobsets_run(site):
     async with site.manager("labels"):
         await site.has_bound("switched", 2, 2)
     async with site.manager("podgroup"):
-        # Its Jobs were not made for the PodGroup: a Job that is has only itself to wait for.
+        # Its Jobs were not created for the PodGroup, so each has a gang of its own.
         await site.has_minimum("switched", 1)
         assert await site.bound("switched") == (2, 2)
         await site.delete("switched")
 
 
 class Others:
-    """Pods of groups that no JobSet makes."""
+    """Pods of gangs without a JobSet."""
 
     def __init__(self, client):
         self.client = client
 
     @staticmethod
     def pod(minimum="2", **spec):
-        """A pod that says so; of no group without a minimum."""
+        """A pod with this minimum; without a minimum it belongs to no gang."""
         labels = {keys.POD_GROUP_NAME: "theirs", keys.POD_GROUP_MIN_AVAILABLE: minimum}
         labels = {"app": "a"} if minimum is None else {"app": "a", **labels}
         container = {"name": "w", "image": "test.invalid/w:1"}
@@ -468,39 +458,34 @@ class Others:
         return {"metadata": {"labels": labels}, "spec": spec}
 
     async def try_pod(self, *args, **spec):
-        """The gates of a bare pod as it would be stored; nothing is."""
+        """Return the gates of a bare pod after a dry run."""
         body = {"apiVersion": "v1", "kind": "Pod", **self.pod(*args, **spec)}
         body["metadata"]["generateName"] = "bare-"
-        stored = await self.send("POST", "/api/v1/namespaces/default/pods?dryRun=All", body)
+        path = "/api/v1/namespaces/default/pods"
+        stored = await send(self.client, "POST", path, body, dryRun="All")
         return [gate["name"] for gate in stored["spec"].get("schedulingGates", ())]
 
-    async def send(self, method, path, body=None):
-        """One request; the answer as JSON."""
-        data = None if body is None else json.dumps(body).encode()
-        answer = await self.client.raw(HttpRequest(method=method, path=path, body=data))
-        return json.loads(answer.body)
-
     async def run(self, name, **pod):
-        """A Deployment of two such pods, as someone else makes it."""
+        """Create a Deployment of two such pods."""
         template = self.pod(**pod)
         spec = {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": template}
         body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}}
-        await self.send(
-            "POST", "/apis/apps/v1/namespaces/default/deployments", {**body, "spec": spec}
-        )
+        path = "/apis/apps/v1/namespaces/default/deployments"
+        await send(self.client, "POST", path, {**body, "spec": spec})
 
     async def end(self, name):
-        """Delete it, and its pods."""
+        """Delete the Deployment and its pods."""
         path = f"/apis/apps/v1/namespaces/default/deployments/{name}"
-        await self.send("DELETE", f"{path}?propagationPolicy=Background")
+        await exchange(self.client, "DELETE", path, propagationPolicy="Background")
 
     async def events(self, reason):
-        """Texts of events with that reason."""
-        path = f"/api/v1/namespaces/default/events?fieldSelector=reason={reason}"
-        return [each["message"] for each in (await self.send("GET", path))["items"]]
+        """Return the messages of events with this reason."""
+        path, selector = "/api/v1/namespaces/default/events", f"reason={reason}"
+        events = (await send(self.client, "GET", path, fieldSelector=selector))["items"]
+        return [each["message"] for each in events]
 
     async def check(self):
-        """All that is promised of pods that others make."""
+        """Check all guarantees for pods of others."""
         gate, quota = keys.COSCHEDULING_GATE, "example.com/quota"
 
         async def in_force():
@@ -513,7 +498,7 @@ class Others:
                 return True
             return False
 
-        # What gates and what refuses are two objects; the API server takes up each in its time.
+        # Gates and refusals are two objects; the API server loads each in its own time.
         await eventually(in_force, LIMIT_S, poll_s=0.1)
         await eventually(refused, LIMIT_S, poll_s=0.1)
         assert await self.try_pod(schedulingGates=[{"name": quota}]) == [quota, gate]
@@ -526,29 +511,23 @@ class Others:
 
         await self.run("theirs")
 
-        async def wait():
-            path = "/api/v1/namespaces/default/pods?labelSelector=app=a"
-            pods = (await self.send("GET", path))["items"]
-            return len(pods) == 2 and all(
-                pod["spec"].get("schedulingGates") == [{"name": gate}] for pod in pods
-            )
+        async def gated():
+            path = "/api/v1/namespaces/default/pods"
+            pods = (await send(self.client, "GET", path, labelSelector="app=a"))["items"]
+            return [pod["spec"].get("schedulingGates") for pod in pods] == [[{"name": gate}]] * 2
 
-        await eventually(wait, LIMIT_S, poll_s=0.1)
+        await eventually(gated, LIMIT_S, poll_s=0.1)
         await self.end("theirs")
 
 
 async def test_pods_of_others_are_gated_by_the_webhook(site):
-    """Bare pods and pods of Deployments; what cannot be meant is refused, and its maker is told."""
+    """Bare pods and pods of Deployments; a meaningless minimum is refused, with an event."""
     port, others = free_port(), Others(site.client)
     await create_namespace(site.client, "jobset-system")
     await apply_manifest(site.client, CONFIG / "webhook/secret.yaml")
-    for document in render(CONFIG / "default", CONFIG / "coscheduler-admission/webhook"):
-        if not document["kind"].endswith("WebhookConfiguration"):
-            continue
-        for webhook in document["webhooks"]:
-            path = webhook["clientConfig"].pop("service")["path"]
-            webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
-        await apply_object(site.client, document)
+    documents = render(CONFIG / "default", CONFIG / "coscheduler-admission/webhook")
+    webhooks = [each for each in documents if each["kind"].endswith("WebhookConfiguration")]
+    await apply_webhooks(site.client, port, documents=webhooks)
     served = {
         "bind_address": f"127.0.0.1:{port}",
         "namespace": "jobset-system",
@@ -560,17 +539,17 @@ async def test_pods_of_others_are_gated_by_the_webhook(site):
             await others.check()
             await others.run("broken", minimum="many")
 
-            async def told():
+            async def reported():
                 return [each for each in await others.events("FailedCreate") if "many" in each]
 
-            await eventually(told, LIMIT_S, poll_s=0.1)
+            await eventually(reported, LIMIT_S, poll_s=0.1)
             await others.end("broken")
     finally:
         await delete_webhooks(site.client)
 
 
 async def test_pods_of_others_are_gated_by_the_policy(site):
-    """The same without a webhook, and without a manager."""
+    """The same without webhooks and without a manager."""
     for document in render(CONFIG / "coscheduler-admission/policy"):
         await apply_object(site.client, document)
     await Others(site.client).check()

@@ -1,4 +1,4 @@
-"""A control plane for the documentation's commands alone: they install and remove things."""
+"""A control plane of its own for the documentation's commands, which install and remove things."""
 
 import pytest
 

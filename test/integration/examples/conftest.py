@@ -1,12 +1,11 @@
-"""A control plane, the manager with its webhooks, and every example at work in it.
+"""A control plane, the manager with its webhooks, and all examples running in it.
 
 The cluster has the Job controller, the garbage collector and the scheduler of Kubernetes, and no
-nodes: the tests play the kubelets. Examples have namespaces of their own and run at the same time;
-each test waits for its own.
+nodes: the tests simulate the kubelets. Examples have namespaces of their own and run at the same
+time; each test waits for its own.
 """
 
 import asyncio
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -16,30 +15,26 @@ from jobsetpy import admission
 from jobsetpy.app import wiring
 from jobsetpy.client import connect
 from jobsetpy.manager import Manager
-from support import patience
-from support.cluster.install import apply_manifest, create_namespace
+from support.cluster.install import ROOT, apply_manifest, create_namespace
 from support.cluster.manager_process import free_port
 from support.cluster.webhooks import apply_webhooks
 from support.examples import examples_kit
+from support.managers import started_for_fixture
 from support.patience import eventually
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-
 SYSTEM = "jobset-system"
-AT_ONCE = 12
+CONCURRENCY = 12
 
 
 @pytest.fixture(scope="module")
 def kubeconfig():
-    """Of a control plane for these tests alone: its webhooks are asked about every JobSet."""
-    crd = REPOSITORY / "config/crd/jobset.x-k8s.io_jobsets.yaml"
+    """A control plane for these tests only, since its webhooks are called for every JobSet."""
+    crd = ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml"
     # Nodes without kubelets are as healthy as the tests say.
     controllers = ["--controllers=*,-node-lifecycle-controller"]
     with Cluster(crds=[crd], controller_manager_args=controllers) as running:
         if running.is_existing:
-            pytest.skip(
-                "webhooks on this machine's loopback; the existing cluster cannot call them"
-            )
+            pytest.skip("the existing cluster cannot call webhooks on this machine's loopback")
         yield str(running.kubeconfig)
 
 
@@ -56,7 +51,7 @@ async def manager(client, kubeconfig):
     """A manager that is ready and serves the webhooks."""
     port = free_port()
     await create_namespace(client, SYSTEM)
-    await apply_manifest(client, REPOSITORY / "config/webhook/secret.yaml")
+    await apply_manifest(client, ROOT / "config/webhook/secret.yaml")
     await apply_webhooks(client, port)
     own_client = await connect(kubeconfig=kubeconfig, qps=0)
     manager = Manager(own_client)
@@ -68,25 +63,19 @@ async def manager(client, kubeconfig):
         agent_image="jobsetpy-agent:latest",
     )
     served = admission.setup(manager, settings)
-    stop = asyncio.Event()
-    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
-    running = asyncio.create_task(manager.run(stop))
-    async with patience.timeout(30):
-        await manager.ready.wait()
-    await eventually(lambda: not list(served.problems()), 30, poll_s=0.05)
-    yield manager
-    stop.set()
-    await running
+    async with started_for_fixture(manager):
+        await eventually(lambda: not list(served.problems()), 30, poll_s=0.05)
+        yield manager
     await own_client.aclose()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def outcomes(request, client, manager):
-    """A task for each example that a chosen test asks for; it ends when the promise is kept."""
+    """A task for each example of a selected test; it ends when the promise is kept."""
     items = [item for item in request.session.items if item.module is request.module]
     chosen = {item.callspec.params["path"] for item in items if hasattr(item, "callspec")}
     promises, with_nodes = request.module.PROMISES, request.module.WITH_NODES
-    room, alone = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
+    slots, alone = asyncio.Semaphore(CONCURRENCY), asyncio.Lock()
 
     async def play(path: str, promise) -> None:
         example = await examples_kit.Play.open(client, path)
@@ -96,13 +85,13 @@ async def outcomes(request, client, manager):
             await example.close()
 
     async def run(path: str) -> None:
-        async with room:
+        async with slots:
             await play(path, promises[path])
 
     async def run_alone(path: str) -> None:
         async with alone:
-            await asyncio.wait([asyncio.ensure_future(_nothing()), *tasks.values()])
-            # A pod of any JobSet keeps an exclusive one of the same priority out of its domain.
+            await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0)), *tasks.values()])
+            # A pod of any JobSet keeps an exclusive one of the same priority away from its domain.
             await examples_kit.until_no_pods(client)
             await play(path, with_nodes[path])
 
@@ -112,7 +101,3 @@ async def outcomes(request, client, manager):
     for task in (*tasks.values(), *last.values()):
         task.cancel()
     await asyncio.gather(*tasks.values(), *last.values(), return_exceptions=True)
-
-
-async def _nothing() -> None:
-    """Something to wait for where there is nothing else."""

@@ -1,4 +1,4 @@
-"""Every manifest below ``examples/`` keeps the promise of its header, on a real control plane."""
+"""Every manifest in ``examples/`` keeps the promise of its header, on a real control plane."""
 
 import pytest
 
@@ -21,7 +21,7 @@ README = EXAMPLES / "README.md"
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", manifests())
-async def test_the_example_keeps_its_promise(outcomes, path):
-    """What the example's header promises is what happens."""
-    assert path in PROMISES | WITH_NODES, "say in the table what this example promises"
+async def test_example_keeps_its_promise(outcomes, path):
+    """The promise of the example's header is what happens."""
+    assert path in PROMISES | WITH_NODES, "add the promise of this example to the table"
     await outcomes[path]

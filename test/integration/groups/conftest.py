@@ -1,12 +1,9 @@
-"""A real control plane, and the manager with webhooks and the shipped rights; no kubelets."""
+"""A real control plane without kubelets, and the manager with webhooks and the shipped rights."""
 
-import asyncio
 import contextlib
 import uuid
-from pathlib import Path
 
 import pytest_asyncio
-import yaml
 
 from jobsetpy import admission
 from jobsetpy.api.core import Namespace
@@ -16,16 +13,15 @@ from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
-from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
-from support import patience
 from support.cluster.account import account_kubeconfig, install_roles
-from support.cluster.install import apply_object, install_crd
+from support.cluster.install import install_crd
 from support.cluster.manager_process import free_port
+from support.cluster.webhooks import apply_webhooks, delete_webhooks
 from support.features.groups_kit import NAME, Place
+from support.managers import started_for_fixture
 from support.patience import eventually
 from support.requests_log import Requests
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 SYSTEM = "jobset-system"
 LABEL = {"jobsetpy.test/groups": "yes"}
 AGENT = "test.invalid/agent:1"
@@ -33,7 +29,7 @@ AGENT = "test.invalid/agent:1"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def admin(cluster):
-    """An administrator's client, with all that the manager needs."""
+    """An administrator's client, with everything that the manager needs."""
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
     await install_roles(client)
@@ -48,15 +44,9 @@ async def kubeconfig_of(admin, cluster, folder, namespace, account):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def manager(admin, cluster, tmp_path_factory):
-    """The manager, running with its own account; yields what it was refused."""
+    """The manager, running with its own account; yields the record of its requests."""
     port = free_port()
-    text = (REPOSITORY / "config/webhook/configurations.yaml").read_text()
-    for document in yaml.safe_load_all(text):
-        for webhook in document["webhooks"]:
-            path = webhook["clientConfig"].pop("service")["path"]
-            webhook["namespaceSelector"] = {"matchLabels": LABEL}
-            webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
-        await apply_object(admin, document)
+    await apply_webhooks(admin, port, labels=LABEL)
     folder = tmp_path_factory.mktemp("account")
     account = "jobset-controller-manager"
     requests = Requests()
@@ -76,39 +66,28 @@ async def manager(admin, cluster, tmp_path_factory):
         group_agent_image=AGENT,
     )
     served = admission.setup(manager, settings)
-    stop = asyncio.Event()
-    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
-    running = asyncio.create_task(manager.run(stop))
-    async with patience.timeout(30):
-        await manager.ready.wait()
-    await eventually(lambda: not list(served.problems()), 30)
     try:
-        yield requests
+        async with started_for_fixture(manager):
+            await eventually(lambda: not list(served.problems()), 30)
+            yield requests
     finally:
-        for kind, verb in (
-            (MutatingConfiguration, "mutating"),
-            (ValidatingConfiguration, "validating"),
-        ):
-            with contextlib.suppress(NotFoundError):
-                await admin.delete(kind, "", f"jobset-{verb}-webhook-configuration")
-        stop.set()
-        await running
+        await delete_webhooks(admin)
         await client.aclose()
-    assert requests.refused == []  # the shipped roles are enough
+    assert requests.refused == []  # the shipped roles suffice
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def place(admin, manager):
-    """A namespace of the test's own, under the restricted profile; its JobSet does not remain.
+    """A namespace of the test's own with the restricted profile; its JobSet is deleted in the end.
 
-    The manager, whose requests are counted, would still write how far its group is.
+    Otherwise the manager, whose requests are counted, would still report the progress of its group.
     """
     name = f"g-{uuid.uuid4().hex[:8]}"
     labels = {**LABEL, "pod-security.kubernetes.io/enforce": "restricted"}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     await admin.create(Namespace, "", body)
     yield Place(admin, name)
-    with contextlib.suppress(NotFoundError):  # the test deleted it itself
+    with contextlib.suppress(NotFoundError):  # the test has deleted it
         await admin.delete(JobSet, name, NAME)
 
 

@@ -1,4 +1,4 @@
-"""Group scheduling with a real API server, Job controller and garbage collector (KEP-498)."""
+"""Startup groups with a real API server, Job controller and garbage collector (KEP-498)."""
 
 import asyncio
 
@@ -21,14 +21,14 @@ INIT = keys.GROUP_INIT_CONTAINER
 
 
 def init_containers(pod):
-    """Names of the init containers."""
+    """Return the names of the init containers."""
     return [each["name"] for each in pod["spec"].get("initContainers", ())]
 
 
-async def test_what_is_made_for_a_group(place, account_client):
-    """ConfigMap, init container, volume and right to watch: for the targets, and only for them.
+async def test_pods_of_the_targets_get_a_barrier(place, account_client):
+    """ConfigMap, init container, volume and the right to watch are for the targets only.
 
-    The namespace enforces the restricted profile, so the barrier passes it.
+    The namespace enforces the restricted profile, which the barrier satisfies.
     """
     config = {"targetReplicatedJobs": ["w"], "timeoutAfterSeconds": 300}
     made = await place.create(replicated_job("w", 2, 2), replicated_job("x"), config=config)
@@ -61,7 +61,7 @@ async def test_what_is_made_for_a_group(place, account_client):
                 ConfigMap, place.namespace, field_selector=f"metadata.name={MAP}"
             )
         except ForbiddenError:
-            return False  # the API server hears of the Role a little later
+            return False  # the API server loads the Role a little later
         return len(page.items) == 1
 
     await eventually(may_watch, 10)
@@ -69,8 +69,8 @@ async def test_what_is_made_for_a_group(place, account_client):
         await account_client.list_page(ConfigMap, place.namespace)
 
 
-async def test_the_group_continues_when_its_last_pod_has_started(place, manager):
-    """By one write, however many pods; the condition tells."""
+async def test_startup_group_is_released_when_its_last_pod_has_started(place, manager):
+    """By one write for any number of pods; the condition reports it."""
     await place.create(replicated_job("w", 2, 3), replicated_job("x"))
     names = [f"w-{job}-{pod}" for job in range(2) for pod in range(3)]
     pods = await place.has_pods(*names, "x-0-0")
@@ -83,11 +83,11 @@ async def test_the_group_continues_when_its_last_pod_has_started(place, manager)
     await place.is_released(1)
     await place.has_condition(keys.GROUP_COMPLETED_CONDITION, "True")
     patches = manager["patch configmaps"] - before
-    assert 1 <= patches <= 2  # one may tell how far the group is
+    assert 1 <= patches <= 2  # one may report the progress of the group
 
 
-async def test_a_recreated_group_waits_again(place):
-    """The old value stays where it is, and does not count."""
+async def test_recreated_group_waits_again(place):
+    """The old value remains in the ConfigMap and does not count."""
     await place.create(replicated_job("w", 2), failurePolicy={"maxRestarts": 2}, config={})
     pods = await place.has_pods("w-0-0", "w-1-0", attempt=1)
     await place.start(*pods.values())
@@ -102,8 +102,8 @@ async def test_a_recreated_group_waits_again(place):
     await place.is_released(2)
 
 
-async def test_a_recreated_job_waits_alone(place):
-    """The pods of the others run on, and count."""
+async def test_recreated_job_waits_alone(place):
+    """The pods of the other Jobs continue, and count."""
     rules = [{"name": "one", "action": "RestartJob"}]
     await place.create(
         replicated_job("w", 2, 2), failurePolicy={"maxRestarts": 2, "rules": rules}, config={}
@@ -114,13 +114,13 @@ async def test_a_recreated_job_waits_alone(place):
     await place.is_released(1)
     await place.fail(before["w-1-0"])
 
-    async def remade():
+    async def recreated():
         pods = await place.pods()
         attempts = {n: p["metadata"]["annotations"][keys.GROUP_ATTEMPT] for n, p in pods.items()}
         wanted = {"w-0-0": "1", "w-0-1": "1", "w-1-0": "2", "w-1-1": "2"}
         return pods if attempts == wanted else None
 
-    pods = await eventually(remade, 15)
+    pods = await eventually(recreated, 15)
     await place.start(pods["w-1-0"])
     await asyncio.sleep(0.3)
     assert await place.value() == 1
@@ -129,8 +129,8 @@ async def test_a_recreated_job_waits_alone(place):
     assert pods["w-0-0"]["metadata"]["uid"] == before["w-0-0"]["metadata"]["uid"]
 
 
-async def test_a_resumed_group_waits_again(place):
-    """Jobs stay the same objects when a JobSet is suspended; their pods do not."""
+async def test_resumed_group_waits_again(place):
+    """The Jobs remain when a JobSet is suspended; their pods do not."""
     await place.create(replicated_job("w", 2), config={})
     pods = await place.has_pods("w-0-0", "w-1-0", attempt=1)
     await place.start(*pods.values())
@@ -146,8 +146,8 @@ async def test_a_resumed_group_waits_again(place):
     await place.is_released(3)
 
 
-async def test_a_group_that_is_resized_while_it_gathers(place):
-    """It waits for the pods that were added; those that come after the release wait for nobody."""
+async def test_group_waits_for_added_pods_when_it_is_resized_before_its_release(place):
+    """Pods that are added after the release do not wait."""
     await place.create(replicated_job("w", 1, 2), config={})
     pods = await place.has_pods("w-0-0", "w-0-1")
     await place.start(pods["w-0-0"])
@@ -162,7 +162,7 @@ async def test_a_group_that_is_resized_while_it_gathers(place):
     await place.has_pods("w-0-0", "w-0-1", "w-0-2", "w-0-3", attempt=1)
 
 
-async def test_a_deleted_config_map_comes_back(place):
+async def test_deleted_config_map_is_recreated(place):
     """With its value, since the group has started."""
     await place.create(replicated_job("w"), config={})
     pods = await place.has_pods("w-0-0")
@@ -171,37 +171,37 @@ async def test_a_deleted_config_map_comes_back(place):
     before = await place.config_map()
     await place.client.delete(ConfigMap, place.namespace, MAP)
 
-    async def back():
+    async def is_recreated():
         found = await place.config_map()
         return found is not None and found.metadata.uid != before.metadata.uid
 
-    await eventually(back, 10)
+    await eventually(is_recreated, 10)
     await place.is_released(1)
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ({"config": {"targetReplicatedJobs": ["y"]}}, "does not appear in .spec.replicatedJobs"),
         ({"startupPolicy": {"startupPolicyOrder": "InOrder"}}, "must not be InOrder"),
         ({"config": {"timeoutAfterSeconds": 0}}, "greater than or equal to 1"),
     ],
 )
-async def test_what_is_refused(place, spec, said):
-    """By the webhook or the definition."""
-    with pytest.raises(InvalidError, match=said):
+async def test_invalid_group_is_refused(place, spec, message):
+    """By the webhook or the CRD."""
+    with pytest.raises(InvalidError, match=message):
         await place.create(replicated_job("w"), replicated_job("x"), **spec)
 
 
-async def test_the_configuration_is_immutable(place):
-    """As the other policies are."""
+async def test_configuration_is_immutable(place):
+    """Like the other policies."""
     await place.create(replicated_job("w"), suspend=True)
     with pytest.raises(InvalidError, match="immutable"):
         await place.change(groupSchedulingConfig={"timeoutAfterSeconds": 301})
 
 
 async def test_group_starts_when_the_seats_of_its_jobs_can_be_filled(place):
-    """By annotation: a spare that comes late passes, and none of another Job counts for it."""
+    """With the annotation a late spare does not hold it back; spares count for their own Job only."""
     body = replicated_job("w", 2, 3)
     del body["template"]["spec"]["backoffLimit"]
     notes = {

@@ -1,6 +1,6 @@
-"""``kubectl jobset`` against a real API server: what it draws on a terminal, what the doctor finds.
+"""``kubectl jobset`` against a real API server: output on a terminal, findings of the doctor.
 
-The manager is a process of its own; the test plays the agents.
+The manager is a process of its own; the test simulates the agents.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
 PLUGIN = (sys.executable, "-m", "jobsetpy.kubectl.main")
 LEAVES = "\x1b[?1049l"
-"""What a program tells a terminal when it gives the whole screen back."""
+"""Sequence by which a program restores a terminal's screen."""
 
 
 class Terminal:
-    """A terminal of 120 by 40 letters, and all that was ever written on it."""
+    """A terminal of 120 by 40 characters, and all of its output."""
 
     def __init__(self) -> None:
         self.ours, self.theirs = pty.openpty()
@@ -42,13 +42,13 @@ class Terminal:
         asyncio.get_running_loop().add_reader(self.ours, self._read)
 
     def _read(self) -> None:
-        with contextlib.suppress(OSError):  # nobody writes any more
+        with contextlib.suppress(OSError):  # the last writer has closed it
             self.seen += os.read(self.ours, 65536)
             return
         asyncio.get_running_loop().remove_reader(self.ours)
 
     async def shows(self, *parts: str) -> None:
-        """Wait until all of these were written since the last time."""
+        """Wait until all of these have been written since the call."""
         wanted, began = [part.encode() for part in parts], self.seen
         try:
             await patience.eventually(
@@ -58,14 +58,14 @@ class Terminal:
             pytest.fail(f"not shown: {parts}\n{self.seen.decode(errors='replace')[-4000:]}")
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the terminal."""
         asyncio.get_running_loop().remove_reader(self.ours)
         for each in (self.ours, self.theirs):
             os.close(each)
 
 
 async def plugin(cluster, namespace, *words, on=asyncio.subprocess.PIPE):
-    """A command of the plugin, started."""
+    """Start a command of the plugin."""
     return await asyncio.create_subprocess_exec(
         *PLUGIN, *words, f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}",
         stdin=on, stdout=on, stderr=on, env={**os.environ, "TERM": "xterm"},
@@ -73,7 +73,7 @@ async def plugin(cluster, namespace, *words, on=asyncio.subprocess.PIPE):
 
 
 async def pods_of(client, namespace, count):
-    """The names of the pods, once there are so many."""
+    """Return the names of the pods once there are ``count``."""
 
     async def found():
         page = await client.list_page(Pod, namespace)
@@ -83,14 +83,14 @@ async def pods_of(client, namespace, count):
 
 
 async def report(client, namespace, pods, epoch):
-    """The agents of the pods tell of an epoch."""
+    """Report an epoch in place of the agents of the pods."""
     body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
     for pod in pods:
         await client.merge_patch(ChildPod, namespace, pod, body)
 
 
 async def test_status_is_drawn_through_a_restart(cluster, client, namespace, tmp_path):
-    """Each second anew: the barrier, who holds it, the restart; Ctrl-C gives the screen back."""
+    """Each second the barrier, the pods that block it, the restart; Ctrl-C restores the screen."""
     async with manager_process(cluster.kubeconfig, tmp_path / "log"):
         await client.create(JobSet, namespace, in_place_jobset("seen", jobs=1, pods=2))
         pods = await pods_of(client, namespace, 2)
@@ -117,8 +117,8 @@ async def test_status_is_drawn_through_a_restart(cluster, client, namespace, tmp
     assert (code, LEAVES in text, "Traceback" in text) == (130, True, False)
 
 
-async def test_the_doctor_has_an_answer_to_everything(cluster, namespace, client):
-    """Each check is carried out; what is not as it should be has a command."""
+async def test_doctor_has_a_command_for_each_problem(cluster, namespace, client):
+    """All checks run; each finding has a command that fixes it."""
     doctor = await plugin(cluster, namespace, "doctor", "-o", "json")
     out, err = await doctor.communicate()
     found = {each["check"]: each for each in json.loads(out)}

@@ -1,4 +1,4 @@
-"""Ways to the real control plane that a test can cut."""
+"""Access to the real control plane that a test can cut."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import yaml
 
 @pytest.fixture
 def kubeconfig_at(cluster, tmp_path):
-    """Makes a kubeconfig for the same cluster through another port of loopback."""
+    """Function that writes a kubeconfig for the same cluster through another port of loopback."""
 
     def make(port: int) -> Path:
         config = yaml.safe_load(Path(cluster.kubeconfig).read_text())

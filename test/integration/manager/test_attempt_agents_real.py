@@ -1,6 +1,6 @@
 """A JobSet with the Go project's agents, upgraded in place on a real API server.
 
-The manager is a process of its own; the test plays the kubelet and carries out what agents decide.
+The manager is a process of its own; the test simulates the kubelet and executes the agents' steps.
 """
 
 import pytest
@@ -29,18 +29,18 @@ class Group:
         return await self.client.get(JobSet, self.namespace, "life")
 
     async def pods(self):
-        """Names and UIDs of the pods."""
+        """Return names and UIDs of the pods."""
         page = await self.client.list_page(Pod, self.namespace)
         return {pod.metadata.name: pod.metadata.uid for pod in page.items}
 
     async def report(self, name):
-        """As its agent does, by server-side apply of this one annotation."""
+        """Report as the agent does, by server-side apply of this annotation."""
         body = {"metadata": {"annotations": self.agents[name].annotations}}
         owner = "in-place-restart-agent"
         await self.client.apply(ChildPod, self.namespace, name, body, owner=owner)
 
     async def until_all_run(self, attempt):
-        """Carry out what agents decide until the workers of all run at an attempt."""
+        """Execute the agents' steps until all workers run at an attempt."""
 
         async def done():
             jobset = to_json(await self.jobset())
@@ -55,13 +55,13 @@ class Group:
         await patience.eventually(done, 20, poll_s=0.05)
 
     def restart(self, name):
-        """The kubelet restarts the pod's containers."""
+        """Restart the pod's containers, in place of the kubelet."""
         self.restarted.append(name)
         self.agents[name] = AttemptAgent()
 
 
-async def test_an_upgrade_ends_no_worker(cluster, client, namespace, tmp_path):
-    """Stored attempts go on as epochs; the next failure restarts the group, once, in place."""
+async def test_no_worker_restarts_when_the_manager_takes_over(cluster, client, namespace, tmp_path):
+    """Stored attempts continue as epochs; the next failure restarts the group once, in place."""
     own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
     manager = ManagerProcess(own, tmp_path / "manager.log")
     group = Group(client, namespace)
@@ -69,21 +69,20 @@ async def test_an_upgrade_ends_no_worker(cluster, client, namespace, tmp_path):
     await manager.start()
     try:
 
-        async def there():
+        async def created():
             return len(await group.pods()) == 4
 
-        await patience.eventually(there, 30, poll_s=0.1)
+        await patience.eventually(created, 30, poll_s=0.1)
         await manager.stop()
 
-        # So the Go project's controller leaves it, after two restarts.
+        # The state after two restarts by the Go project's controller.
         for name in await group.pods():
             agent = group.agents[name] = AttemptAgent()
             agent.attempt, agent.lifted = 2, True
             await group.report(name)
         stored = {"currentInPlaceRestartAttempt": 2, "previousInPlaceRestartAttempt": 1}
-        await client.merge_patch(
-            JobSet, namespace, "life", {"status": stored}, subresource="status"
-        )
+        body = {"status": stored}
+        await client.merge_patch(JobSet, namespace, "life", body, subresource="status")
         pods = await group.pods()
 
         await manager.start()

@@ -25,7 +25,7 @@ def job(name: str) -> dict:
 
 
 async def pod_of(client, namespace: str) -> Pod:
-    """The Job's pod; the Job controller makes it some time after the Job."""
+    """Return the Job's pod once the Job controller has created it."""
 
     async def made() -> list[Pod]:
         return (await client.list_page(Pod, namespace)).items
@@ -34,17 +34,17 @@ async def pod_of(client, namespace: str) -> Pod:
 
 
 async def labelled(client, namespace: str, name: str, value: str) -> None:
-    """Wait until the label's value is ``value``."""
+    """Wait until the Job's label has this value."""
 
-    async def so() -> bool:
+    async def has_value() -> bool:
         found = await client.get(Job, namespace, name)
         return found.metadata.labels.get("example.com/failed-pods", "") == value
 
-    await patience.eventually(so, 60, poll_s=0.1)
+    await patience.eventually(has_value, 60, poll_s=0.1)
 
 
-async def test_the_example_counts_failed_pods(client, namespace):
-    """The 25-line controller labels a Job, and follows when one of its pods fails."""
+async def test_example_counts_failed_pods(client, namespace):
+    """The 25-line controller labels a Job, and updates the label when one of its pods fails."""
     manager = Manager(client)
     failed_pod_counter.setup(manager)
     stop = asyncio.Event()

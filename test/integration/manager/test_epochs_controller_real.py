@@ -1,10 +1,11 @@
-"""The life of a group that restarts in place, against a real API server and Job controller.
+"""Life cycle of a group that restarts in place, with a real API server and Job controller.
 
-The manager is a process of its own; the test plays the kubelet and the agents.
+The manager is a process of its own; the test simulates the kubelet and the agents.
 """
 
 import asyncio
 import contextlib
+import functools
 import re
 import time
 from datetime import UTC, datetime
@@ -37,7 +38,7 @@ def ended(code):
 
 
 class Group:
-    """A JobSet with played kubelets and agents."""
+    """A JobSet with simulated kubelets and agents."""
 
     def __init__(self, client, namespace, name):
         self.client = client
@@ -48,24 +49,24 @@ class Group:
         return await self.client.get(JobSet, self.namespace, self.name)
 
     async def until(self, what, check, timeout_s=30.0):
-        """Wait until the status fits."""
+        """Wait until the check accepts the status; return it."""
         deadline = time.monotonic() + patience.scaled(timeout_s)
         while True:
             status = (await self.jobset()).status
             if check(status):
                 return status
-            assert time.monotonic() < deadline, f"waited in vain for {what}: {status}"
+            assert time.monotonic() < deadline, f"timeout while waiting for {what}: {status}"
             await asyncio.sleep(0.05)
 
     async def epochs(self, synced, deprecated):
-        """Wait for both numbers."""
+        """Wait until the status has both epochs."""
         return await self.until(
             f"epochs {synced}, {deprecated}",
             lambda s: (s.synced_epoch, s.deprecated_epoch) == (synced, deprecated),
         )
 
     async def pods(self, count):
-        """The names of the pods that are not going, once there are so many."""
+        """Return the names of the pods that neither leave nor have failed, once there are ``count``."""
         deadline = time.monotonic() + patience.scaled(30)
         while True:
             page = await self.client.list_page(Pod, self.namespace)
@@ -80,22 +81,21 @@ class Group:
             await asyncio.sleep(0.05)
 
     async def show(self, name, state, restarts=0, phase="Running"):
-        """A kubelet tells of a worker."""
+        """Set the state of a worker, in place of the kubelet."""
         one = {"name": "worker", "state": state, "restartCount": restarts, "ready": False,
                "image": "x", "imageID": "",
                "lastState": {"terminated": {"exitCode": 137, "finishedAt": None}}}  # fmt: skip
         status = {"phase": phase, "containerStatuses": [one]}
-        await self.client.merge_patch(
-            Pod, self.namespace, name, {"status": status}, subresource="status"
-        )
+        body = {"status": status}
+        await self.client.merge_patch(Pod, self.namespace, name, body, subresource="status")
 
     async def report(self, name, epoch):
-        """An agent tells of its epoch."""
+        """Report an epoch, in place of the pod's agent."""
         body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
         await self.client.merge_patch(ChildPod, self.namespace, name, body)
 
-    async def come(self, names, epoch):
-        """All pods come to an epoch, and their workers run."""
+    async def run(self, names, epoch):
+        """Report an epoch for all pods, and run their workers."""
         for name in names:
             await self.report(name, epoch)
         await self.until(f"epoch {epoch}", lambda s: s.synced_epoch == epoch)
@@ -103,17 +103,17 @@ class Group:
             await self.show(name, RUNNING, restarts=epoch)
 
     async def change(self, **spec):
-        """The user changes the JobSet."""
+        """Change the JobSet's spec."""
         await self.client.merge_patch(JobSet, self.namespace, self.name, {"spec": spec})
 
     async def uncounted(self):
-        """How many epochs cost nothing, and the size that is known."""
+        """Return the number of epochs that were not charged, and the recorded size."""
         record = (await self.jobset()).status.in_place_restart
         return record.uncounted_epochs, record.pods
 
 
 @contextlib.asynccontextmanager
-async def group(cluster, client, namespace, tmp_path, **settings):
+async def run_group(cluster, client, namespace, tmp_path, **settings):
     """A group of four pods whose workers run at epoch 1."""
     body = in_place_jobset("life", jobs=2, pods=2, **settings)
     spec = body["spec"]["replicatedJobs"][0]["template"]["spec"]
@@ -128,7 +128,7 @@ async def group(cluster, client, namespace, tmp_path, **settings):
     try:
         await client.create(JobSet, namespace, body)
         one = Group(client, namespace, "life")
-        await one.come(await one.pods(4), 1)
+        await one.run(await one.pods(4), 1)
         yield one, manager
     finally:
         await manager.stop()
@@ -136,20 +136,26 @@ async def group(cluster, client, namespace, tmp_path, **settings):
             await client.delete(JobSet, namespace, "life", propagation="Background")
 
 
+@pytest.fixture
+def group(cluster, client, namespace, tmp_path):
+    """Function that runs a group within a block; see ``run_group``."""
+    return functools.partial(run_group, cluster, client, namespace, tmp_path)
+
+
 async def conditions(one):
-    """Status, reason and message of the conditions."""
+    """Return status, reason and message of the conditions, by type."""
     found = (await one.jobset()).status.conditions
     return {c.type: (c.status, c.reason, c.message) for c in found}
 
 
-async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
-    """Failures restart it and count; a deletion too; suspension, resizing and recreation do not.
+async def test_group_restarts_until_its_budget_is_spent(group, client, namespace):
+    """Failures and a deletion restart it and count; suspension, resizing and recreation do not.
 
-    With two restarts, the third failure ends it.
+    The budget of three is spent by two restarts in place and one of all Jobs.
     """
-    async with group(cluster, client, namespace, tmp_path, max_restarts=3) as (one, _):
+    async with group(max_restarts=3) as (one, _):
         names = await one.pods(4)
-        # A worker fails: seen at once, with its own code.
+        # A worker fails: noticed immediately, with its own exit code.
         began = time.monotonic()
         await one.show(names[0], ended(7), restarts=1)
         await one.epochs(1, 1)
@@ -159,7 +165,7 @@ async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
         assert f"pod {names[0]!r}, container 'worker' exited with 7 (Error)" in message
         for name in names:
             await one.show(name, ended(137), restarts=1)
-        await one.come(names, 2)
+        await one.run(names, 2)
         assert (await conditions(one))["RestartingInPlace"][0] == "False"
         assert await one.uncounted() == (0, 4)
 
@@ -167,24 +173,24 @@ async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
         await client.delete(Pod, namespace, names[1])
         await one.epochs(2, 2)
         assert (await conditions(one))["RestartingInPlace"][1] == keys.POD_DELETED_REASON
-        await one.come(await one.pods(4), 3)
+        await one.run(await one.pods(4), 3)
         assert await one.uncounted() == (0, 4)
 
-        # Suspended and resumed.
+        # Suspension and resumption.
         await one.change(suspend=True)
         await one.pods(0)
         await one.change(suspend=False)
-        await one.come(await one.pods(4), 4)
+        await one.run(await one.pods(4), 4)
         assert await one.uncounted() == (1, 4)
 
-        # Grown, and shrunk again.
+        # Growth and shrinking.
         for pods, epoch, expected in ((3, 5, (2, 6)), (2, 5, (2, 4))):
             items = (await raw(client, namespace))["spec"]["replicatedJobs"]
             items[0]["template"]["spec"] |= {"parallelism": pods, "completions": pods}
             await one.change(replicatedJobs=items)
             names = await one.pods(2 * pods)
             if pods == 3:
-                await one.come(names, epoch)
+                await one.run(names, epoch)
             await one.until(
                 f"the size {expected}",
                 lambda s, expected=expected: s.in_place_restart.pods == expected[1],
@@ -192,7 +198,7 @@ async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
             assert expected == await one.uncounted()
         await one.epochs(5, 4)
 
-        # An unrecoverable failure: nobody restarts in place for it; all Jobs are recreated.
+        # An unrecoverable failure: no restart in place; all Jobs are recreated.
         await one.show(names[0], ended(20), phase="Failed")
         await one.until("a restart of all Jobs", lambda s: s.restarts == 1)
 
@@ -204,7 +210,7 @@ async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
             return attempts == {"1"}
 
         await patience.eventually(recreated, 10, poll_s=0.1)
-        await one.come(await one.pods(4), 6)
+        await one.run(await one.pods(4), 6)
         assert await one.uncounted() == (3, 4)
 
         # Two restarts in place and one of all Jobs: the budget is spent.
@@ -214,21 +220,21 @@ async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
         await asyncio.sleep(0.3)
         assert "Failed" not in await conditions(one)
         await one.report(names[0], 7)
-        await one.until("its end", lambda s: s.terminal_state == "Failed")
+        await one.until("its failure", lambda s: s.terminal_state == "Failed")
         assert (await conditions(one))["Failed"][1] == keys.REACHED_MAX_RESTARTS_REASON
 
 
 async def raw(client, namespace):
-    """The JobSet as plain JSON."""
+    """Return the JobSet as plain JSON."""
     import msgspec
 
     jobset = await client.get(JobSet, namespace, "life")
     return msgspec.json.decode(msgspec.json.encode(to_json(jobset)))
 
 
-async def test_a_failover_in_the_middle_of_a_restart(cluster, client, namespace, tmp_path):
-    """The next manager ends the restart and charges it once; it names who holds a barrier."""
-    async with group(cluster, client, namespace, tmp_path) as (one, manager):
+async def test_next_manager_completes_a_restart(group):
+    """It charges the restart once, and names the pods that block a barrier."""
+    async with group() as (one, manager):
         names = await one.pods(4)
         await one.show(names[0], ended(7), restarts=1)
         await one.epochs(1, 1)
@@ -244,7 +250,7 @@ async def test_a_failover_in_the_middle_of_a_restart(cluster, client, namespace,
         assert await one.uncounted() == (0, 4)
         assert (await conditions(one))["RestartingInPlace"][0] == "False"
         text = manager.log.read_text()
-        # It says so after the answer to its write, which may be lost, or may come after it was killed.
+        # Logged after the response to the write, which may be lost or arrive after the kill.
         assert len(re.findall("deprecated 1", text)) <= 1
         assert len(re.findall("synced 2", text)) <= 1
 
@@ -256,34 +262,34 @@ async def test_a_failover_in_the_middle_of_a_restart(cluster, client, namespace,
             "a stalled barrier",
             lambda s: any(c.type == "BarrierStalled" and c.status == "True" for c in s.conditions),
         )
-        told = (await conditions(one))["BarrierStalled"][2]
-        assert told.startswith("1 of 4 pods has not come to epoch 3 for more than 3 s")
-        assert f"pod {names[0]!r} (at epoch 2" in told
+        message = (await conditions(one))["BarrierStalled"][2]
+        assert message.startswith("1 of 4 pods has not come to epoch 3 for more than 3 s")
+        assert f"pod {names[0]!r} (at epoch 2" in message
         await one.report(names[0], 3)
         await one.epochs(3, 2)
         assert (await conditions(one))["BarrierStalled"][0] == "False"
 
 
-async def test_a_wait_continues_under_the_next_manager(cluster, client, namespace, tmp_path):
-    """The second restart in quick succession waits, says so, and lifts when it is time."""
-    async with group(cluster, client, namespace, tmp_path, backoff="4s") as (one, manager):
+async def test_back_off_continues_under_the_next_manager(group):
+    """The second restart in quick succession waits, reports it, and is lifted at its time."""
+    async with group(backoff="4s") as (one, manager):
         names = await one.pods(4)
         await one.show(names[0], ended(7), restarts=1)
         await one.epochs(1, 1)
-        await one.come(names, 2)
+        await one.run(names, 2)
         assert (await one.jobset()).status.restart_pacing.not_before is None
 
         await one.report(names[1], 3)
         status = await one.epochs(2, 2)
         due = status.restart_pacing.not_before
-        said = (await conditions(one))["RestartingInPlace"][2]
-        assert "; waits 4 s before the next start: 1 restart in " in said
+        message = (await conditions(one))["RestartingInPlace"][2]
+        assert "; waits 4 s before the next start: 1 restart in " in message
         for name in names:
             await one.report(name, 3)
         await manager.kill()
         await manager.start()
         await one.epochs(3, 2)
 
-        now = datetime.now(UTC)  # the managers' clock, on this machine
+        now = datetime.now(UTC)  # the managers' clock, since they run on this machine
         assert due <= now
         assert (await one.jobset()).status.restart_pacing.series == 2

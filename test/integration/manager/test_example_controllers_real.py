@@ -1,12 +1,10 @@
-"""The example controllers on a real API server, with the rights that are read out of their code."""
+"""The example controllers on a real API server, with the rights that their code needs."""
 
 import asyncio
 import contextlib
 import importlib
-import json
 import uuid
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import yaml
@@ -23,18 +21,19 @@ from jobsetpy.serving.webhook_kinds import (
     ValidatingConfiguration,
 )
 from support.cluster.account import account_kubeconfig
-from support.cluster.install import apply_object
+from support.cluster.install import ROOT, apply_object
 from support.cluster.manager_process import free_port
+from support.cluster.raw_requests import send
 from support.patience import eventually
 
 pytestmark = pytest.mark.cluster
 
-FOLDER = Path(__file__).resolve().parents[3] / "examples/controllers"
+FOLDER = ROOT / "examples/controllers"
 NAMES = ("cron_jobs", "ephemeral_volume_claims", "node_summary", "websites")
 
 
 class Ahead(rt.LoopClock):
-    """Of another minute: a CronJob is due as soon as it is made."""
+    """A clock that is two minutes ahead: a CronJob is due as soon as it is created."""
 
     def now(self):
         return super().now() + timedelta(minutes=2)
@@ -42,14 +41,14 @@ class Ahead(rt.LoopClock):
 
 @pytest.fixture
 def examples(monkeypatch):
-    """The examples as modules, by name."""
+    """The examples' modules, by name."""
     monkeypatch.syspath_prepend(FOLDER)
     return {name: importlib.import_module(name) for name in NAMES}
 
 
 @contextlib.asynccontextmanager
 async def running(client, own_client, namespace, modules):
-    """One manager with all of them, whose webhooks are called on loopback."""
+    """Run one manager with all of them, whose webhooks are called on loopback."""
     port = free_port()
     webhooks = rt.WebhookServerSettings(
         namespace=namespace,
@@ -73,37 +72,30 @@ async def running(client, own_client, namespace, modules):
         await run
 
 
-async def asked(client, method, version, namespace, name="", body=None):
-    """What the API server answers to a request about Websites."""
+async def request(client, method, version, namespace, name="", body=None):
+    """Send a request about Websites; return the JSON data of the response."""
     path = f"/apis/example.com/{version}/namespaces/{namespace}/websites"
-    request = rt.HttpRequest(
-        method=method,
-        path=f"{path}/{name}" if name else path,
-        content_type="application/merge-patch+json" if method == "PATCH" else "application/json",
-        body=json.dumps(body).encode() if body else b"",
-    )
-    return json.loads((await client.raw(request)).body)
+    return await send(client, method, f"{path}/{name}" if name else path, body)
 
 
-async def websites_are_seen_to(client, namespace):
-    """Defaults and checks are the webhook's; each version is made of the other."""
+async def check_websites(client, namespace):
+    """Check defaults and validation of the webhook, and the conversion of both versions."""
     site = {"apiVersion": "example.com/v2", "kind": "Website", "metadata": {"name": "s"}}
     site["spec"] = {"host": "www.example.com"}
-    made = await asked(client, "POST", "v2", namespace, body=site)
+    made = await request(client, "POST", "v2", namespace, body=site)
     assert made["spec"] == {"host": "www.example.com", "port": 443}
-    old = await asked(client, "GET", "v1", namespace, "s")
+    old = await request(client, "GET", "v1", namespace, "s")
     assert old["spec"] == {"address": "www.example.com:443"}
-    old = await asked(
-        client, "PATCH", "v1", namespace, "s", {"spec": {"address": "www.example.com:80"}}
-    )
-    new = await asked(client, "GET", "v2", namespace, "s")
+    change = {"spec": {"address": "www.example.com:80"}}
+    await request(client, "PATCH", "v1", namespace, "s", change)
+    new = await request(client, "GET", "v2", namespace, "s")
     assert new["spec"] == {"host": "www.example.com", "port": 80}
     with pytest.raises(rt.InvalidError, match=r'"s" is invalid: spec.host: cannot be changed'):
-        await asked(client, "PATCH", "v2", namespace, "s", {"spec": {"host": "a.b"}})
+        await request(client, "PATCH", "v2", namespace, "s", {"spec": {"host": "a.b"}})
 
 
-async def test_the_examples(client, cluster, namespace, examples, tmp_path):
-    """Each does its work, and is allowed no more than ``jobsetpy rbac`` prints."""
+async def test_examples_do_their_work(client, cluster, namespace, examples, tmp_path):
+    """Each has only the rights that ``jobsetpy rbac`` prints."""
     cron, claims = examples["cron_jobs"].CronJob, examples["ephemeral_volume_claims"]
     zone = f"zone-{uuid.uuid4().hex[:8]}"
     for cls in (cron, claims.EphemeralVolumeClaim):
@@ -117,7 +109,7 @@ async def test_the_examples(client, cluster, namespace, examples, tmp_path):
     await client.create(rt.Node, "", node)
     try:
         async with running(client, own_client, namespace, examples.values()):
-            await websites_are_seen_to(client, namespace)
+            await check_websites(client, namespace)
 
             pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x.invalid/c"}]}
             spec = {"schedule": "* * * * *", "job": {"template": {"spec": pod}}}

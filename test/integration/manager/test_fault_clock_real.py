@@ -1,8 +1,8 @@
-"""The wall clock of a leader jumps by hours, there and back: real API server, a manager process.
+"""The wall clock of a leader jumps by hours, back and forth: real API server, a manager process.
 
-Only the manager's clock jumps; the API server's and the other replica's do not. What is counted on
-the monotonic clock (election, back-off, waits) must not notice. ``ttlSecondsAfterFinished`` counts
-from a stored time, which is compared with the wall clock once.
+Only the manager's clock jumps; those of the API server and of the other replica do not. Everything
+that uses the monotonic clock (election, back-off, waits) is unaffected. ``ttlSecondsAfterFinished``
+counts from a stored time, which is compared with the wall clock once.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class WallClock:
         self.environ = {"LD_PRELOAD": str(library), "CLOCK_OFFSET_FILE": str(self._file)}
 
     def jump(self, seconds: int) -> None:
-        """From now on so many seconds ahead (or behind)."""
+        """Set the clock this number of seconds ahead (or behind)."""
         content = seconds.to_bytes(8, "little", signed=True)
         if not self._file.exists():
             self._file.write_bytes(content)
@@ -54,8 +54,8 @@ class WallClock:
             file.write(content)
 
 
-async def test_the_leader_s_clock_jumps(cluster, client, namespace, tmp_path):
-    """Restarts are counted once, the leader stays, nothing turns in circles, TTLs are kept."""
+async def test_leader_is_unaffected_when_its_clock_jumps(cluster, client, namespace, tmp_path):
+    """Restarts are counted once, the leader stays, reconciles do not loop, TTLs are kept."""
     clock = WallClock(tmp_path)
     configuration = tmp_path / "configuration.yaml"
     configuration.write_text(CONFIGURATION.format(namespace=namespace))
@@ -107,7 +107,7 @@ async def test_the_leader_s_clock_jumps(cluster, client, namespace, tmp_path):
             await eventually(renewed_again, 60, poll_s=0.2)
             await quiet(reconciles, most=5)
 
-            # Finished with an hour to live. Three hours later by this clock, it stays.
+            # Finished, with an hour to live: it stays three hours later by this clock.
             path = f"{group.jobsets}/recreate"
             await group.send("PATCH", path, {"spec": {"ttlSecondsAfterFinished": HOURS}})
             for pod in group.world.pods_of("recreate"):
@@ -115,17 +115,17 @@ async def test_the_leader_s_clock_jumps(cluster, client, namespace, tmp_path):
             await group.world.until(
                 lambda: group.world.jobsets["recreate"].status.terminal_state, 60, "its end"
             )
-            # A time is pinned when the manager first sees it: on a busy machine that takes a moment.
+            # A time is pinned when the manager first sees it, which takes a moment on a busy machine.
             await quiet(reconciles, most=5)
             clock.jump(3 * HOURS)
-            await group.send("PATCH", path, {"metadata": {"labels": {"look": "again"}}})
+            await group.send("PATCH", path, {"metadata": {"labels": {"changed": "yes"}}})
             await quiet(reconciles, most=5)
             assert group.world.left_of("recreate") != []
-            # Three hours before its end by this clock, it goes after the seconds that it has.
+            # Three hours before its end by this clock, it is deleted after its remaining seconds.
             clock.jump(-3 * HOURS)
             await group.send("PATCH", path, {"spec": {"ttlSecondsAfterFinished": 5}})
             await group.world.until(
-                lambda: not group.world.left_of("recreate"), 60, "it to go when its time is over"
+                lambda: not group.world.left_of("recreate"), 60, "its deletion after its TTL"
             )
             assert group.world.violations == []
             assert standby.process.returncode is None

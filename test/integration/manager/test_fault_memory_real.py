@@ -1,6 +1,6 @@
-"""A manager that is killed for its memory, by the kernel, at a limit as containers have it.
+"""A manager that the kernel kills at a memory limit as containers have.
 
-Writing limits takes root, so this runs with the tests of real nodes.
+Setting limits needs root, so this runs with the tests of real nodes.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.node, pytest.mark.slow, pytest.ma
 
 MEGABYTE = 1_000_000
 LARGE = 900_000
-"""Bytes of one large JobSet; etcd takes no more than 1.5 MB."""
+"""Bytes of one large JobSet; etcd accepts at most 1.5 MB."""
 MANY = 32
 
 
 class MemoryLimit:
-    """A control group of our own for one process."""
+    """A control group for one process."""
 
     def __init__(self) -> None:
         old, new = hierarchies()
@@ -40,11 +40,11 @@ class MemoryLimit:
 
     @property
     def prefix(self) -> list[str]:
-        """Has a command run under the limit."""
+        """Return the prefix of a command that is to run under the limit."""
         return ["sh", "-c", f'echo $$ > {self.folder}/cgroup.procs && exec "$@"', "sh"]
 
     def set(self, limit: int) -> None:
-        """In bytes; -1 for none."""
+        """Set the limit in bytes; -1 removes it."""
         if self._old:
             (self.folder / "memory.limit_in_bytes").write_text(str(limit))
             return
@@ -52,19 +52,19 @@ class MemoryLimit:
         (self.folder / "memory.max").write_text("max" if limit < 0 else str(limit))
 
     def kills(self) -> int:
-        """How often the kernel has killed for it."""
+        """Return how many times the kernel has killed a process at this limit."""
         text = (self.folder / ("memory.oom_control" if self._old else "memory.events")).read_text()
         return int(dict(line.split() for line in text.splitlines())["oom_kill"])
 
     def remove(self) -> bool:
-        """Take it away; not before what ran in it is gone."""
+        """Remove the group; return False while a process of it still exists."""
         with contextlib.suppress(OSError):
             self.folder.rmdir()
         return not self.folder.exists()
 
 
 def large(name: str) -> dict:
-    """A JobSet that has nothing but its size."""
+    """A JobSet of this size without pods."""
     env = [{"name": "X", "value": "x" * LARGE}]
     container = {"name": "c", "image": "test.invalid/c:1", "env": env}
     pod = {"restartPolicy": "Never", "containers": [container]}
@@ -78,13 +78,13 @@ def large(name: str) -> dict:
 
 
 async def ended(manager) -> int:
-    """Its exit code, once the kernel has killed it."""
+    """Return the manager's exit code once the kernel has killed it."""
     async with patience.timeout(60):
         return await manager.process.wait()
 
 
-async def test_the_memory_limit_is_reached(cluster, client, namespace, tmp_path):
-    """The kernel kills it; with the limit raised the next one goes on, and nothing counts twice."""
+async def test_next_manager_continues_when_memory_was_short(cluster, client, namespace, tmp_path):
+    """The kernel kills it at its limit; with a higher one no restart counts twice."""
     if cluster.is_existing:
         pytest.skip("fills etcd")
     limit = MemoryLimit()
@@ -103,7 +103,7 @@ async def test_the_memory_limit_is_reached(cluster, client, namespace, tmp_path)
             assert await ended(manager) == -signal.SIGKILL
             assert limit.kills() >= 1
 
-            await manager.start(wait=False)  # which does not help
+            await manager.start(wait=False)  # with the same limit
             assert await ended(manager) == -signal.SIGKILL
             assert limit.kills() >= 2
 

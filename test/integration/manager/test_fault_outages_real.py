@@ -1,7 +1,7 @@
-"""API server gone, etcd slow, two managers by mistake, a manager that stalls: real servers.
+"""API server down, etcd slow, two managers by mistake, a stopped manager: real servers.
 
-Kubelets and agents are played. ``JOBSETPY_OUTAGE_S=60 JOBSETPY_ETCD_S=30`` has the outages last as
-long as they do on a bad day (``make faults``); here they are short.
+Kubelets and agents are simulated. ``JOBSETPY_OUTAGE_S=60 JOBSETPY_ETCD_S=30`` makes the outages last
+as long as on a bad day (``make faults``); here they are short.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ OUTAGE_S = float(os.environ.get("JOBSETPY_OUTAGE_S", "3"))
 ETCD_S = float(os.environ.get("JOBSETPY_ETCD_S", "3"))
 LEADERSHIP_LOST = 3
 KINDS = 14
-"""At least as many as the manager watches."""
+"""At least the number of kinds that the manager watches."""
 CONFIGURATION = """
 apiVersion: config.jobset.x-k8s.io/v1alpha1
 kind: Configuration
@@ -39,12 +39,12 @@ async def scraped(process) -> dict[str, float]:
 
 
 def answered(series) -> float:
-    """Requests that the API server had to do with."""
+    """Return the number of requests that reached the API server."""
     return requests_of(series) - requests_of(series, code="<error>")
 
 
-async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
-    """A leader goes on where it was, or ends in time; one that starts meanwhile waits; no burst."""
+async def test_managers_survive_an_api_server_outage(cluster, client, namespace, tmp_path):
+    """The leader continues or, without its Lease, ends. A manager that starts during the outage waits; no burst of requests follows it."""
     configuration = tmp_path / "configuration.yaml"
     configuration.write_text(CONFIGURATION.format(namespace=namespace))
     flags = "--config", str(configuration)
@@ -55,29 +55,29 @@ async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
         async with attempt_of(client, namespace) as group:
             await group.create("recreate", "in-place")
             before = during = await scraped(leader)
-            status, told = await ready(leader)
+            status, text = await ready(leader)
             group.fail_soon("recreate", "in-place")
             await asyncio.to_thread(cluster.stop_apiserver, kill=True)
             began = time.monotonic()
             await late.start(wait=False)
-            # The new one may take its time to start, on a busy machine.
+            # The new process may start slowly on a busy machine.
             while time.monotonic() < began + OUTAGE_S or (await ready(late))[0] == 0:
                 assert time.monotonic() < began + OUTAGE_S + patience.scaled(60)
                 await asyncio.sleep(0.5)
                 with contextlib.suppress(OSError):  # it may end at any moment
                     during = await scraped(leader)
-                    status, told = await ready(leader)
+                    status, text = await ready(leader)
             outage_s = time.monotonic() - began
-            if outage_s > 20:  # it could not renew its Lease for 10 s
+            if outage_s > 20:  # the Lease could not be renewed for 10 s
                 assert leader.process.returncode == LEADERSHIP_LOST
             elif outage_s < 8:
-                # Nobody restarts it, nor takes its webhooks out of service, for a short outage.
-                assert (leader.process.returncode, status, told) == (None, 200, "ok")
+                # A short outage causes no restart of the manager, nor makes its webhooks unready.
+                assert (leader.process.returncode, status, text) == (None, 200, "ok")
             lost = requests_of(during, code="<error>") - requests_of(before, code="<error>")
             assert lost <= KINDS * (10 + outage_s)
-            status, told = await ready(late)
+            status, text = await ready(late)
             assert late.process.returncode is None
-            assert (status, "not started yet" in told) == (500, True)
+            assert (status, "not started yet" in text) == (500, True)
 
             await asyncio.to_thread(cluster.start_apiserver)
             back = time.monotonic()
@@ -100,7 +100,7 @@ async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
             assert (group.restarts("recreate"), group.epochs("in-place")) == (1, (2, 1))
             assert group.world.violations == []
             await group.check_no_duplicates()
-            # Lists (some twice), watches, and what the three JobSets ask for.
+            # Lists (some of them twice), watches, and the requests for the three JobSets.
             assert sent <= KINDS * 10 + 100
     finally:
         for one in (leader, late):
@@ -109,13 +109,13 @@ async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
         await asyncio.to_thread(cluster.start_apiserver)
 
 
-async def test_etcd_is_slow(cluster, client, namespace, tmp_path):
-    """Requests that take seconds or time out double nothing: no Job, pod, Service, event, restart."""
+async def test_nothing_is_created_twice_when_etcd_is_slow(cluster, client, namespace, tmp_path):
+    """Requests that take seconds or time out: no duplicate Job, pod, Service, event or restart."""
     manager = ManagerProcess(cluster.kubeconfig, tmp_path / "log")
     etcd = cluster.component_pid("etcd")
 
     async def stutter():
-        """It gets a fifth of the time, in turns of 50 ms."""
+        """Let etcd run for a fifth of the time, 50 ms each."""
         while True:
             os.kill(etcd, signal.SIGSTOP)
             await asyncio.sleep(0.2)
@@ -130,7 +130,7 @@ async def test_etcd_is_slow(cluster, client, namespace, tmp_path):
             group.fail_soon("recreate", "in-place")
             await asyncio.sleep(0.3)
             stuttering.cancel()
-            os.kill(etcd, signal.SIGSTOP)  # and then it hangs
+            os.kill(etcd, signal.SIGSTOP)  # etcd hangs
             await asyncio.sleep(ETCD_S)
             assert manager.process.returncode is None
             os.kill(etcd, signal.SIGCONT)
@@ -147,8 +147,8 @@ async def test_etcd_is_slow(cluster, client, namespace, tmp_path):
             await manager.stop()
 
 
-async def test_two_managers_by_mistake(cluster, client, namespace, tmp_path):
-    """Both work, neither knows of the other, one is stopped for a while: all comes out as with one."""
+async def test_two_managers_have_the_effect_of_one(cluster, client, namespace, tmp_path):
+    """Both lead without knowing of each other, and one is stopped for a while."""
     both = [
         ManagerProcess(cluster.kubeconfig, tmp_path / f"log-{n}", metrics=True) for n in range(2)
     ]
@@ -169,14 +169,14 @@ async def test_two_managers_by_mistake(cluster, client, namespace, tmp_path):
             await group.running("recreate", restarts=1)
             await group.running("in-place", epoch=2)
 
-            # One sees nothing of the next restarts until they are over.
+            # One does not see the next restarts until they are over.
             os.kill(both[0].pid, signal.SIGSTOP)
             for name in ("recreate", "in-place"):
                 await group.fail(name)
             await group.running("recreate", restarts=2)
             await group.running("in-place", epoch=3)
             os.kill(both[0].pid, signal.SIGCONT)
-            settled = await quiet(written)  # they do not quarrel
+            settled = await quiet(written)  # they do not undo each other's writes
             print(f"{settled - begun:.0f} writes by both")
 
             assert (group.restarts("recreate"), group.epochs("in-place")) == (2, (3, 2))

@@ -1,7 +1,7 @@
-"""Webhooks that cannot be reached, and certificates that end: what is refused, what goes on.
+"""Unreachable webhooks and expired certificates: what is refused, and what continues.
 
 A manager process with webhooks behind a proxy, a real API server that calls them, a real Job
-controller; kubelets and agents are played.
+controller; kubelets and agents are simulated.
 """
 
 import asyncio
@@ -25,12 +25,11 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from jobsetpy.api import keys
-from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError
 from jobsetpy.serving import x509
 from support import patience
-from support.cluster.install import CONFIG, apply_object
 from support.cluster.manager_process import ManagerProcess, free_port
+from support.cluster.webhooks import apply_webhooks, delete_webhooks
 from support.faults.fault_kit import attempt_of, requests_of
 from support.faults.tcp_proxy import TcpProxy
 from support.patience import eventually
@@ -39,7 +38,6 @@ from support.soak.soak_lives import KINDS
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
 JUST_CUT = ("broken pipe", "EOF", "connection reset", "server closed idle connection")
-CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 
 
 class Front:
@@ -53,7 +51,7 @@ class Front:
         self.proxy = None
 
     def serve(self, authority, *, ends_in: timedelta = x509.SERVING_LIFETIME) -> x509.KeyPair:
-        """Exchange the certificate's files, as kubelets do: by other files of the same names."""
+        """Replace the certificate's files by others with the same names, as kubelets do."""
         now = datetime.now(UTC) - x509.SERVING_LIFETIME + ends_in
         pair = x509.new_serving(authority, ["127.0.0.1"], now)
         for name, content in (("tls.key", pair.key), ("tls.crt", pair.certificate)):
@@ -62,23 +60,14 @@ class Front:
         return pair
 
     async def trust(self, *authorities) -> None:
-        """What an injector does."""
+        """Set the trusted authorities, as an injector does."""
         bundle = base64.b64encode(b"".join(each.certificate for each in authorities)).decode()
-        for document in yaml.safe_load_all((CONFIG / "webhook/configurations.yaml").read_text()):
-            document["metadata"]["name"] += f"-{self.namespace}"
-            for webhook in document["webhooks"]:
-                path = webhook["clientConfig"].pop("service")["path"]
-                webhook["namespaceSelector"] = {
-                    "matchLabels": {"kubernetes.io/metadata.name": self.namespace}
-                }
-                webhook["clientConfig"] |= {
-                    "url": f"https://127.0.0.1:{self.proxy.port}{path}",
-                    "caBundle": bundle,
-                }
-            await apply_object(self.client, document)
+        labels = {"kubernetes.io/metadata.name": self.namespace}
+        suffix = f"-{self.namespace}"
+        await apply_webhooks(self.client, self.proxy.port, bundle, labels=labels, suffix=suffix)
 
     async def shown(self) -> bytes:
-        """The certificate that is served now, as PEM."""
+        """Return the served certificate as PEM."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         _, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
@@ -87,27 +76,23 @@ class Front:
         return ssl.DER_cert_to_PEM_cert(der).encode()
 
     async def serves(self, pair) -> None:
-        async def so() -> bool:
+        async def is_served() -> bool:
             with contextlib.suppress(OSError):
                 return await self.shown() == pair.certificate
             return False
 
-        await eventually(so, 60, poll_s=0.1)
+        await eventually(is_served, 60, poll_s=0.1)
 
 
 @contextlib.asynccontextmanager
 async def front_of(client, namespace, folder):
-    """With a proxy, and without what it made in the API server afterwards."""
+    """Yield webhooks with a proxy; their configurations are deleted in the end."""
     front = Front(client, namespace, folder)
     async with TcpProxy("127.0.0.1", front.port).serving() as front.proxy:
         try:
             yield front
         finally:
-            for kind in ("mutating", "validating"):
-                path = f"{CONFIGURATIONS}/{kind}webhookconfigurations"
-                name = f"jobset-{kind}-webhook-configuration-{namespace}"
-                with contextlib.suppress(ApiError):
-                    await client.raw(HttpRequest(method="DELETE", path=f"{path}/{name}"))
+            await delete_webhooks(client, f"-{namespace}")
 
 
 def manager_of(front, kubeconfig, tmp_path) -> ManagerProcess:
@@ -125,8 +110,8 @@ def body_of(name: str) -> dict:
     return KINDS["recreate"](name, 2)
 
 
-async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
-    """No JobSet is made or changed, and no pod of one; those that run, restart and end go on."""
+async def test_jobsets_run_on_when_webhooks_are_unreachable(cluster, client, namespace, tmp_path):
+    """No JobSet or pod of one is created or changed; JobSets still run, restart and end."""
     authority = x509.new_authority(datetime.now(UTC))
     async with front_of(client, namespace, tmp_path) as front:
         front.serve(authority)
@@ -144,13 +129,11 @@ async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
                 with pytest.raises(ApiError, match=r'failed calling webhook "mjobset.kb.io"'):
                     path = f"{group.jobsets}/recreate"
                     await group.send("PATCH", path, {"spec": {"suspend": True}}, timeout_s=60)
-                ordinary = {
-                    "metadata": {"name": "ordinary"},
-                    "spec": {
-                        "containers": [{"name": "c", "image": "i"}],
-                        "automountServiceAccountToken": False,
-                    },
+                spec = {
+                    "containers": [{"name": "c", "image": "i"}],
+                    "automountServiceAccountToken": False,
                 }
+                ordinary = {"metadata": {"name": "ordinary"}, "spec": spec}
                 pods = f"/api/v1/namespaces/{namespace}/pods"
                 await group.send("POST", pods, {**ordinary, "kind": "Pod", "apiVersion": "v1"})
 
@@ -161,7 +144,7 @@ async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
                     lambda: not group.world.left_of("single"), 60, "a deleted JobSet to go"
                 )
                 await group.fail("recreate")
-                await eventually(lambda: told_of_refused_pods(group), 60, poll_s=0.2)
+                await eventually(lambda: refused_pods_are_reported(group), 60, poll_s=0.2)
                 assert group.restarts("recreate") == 1
                 await eventually(lambda: attempts_of(group, "recreate") == ["1", "1"], 60)
                 assert group.world.pods_of("recreate") == []
@@ -177,7 +160,7 @@ async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
 
 
 def attempts_of(group, name: str) -> list[str]:
-    """The attempts that a JobSet's Jobs belong to."""
+    """Return the attempts of a JobSet's Jobs."""
     return [
         job.metadata.labels[keys.RESTART_ATTEMPT]
         for job in group.world.jobs.values()
@@ -185,8 +168,8 @@ def attempts_of(group, name: str) -> list[str]:
     ]
 
 
-async def told_of_refused_pods(group) -> bool:
-    """The Job controller says why a Job has no pods, and tries again."""
+async def refused_pods_are_reported(group) -> bool:
+    """Return True if an event of the Job controller says why a Job has no pods."""
     path = f"/apis/events.k8s.io/v1/namespaces/{group.namespace}/events"
     return any(
         event["regarding"].get("kind") == "Job"
@@ -197,7 +180,7 @@ async def told_of_refused_pods(group) -> bool:
 
 
 def administrator(cluster, folder: Path, lasts: timedelta) -> datetime:
-    """A client certificate of the cluster's authority, in files; when it ends."""
+    """Write a client certificate of the cluster's authority to files; return its expiration."""
     pki = Path(cluster.folder) / "pki"
     authority = crypto.load_pem_x509_certificate((pki / "ca.crt").read_bytes())
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
@@ -228,7 +211,7 @@ def administrator(cluster, folder: Path, lasts: timedelta) -> datetime:
 
 
 def with_certificate(cluster, folder: Path) -> Path:
-    """A kubeconfig whose user is the certificate in those files."""
+    """A kubeconfig whose user is the certificate in these files."""
     config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
     config["users"][0]["user"] = {
         "client-certificate": str(folder / "user.crt"),
@@ -240,10 +223,10 @@ def with_certificate(cluster, folder: Path) -> Path:
     return path
 
 
-async def test_certificates_end(cluster, client, namespace, tmp_path):
-    """Exchanged in time nothing is noticed; too late it is told, and made good by a new one.
+async def test_certificates_may_expire(cluster, client, namespace, tmp_path):
+    """A replacement in time is not noticed; a late one ends the reported problem.
 
-    The manager's own client certificate ends meanwhile, after it was exchanged on disk.
+    The manager's own client certificate expires meanwhile, after it was replaced on disk.
     """
     if cluster.is_existing:
         pytest.skip("needs the cluster's authority")
@@ -254,7 +237,7 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
         manager = manager_of(front, with_certificate(cluster, tmp_path), tmp_path)
         try:
             await manager.start(wait=False)
-            await eventually(lambda: answers(manager), 60, poll_s=0.1)  # it has read the old one
+            await eventually(lambda: responds(manager), 60, poll_s=0.1)  # it has read the old one
             administrator(cluster, tmp_path, timedelta(hours=1))
             await manager.wait_ready()
             await front.trust(first)
@@ -267,7 +250,7 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
                     )
 
                 async def accepted() -> None:
-                    """At once; but a connection that was just cut may be found out by its use."""
+                    """Immediately; but a connection that was just cut may be detected by its use."""
                     for _ in range(10):
                         try:
                             return await create()
@@ -277,8 +260,8 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
                         await asyncio.sleep(0.1)
                     return await create()
 
-                async def refused_for_its_age() -> bool:
-                    front.proxy.cut()  # connections that are open go on
+                async def refused_as_expired() -> bool:
+                    front.proxy.cut()  # open connections would continue
                     await asyncio.sleep(0.2)
                     try:
                         await create()
@@ -286,25 +269,25 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
                         return "certificate has expired" in str(error)
                     return False
 
-                # Another authority: both are trusted while the certificate is exchanged.
+                # Another authority: both are trusted while the certificate is replaced.
                 await front.trust(first, second)
                 new = front.serve(second)
                 exchanged = asyncio.create_task(front.serves(new))
                 while not exchanged.done():
                     await accepted()
-                    front.proxy.cut()  # new connections all the time
+                    front.proxy.cut()  # so that connections are new
                     await asyncio.sleep(0.1)
                 await exchanged
                 await front.trust(second)
                 await accepted()
 
-                # Nobody renews it.
+                # The certificate expires.
                 ending = front.serve(second, ends_in=timedelta(seconds=patience.scaled(4)))
                 await front.serves(ending)
-                await eventually(lambda: told(manager), 60, poll_s=0.2)
+                await eventually(lambda: expiration_is_reported(manager), 60, poll_s=0.2)
                 log = tmp_path / "log"
                 await eventually(lambda: "the certificate ended at" in log.read_text(), 60)
-                await eventually(refused_for_its_age, 60, poll_s=0.2)
+                await eventually(refused_as_expired, 60, poll_s=0.2)
 
                 last = front.serve(second)
                 await front.serves(last)
@@ -315,7 +298,7 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
                 ]
                 assert ends == x509.lifetime(last).ends.timestamp()
 
-                # What it is to the API server ended as well.
+                # The manager's own client certificate has expired as well.
                 await asyncio.sleep(max(0.0, (ended - datetime.now(UTC)).total_seconds() + 1))
                 await group.fail("recreate")
                 await group.running("recreate", restarts=1)
@@ -328,12 +311,12 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
     assert "Unauthorized" not in log
 
 
-async def answers(manager) -> bool:
-    """Whether it has come so far as to say that it is not ready."""
+async def responds(manager) -> bool:
+    """Return True if the manager answers, ready or not."""
     return (await asyncio.to_thread(manager.readiness))[0] != 0
 
 
-async def told(manager) -> bool:
-    """Readiness says that the certificate is no good any more."""
+async def expiration_is_reported(manager) -> bool:
+    """Return True if readiness says that the certificate has expired."""
     status, text = await asyncio.to_thread(manager.readiness)
     return status == 500 and "webhooks: the certificate ended at" in text

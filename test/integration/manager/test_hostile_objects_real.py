@@ -1,4 +1,4 @@
-"""A JobSet that costs much, past admission, beside an ordinary one of another namespace."""
+"""An expensive JobSet that has passed admission, next to an ordinary one of another namespace."""
 
 import asyncio
 import time
@@ -32,10 +32,10 @@ def manifest(made, namespace, name):
     return {**made, "metadata": metadata}
 
 
-async def test_a_jobset_of_another_namespace_has_its_job_in_time(
+async def test_job_is_created_in_time_when_a_jobset_of_another_namespace_is_expensive(
     cluster, client, namespace, tmp_path
 ):
-    """Sixty patterns of 13 characters, stored without webhooks, hold nobody up."""
+    """Sixty patterns of 13 characters, stored without webhooks, delay no other JobSet."""
     other = f"t-{uuid.uuid4().hex[:8]}"
     await create_namespace(client, other)
     configuration = tmp_path / "configuration.yaml"

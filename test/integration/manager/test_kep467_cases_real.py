@@ -1,4 +1,4 @@
-"""The integration test plan of KEP-467, case by case: real API server, Job controller and manager."""
+"""The integration test plan of KEP-467: real API server, Job controller and manager."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 class Group:
-    """A JobSet of four pods whose agents the test plays."""
+    """A JobSet of four pods whose agents the test simulates."""
 
     def __init__(self, client, namespace):
         self.client = client
@@ -40,7 +40,7 @@ class Group:
             await self.patch(pod, **{keys.EPOCH_ANNOTATION: str(epoch)})
 
     async def status(self, *pair):
-        """Wait for a status; everything that was written until then."""
+        """Wait for a pair of epochs; return all pairs that were written until then."""
         async with patience.timeout(30):
             while self.history[-1:] != [pair]:
                 self.news.clear()
@@ -50,7 +50,7 @@ class Group:
 
 @pytest.fixture
 async def group(client, namespace, cluster, tmp_path):
-    """All four pods exist, and none has told an epoch."""
+    """A JobSet with all four pods, none of which has reported an epoch."""
     group = Group(client, namespace)
     appeared = asyncio.Event()
 
@@ -71,10 +71,10 @@ async def group(client, namespace, cluster, tmp_path):
         await client.delete(JobSet, namespace, "js", propagation="Background")
 
 
-async def test_the_cases_of_the_kep(group):
+async def test_status_is_written_as_the_kep_plans(group):
     """Each case writes what the plan says, and nothing else.
 
-    That nothing is written is seen by what comes next: the history has no step in between.
+    A missing write is proved by the next one: the history has no entry in between.
     """
     first, second, *others = group.pods
 
@@ -82,7 +82,7 @@ async def test_the_cases_of_the_kep(group):
     await group.report(1, *group.pods)
     assert await group.status(1, 0) == [(0, 0), (1, 0)]
 
-    # All pods in sync: do not update the status, whatever else changes of them.
+    # All pods in sync: do not update the status when other parts of them change.
     for pod in group.pods:
         await group.patch(pod, touched="yes")
     await group.report(1, *group.pods)
@@ -95,6 +95,6 @@ async def test_the_cases_of_the_kep(group):
     await group.report(2, second)
     await group.report(2, *others[:-1])
 
-    # The last one comes: in sync again.
+    # The last one reports: in sync again.
     await group.report(2, others[-1])
     assert await group.status(2, 1) == [(0, 0), (1, 0), (1, 1), (2, 1)]

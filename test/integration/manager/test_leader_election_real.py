@@ -1,7 +1,7 @@
-"""Several managers, one of which works: real API server, processes that are killed and stopped.
+"""Several managers, one of which leads: real API server, processes that are killed and stopped.
 
-A group restarts in place while its leader is lost in one way after the other. Each restart has to
-be finished by the next leader, once.
+A group restarts in place while its leader is lost in several ways, one after the other. Each restart
+has to be completed by the next leader, once.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ leaderElection: {{leaseDuration: {lease_s}s, renewDeadline: {renew_ms}ms, retryP
                   resourceNamespace: {namespace}}}
 """
 LEASE_S = math.ceil(patience.scaled(4))
-"""A process that gets little of a busy machine has to be able to renew it."""
+"""Long enough for a process on a busy machine to renew it."""
 TIMES = {"lease_s": LEASE_S, "renew_ms": LEASE_S * 750, "retry_ms": LEASE_S * 125}
 
 
@@ -52,7 +52,7 @@ class Replicas:
         self.configuration.write_text(CONFIGURATION.format(namespace=namespace, **TIMES))
 
     async def start(self):
-        """One more, which is ready."""
+        """Start one more manager and wait until it is ready."""
         log = self.folder / f"manager-{len(self.all)}.log"
         one = ManagerProcess(self.kubeconfig, log, "--config", str(self.configuration))
         self.all.append(one)
@@ -60,29 +60,29 @@ class Replicas:
         return one
 
     async def holder(self):
-        """Who holds the Lease, by its record."""
+        """Return the holder of the Lease."""
         lease = await self.client.get(Lease, self.namespace, NAME)
         return lease.spec.holder_identity or ""
 
     async def next_holder(self, before, timeout_s):
-        """Seconds until somebody else holds the Lease."""
+        """Wait for another holder of the Lease; return seconds and holder."""
         started = time.monotonic()
         async with patience.timeout(timeout_s):
-            while (now := await self.holder()) in {"", before}:  # noqa: ASYNC110 - no event tells
+            while (now := await self.holder()) in {"", before}:  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.02)
         return time.monotonic() - started, now
 
 
 @contextlib.asynccontextmanager
 async def group_of_agents(client, namespace):
-    """A JobSet whose workers, played by the test, all run at epoch 1."""
+    """A JobSet whose workers, simulated by the test, all run at epoch 1."""
     await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
 
-    async def there():
+    async def pod_names():
         names = [p.metadata.name for p in (await client.list_page(ChildPod, namespace)).items]
         return names if len(names) == JOBS * PODS else None
 
-    names = await patience.eventually(there, 30, poll_s=0.1)
+    names = await patience.eventually(pod_names, 30, poll_s=0.1)
     fleet = Fleet(client, namespace, "gang")
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(fleet.run(names))
@@ -92,7 +92,7 @@ async def group_of_agents(client, namespace):
 
 
 async def at_epoch(fleet, epoch):
-    """All workers run at ``epoch``, which took one restart and two writes of the status."""
+    """Wait until all workers run at ``epoch``, after one restart and two writes of the status."""
     total = JOBS * PODS
     await fleet.wait(lambda: fleet.lifted(epoch) == total, 30, f"all workers at {epoch}")
     await asyncio.sleep(0.3)
@@ -102,8 +102,8 @@ async def at_epoch(fleet, epoch):
     assert fleet.history.count((epoch, epoch - 1)) == 1
 
 
-async def test_leaders_come_and_go(cluster, client, namespace, kubeconfig_at, tmp_path):
-    """Killed, stopped, asked to end, cut off: the next one goes on, and the old one is silent."""
+async def test_next_leader_ends_the_restart(cluster, client, namespace, kubeconfig_at, tmp_path):
+    """The leader is killed, stopped, terminated or cut off; it does not write afterwards."""
     config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
     port = urlsplit(config["clusters"][0]["cluster"]["server"]).port
     async with TcpProxy("127.0.0.1", port).serving() as proxy, asyncio.TaskGroup() as tasks:
@@ -115,7 +115,7 @@ async def test_leaders_come_and_go(cluster, client, namespace, kubeconfig_at, tm
                 second = await replicas.start()
                 assert await replicas.holder() == holder
 
-                # Killed in the middle of a restart.
+                # Killed during a restart.
                 fleet.fail(pod_of(fleet, "gang-w-0-0"))
                 await first.kill()
                 seconds, holder = await replicas.next_holder(holder, 10)
@@ -123,7 +123,7 @@ async def test_leaders_come_and_go(cluster, client, namespace, kubeconfig_at, tm
                 print(f"killed: the next leads after {seconds:.2f} s")
                 assert seconds <= LEASE_S * 5.5 / 4
 
-                # Stopped in the middle of one, and going on when another leads.
+                # Stopped during a restart, and continued when another one leads.
                 third = await replicas.start()
                 fleet.fail(pod_of(fleet, "gang-w-1-2"))
                 second.process.send_signal(signal.SIGSTOP)
@@ -138,7 +138,7 @@ async def test_leaders_come_and_go(cluster, client, namespace, kubeconfig_at, tm
                 assert jobset.metadata.resource_version == version
                 assert await replicas.holder() == holder
 
-                # Asked to end.
+                # Terminated.
                 fourth = await replicas.start()
                 ended = tasks.create_task(third.stop())
                 seconds, holder = await replicas.next_holder(holder, 10)
@@ -146,7 +146,7 @@ async def test_leaders_come_and_go(cluster, client, namespace, kubeconfig_at, tm
                 assert await ended == 0
                 assert seconds <= LEASE_S / 2
 
-                # A short outage is survived, a long one ends it.
+                # A short outage is survived, a long one ends the process.
                 proxy.refusing = True
                 proxy.cut()
                 await asyncio.sleep(1.5)
@@ -170,5 +170,5 @@ async def test_leaders_come_and_go(cluster, client, namespace, kubeconfig_at, tm
 
 
 def pod_of(fleet, prefix):
-    """A pod's whole name, which ends at random."""
+    """Return the full name of a pod, including its random suffix."""
     return next(pod for pod in fleet.agents if pod.startswith(f"{prefix}-"))

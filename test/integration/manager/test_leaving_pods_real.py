@@ -1,11 +1,11 @@
-"""Pods that are told to leave, against a real API server and Job controller.
+"""Pods that are deleted, with a real API server and Job controller.
 
-The manager is a process of its own with its own rights; kubelets and agents are played.
+The manager is a process of its own with its own rights; kubelets and agents are simulated.
 """
 
 import asyncio
 import contextlib
-import json
+import functools
 import re
 import signal
 import time
@@ -19,10 +19,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from support import patience
 from support.cluster.account import manager_kubeconfig
 from support.cluster.manager_process import ManagerProcess
+from support.cluster.raw_requests import exchange, send
 from support.restarts.played_group import ENDED, NODE, PlayedGroup
 from support.soak.soak_managers import CONFIGURATION
 
@@ -32,7 +32,7 @@ NAME = "leaving"
 
 
 @contextlib.asynccontextmanager
-async def group(cluster, client, namespace, tmp_path, *arguments, **settings):
+async def run_group(cluster, client, namespace, tmp_path, *arguments, **settings):
     """A group of four pods of one Job whose workers run at epoch 1; ``arguments`` are flags."""
     own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
     manager = ManagerProcess(own, tmp_path / "manager.log", *arguments)
@@ -41,7 +41,7 @@ async def group(cluster, client, namespace, tmp_path, *arguments, **settings):
     try:
         async with one.playing():
             await one.create(**{"jobs": 1, "pods": 4, **settings})
-            if "spec" in settings:  # its pods restart in no other way
+            if "spec" in settings:  # the JobSet does not restart in place
                 assert await patience.eventually(lambda: len(one.there(1)) == 4, 60)
             else:
                 await one.at(1, 4)
@@ -52,17 +52,21 @@ async def group(cluster, client, namespace, tmp_path, *arguments, **settings):
             await client.delete(JobSet, namespace, NAME, propagation="Background")
 
 
+@pytest.fixture
+def group(cluster, client, namespace, tmp_path):
+    """Function that runs a group within a block; see ``run_group``."""
+    return functools.partial(run_group, cluster, client, namespace, tmp_path)
+
+
 def counts(job):
-    """Pods that a Job counts as succeeded or failed."""
+    """Return the pods that a Job counts as succeeded and failed."""
     return job.status.succeeded, job.status.completed_indexes, job.status.failed
 
 
 @pytest.mark.parametrize("code", [0, 143])
-async def test_pod_that_leaves_is_replaced_immediately_each_time(
-    cluster, client, namespace, tmp_path, code
-):
-    """The Job controller counts it neither as succeeded nor as failed, so it does not wait."""
-    async with group(cluster, client, namespace, tmp_path) as (one, _):
+async def test_pod_that_leaves_is_replaced_immediately_each_time(group, code):
+    """The Job controller counts it neither as succeeded nor as failed, so its back-off is 0."""
+    async with group() as (one, _):
         one.code = code
         seconds = []
         for epoch in range(2, 6):
@@ -79,16 +83,16 @@ async def test_pod_that_leaves_is_replaced_immediately_each_time(
 
 @pytest.mark.parametrize("replacement", ["Failed", "TerminatingOrFailed"])
 @pytest.mark.parametrize("policy", [{"maxRestarts": 3}, None], ids=["recreated", "no policy"])
-async def test_pod_of_another_jobset_is_replaced_immediately_each_time_when_it_is_requested(
-    cluster, client, namespace, tmp_path, policy, replacement
+async def test_pod_of_another_jobset_is_replaced_immediately_when_requested(
+    group, policy, replacement
 ):
-    """By annotation; the Job counts no failure, so that its limit and back-off stay as they are."""
+    """By annotation; the Job counts no failure, so its limit and back-off are unaffected."""
     settings = {
         "spec": {"failurePolicy": policy},
         "job": {"backoffLimit": 1, "podReplacementPolicy": replacement},
         "annotations": {keys.REPLACE_DELETED_ANNOTATION: "Immediately"},
     }
-    async with group(cluster, client, namespace, tmp_path, **settings) as (one, _):
+    async with group(**settings) as (one, _):
         one.code = 143
         seconds = []
         for _ in range(4):
@@ -103,12 +107,10 @@ async def test_pod_of_another_jobset_is_replaced_immediately_each_time_when_it_i
         assert max(seconds) < patience.scaled(8), seconds
 
 
-async def test_deleted_pod_of_another_jobset_is_counted_when_nothing_is_requested(
-    cluster, client, namespace, tmp_path
-):
-    """As without the manager: the Job controller replaces it, and waits longer each time."""
+async def test_deleted_pod_of_another_jobset_is_counted_when_nothing_is_requested(group):
+    """As without the manager: the Job controller replaces it, with a growing back-off."""
     settings = {"spec": {"failurePolicy": {"maxRestarts": 3}}, "job": {"backoffLimit": 6}}
-    async with group(cluster, client, namespace, tmp_path, **settings) as (one, _):
+    async with group(**settings) as (one, _):
         one.code = 143
         await one.delete(one.there(1)[0])
 
@@ -118,11 +120,9 @@ async def test_deleted_pod_of_another_jobset_is_counted_when_nothing_is_requeste
         assert await patience.eventually(counted, 30)
 
 
-async def test_suspension_completes_no_index_when_workers_exit_with_0(
-    cluster, client, namespace, tmp_path
-):
-    """After a quick suspension the barrier opens for all pods, however their workers ended."""
-    async with group(cluster, client, namespace, tmp_path) as (one, _):
+async def test_suspension_completes_no_index_when_workers_exit_with_0(group, client, namespace):
+    """After a quick suspension the barrier lifts for all pods, however their workers ended."""
+    async with group() as (one, _):
         for suspend in (True, False):
             body = {"spec": {"suspend": suspend}}
             await client.merge_patch(JobSet, namespace, NAME, body)
@@ -132,11 +132,9 @@ async def test_suspension_completes_no_index_when_workers_exit_with_0(
         assert counts(await one.job()) == (0, "", 0)
 
 
-async def test_restarted_manager_takes_care_of_pods_that_leave_already(
-    cluster, client, namespace, tmp_path
-):
-    """Nothing has to be remembered: the pod that leaves is in the cache of the next manager."""
-    async with group(cluster, client, namespace, tmp_path) as (one, manager):
+async def test_restarted_manager_handles_pods_that_are_already_leaving(group):
+    """No state is needed: the leaving pod is in the cache of the next manager."""
+    async with group() as (one, manager):
         one.leave_s = patience.scaled(15)
         await manager.kill()
         await one.delete(one.there(1)[0])
@@ -146,14 +144,12 @@ async def test_restarted_manager_takes_care_of_pods_that_leave_already(
         assert counts(await one.job()) == (0, "", 0)
 
 
-async def test_rank_is_kept_when_its_pod_leaves_and_ends_between_two_leaders(
-    cluster, client, namespace, tmp_path
-):
-    """The manager that is elected has seen the pod leave, of which nothing else is left."""
+async def test_rank_is_kept_when_its_pod_leaves_and_ends_between_two_leaders(group, tmp_path):
+    """The next leader has seen the leaving pod in its cache, the only trace of it."""
     configuration = tmp_path / "configuration.yaml"
     configuration.write_text(CONFIGURATION.format(namespace="jobset-system", lease_s=6, renew_s=4))
     arguments = ("--config", str(configuration))
-    async with group(cluster, client, namespace, tmp_path, *arguments) as (one, leader):
+    async with group(*arguments) as (one, leader):
         second = ManagerProcess(leader.kubeconfig, tmp_path / "second.log", *arguments)
         await second.start()
         try:
@@ -173,11 +169,9 @@ async def test_rank_is_kept_when_its_pod_leaves_and_ends_between_two_leaders(
             await second.stop()
 
 
-async def test_job_is_recreated_when_it_has_counted_a_pod_that_was_asked_to_leave(
-    cluster, client, namespace, tmp_path
-):
-    """A manager that was too slow to prevent that sees it, and no rank is lost."""
-    async with group(cluster, client, namespace, tmp_path) as (one, manager):
+async def test_job_is_recreated_when_it_has_counted_a_leaving_pod(group):
+    """A manager that was too slow to prevent it notices it, and no rank is lost."""
+    async with group() as (one, manager):
         manager.process.send_signal(signal.SIGSTOP)
         try:
             await one.delete(one.there(1)[0])
@@ -194,26 +188,22 @@ async def test_job_is_recreated_when_it_has_counted_a_pod_that_was_asked_to_leav
         assert max(one.most.values()) == 1
 
 
-async def test_pod_deleted_by_force_is_kept_until_its_kubelet_has_ended_it(
-    cluster, client, namespace, tmp_path
-):
-    """Without the finalizer a second pod of the index would run beside it."""
-    async with group(cluster, client, namespace, tmp_path) as (one, _):
+async def test_pod_deleted_by_force_is_kept_until_its_kubelet_ends_it(group, client, namespace):
+    """Without the finalizer a second pod of the index would run next to it."""
+    async with group() as (one, _):
         one.code, one.leave_s = 143, 3.0
         name = one.there(1)[0]
         await one.delete(name, grace_s=0)
         await asyncio.sleep(1.5)
 
-        assert (
-            keys.JOB_TRACKING_FINALIZER
-            in (await client.get(Pod, namespace, name)).metadata.finalizers
-        )
+        pod = await client.get(Pod, namespace, name)
+        assert keys.JOB_TRACKING_FINALIZER in pod.metadata.finalizers
         await one.at(2, 4)
         assert max(one.most.values()) == 1
 
 
 async def beat(client, name, status, since):
-    """A heartbeat of a node, or none since a time."""
+    """Write a heartbeat of a node with a status and its time of transition."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     condition = {"type": "Ready", "status": status, "reason": "Test", "message": "",
                  "lastTransitionTime": since, "lastHeartbeatTime": now}  # fmt: skip
@@ -223,9 +213,9 @@ async def beat(client, name, status, since):
 
 @contextlib.asynccontextmanager
 async def lost_node(client):
-    """The node does not answer within the block.
+    """Make the node unreachable within the block.
 
-    Another one does: where no node answers, the node controller takes all taints off.
+    Another node answers: if none does, the node controller removes all taints.
     """
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     taint = {"key": keys.NODE_UNREACHABLE_TAINT, "effect": "NoExecute", "timeAdded": since}
@@ -248,23 +238,21 @@ async def lost_node(client):
 
 
 @pytest.mark.parametrize("grace_s", [0, None], ids=["by force", "with grace"])
-async def test_deleted_pod_on_a_lost_node_is_replaced_after_the_deadline(
-    cluster, client, namespace, tmp_path, grace_s
-):
-    """Whether the Job's finalizer keeps it or not, and though no kubelet ever ends it."""
+async def test_pod_on_a_lost_node_is_replaced_after_the_deadline(group, client, namespace, grace_s):
+    """With and without the Job's finalizer, and although no kubelet ever ends it."""
     container = {"name": "worker", "image": "test.invalid/worker:1"}
     taints = (keys.NODE_NOT_READY_TAINT, keys.NODE_UNREACHABLE_TAINT)
     pod = {
         "restartPolicy": "Never",
         "containers": [container],
         "terminationGracePeriodSeconds": 2,
-        # By name: the other pods stay. A toleration of everything gets the deadline's time.
+        # By name, for the other pods to stay. A toleration of everything has the deadline's time.
         "tolerations": [{"key": key, "operator": "Exists"} for key in taints],
     }
     job = {"template": {"spec": pod}}
     notes = {keys.LOST_NODE_DEADLINE_ANNOTATION: "10s"}
     settings = {"job": job, "annotations": notes}
-    async with group(cluster, client, namespace, tmp_path, **settings) as (one, _):
+    async with group(**settings) as (one, _):
         one.leave_s = 1000.0
         name = one.there(1)[0]
         async with lost_node(client):
@@ -278,13 +266,11 @@ async def test_deleted_pod_on_a_lost_node_is_replaced_after_the_deadline(
         assert counts(await one.job())[:2] == (0, "")
 
 
-async def test_pod_failure_policy_still_decides_about_pods_that_leave(
-    cluster, client, namespace, tmp_path
-):
-    """A rule that fails the Job for a pod that was told to leave fails it."""
+async def test_pod_failure_policy_applies_to_leaving_pods(group):
+    """A rule that fails the Job for a leaving pod still fails it."""
     rule = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}}
     job = {"podFailurePolicy": {"rules": [rule]}}
-    async with group(cluster, client, namespace, tmp_path, job=job, max_restarts=0) as (one, _):
+    async with group(job=job, max_restarts=0) as (one, _):
         one.code = 143
         await one.delete(one.there(1)[0])
 
@@ -295,9 +281,9 @@ async def test_pod_failure_policy_still_decides_about_pods_that_leave(
         assert await patience.eventually(failed, 30)
 
 
-async def test_failed_pod_is_replaced_immediately_each_time(cluster, client, namespace, tmp_path):
+async def test_failed_pod_is_replaced_immediately_each_time(group):
     """The manager creates the successor; the back-off of the Job controller doubles each time."""
-    async with group(cluster, client, namespace, tmp_path) as (one, _):
+    async with group() as (one, _):
         seconds = []
         for epoch in range(2, 7):
             known = set(one.ready_at)
@@ -315,11 +301,9 @@ async def test_failed_pod_is_replaced_immediately_each_time(cluster, client, nam
 
 
 @pytest.mark.parametrize("code", [0, 143])
-async def test_successor_that_leaves_is_replaced_by_a_pod_of_another_name(
-    cluster, client, namespace, tmp_path, code
-):
-    """Its failed predecessor is still there, and the Job controller waits because of that one."""
-    async with group(cluster, client, namespace, tmp_path) as (one, _):
+async def test_successor_that_leaves_is_replaced_by_a_pod_of_another_name(group, code):
+    """Its failed predecessor still exists, and the Job controller's back-off is due to that one."""
+    async with group() as (one, _):
         one.code = code
         first = one.there(1)[0]
         index = one.pods[first].metadata.annotations.completion_index
@@ -342,11 +326,9 @@ async def test_successor_that_leaves_is_replaced_by_a_pod_of_another_name(
         assert (one.reused, max(one.most.values())) == (set(), 1)
 
 
-async def test_job_that_resumes_in_a_backoff_has_its_pods_immediately(
-    cluster, client, namespace, tmp_path
-):
+async def test_job_that_resumes_in_a_backoff_has_its_pods_immediately(group, client, namespace):
     """The Job controller waits for 80 s after the fourth failure, even if the Job is resumed."""
-    async with group(cluster, client, namespace, tmp_path) as (one, _):
+    async with group() as (one, _):
         for epoch in range(1, 5):
             await one.fail(one.there(epoch)[0])
             await one.at(epoch + 1, 4)
@@ -366,16 +348,13 @@ async def test_job_that_resumes_in_a_backoff_has_its_pods_immediately(
         assert max(one.most.values()) == 1
 
 
-async def test_successor_is_the_pod_that_the_job_controller_creates(
-    cluster, client, namespace, tmp_path
-):
-    """Field by field, but for its name and time; with the failures of its index."""
+async def test_successor_is_the_pod_that_the_job_controller_creates(group, client, namespace):
+    """All fields are equal except name and time; with the failures of its index."""
     job = {"backoffLimitPerIndex": keys.INT32_MAX}
-    async with group(cluster, client, namespace, tmp_path, job=job) as (one, _):
+    async with group(job=job) as (one, _):
 
-        async def of(name):
-            path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-            found = json.loads((await client.raw(HttpRequest(method="GET", path=path))).body)
+        async def fields_of(name):
+            found = await send(client, "GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
             for field in ("name", "generateName", "uid", "creationTimestamp"):
                 found["metadata"].pop(field, None)
             for field in ("resourceVersion", "managedFields", "generation"):
@@ -388,31 +367,28 @@ async def test_successor_is_the_pod_that_the_job_controller_creates(
             return found["metadata"], found["spec"], notes.pop(keys.INDEX_FAILURES_ANNOTATION)
 
         first = one.there(1)[0]
-        *expected, none = await of(first)
+        *expected, none = await fields_of(first)
         known = set(one.ready_at)
         at = await one.fail(first)
         await one.replacement(known, at)
         await one.at(2, 4)
         (name,) = one.ready_at.keys() - known
-        *made, failures = await of(name)
+        *made, failures = await fields_of(name)
 
         assert made == expected
         assert (none, failures) == ("0", "1")
 
 
-async def test_refused_successor_is_reported_and_created_when_the_quota_allows_it(
-    cluster, client, namespace, tmp_path
-):
+async def test_refused_successor_is_created_when_the_quota_allows_it(group, client, namespace):
     """The condition ``PodsRefused`` has the API server's reason."""
-    async with group(cluster, client, namespace, tmp_path) as (one, _):
+    async with group() as (one, _):
         quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "3"}}}
         path = f"/api/v1/namespaces/{namespace}/resourcequotas"
-        body = json.dumps({"apiVersion": "v1", "kind": "ResourceQuota", **quota}).encode()
-        await client.raw(HttpRequest(method="POST", path=path, body=body))
+        await send(client, "POST", path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
 
         async def known():
-            answer = await client.raw(HttpRequest(method="GET", path=f"{path}/few"))
-            return json.loads(answer.body)["status"].get("used", {}).get("pods") == "4"
+            status = (await send(client, "GET", f"{path}/few"))["status"]
+            return status.get("used", {}).get("pods") == "4"
 
         assert await patience.eventually(known, 30)
         await one.fail(one.there(1)[0])
@@ -425,16 +401,14 @@ async def test_refused_successor_is_reported_and_created_when_the_quota_allows_i
             )
 
         assert await patience.eventually(refused, 60)
-        await client.raw(HttpRequest(method="DELETE", path=f"{path}/few"))
+        await exchange(client, "DELETE", f"{path}/few")
         await one.at(2, 4, timeout_s=90)
         assert max(one.most.values()) == 1
 
 
-async def test_restarted_manager_replaces_pods_that_have_failed_meanwhile(
-    cluster, client, namespace, tmp_path
-):
-    """Failed pods and gone ones, while the Job controller waits for both."""
-    async with group(cluster, client, namespace, tmp_path) as (one, manager):
+async def test_restarted_manager_replaces_pods_that_failed_meanwhile(group):
+    """Failed pods and deleted ones, while the Job controller waits for both."""
+    async with group() as (one, manager):
         await manager.kill()
         known = set(one.ready_at)
         first, second, third, _ = one.there(1)
@@ -445,7 +419,7 @@ async def test_restarted_manager_replaces_pods_that_have_failed_meanwhile(
             return (await one.job()).status.failed == 3
 
         assert await patience.eventually(counted, 30)
-        await one.delete(second)  # nothing of it is left: the Job waits for 40 s
+        await one.delete(second)  # no trace of it is left: the Job waits for 40 s
         await manager.start()
         seconds = await one.replacement(known, time.monotonic())
         await one.at(2, 4, timeout_s=30)
@@ -454,17 +428,16 @@ async def test_restarted_manager_replaces_pods_that_have_failed_meanwhile(
         assert max(one.most.values()) == 1
 
 
-async def test_two_pods_of_one_index_never_work_together(cluster, client, namespace, tmp_path):
-    """If both create one, the Job controller deletes one of them, and no barrier lifts before.
+async def test_two_pods_of_one_index_never_run_together(group, cluster, client, namespace):
+    """If both controllers create one, the Job controller deletes one before a barrier lifts.
 
-    The manager knows of both before an agent runs in one of them, since a kubelet takes longer to
+    The manager knows both before an agent runs in either of them, since a kubelet takes longer to
     start a pod than a watch to report it.
     """
-    async with group(cluster, client, namespace, tmp_path) as (one, _):
+    async with group() as (one, _):
         first = one.there(1)[0]
         path = f"/api/v1/namespaces/{namespace}/pods"
-        answer = await client.raw(HttpRequest(method="GET", path=f"{path}/{first}"))
-        double = json.loads(answer.body)
+        double = await send(client, "GET", f"{path}/{first}")
         meta = double["metadata"]
         kept = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
         double["metadata"] = {field: meta[field] for field in kept}
@@ -478,11 +451,9 @@ async def test_two_pods_of_one_index_never_work_together(cluster, client, namesp
                 at = await one.fail(first)
                 await patience.eventually(lambda known=known: one.pods.keys() - known, 30)
                 one.start_s += patience.scaled(later_s)
-                await client.raw(
-                    HttpRequest(method="POST", path=path, body=json.dumps(double).encode())
-                )
+                await send(client, "POST", path, double)
                 await one.replacement(alive, at)
-                await asyncio.sleep(patience.scaled(0.5))  # what must not come would come now
+                await asyncio.sleep(patience.scaled(0.5))  # time for a forbidden lift
             finally:
                 cluster.signal_component("kube-controller-manager", signal.SIGCONT)
             await one.complete(4, 60)
@@ -496,12 +467,10 @@ async def test_two_pods_of_one_index_never_work_together(cluster, client, namesp
         assert one.doubled == []
 
 
-async def test_delay_of_the_job_controller_is_reported_with_its_end(
-    cluster, client, namespace, tmp_path
-):
-    """A pod that fails without being told to leave is counted; the next one comes when it says."""
+async def test_back_off_of_the_job_controller_is_reported_with_its_end(group, client, namespace):
+    """A pod that fails without being deleted is counted; the next one is created at that time."""
     flags = ("--in-place-restart-stalled-after", "2s", "--in-place-restart-replace-pods=false")
-    async with group(cluster, client, namespace, tmp_path, *flags) as (one, _):
+    async with group(*flags) as (one, _):
         for failures, delay in ((1, 10), (2, 20)):
             known = set(one.ready_at)
             at = await one.fail(one.there(failures)[0])
@@ -515,24 +484,22 @@ async def test_delay_of_the_job_controller_is_reported_with_its_end(
                 )  # fmt: skip
 
             message = await patience.eventually(stalled, 20)
-            said = re.search(rf"creates no pod before (\S+), {delay} s after", message)
-            assert said, message
-            until = datetime.fromisoformat(said[1])
+            found = re.search(rf"creates no pod before (\S+), {delay} s after", message)
+            assert found, message
+            until = datetime.fromisoformat(found[1])
             await one.replacement(known, at, 60)
             (new,) = one.ready_at.keys() - known
             created = (await client.get(Pod, namespace, new)).metadata.creation_timestamp
-            print(f"failure {failures}: said {until}, created {created}")
+            print(f"failure {failures}: reported {until}, created {created}")
             assert -2 <= (created - until).total_seconds() <= patience.scaled(3)
             await one.at(failures + 1, 4)
 
 
 @pytest.mark.parametrize("choice", ["Continue", "Recreate"])
-async def test_failure_after_a_member_has_succeeded_restarts_what_the_user_has_chosen(
-    cluster, client, namespace, tmp_path, choice
-):
-    """The others alone in place, or all Jobs, so that every rank is there again."""
+async def test_failure_after_a_success_restarts_what_the_user_has_chosen(group, choice):
+    """The other workers alone in place, or all Jobs, so that every rank runs again."""
     chosen = {keys.AFTER_SUCCESS_ANNOTATION: choice}
-    async with group(cluster, client, namespace, tmp_path, annotations=chosen) as (one, _):
+    async with group(annotations=chosen) as (one, _):
         first, *_, last = one.there(1)
         await one.fail(first, code=0)
 
@@ -549,9 +516,9 @@ async def test_failure_after_a_member_has_succeeded_restarts_what_the_user_has_c
         assert restart.kind == ("Recreate" if all_again else "InPlace")
 
 
-async def test_pods_of_other_strategies_are_counted_as_before(cluster, client, namespace, tmp_path):
-    """The Job controller alone decides about pods of a JobSet that is recreated."""
-    async with group(cluster, client, namespace, tmp_path) as (one, _):
+async def test_pods_of_other_strategies_are_counted_as_before(group, client, namespace):
+    """Pods of a JobSet that is recreated are handled by the Job controller alone."""
+    async with group() as (one, _):
         body = {
             "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
             "metadata": {"name": "plain"},

@@ -1,4 +1,4 @@
-"""A controller of a resource of its own on a real API server: what nearly every one does."""
+"""A controller of a custom resource on a real API server, with the usual features."""
 
 import sys
 from typing import Any, ClassVar
@@ -45,7 +45,7 @@ class Box:
 
 
 class Boxes:
-    """A ConfigMap for each box, a status, and a clean-up before it goes."""
+    """Controller that keeps a ConfigMap and a status for each box, and cleans up at its deletion."""
 
     def __init__(self, client: rt.Client, boxes: rt.Store[Box]) -> None:
         self.client, self.boxes, self.cleaned, self.done = client, boxes, [], []
@@ -73,7 +73,7 @@ class Boxes:
 
 
 def definition(capsys: Any, name: str) -> dict[str, Any]:
-    """What `jobsetpy crds` prints, as if a later release of it had one field more."""
+    """Return the output of `jobsetpy crds` with an additional field, as of a later release."""
     capsys.readouterr()
     assert main(["crds", f"{name}:Box"]) == 0
     (printed,) = yaml.safe_load_all(capsys.readouterr().out)
@@ -82,8 +82,8 @@ def definition(capsys: Any, name: str) -> dict[str, Any]:
     return printed
 
 
-async def test_a_resource_of_ones_own(client, namespace, capsys, monkeypatch):
-    """Definition after the manager; finalizer, status, owned object, drift, unknown fields kept."""
+async def test_custom_resource_is_controlled(client, namespace, capsys, monkeypatch):
+    """CRD after the manager; finalizer, status, owned object, drift, unknown fields are kept."""
     monkeypatch.setitem(sys.modules, "boxes_of_a_test", sys.modules[__name__])
     printed = definition(capsys, "boxes_of_a_test")
     manager = rt.Manager(client)
@@ -100,7 +100,7 @@ async def test_a_resource_of_ones_own(client, namespace, capsys, monkeypatch):
         return found.data
 
     async with started(manager):
-        assert len(boxes.store) == 0, "the server does not know the kind, and the manager works"
+        assert len(boxes.store) == 0, "the manager starts although the API server has no such kind"
 
         await apply_object(client, printed)
         body = {"metadata": {"name": "a"}, "spec": {"size": "1Gi", "later": "kept"}}
@@ -110,11 +110,8 @@ async def test_a_resource_of_ones_own(client, namespace, capsys, monkeypatch):
         assert stored["spec"] == {"size": "1Gi", "later": "kept", "count": 2, "port": "http"}
         assert stored["metadata"]["finalizers"] == [CLEAN_UP.name]
         (condition,) = stored["status"]["conditions"]
-        assert (condition["type"], condition["status"], condition["message"]) == (
-            "Ready",
-            "True",
-            "",
-        )
+        found = condition["type"], condition["status"], condition["message"]
+        assert found == ("Ready", "True", "")
         assert reconciler.done[0] == (rt.Outcome.CREATED, ())
 
         version = stored["metadata"]["resourceVersion"]
@@ -135,7 +132,7 @@ async def test_a_resource_of_ones_own(client, namespace, capsys, monkeypatch):
 
 
 async def _created(client: rt.Client, namespace: str, body: Any) -> bool:
-    """Whether it could be created: a definition is served a moment after it was made."""
+    """Return True once the object exists: a CRD is served a moment after its creation."""
     try:
         await client.create(Box, namespace, body)
     except rt.NotFoundError:

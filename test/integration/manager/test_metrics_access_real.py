@@ -1,7 +1,7 @@
-"""Metrics of a manager process, asked for with real tokens of a real API server.
+"""Metrics of a manager process, requested with real tokens of a real API server.
 
-The manager runs as its own account with the roles of ``config/rbac``: what it asks the API server
-for, it has to be allowed to.
+The manager runs with its own account and the roles of ``config/rbac``, which have to allow all of
+its requests.
 """
 
 import asyncio
@@ -56,10 +56,10 @@ async def fetch(port, token):
         return answer.status, await answer.text()
 
 
-async def test_metrics_and_leadership_under_the_manager_s_own_roles(
+async def test_manager_leads_and_serves_metrics_with_its_own_roles(
     cluster, client, namespace, tmp_path
 ):
-    """Bound accounts read, others get 403, nobody 401; the roles suffice for leading, too."""
+    """Bound accounts may read the metrics, others get 403, unknown tokens 401."""
     await create_namespace(client, HOME)
     for name in ("service_account", "manager_role", "leader_election_role", "metrics_roles"):
         await apply_manifest(client, CONFIG / "rbac" / f"{name}.yaml")
@@ -91,13 +91,13 @@ async def test_metrics_and_leadership_under_the_manager_s_own_roles(
     try:
         leads = f'leader_election_master_status{{name="{namespace}"}} 1.0'
 
-        async def answered():
+        async def status_of_leader():
             with contextlib.suppress(aiohttp.ClientError):
                 status, text = await fetch(port, allowed)
                 return status if leads in text else None
 
         try:
-            status = await patience.eventually(answered, 30, poll_s=0.2)
+            status = await patience.eventually(status_of_leader, 30, poll_s=0.2)
         except AssertionError:
             pytest.fail(log.read_text()[-3000:])
         assert status == 200

@@ -1,8 +1,8 @@
-"""JobSets of the controller written in Go, taken over in each phase, and handed back.
+"""Migration of JobSets from the controller written in Go in each phase, and back.
 
-The control plane and the Job controller are real; what the other controller leaves behind and reads
-is that of its API's documents (``support.others.go_objects``). Pods have no kubelet: the test says
-how they end.
+The control plane and the Job controller are real; objects of the other controller, and how it reads
+ours, follow the documents of its API (``support.others.go_objects``). Pods have no kubelet: the test
+sets how they end.
 """
 
 import json
@@ -13,11 +13,11 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.account import manager_kubeconfig
 from support.cluster.manager_process import ManagerProcess
+from support.cluster.raw_requests import send
 from support.others import go_objects
 from support.others.go_objects import condition
 
@@ -37,21 +37,19 @@ RESTARTED = {"restarts": 1, "restartsCountTowardsMax": 1}
 
 
 class Life:
-    """One JobSet, its Jobs, and the managers that take turns."""
+    """One JobSet, its Jobs, and the managers that control it in turn."""
 
     def __init__(self, client, namespace, manager):
         self.client, self.namespace, self.manager = client, namespace, manager
 
-    async def send(self, method, path, body=None, kind="application/json"):
-        data = None if body is None else json.dumps(body).encode()
-        request = HttpRequest(method=method, path=path, body=data, content_type=kind)
-        return json.loads((await self.client.raw(request)).body)
+    async def send(self, method, path, body=None):
+        return await send(self.client, method, path, body)
 
     async def read(self):
         return await self.send("GET", JobSet.RESOURCE.path(self.namespace, NAME))
 
     async def jobs(self):
-        """Jobs of the JobSet by name."""
+        """Return the Jobs of the JobSet by name."""
         items = (await self.send("GET", Job.RESOURCE.path(self.namespace)))["items"]
         return {each["metadata"]["name"]: each for each in items}
 
@@ -59,19 +57,19 @@ class Life:
         return {name: job["metadata"]["uid"] for name, job in (await self.jobs()).items()}
 
     async def go_creates(self, **spec):
-        """Create the JobSet as its user and that controller's webhook do."""
+        """Create the JobSet as its user and the Go controller's webhook do."""
         path = JobSet.RESOURCE.path(self.namespace)
         return await self.send("POST", path, go_objects.jobset(NAME, **spec))
 
     async def go_adds(self, stored, *jobs, **more):
-        """Create Jobs, each given as ``a/0``."""
+        """Create Jobs, each given as ``a/0``, in place of the Go controller."""
         path = Job.RESOURCE.path(self.namespace)
         for each in jobs:
             name, _, index = each.partition("/")
             await self.send("POST", path, go_objects.job(stored, name, int(index), **more))
 
     async def go_reports(self, *conditions, **status):
-        """Write the status, all of it, as an update without other fields."""
+        """Replace the whole status, in place of the Go controller."""
         body = await self.read()
         body["status"] = {"restarts": 0, **status}
         if conditions:
@@ -80,7 +78,7 @@ class Life:
         await self.send("PUT", path, body)
 
     async def end(self, job, phase):
-        """Have a Job's pod end, and return when the Job controller has seen it."""
+        """End a Job's pod, and return when the Job controller has noticed it."""
 
         async def pods():
             items = (await self.client.list_page(Pod, self.namespace)).items
@@ -89,29 +87,29 @@ class Life:
         (pod,) = await patience.eventually(pods, LIMIT_S, poll_s=0.1)
         path = f"{Pod.RESOURCE.path(self.namespace, pod.metadata.name)}/status"
         body = {"status": {"phase": phase}}
-        await self.send("PATCH", path, body, "application/merge-patch+json")
+        await self.send("PATCH", path, body)
 
-        async def seen():
+        async def noticed():
             status = (await self.jobs())[job]["status"]
             kinds = {each["type"] for each in status.get("conditions", ())}
             return kinds & {"Complete", "Failed"}
 
-        await patience.eventually(seen, LIMIT_S, poll_s=0.1)
+        await patience.eventually(noticed, LIMIT_S, poll_s=0.1)
 
-    async def until(self, look, what):
-        """Wait until ``look`` is true of the JobSet and its Jobs."""
+    async def until(self, check, what):
+        """Wait until the check accepts the JobSet and its Jobs."""
 
-        async def found():
-            return look(await self.read(), await self.jobs())
+        async def accepted():
+            return check(await self.read(), await self.jobs())
 
         try:
-            await patience.eventually(found, LIMIT_S, poll_s=0.1)
+            await patience.eventually(accepted, LIMIT_S, poll_s=0.1)
         except AssertionError as error:
             error.add_note(f"waited for {what}: {json.dumps((await self.read()).get('status'))}")
             raise
 
     async def settled(self):
-        """Return when the manager that runs has written nothing for a while."""
+        """Return when the running manager has written nothing for a while."""
         versions = []
 
         async def quiet():
@@ -125,7 +123,7 @@ class Life:
 
 @pytest.fixture
 async def life(cluster, client, namespace, tmp_path):
-    """A namespace, and a manager that does not run yet."""
+    """A namespace, and a manager that is not started yet."""
     own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
     manager = ManagerProcess(own, tmp_path / "manager.log")
     yield Life(client, namespace, manager)
@@ -134,9 +132,9 @@ async def life(cluster, client, namespace, tmp_path):
 
 
 def at_attempt(attempt, *names):
-    """Return True if these Jobs exist, all of one attempt, and none of them is being deleted."""
+    """Return a check that exactly these Jobs exist, of one attempt, and none is being deleted."""
 
-    def look(_, jobs):
+    def check(_, jobs):
         live = {
             name: job["metadata"]["labels"][keys.RESTART_ATTEMPT]
             for name, job in jobs.items()
@@ -144,7 +142,7 @@ def at_attempt(attempt, *names):
         }
         return live == dict.fromkeys(names, str(attempt))
 
-    return look
+    return check
 
 
 def holds(jobset, kind):
@@ -153,18 +151,18 @@ def holds(jobset, kind):
     return any(each["type"] == kind and each["status"] == "True" for each in found)
 
 
-# -- phases: each leaves a JobSet as that controller does, and returns what has to come ------------
+# -- phases: each leaves a JobSet as the Go controller does; returns the expected check and restarts
 
 
 async def starting(life):
-    """Two of three Jobs have been created; there is no status yet."""
+    """Two of three Jobs have been created; the JobSet has no status yet."""
     stored = await life.go_creates()
     await life.go_adds(stored, "a/0", "b/0")
     return at_attempt(0, *ALL), 0
 
 
 async def running(life):
-    """All Jobs are there."""
+    """All Jobs exist."""
     stored = await life.go_creates()
     await life.go_adds(stored, "a/0", "b/0", "b/1")
     await life.go_reports()
@@ -181,7 +179,7 @@ async def in_order(life):
 
 
 async def a_job_has_failed(life):
-    """A Job has failed, and nothing was done about it yet."""
+    """A Job has failed, and the failure was not handled yet."""
     stored = await life.go_creates()
     await life.go_adds(stored, "a/0", "b/0", "b/1")
     await life.go_reports()
@@ -190,7 +188,7 @@ async def a_job_has_failed(life):
 
 
 async def restart_counted(life):
-    """The restart is in the status; all Jobs are still those of before."""
+    """The restart is in the status; all Jobs are still the old ones."""
     stored = await life.go_creates()
     await life.go_adds(stored, "a/0", "b/0", "b/1")
     await life.end("js-b-1", "Failed")
@@ -208,7 +206,7 @@ async def restart_half_done(life):
 
 
 async def blocking_restart(life):
-    """All Jobs have to be gone before one is created; some are."""
+    """All Jobs have to be deleted before one is created; some are."""
     policy = {"maxRestarts": 3, "restartStrategy": "BlockingRecreate"}
     stored = await life.go_creates(failurePolicy=policy)
     await life.go_adds(stored, "b/1")
@@ -217,7 +215,7 @@ async def blocking_restart(life):
 
 
 async def suspended(life):
-    """Nothing runs; it does when the user says so."""
+    """Nothing runs until the user resumes the JobSet."""
     stored = await life.go_creates(suspend=True)
     await life.go_adds(stored, "a/0", "b/0", "b/1", suspend=True)
     await life.go_reports(SUSPENDED)
@@ -232,7 +230,7 @@ async def suspended(life):
 
 
 async def being_suspended(life):
-    """The user has suspended it; one of the Jobs is."""
+    """The user has suspended the JobSet; one of the Jobs is suspended."""
     stored = await life.go_creates(suspend=True)
     await life.go_adds(stored, "a/0", suspend=True)
     await life.go_adds(stored, "b/0", "b/1")
@@ -246,7 +244,7 @@ async def being_suspended(life):
 
 
 async def failed(life):
-    """It has failed; the Jobs that still run have not been deleted yet."""
+    """The JobSet has failed; the Jobs that still run have not been deleted yet."""
     stored = await life.go_creates(failurePolicy={"maxRestarts": 0, "restartStrategy": "Recreate"})
     await life.go_adds(stored, "a/0", "b/0", "b/1")
     await life.end("js-b-1", "Failed")
@@ -271,8 +269,8 @@ PHASES = (
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
-async def test_a_jobset_continues_when_it_is_taken_over_and_handed_back(life, phase):
-    """No Job that may stay is replaced, no restart is counted twice, in both directions."""
+async def test_jobset_continues_when_it_is_taken_over_and_handed_back(life, phase):
+    """No Job that may stay is replaced and no restart is counted twice, in both directions."""
     wanted, restarts = await phase(life)
     before = await life.jobs()
     stays = {
@@ -288,7 +286,7 @@ async def test_a_jobset_continues_when_it_is_taken_over_and_handed_back(life, ph
     assert {name: found.get(name) for name in stays} == stays
     assert (await life.read())["status"].get("restarts", 0) == restarts
 
-    # Back: that controller reads its own fields, prunes ours, and has nothing to do.
+    # Handed back: the Go controller reads its own fields, prunes ours, and has nothing to do.
     await life.manager.stop()
     stored = await life.read()
     jobs = await life.jobs()
@@ -298,7 +296,7 @@ async def test_a_jobset_continues_when_it_is_taken_over_and_handed_back(life, ph
     kept = {k: v for k, v in stored["status"].items() if k in go_objects.STATUS_FIELDS}
     await life.go_reports(**kept)
 
-    # And here again.
+    # Taken over again.
     await life.manager.start()
     await life.settled()
     await life.until(wanted, phase.__name__)
@@ -306,8 +304,8 @@ async def test_a_jobset_continues_when_it_is_taken_over_and_handed_back(life, ph
     assert (await life.read())["status"].get("restarts", 0) == restarts
 
 
-async def test_a_suspended_jobset_is_resumed_in_its_jobs_when_it_was_taken_over(life):
-    """Jobs of the other controller run then; they are not made again."""
+async def test_suspended_jobset_is_resumed_when_it_was_taken_over(life):
+    """The Jobs of the other controller run; they are not recreated."""
     await suspended(life)
     before = await life.uids()
     await life.manager.start()
@@ -323,8 +321,8 @@ async def test_a_suspended_jobset_is_resumed_in_its_jobs_when_it_was_taken_over(
     assert await life.uids() == before
 
 
-async def test_a_finished_jobset_is_deleted_when_its_time_is_over_since_it_finished(life):
-    """The other controller's condition starts the time, not the take-over."""
+async def test_finished_jobset_is_deleted_when_its_time_to_live_has_passed(life):
+    """The time starts with the other controller's condition, not with the migration."""
     stored = await life.go_creates(ttlSecondsAfterFinished=3600)
     await life.go_adds(stored, "a/0", "b/0", "b/1")
     text = "jobset completed successfully"
@@ -342,8 +340,8 @@ async def test_a_finished_jobset_is_deleted_when_its_time_is_over_since_it_finis
     await patience.eventually(gone, LIMIT_S, poll_s=0.2)
 
 
-async def test_a_finished_jobset_stays_when_its_time_is_not_over(life):
-    """The one of two whose time has passed is deleted."""
+async def test_finished_jobset_stays_when_its_time_to_live_has_not_passed(life):
+    """The manager reads the time of the other controller's condition."""
     stored = await life.go_creates(ttlSecondsAfterFinished=3600)
     await life.go_adds(stored, "a/0")
     text = "jobset completed successfully"

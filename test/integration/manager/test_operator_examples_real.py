@@ -1,9 +1,8 @@
-"""The operator examples as their docstrings say, on a real API server: a process each, own rights."""
+"""The operator examples as their docstrings say, each in a process with its own rights."""
 
 import asyncio
 import contextlib
 import importlib
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,26 +17,26 @@ from jobsetpy.serving.webhook_kinds import (
     ValidatingConfiguration,
 )
 from support.cluster.account import account_kubeconfig
-from support.cluster.install import apply_object, create_namespace
+from support.cluster.install import ROOT, apply_object, create_namespace
 from support.cluster.manager_process import ProgramProcess, free_port
 from support.patience import eventually
 
 pytestmark = pytest.mark.cluster
 
-FOLDER = Path(__file__).resolve().parents[3] / "examples/controllers"
+FOLDER = ROOT / "examples/controllers"
 WAIT_S = 60
 
 
 @pytest.fixture
 def example(monkeypatch):
-    """An example as a module, by its name."""
+    """Function that imports an example by name."""
     monkeypatch.syspath_prepend(FOLDER)
     return importlib.import_module
 
 
 @pytest.fixture
 async def run(client, cluster, namespace, tmp_path):
-    """Starts an example as a process whose account may do what ``jobsetpy rbac`` prints."""
+    """Function that starts an example as a process with the rights that ``jobsetpy rbac`` prints."""
     async with contextlib.AsyncExitStack() as started:
 
         async def start(module, *arguments, number=0, wait=True, **of_rights):
@@ -58,13 +57,13 @@ async def run(client, cluster, namespace, tmp_path):
 
 
 async def found(client, cls, namespace, name):
-    """The object; ``None`` if there is none."""
+    """Return the object; ``None`` if it does not exist."""
     with contextlib.suppress(rt.NotFoundError):
         return await client.get(cls, namespace, name)
 
 
-async def test_memcached(client, namespace, example, run):
-    """Created, reported, repaired after a change, and gone with its address."""
+async def test_memcached_is_deployed_reported_and_repaired(client, namespace, example, run):
+    """Its objects are restored after a change, and deleted with it."""
     module = example("memcached")
     await apply_object(client, crd_of(module.Memcached))
     whole = rt.unstructured(rt.Deployment.RESOURCE)
@@ -95,10 +94,10 @@ async def test_memcached(client, namespace, example, run):
     await eventually(repaired, WAIT_S)
 
     async def served():
-        """Whether both servers, made ready in a kubelet's place, are reported."""
+        """Make the pods ready, in place of a kubelet; return True if both are reported."""
         ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         for pod in (await client.list_page(rt.Pod, namespace)).items:
-            with contextlib.suppress(rt.NotFoundError):  # one of those that were too many
+            with contextlib.suppress(rt.NotFoundError):  # a surplus pod that was just deleted
                 await client.merge_patch(
                     rt.Pod, namespace, pod.metadata.name, ready, subresource="status"
                 )
@@ -121,8 +120,8 @@ async def test_memcached(client, namespace, example, run):
     assert not await addresses()
 
 
-async def test_shared_configuration(client, namespace, example, run):
-    """Copies come, change and go with labels of namespaces and with their originals."""
+async def test_shared_configuration_is_copied(client, namespace, example, run):
+    """Copies follow the labels of namespaces and the originals."""
     module = example("shared_configuration")
     await apply_object(client, crd_of(module.SharedConfiguration))
     team = f"{namespace}-team"
@@ -166,8 +165,8 @@ async def test_shared_configuration(client, namespace, example, run):
         await client.delete(module.SharedConfiguration, "", namespace)
 
 
-async def test_pod_ttl_with_two_copies(client, namespace, example, run, tmp_path):
-    """One of two is elected; it is killed, and the other deletes the pod in time."""
+async def test_standby_replica_of_pod_ttl_takes_over(client, namespace, example, run, tmp_path):
+    """One of two is elected and killed; the other deletes the pod in time."""
     example("pod_ttl")
     election = {"resourceNamespace": namespace, "leaderElect": True}
     election |= {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "1s"}
@@ -198,8 +197,8 @@ async def test_pod_ttl_with_two_copies(client, namespace, example, run, tmp_path
     assert f"delete pods {namespace}/debug" in other.log.read_text()
 
 
-async def test_web_apps(client, namespace, example, run, capsys):
-    """Both versions are served and lose nothing; defaults and checks are those of the webhook."""
+async def test_both_versions_of_web_apps_are_served(client, namespace, example, run, capsys):
+    """They lose no field; the webhook sets defaults and validates."""
     module, port = example("web_apps"), free_port()
     url = f"https://127.0.0.1:{port}"
     words = ["webhooks", "web_apps:setup", "--namespace", "default", "--url", url]

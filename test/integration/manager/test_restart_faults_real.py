@@ -1,12 +1,13 @@
-"""A restart in place completes, once, whatever fails on the way.
+"""A restart in place completes exactly once, with any fault during it.
 
 Real API server, etcd and Job controller; the manager is a process of its own behind a proxy that
-can be cut or stalled; the agents are the agent's own core, many in one process, checked at every
-lift for the protocol's safety.
+can be cut or stalled; the agents are the agent's own core, many in one process, and each lift is
+checked for the protocol's safety.
 """
 
 import asyncio
 import contextlib
+import functools
 import random
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -47,7 +48,7 @@ class Gang:
         )
 
     async def check_one_restart(self, epoch: int) -> None:
-        """The restart into ``epoch`` happened once, in two writes, safely."""
+        """Assert that the restart into ``epoch`` happened once, in two writes, safely."""
         await asyncio.sleep(1.0)
 
         assert self.fleet.violations == []
@@ -58,12 +59,10 @@ class Gang:
 
 
 @contextlib.asynccontextmanager
-async def gang(cluster, client, namespace, kubeconfig_at, tmp_path):
-    """A gang whose workers all run at epoch 1."""
-    server = yaml.safe_load(Path(cluster.kubeconfig).read_text())["clusters"][0]["cluster"][
-        "server"
-    ]
-    port = urlsplit(server).port
+async def run_gang(cluster, client, namespace, kubeconfig_at, tmp_path):
+    """A gang with simulated agents whose workers all run at epoch 1."""
+    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+    port = urlsplit(config["clusters"][0]["cluster"]["server"]).port
     async with TcpProxy("127.0.0.1", port).serving() as proxy, asyncio.TaskGroup() as group:
         own = await manager_kubeconfig(client, kubeconfig_at(proxy.port), tmp_path)
         manager = ManagerProcess(own, tmp_path / "manager.log")
@@ -72,13 +71,13 @@ async def gang(cluster, client, namespace, kubeconfig_at, tmp_path):
             await manager.start()
             await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
 
-            async def there() -> list[str] | None:
+            async def pod_names() -> list[str] | None:
                 page = await client.list_page(ChildPod, namespace)
                 names = [pod.metadata.name for pod in page.items]
                 return names if len(names) == TOTAL else None
 
-            # The Job controller may still be backing off from the API server's last crash.
-            names = await patience.eventually(there, 120, poll_s=0.1)
+            # The Job controller may still be in a back-off from the API server's last crash.
+            names = await patience.eventually(pod_names, 120, poll_s=0.1)
             fleet = Fleet(client, namespace, "gang")
             serving = group.create_task(fleet.run(names))
             one = Gang(fleet, proxy, manager)
@@ -92,9 +91,15 @@ async def gang(cluster, client, namespace, kubeconfig_at, tmp_path):
                 await client.delete(JobSet, namespace, "gang", propagation="Background")
 
 
-async def test_a_restart_without_faults(cluster, client, namespace, kubeconfig_at, tmp_path):
-    """One failed worker restarts the group once, in exactly two status writes."""
-    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+@pytest.fixture
+def gang(cluster, client, namespace, kubeconfig_at, tmp_path):
+    """Function that runs a gang within a block; see ``run_gang``."""
+    return functools.partial(run_gang, cluster, client, namespace, kubeconfig_at, tmp_path)
+
+
+async def test_group_restarts_once_when_a_worker_fails(gang):
+    """The restart takes exactly two status writes."""
+    async with gang() as one:
         one.fleet.fail(one.pods[0])
         await one.running(2)
         await one.check_one_restart(2)
@@ -102,9 +107,9 @@ async def test_a_restart_without_faults(cluster, client, namespace, kubeconfig_a
         assert one.fleet.history == [(0, 0), (1, 0), (1, 1), (2, 1)]
 
 
-async def test_two_workers_fail_at_once(cluster, client, namespace, kubeconfig_at, tmp_path):
-    """Failures close together are one restart."""
-    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+async def test_group_restarts_once_when_two_workers_fail(gang):
+    """Failures close together cause one restart."""
+    async with gang() as one:
         one.fleet.fail(one.pods[0])
         one.fleet.fail(one.pods[-1])
         await one.running(2)
@@ -112,11 +117,9 @@ async def test_two_workers_fail_at_once(cluster, client, namespace, kubeconfig_a
 
 
 @pytest.mark.parametrize("moment_s", [0.0, 0.05, 0.3])
-async def test_the_api_server_crashes_during_a_restart(
-    cluster, client, namespace, kubeconfig_at, tmp_path, moment_s
-):
-    """The restart goes on when the API server is back."""
-    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+async def test_restart_completes_when_the_api_server_crashes(gang, cluster, moment_s):
+    """The restart continues when the API server is back."""
+    async with gang() as one:
         one.fleet.fail(one.pods[0])
         await asyncio.sleep(moment_s)
         await asyncio.to_thread(cluster.restart_apiserver, kill=True)
@@ -124,11 +127,9 @@ async def test_the_api_server_crashes_during_a_restart(
         await one.check_one_restart(2)
 
 
-async def test_the_manager_s_connections_are_cut(
-    cluster, client, namespace, kubeconfig_at, tmp_path
-):
-    """Cutting all of the manager's connections again and again delays nothing for long."""
-    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+async def test_restart_completes_when_the_managers_connections_are_cut(gang):
+    """Cutting all connections repeatedly delays the restart only briefly."""
+    async with gang() as one:
         for epoch in range(2, 6):
             one.fleet.fail(random.Random(epoch).choice(one.pods))
             for _ in range(5):
@@ -140,20 +141,18 @@ async def test_the_manager_s_connections_are_cut(
         assert one.proxy.accepted > 20
 
 
-async def test_the_manager_s_watches_stall(cluster, client, namespace, kubeconfig_at, tmp_path):
-    """Connections that die in silence are noticed within 45 s, and the restart completes."""
-    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+async def test_restart_completes_when_watches_stall(gang):
+    """Silently dead connections are noticed within 45 s."""
+    async with gang() as one:
         one.proxy.stall_open()
         one.fleet.fail(one.pods[0])
         await one.running(2, 45 + 15)
         await one.check_one_restart(2)
 
 
-async def test_the_manager_s_watches_are_too_old(
-    cluster, client, namespace, kubeconfig_at, tmp_path
-):
-    """After an outage in which history was lost (410), the manager lists again and goes on."""
-    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+async def test_restart_completes_when_watches_are_too_old(gang, cluster):
+    """After an outage that loses history (410) the manager lists again and continues."""
+    async with gang() as one:
         one.proxy.refusing = True
         one.proxy.cut()
         one.fleet.fail(one.pods[0])
@@ -167,11 +166,9 @@ async def test_the_manager_s_watches_are_too_old(
         await one.check_one_restart(2)
 
 
-async def test_the_manager_is_killed_at_random_moments(
-    cluster, client, namespace, kubeconfig_at, tmp_path
-):
-    """A new manager finishes what the killed one began, without a second restart."""
-    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+async def test_restart_completes_when_the_manager_is_killed(gang):
+    """At random moments; a new manager completes the restart without a second one."""
+    async with gang() as one:
         rand = random.Random(467)
         for epoch in range(2, 8):
             one.fleet.fail(rand.choice(one.pods))

@@ -1,4 +1,4 @@
-"""Managers that share the JobSets of a namespace, in processes of their own, on a real API server."""
+"""Managers that shard the JobSets of a namespace, in processes of their own."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SERIES = 'leader_election_master_status{{name="shared-shard-{}-of-2"}}'
 COUNT = 6
 
 
-async def works_with(process):
-    """Which shard a process works with; ``None`` for one that stands by."""
+async def shard_of(process):
+    """Return the shard of a process; ``None`` while it is on standby."""
     series = await asyncio.to_thread(process.scrape)
     return next((index for index in range(2) if series[SERIES.format(index)] == 1), None)
 
 
-async def test_two_share_the_jobsets_and_a_third_takes_over(cluster, client, namespace, tmp_path):
-    """All JobSets get their Job, each once; so do later ones when a shard has passed on."""
+async def test_standby_takes_over_when_a_manager_stops(cluster, client, namespace, tmp_path):
+    """All JobSets get their Job once, before and after the takeover."""
     configuration = tmp_path / "configuration.yaml"
     configuration.write_text(CONFIGURATION.format(namespace=namespace))
     flags = f"--config={configuration}", f"--namespaces={namespace}"
@@ -54,14 +54,14 @@ async def test_two_share_the_jobsets_and_a_third_takes_over(cluster, client, nam
         for number in range(COUNT):
             await create(f"early-{number}")
         await patience.eventually(lambda: jobs(COUNT), 30, poll_s=0.1)
-        shards = [await works_with(one) for one in processes]
+        shards = [await shard_of(one) for one in processes]
         assert sorted(shards, key=str) == [0, 1, None]
 
         await processes[shards.index(0)].stop()
         for number in range(COUNT):
             await create(f"late-{number}")
         await patience.eventually(lambda: jobs(2 * COUNT), 30, poll_s=0.1)
-        assert await works_with(processes[shards.index(None)]) == 0
+        assert await shard_of(processes[shards.index(None)]) == 0
         holders = {
             lease.metadata.name: lease.spec.holder_identity
             for lease in (await client.list_page(Lease, namespace)).items

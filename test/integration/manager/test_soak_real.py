@@ -1,4 +1,4 @@
-"""A short soak: all of it works, and what it may find in half an hour is not there in seconds."""
+"""A short soak: all of its parts work, although leaks would show only after half an hour."""
 
 import math
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.
 
 @pytest.fixture
 def cluster(tmp_path):
-    """One of its own: in the end a manager may have nothing left of anything."""
+    """A cluster of its own: in the end a manager may have no object left."""
     site = ExtenderSite(tmp_path / "extender")
     with soak.new_cluster(site) as own:
         if own.is_existing:
@@ -21,8 +21,8 @@ def cluster(tmp_path):
         yield own, site
 
 
-async def test_a_short_soak(cluster, tmp_path):
-    """JobSets of all kinds live and go; the leader is killed once; nothing is left or leaks."""
+async def test_short_soak_leaves_nothing_behind(cluster, tmp_path):
+    """JobSets of all kinds are created and deleted; the leader is killed once; nothing leaks."""
     short = {"seconds": patience.scaled(10), "lease_s": math.ceil(patience.scaled(6))}
     settings = soak.Settings(**short, lives=6, pace_s=0.1, seed=7, kills=1, outages=0)
     outcome = await soak.soak(cluster[0], tmp_path, settings, cluster[1])

@@ -1,6 +1,6 @@
-"""Spare pods and spare Jobs, against a real API server and Job controller.
+"""Spare pods and spare Jobs, with a real API server and Job controller.
 
-The manager is a process of its own with its own rights; kubelets and agents are played.
+The manager is a process of its own with its own rights; kubelets and agents are simulated.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ NAME = "spares"
 
 @contextlib.asynccontextmanager
 async def group(cluster, client, namespace, tmp_path, *, seats, spares=0, jobs=1, spare_jobs=0):
-    """A group whose seats all work at epoch 1, and whose spares are ready."""
+    """A group whose seats are all held at epoch 1, and whose spares are ready."""
     own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
     manager = ManagerProcess(own, tmp_path / "manager.log")
     await manager.start()
     one = PlayedGroup(client, namespace, NAME)
-    one.code = 143  # as a parked agent ends
+    one.code = 143  # exit code of a parked agent
     one.seats, one.working_jobs = seats, jobs - spare_jobs if spare_jobs else 0
     notes = {
         keys.IN_PLACE_SPARES_ANNOTATION: str(spares),
@@ -48,7 +48,7 @@ async def group(cluster, client, namespace, tmp_path, *, seats, spares=0, jobs=1
 
 
 async def working(one, count, epoch):
-    """Wait until all seats have a pod at an epoch; pods by seat."""
+    """Wait until all seats have a pod at an epoch; return the pods by seat."""
     deadline = time.monotonic() + patience.scaled(60)
     while one.epoch < epoch or len(one.seated()) < count:
         assert time.monotonic() < deadline, (one.epoch, one.states())
@@ -57,7 +57,7 @@ async def working(one, count, epoch):
 
 
 async def ready(one, count):
-    """Wait until the status has that number of ready spares."""
+    """Wait until the status has this number of ready spares."""
 
     async def reached():
         record = (await one.jobset()).status.in_place_restart
@@ -67,15 +67,15 @@ async def ready(one, count):
 
 
 async def completed(one):
-    """Wait until the JobSet is complete; the states of its Jobs by index."""
+    """Wait until the JobSet is complete; return the conditions of its Jobs by index."""
 
-    async def over():
+    async def is_complete():
         return any(
             each.type == "Completed" and each.status == "True"
             for each in (await one.jobset()).status.conditions
         )
 
-    assert await patience.eventually(over, 60), (await one.jobset()).status
+    assert await patience.eventually(is_complete, 60), (await one.jobset()).status
     return {
         job.metadata.labels[keys.JOB_INDEX]: [
             each.type for each in job.status.conditions if each.status == "True"
@@ -85,10 +85,10 @@ async def completed(one):
     }
 
 
-async def test_job_is_complete_with_its_seats_and_its_spare_is_ended(
+async def test_job_completes_with_its_seats_and_its_spare_is_ended(
     cluster, client, namespace, tmp_path
 ):
-    """The Job controller counts as many indexes as there are seats, whichever they are."""
+    """The Job controller counts as many indexes as the Job has seats, in any combination."""
     async with group(cluster, client, namespace, tmp_path, seats=3, spares=1) as (one, _):
         await one.delete(one.seated()["0-1"], grace_s=0)
         seated = await working(one, 3, 2)
@@ -105,10 +105,10 @@ async def test_job_is_complete_with_its_seats_and_its_spare_is_ended(
         assert await patience.eventually(ended, 60), one.states()
 
 
-async def test_lost_pods_are_replaced_by_spares_and_come_back_as_spares(
+async def test_lost_pods_are_replaced_by_spares_and_return_as_spares(
     cluster, client, namespace, tmp_path
 ):
-    """Each pod in turn, with one spare; the list of taken seats says who works where."""
+    """Each pod in turn, with one spare; the list of taken seats names the holders."""
     async with group(cluster, client, namespace, tmp_path, seats=3, spares=1) as (one, _):
         seconds = []
         for epoch in range(2, 6):
@@ -122,10 +122,10 @@ async def test_lost_pods_are_replaced_by_spares_and_come_back_as_spares(
         assert (await one.job()).status.succeeded == 0
 
 
-async def test_restarted_manager_gives_the_seat_of_a_pod_lost_meanwhile_to_the_spare(
+async def test_restarted_manager_gives_the_seat_of_a_lost_pod_to_the_spare(
     cluster, client, namespace, tmp_path
 ):
-    """It was killed before the pod was lost; nothing but the status and the pods is left."""
+    """It was killed before the loss; only the status and the pods remain."""
     async with group(cluster, client, namespace, tmp_path, seats=3, spares=1) as (one, manager):
         before = one.seated()
         await manager.kill()
@@ -139,10 +139,10 @@ async def test_restarted_manager_gives_the_seat_of_a_pod_lost_meanwhile_to_the_s
         assert after["0-0"] != before["0-0"]
 
 
-async def test_spare_job_takes_over_and_the_jobset_is_complete_without_the_other(
+async def test_jobset_completes_when_a_spare_job_has_taken_over(
     cluster, client, namespace, tmp_path
 ):
-    """A Job that loses a pod gives up all its seats; a manager that takes over leaves it so."""
+    """A Job that loses a pod gives up all its seats; the next manager keeps this assignment."""
     shape = {"seats": 2, "jobs": 3, "spare_jobs": 1}
     async with group(cluster, client, namespace, tmp_path, **shape) as (one, manager):
         await one.delete(one.seated()["1-0"], grace_s=0)
@@ -153,7 +153,7 @@ async def test_spare_job_takes_over_and_the_jobset_is_complete_without_the_other
         ]
         await manager.kill()
         await manager.start()
-        await ready(one, 2)  # what is left of the other Job, and its new pod
+        await ready(one, 2)  # the remaining pod of the other Job, and its new one
         assert (await one.jobset()).status.synced_epoch == 2
 
         for name in seated.values():

@@ -1,8 +1,7 @@
-"""Two managers that know nothing of each other, each with rights in namespaces of its own."""
+"""Two managers without knowledge of each other, each with rights in its own namespaces."""
 
 from __future__ import annotations
 
-import json
 import uuid
 
 import attrs
@@ -12,12 +11,12 @@ import yaml
 from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from support import patience
 from support.cluster.account import account_kubeconfig
 from support.cluster.install import CONFIG, create_namespace
 from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import in_place_jobset
+from support.cluster.raw_requests import send
 
 pytestmark = pytest.mark.cluster
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -25,13 +24,9 @@ LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs"
 NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
 
 
-async def post(client, path, **body):
-    await client.raw(HttpRequest(method="POST", path=path, body=json.dumps(body).encode()))
-
-
 @attrs.define
 class Installation:
-    """An account with rights in the namespaces that are its own, and a manager with that."""
+    """An account with rights in its own namespaces, and a manager that uses it."""
 
     client: object
     kubeconfig: object
@@ -41,10 +36,10 @@ class Installation:
     manager: ManagerProcess | None = None
 
     async def install(self):
-        """What the documentation says of two installations, without webhooks."""
+        """Install the objects that the documentation names for two installations, without webhooks."""
         await create_namespace(self.client, self.system)
         path = f"/api/v1/namespaces/{self.system}/serviceaccounts"
-        await post(self.client, path, metadata={"name": "manager"})
+        await send(self.client, "POST", path, {"metadata": {"name": "manager"}})
         shipped = yaml.safe_load_all((CONFIG / "rbac/manager_role.yaml").read_text())
         rules = next(each["rules"] for each in shipped if each["kind"] == "ClusterRole")
         await self.allow("", "ClusterRole", f"{self.system}-nodes", [NODES])
@@ -54,16 +49,17 @@ class Installation:
             await self.allow(tenant, "Role", "manager", rules)
 
     async def allow(self, namespace, kind, name, rules):
-        """A role, bound to the account."""
+        """Create a role that is bound to the account."""
         home = f"{RBAC}/namespaces/{namespace}/" if namespace else f"{RBAC}/"
-        await post(self.client, f"{home}{kind.lower()}s", metadata={"name": name}, rules=rules)
-        await post(
-            self.client,
-            f"{home}{kind.lower()}bindings",
-            metadata={"name": name},
-            roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
-            subjects=[{"kind": "ServiceAccount", "name": "manager", "namespace": self.system}],
-        )
+        metadata = {"name": name}
+        role = {"metadata": metadata, "rules": rules}
+        await send(self.client, "POST", f"{home}{kind.lower()}s", role)
+        binding = {
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": "manager", "namespace": self.system}],
+        }
+        await send(self.client, "POST", f"{home}{kind.lower()}bindings", binding)
 
     async def start(self):
         own = await account_kubeconfig(
@@ -86,18 +82,13 @@ class Installation:
 
 @pytest.fixture
 async def two(cluster, client, tmp_path):
-    """Two installations, which run."""
+    """Two running installations."""
     run = uuid.uuid4().hex[:6]
-    made = [
-        Installation(
-            client,
-            cluster.kubeconfig,
-            tmp_path,
-            f"sys-{name}-{run}",
-            [f"{name}1-{run}", f"{name}2-{run}"],
-        )
-        for name in "ab"
-    ]
+    made = []
+    for name in "ab":
+        tenants = [f"{name}1-{run}", f"{name}2-{run}"]
+        system = f"sys-{name}-{run}"
+        made.append(Installation(client, cluster.kubeconfig, tmp_path, system, tenants))
     for each in made:
         await each.install()
     try:
@@ -114,8 +105,8 @@ async def jobs(client, namespace):
     return len((await client.list_page(Job, namespace)).items)
 
 
-async def test_each_looks_after_its_own_namespaces(two, client, namespace):
-    """Both lead; a JobSet gets Jobs where its namespace is of one that runs, and else does not."""
+async def test_manager_serves_only_the_namespaces_of_its_installation(two, client, namespace):
+    """Both lead; a JobSet gets Jobs only if the manager of its namespace runs."""
     first, second = two
     for tenant in (*first.tenants, *second.tenants):
         await client.create(JobSet, tenant, in_place_jobset("life", jobs=1, pods=1))
@@ -127,7 +118,7 @@ async def test_each_looks_after_its_own_namespaces(two, client, namespace):
         leases = (await client.list_page(Lease, each.system)).items
         assert "6d4f6a47.jobset.x-k8s.io" in [lease.metadata.name for lease in leases]
         forbidden = [line for line in each.log.splitlines() if "orbidden" in line]
-        # It looks for a coscheduler in the pod's namespace, and this is no pod.
+        # It looks for a coscheduler in the namespace of its pod, which it does not have here.
         assert not [line for line in forbidden if "coscheduler" not in line]
 
     await first.manager.stop()

@@ -1,4 +1,4 @@
-"""Prometheus's own tool checks the alerts' grammar, and when they fire and when they do not."""
+"""Prometheus' own tool checks the alerts' grammar, when they fire, and when they do not."""
 
 import re
 import subprocess
@@ -27,7 +27,7 @@ def series(name, /, **labels):
 class Case:
     """Series that make an alert fire with ``labels``, and values that do not.
 
-    Values are Prometheus's notation, one a minute: ``0+5x90`` rises by five.
+    Values are in Prometheus' notation, one per minute: ``0+5x90`` grows by five.
     """
 
     alert: str
@@ -37,7 +37,7 @@ class Case:
 
 
 def case(alert, /, *parts, **labels):
-    """Each part is a series, its firing and its quiet values."""
+    """A case; each part is a series, its firing and its quiet values."""
     return Case(
         alert,
         {name: firing for name, firing, _ in parts},
@@ -47,7 +47,7 @@ def case(alert, /, *parts, **labels):
 
 
 def histogram(name, firing, quiet, limit, /, **labels):
-    """All of a minute's observations below ``limit`` when quiet, above it when firing."""
+    """Observations that are all below ``limit`` when quiet, and above it when firing."""
     below = (series(f"{name}_bucket", le=limit, **labels), firing, quiet)
     return [below, (series(f"{name}_bucket", le="+Inf", **labels), quiet, quiet)]
 
@@ -93,11 +93,7 @@ CASES = [
     case(
         "JobSetQueueSlow",
         *histogram("workqueue_queue_duration_seconds", NEVER, SOME, "10.0", name="c"),
-        (
-            series("workqueue_queue_duration_seconds_bucket", le="100.0", name="c"),
-            SOME,
-            SOME,
-        ),
+        (series("workqueue_queue_duration_seconds_bucket", le="100.0", name="c"), SOME, SOME),
         name="c",
     ),
     case(
@@ -241,15 +237,15 @@ RULES = {
 
 
 def annotations(rule, labels):
-    """What an alert says of one set of labels."""
+    """Return the annotations of an alert with these labels."""
     return {
         key: re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)
         for key, text in rule["annotations"].items()
     }
 
 
-def apart(cases):
-    """Cases that share no series name, in as few groups as that takes: a group is one test."""
+def separated(cases):
+    """Return groups of cases without a common series name; each group is one test of promtool."""
     groups = []
     for case in cases:
         names = {name.partition("{")[0] for name in case.firing}
@@ -263,7 +259,7 @@ def apart(cases):
 
 
 def group_test(what, cases, values, checks):
-    """One test of promtool: all series of the cases together."""
+    """One test of promtool with all series of the cases."""
     return {
         "name": what,
         "interval": "1m",
@@ -281,7 +277,7 @@ def group_test(what, cases, values, checks):
 
 
 def firing(case):
-    """Not before its time; then with exactly these labels and texts."""
+    """Return the expected alerts: none before their time, then with exactly these labels and texts."""
     rule = RULES[case.alert]
     fired = {
         "exp_labels": {**case.labels, **rule["labels"]},
@@ -291,12 +287,12 @@ def firing(case):
 
 
 def quiet(case):
-    """At no time."""
+    """Return the expected alerts: none at any time."""
     return [(f"{minute}m", []) for minute in (5, 15, 30, 60, 119)]
 
 
 def quiet_values(case):
-    """Its own, and another program's that would have it fire."""
+    """Return the quiet values, and firing values of another program."""
     if case.alert == "JobSetManagerDown":
         return case.quiet
     others = {
@@ -323,18 +319,18 @@ def promtool():
     return run
 
 
-def test_grammar(promtool):
-    """No rule is refused, and none is suspicious."""
+def test_rules_have_no_lint_finding(promtool):
+    """No rule is refused or suspicious."""
     done = promtool("check", "rules", "--lint=all", "--lint-fatal", str(update_monitoring.RULES))
 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_alert_fires_when_it_should_and_not_otherwise(promtool, tmp_path):
-    """After its time, with the labels that its text names; never for another program's series."""
+    """After its time, with the labels of its text; never for series of another program."""
     assert [case.alert for case in CASES] == list(RULES)
     tests = []
-    for cases in apart(CASES):
+    for cases in separated(CASES):
         tests.append(group_test("firing", cases, lambda case: case.firing, firing))
         tests.append(group_test("quiet", cases, quiet_values, quiet))
     content = {

@@ -1,23 +1,22 @@
-"""Events of the recorder as the real API server keeps them."""
+"""Events of the recorder as the real API server stores them."""
 
 import asyncio
-import json
 
 import pytest
 
 from jobsetpy import aio
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from jobsetpy.controller import EventLimits, EventRecorder
 from jobsetpy.testing import make_jobset
+from support.cluster.raw_requests import send
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 class Slow:
-    """A client whose requests for Events take their time."""
+    """A client whose creations wait for ``go``."""
 
     def __init__(self, client) -> None:
         self.client = client
@@ -32,10 +31,8 @@ class Slow:
 
 
 async def stored(client, namespace):
-    """Events of a namespace as plain JSON."""
-    path = Event.RESOURCE.path(namespace)
-    answer = await client.raw(HttpRequest(method="GET", path=path))
-    return json.loads(answer.body)["items"]
+    """Return the events of a namespace as plain JSON."""
+    return (await send(client, "GET", Event.RESOURCE.path(namespace)))["items"]
 
 
 async def made(client, namespace, name):
@@ -43,8 +40,8 @@ async def made(client, namespace, name):
     return await client.create(JobSet, namespace, body)
 
 
-async def test_repeats_raise_a_count_and_floods_are_cut(client, namespace):
-    """A hundred repeats are one object with a count; forty kinds of news are as many as allowed."""
+async def test_repeated_events_are_counted_and_floods_are_limited(client, namespace):
+    """A hundred repetitions are one object with a count; of forty reasons, only the limit is stored."""
     calm, loud = await made(client, namespace, "calm"), await made(client, namespace, "loud")
     recorder = EventRecorder(
         client, component="t-events", limits=EventLimits(patch_every_s=0.2, burst=25)
@@ -54,7 +51,7 @@ async def test_repeats_raise_a_count_and_floods_are_cut(client, namespace):
         for number in range(100):
             recorder.event(calm, "Warning", "Repeated", f"attempt {number}")
         for number in range(40):
-            recorder.event(loud, "Normal", f"Reason{number}", "news")
+            recorder.event(loud, "Normal", f"Reason{number}", "message")
 
         async def settled():
             items = await stored(client, namespace)
@@ -83,8 +80,8 @@ async def test_repeats_raise_a_count_and_floods_are_cut(client, namespace):
     assert len(await stored(client, namespace)) == 26
 
 
-async def test_a_slow_api_server_delays_no_other(client, namespace):
-    """Recording returns at once; what came meanwhile is one object with its count."""
+async def test_slow_api_server_does_not_block_the_recorder(client, namespace):
+    """Recording returns immediately; events of that time are one object with a count."""
     jobset = await made(client, namespace, "slow")
     slow = Slow(client)
     recorder = EventRecorder(slow, component="t-slow")
@@ -92,7 +89,7 @@ async def test_a_slow_api_server_delays_no_other(client, namespace):
         running = tasks.start(recorder.run(), name="recorder")
         for _ in range(1000):
             recorder.event(jobset, "Normal", "Happened", "again")
-            await asyncio.sleep(0)  # nobody but the loop is waited for
+            await asyncio.sleep(0)  # one turn of the loop, without waiting
         assert await stored(client, namespace) == []
         slow.go.set()
 

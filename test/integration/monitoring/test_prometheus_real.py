@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a manager, answers what the dashboard asks, and judges the alerts."""
+"""A real Prometheus scrapes a manager, answers the dashboard's queries, and evaluates the alerts."""
 
 import asyncio
 import math
@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
 
 COSTS = "What restarts cost"
 RATE = "10m"
-"""In place of Grafana's interval: all that there is, however slow the machine."""
+"""Interval in place of Grafana's: long enough for all samples, on any machine."""
 
 
 def rows():
-    """The expressions of each row of the dashboard, by its title."""
+    """Return the expressions of each row of the dashboard, by its title."""
     out, title = {}, ""
     for panel in monitoring_dashboard.dashboard()["panels"]:
         if panel["type"] == "row":
@@ -34,18 +34,18 @@ def rows():
 
 
 def has_data(samples):
-    """Whether a graph would show something."""
+    """Return True if a graph would show a value."""
     return any(math.isfinite(float(sample["value"][1])) for sample in samples)
 
 
 def evaluated(server):
-    """The alerts, once each of them was evaluated."""
+    """Return the alerts once all of them were evaluated."""
     rules = server.rules()
     return all(rule["health"] != "unknown" for rule in rules) and rules
 
 
 async def pods_of(client, namespace, count):
-    """The names of the pods, once there are so many."""
+    """Return the names of the pods once there are ``count``."""
 
     async def found():
         page = await client.list_page(Pod, namespace)
@@ -54,8 +54,8 @@ async def pods_of(client, namespace, count):
     return await eventually(found, 60, poll_s=0.1)
 
 
-async def come(client, namespace, name, pods, epoch):
-    """The agents of the pods tell of an epoch, and it is synced."""
+async def report(client, namespace, name, pods, epoch):
+    """Report an epoch in place of the pods' agents, and wait until it is synced."""
     body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
     for pod in pods:
         await client.merge_patch(ChildPod, namespace, pod, body)
@@ -66,8 +66,8 @@ async def come(client, namespace, name, pods, epoch):
     await eventually(synced, 60, poll_s=0.1)
 
 
-async def test_every_query_and_every_alert_is_answered(cluster, client, namespace, tmp_path):
-    """None is refused; after one restart in place the row of its costs has data in every graph."""
+async def test_queries_and_alerts_are_answered(cluster, client, namespace, tmp_path):
+    """All of them are valid; after one restart in place each graph in the row of its costs has data."""
     port = free_port()
     arguments = ("--metrics-bind-address", f"127.0.0.1:{port}", "--metrics-secure=false")
     async with (
@@ -76,22 +76,22 @@ async def test_every_query_and_every_alert_is_answered(cluster, client, namespac
     ):
         await client.create(JobSet, namespace, in_place_jobset("seen", jobs=1, pods=2))
         pods = await pods_of(client, namespace, 2)
-        await come(client, namespace, "seen", pods, 1)
-        # An increase is seen between two scrapes only.
+        await report(client, namespace, "seen", pods, 1)
+        # An increase is visible only between two scrapes.
         known = 'jobset_restarts_total{kind="in_place"}'
         await eventually(lambda: asyncio.to_thread(server.query, known), 30, poll_s=0.2)
-        await come(client, namespace, "seen", pods, 2)
-        asked = rows()
+        await report(client, namespace, "seen", pods, 2)
+        queries = rows()
 
         def empty():
-            return [query for query in asked[COSTS] if not has_data(server.query(query))]
+            return [query for query in queries[COSTS] if not has_data(server.query(query))]
 
         try:
             await eventually(lambda: not empty(), 30, poll_s=0.5)
         except AssertionError:
             pytest.fail(f"no data: {empty()}")
-        for query in (query for row in asked.values() for query in row):
+        for query in (query for row in queries.values() for query in row):
             server.query(query)
-        judged = await eventually(lambda: evaluated(server), 30, poll_s=0.5)
-        assert {"ok"} == {rule["health"] for rule in judged}, judged
+        alerts = await eventually(lambda: evaluated(server), 30, poll_s=0.5)
+        assert {rule["health"] for rule in alerts} == {"ok"}, alerts
         await client.delete(JobSet, namespace, "seen")

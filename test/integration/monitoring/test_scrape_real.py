@@ -1,4 +1,4 @@
-"""What a manager really serves at /metrics, compared with what alerts, graphs and docs name."""
+"""The series that a manager serves, compared with those of alerts, graphs and documentation."""
 
 import re
 import urllib.request
@@ -27,12 +27,12 @@ def scrape(port):
 
 
 def families(text):
-    """Names of the families of a scrape."""
+    """Return the names of the families of a scrape."""
     return set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
 
 
 def samples(text):
-    """Series names with the labels that their samples have."""
+    """Yield series names with the labels of their samples."""
     for line in text.splitlines():
         if found := SAMPLE.fullmatch(line):
             yield found[1], frozenset(re.findall(r'(\w+)="', found[2] or ""))
@@ -45,20 +45,20 @@ def expressions():
         yield from (target["expr"] for target in panel.get("targets", ()))
 
 
-async def test_what_is_asked_for_is_served(cluster, client, namespace, tmp_path):
-    """A JobSet is run; every series that anybody asks the manager for is there, labels included."""
+async def test_every_series_that_is_queried_is_served(cluster, client, namespace, tmp_path):
+    """After a JobSet has run, all series of queries are served, with their labels."""
     port = free_port()
     arguments = ("--metrics-bind-address", f"127.0.0.1:{port}", "--metrics-secure=false")
     async with manager_process(cluster.kubeconfig, tmp_path / "log", *arguments):
         body = make_jobset("seen", namespace).replicated_job("w", replicas=2).build()
         await client.create(JobSet, namespace, body)
 
-        def worked():
+        def reconciled():
             text = scrape(port)
             done = re.search(r'reconcile_total\{controller="jobset",result="success"\} [1-9]', text)
             return done and 'resource="jobs"' in text and text
 
-        text = await eventually(worked, 60, poll_s=0.3)
+        text = await eventually(reconciled, 60, poll_s=0.3)
         await client.delete(JobSet, namespace, "seen")
 
     declared = update_monitoring.series_of()
@@ -66,8 +66,8 @@ async def test_what_is_asked_for_is_served(cluster, client, namespace, tmp_path)
     for name, labels in samples(text):
         assert labels == declared[name], name
     for expression in expressions():
-        for asked in promql.read(expression).asked:
-            family = re.sub("_(bucket|sum|count)$", "", asked.series)
-            if asked.series == "up" or family.startswith(update_monitoring.COSCHEDULER):
+        for query in promql.read(expression).asked:
+            family = re.sub("_(bucket|sum|count)$", "", query.series)
+            if query.series == "up" or family.startswith(update_monitoring.COSCHEDULER):
                 continue
             assert family in served, expression

@@ -1,7 +1,7 @@
 """A control plane with scheduler and Job controller, and the manager with the shipped rights.
 
-The cluster is this folder's own: nodes without kubelets are on it, which pods of other tests would
-end on. Each test has a namespace, a pool of nodes and a topology label of its own.
+The cluster is this folder's own: it has nodes without kubelets, on which pods of other tests would
+be scheduled. Each test has a namespace, a pool of nodes and a topology label of its own.
 """
 
 import asyncio
@@ -14,29 +14,28 @@ import pytest_asyncio
 from hack.cluster import Cluster
 from jobsetpy.client import connect
 from support.cluster.account import manager_kubeconfig
-from support.cluster.install import install_crd
+from support.cluster.install import ROOT, install_crd
 from support.cluster.manager_process import free_port
 from support.cluster.racks import kubelets
 from support.features.placement_kit import Place, Site
 from support.requests_log import Requests
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 SYSTEM = "jobset-system"
 
 
 @pytest.fixture(scope="module")
 def kubeconfig():
-    """Of the control plane."""
-    # With the definition from the start: the garbage collector looks for new kinds only rarely.
-    with Cluster(crds=[REPOSITORY / "config/crd/jobset.x-k8s.io_jobsets.yaml"]) as running:
+    """Path of the control plane's kubeconfig."""
+    # With the CRD from the start: the garbage collector discovers new kinds only rarely.
+    with Cluster(crds=[ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml"]) as running:
         if running.is_existing:
-            pytest.skip("webhooks on loopback, which an existing cluster cannot call")
+            pytest.skip("an existing cluster cannot call webhooks on loopback")
         yield Path(running.kubeconfig)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def admin(kubeconfig):
-    """An administrator's client, with everything installed but the webhook configurations."""
+    """An administrator's client, with everything installed except the webhook configurations."""
     client = await connect(kubeconfig=str(kubeconfig), qps=0)
     await install_crd(client)
     yield client
@@ -51,25 +50,25 @@ async def manager_client(admin, kubeconfig, tmp_path_factory):
     client = await connect(kubeconfig=str(own), qps=0, observer=requests)
     yield client, requests
     await client.aclose()
-    assert requests.refused == []  # the shipped role is enough
+    assert requests.refused == []  # the shipped role suffices
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(admin, manager_client):
-    """The manager, running; tests may stop it and start another."""
+    """The running manager; tests may stop it and start another one."""
     site = Site(admin, *manager_client, free_port())
     await site.install_webhooks()
     await site.start()
 
-    async def play() -> None:
+    async def simulate_kubelets() -> None:
         async with kubelets(admin):
             await asyncio.Event().wait()
 
-    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
-    playing = asyncio.create_task(play())
+    # Fixtures are set up and torn down by different tasks, so a task group cannot hold this one.
+    simulation = asyncio.create_task(simulate_kubelets())
     yield site
-    playing.cancel()
-    await asyncio.wait([playing])
+    simulation.cancel()
+    await asyncio.wait([simulation])
     await site.stop()
 
 

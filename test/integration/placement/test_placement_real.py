@@ -1,6 +1,6 @@
 """Exclusive placement with the real scheduler, Job controller and webhooks, and the shipped rights.
 
-Nodes have no kubelets: pods are bound and stay. Where a pod is to run or end, the test says so.
+Nodes have no kubelets: pods are bound and stay. The test sets the phases of pods.
 """
 
 import pytest
@@ -8,8 +8,8 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from support.cluster.racks import kill, set_phase
+from support.cluster.raw_requests import send
 from support.patience import eventually
 
 pytestmark = [
@@ -19,21 +19,15 @@ pytestmark = [
 ]
 
 LIMIT_S = 30.0
+DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 IGNORE_DISRUPTIONS = {
     "backoffLimit": 0,
-    "podFailurePolicy": {
-        "rules": [
-            {
-                "action": "Ignore",
-                "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-            }
-        ]
-    },
+    "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [DISRUPTED]}]},
 }
 
 
-async def test_each_job_alone_in_a_rack_and_no_creation_refused(place):
-    """Six Jobs of two JobSets on six racks; a seventh waits for its turn, held, and then comes."""
+async def test_each_job_is_alone_in_a_rack_and_no_creation_is_refused(place):
+    """Six Jobs of two JobSets on six racks; a seventh is held until a rack is free."""
     site = place.site
     refused = await site.rejections()
     before = dict(site.requests)
@@ -45,7 +39,7 @@ async def test_each_job_alone_in_a_rack_and_no_creation_refused(place):
     assert await place.events("FailedCreate") == []
     assert await place.held() == 0
     released = site.requests["patch pods"] - before.get("patch pods", 0)
-    assert released <= 6 * 4  # one patch for each follower that was held
+    assert released <= 6 * 4  # one patch for each held follower
     for pod in await place.pods():
         follower = pod["metadata"]["annotations"][keys.COMPLETION_INDEX_ANNOTATION] != "0"
         assert (place.key in pod["spec"]["nodeSelector"]) == follower
@@ -65,7 +59,7 @@ async def _is(awaitable, value) -> bool:
     return await awaitable == value
 
 
-async def test_a_restart_places_again(place):
+async def test_restarted_jobs_are_placed_again(place):
     """All Jobs of a JobSet that restarts are alone again, and no creation is refused."""
     refused = await place.site.rejections()
     await place.racks(*"abc")
@@ -86,13 +80,13 @@ async def test_a_restart_places_again(place):
 
 
 async def end(admin, namespace: str, name: str) -> None:
-    """Delete a pod, as long ago as the Job controller can tell."""
+    """Fail a pod and delete it without delay, as the Job controller notices it."""
     await set_phase(admin, namespace, name, "Failed")
     await kill(admin, namespace, name)
 
 
-async def test_a_leader_that_is_deleted(place):
-    """While it waits, the next one decides; while it runs, the next one joins its followers."""
+async def test_next_leader_takes_the_place_of_a_deleted_one(place):
+    """If the leader was waiting, the next one chooses a rack; if it ran, it joins its followers."""
     admin = place.site.admin
     await place.create("js", 1, 4)
     await eventually(lambda: _is(place.held(), 3), LIMIT_S, poll_s=0.1)
@@ -118,8 +112,8 @@ async def test_a_leader_that_is_deleted(place):
     assert followers < {pod["metadata"]["uid"] for pod in await place.pods()}
 
 
-async def test_a_manager_that_was_away_while_leaders_were_bound(place):
-    """Whoever comes next releases what is held."""
+async def test_followers_are_released_by_a_manager_that_starts_later(place):
+    """Leaders were bound while no manager ran."""
     await place.create("js", 2, 3)
     await eventually(lambda: _is(place.held(), 4), LIMIT_S, poll_s=0.1)
     await place.site.stop()
@@ -137,7 +131,7 @@ async def test_a_manager_that_was_away_while_leaders_were_bound(place):
 
 
 async def test_misplaced_followers_are_repaired(place):
-    """Pods that were created without webhooks start anew where they belong, at no Job's expense."""
+    """Pods that were created without webhooks are recreated in their rack without failing a Job."""
     site = place.site
     await place.racks("a", "b", "c")
     await site.stop()
@@ -171,12 +165,12 @@ async def test_misplaced_followers_are_repaired(place):
     assert site.requests["apply pods/status"] + site.requests["patch pods/status"] >= 6
 
 
-async def test_two_priorities_share_a_rack(place):
-    """Exclusive within a priority: another priority's Job may be in the same rack."""
+async def test_jobs_of_two_priorities_may_share_a_rack(place):
+    """Placement is exclusive within a priority."""
     path = "/apis/scheduling.k8s.io/v1/priorityclasses"
     name = f"{place.name}-high"
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
-    await place.site.admin.raw(_post(path, {**body, "metadata": {"name": name}}))
+    await send(place.site.admin, "POST", path, {**body, "metadata": {"name": name}})
     await place.racks("a")
     await place.create("low", 1, 3)
     racks = await place.placed(jobs=1, pods=3)
@@ -194,14 +188,8 @@ async def test_two_priorities_share_a_rack(place):
     assert len(await place.pods("low")) == 3
 
 
-def _post(path: str, body: dict) -> HttpRequest:
-    import json
-
-    return HttpRequest(method="POST", path=path, body=json.dumps(body).encode())
-
-
-async def test_a_follower_that_comes_after_its_leaders_success(place):
-    """The Job finishes, though no pod with index 0 will ever run again."""
+async def test_follower_is_placed_when_its_leader_has_succeeded(place):
+    """The Job completes, although no pod with index 0 will run again."""
     admin = place.site.admin
     await place.racks("a", "b")
     await place.create("js", 1, 3, job_spec={"backoffLimit": 5})
@@ -225,8 +213,8 @@ async def test_a_follower_that_comes_after_its_leaders_success(place):
     await eventually(completed, LIMIT_S, poll_s=0.1)
 
 
-async def test_the_node_selector_strategy(place):
-    """Pods go to the nodes that were reserved for their Job, and no one minds their placement."""
+async def test_pods_follow_the_node_selector_strategy(place):
+    """Pods run on the nodes that are reserved for their Job; the manager does not place them."""
     site = place.site
     before = dict(site.requests)
     await place.racks("a", "b")
@@ -246,8 +234,8 @@ async def test_the_node_selector_strategy(place):
         assert site.requests[verb] == before.get(verb, 0)
 
 
-async def test_users_gates_stay(place):
-    """A pod that its user holds as well keeps the user's gate, and goes to its leader's rack."""
+async def test_gates_of_users_stay(place):
+    """A pod with a gate of its user keeps that gate, and is placed in its leader's rack."""
     gate = {"name": "example.test/quota"}
     await place.racks("a", "b")
     await place.create("js", 1, 3, pod_spec={"schedulingGates": [gate]})
@@ -264,8 +252,8 @@ async def test_users_gates_stay(place):
     await place.placed(jobs=1, pods=3)
 
 
-async def test_suspend_and_resume(place):
-    """A suspended JobSet has no pods; resumed, its pods are placed as at first."""
+async def test_resumed_pods_are_placed_again(place):
+    """A suspended JobSet has no pods; when it is resumed, its pods are placed as at first."""
     await place.create("js", 1, 3)
     await eventually(lambda: _is(place.held(), 2), LIMIT_S, poll_s=0.1)
 
@@ -281,17 +269,17 @@ async def test_suspend_and_resume(place):
 
 
 class Spares:
-    """A JobSet of two Jobs with two seats and a spare each; the test in the role of its agents.
+    """A JobSet of two Jobs with two seats and a spare each; the test simulates its agents.
 
     Args:
-        place: where it is; its three racks have as many nodes as a Job has pods, for one each.
+        place: namespace with three racks, each with as many nodes as a Job has pods.
     """
 
     def __init__(self, place):
         self.place = place
 
     async def create(self, *, jobs=2, pods=3, spares=keys.IN_PLACE_SPARES_ANNOTATION):
-        """Create it, and bring its pods to epoch 1, so that they have run; their racks."""
+        """Create the JobSet and run its pods at epoch 1; return their racks."""
         place = self.place
         await place.account(keys.AGENT_NAME)
         await place.racks("a", "b", "c", nodes=pods)
@@ -303,14 +291,8 @@ class Spares:
             spares: "1",
         }
         policy = {"maxRestarts": 9, "restartStrategy": "InPlaceRestart"}
-        await place.create(
-            "js",
-            jobs,
-            pods,
-            annotations=notes,
-            pod_spec={"containers": [container]},
-            failurePolicy=policy,
-        )
+        spec = {"containers": [container]}
+        await place.create("js", jobs, pods, annotations=notes, pod_spec=spec, failurePolicy=policy)
         racks = await place.placed(jobs=jobs, pods=pods)
         for pod in await place.pods():
             await set_phase(place.site.admin, place.name, pod["metadata"]["name"], "Running")
@@ -318,7 +300,7 @@ class Spares:
         return racks
 
     async def lift(self, epoch):
-        """All pods with a node come to an epoch, and its barrier lifts."""
+        """Report an epoch for all pods with a node, and wait until its barrier lifts."""
         for pod in await self.place.pods():
             body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
             if pod["spec"].get("nodeName"):
@@ -333,7 +315,7 @@ class Spares:
         await eventually(lifted, LIMIT_S, poll_s=0.1)
 
     async def pod(self, job, index):
-        """The pod of an index of a Job; ``None`` while it has none."""
+        """Return the pod of an index of a Job; ``None`` while there is none."""
         for pod in await self.place.pods():
             meta = pod["metadata"]
             found = meta["labels"][keys.JOB_INDEX], meta["labels"][keys.COMPLETION_INDEX_LABEL]
@@ -342,7 +324,7 @@ class Spares:
         return None
 
     async def fail(self, job, index):
-        """A pod fails; its successor."""
+        """Fail a pod; return its successor."""
         old = (await self.pod(job, index))["metadata"]
         await set_phase(self.place.site.admin, self.place.name, old["name"], "Failed")
 
@@ -353,18 +335,18 @@ class Spares:
         return await eventually(replaced, LIMIT_S, poll_s=0.1)
 
     async def bound(self, job, index):
-        """Wait until a pod has a node; its name."""
+        """Wait until a pod has a node; return the node's name."""
 
-        async def there():
+        async def node():
             pod = await self.pod(job, index)
             return pod and pod["spec"].get("nodeName")
 
-        return await eventually(there, LIMIT_S, poll_s=0.1)
+        return await eventually(node, LIMIT_S, poll_s=0.1)
 
 
 @pytest.mark.parametrize("index", [0, 1, 2], ids=["leader", "follower", "spare"])
 async def test_successor_stays_with_its_job_when_a_pod_of_a_job_with_spares_fails(place, index):
-    """Another rack is free; the pods that live stay where they are."""
+    """Another rack is free; the living pods stay where they are."""
     spares = Spares(place)
     racks = await spares.create()
     before = {pod["metadata"]["uid"] for pod in await place.pods()}
@@ -373,7 +355,7 @@ async def test_successor_stays_with_its_job_when_a_pod_of_a_job_with_spares_fail
     assert await place.placed(jobs=2, pods=3) == racks
     after = {pod["metadata"]["uid"] for pod in await place.pods()}
     assert (len(before - after), len(after - before)) == (1, 1)
-    if index < 2:  # the spare has the seat by now, or gets it with this
+    if index < 2:  # the spare has the seat, or gets it with this lift
         await spares.lift(2)
         record = (await place.jobset("js"))["status"]["inPlaceRestart"]
         taken = [(one["job"], one["seat"], one["podIndex"]) for one in record.get("takenSeats", ())]
@@ -381,7 +363,7 @@ async def test_successor_stays_with_its_job_when_a_pod_of_a_job_with_spares_fail
 
 
 async def test_leader_waits_for_its_rack_when_its_node_is_lost(place):
-    """It goes to no free rack, evicts no pod, and is the first to have the next free node."""
+    """It is not placed in a free rack, evicts no pod, and gets the next free node first."""
     spares = Spares(place)
     racks = await spares.create()
     leader = await spares.pod(0, 0)
@@ -395,7 +377,7 @@ async def test_leader_waits_for_its_rack_when_its_node_is_lost(place):
     assert (taken["seat"], taken["podIndex"]) == (0, 2)
     assert live == {(await spares.pod(0, index))["metadata"]["uid"] for index in (1, 2)}
 
-    # A follower fails as well: its node is the leader's now, and its successor waits.
+    # A follower fails, too: the leader gets its node, and its successor waits.
     node = (await spares.pod(0, 1))["spec"]["nodeName"]
     await spares.fail(0, 1)
     assert await spares.bound(0, 0) == node
@@ -406,7 +388,8 @@ async def test_leader_waits_for_its_rack_when_its_node_is_lost(place):
 
 
 async def test_spare_job_works_in_its_own_rack_when_another_job_loses_a_pod(place):
-    """Whole Jobs change their work, not their racks; the successor goes to the rack of its Job."""
+    """Whole Jobs exchange their work, not their racks; the successor is placed in its Job's rack."""
+
     spares = Spares(place)
     racks = await spares.create(jobs=3, pods=2, spares=keys.IN_PLACE_SPARE_JOBS_ANNOTATION)
     lost = (await spares.pod(0, 1))["spec"]["nodeName"]

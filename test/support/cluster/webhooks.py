@@ -1,8 +1,9 @@
-"""The shipped webhook configurations, for a manager on this machine without a Service."""
+"""The shipped webhook configurations for a manager on this machine, without a Service."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import yaml
@@ -18,26 +19,41 @@ _NAMES: Final[tuple[tuple[type[Any], str], ...]] = (
 )
 
 
-async def apply_webhooks(client: Client, port: int, bundle: str = "") -> None:
-    """Let the API server call a manager at ``port`` of the loopback device.
+async def apply_webhooks(
+    client: Client,
+    port: int,
+    bundle: str = "",
+    *,
+    labels: Mapping[str, str] | None = None,
+    suffix: str = "",
+    documents: Iterable[dict[str, Any]] | None = None,
+) -> None:
+    """Make the API server call a manager that listens on ``port`` of loopback.
 
     Args:
         client: an administrator's.
         port: of the webhook server.
-        bundle: base64 of the authorities to trust, if no manager fills them in.
+        bundle: base64 of the authorities to trust, where no manager fills them in.
+        labels: labels of the namespaces that the webhooks are limited to; ``None``: no limit.
+        suffix: appended to the names of the configurations.
+        documents: the configurations; ``None``: those of ``config/webhook``.
     """
-    text = (CONFIG / "webhook/configurations.yaml").read_text()
-    for document in yaml.safe_load_all(text):
+    if documents is None:
+        documents = yaml.safe_load_all((CONFIG / "webhook/configurations.yaml").read_text())
+    for document in documents:
+        document["metadata"]["name"] += suffix
         for webhook in document["webhooks"]:
             path = webhook["clientConfig"].pop("service")["path"]
             webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
+            if labels:
+                webhook["namespaceSelector"] = {"matchLabels": dict(labels)}
             if bundle:
                 webhook["clientConfig"]["caBundle"] = bundle
         await apply_object(client, document)
 
 
-async def delete_webhooks(client: Client) -> None:
-    """Delete the webhook configurations, if they exist."""
+async def delete_webhooks(client: Client, suffix: str = "") -> None:
+    """Delete the configurations that :func:`apply_webhooks` has applied."""
     for kind, name in _NAMES:
         with contextlib.suppress(NotFoundError):
-            await client.delete(kind, "", name)
+            await client.delete(kind, "", name + suffix)
