@@ -1,4 +1,4 @@
-"""The documentation's commands are marked, and the convention is what CONTRIBUTING.md says."""
+"""Commands in the documentation are marked as CONTRIBUTING.md describes."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def page(tmp_path, text):
 
 @pytest.mark.parametrize("path", docs_kit.PAGES, ids=lambda path: path.stem)
 def test_every_command_is_marked(path):
-    """A command that nobody has thought of running cannot be added."""
+    """A command cannot be added without a decision about where it is run."""
     docs_kit.read(path)
 
 
@@ -29,14 +29,14 @@ def test_every_command_is_marked(path):
         ("<!-- setup: cluster\nls", ":1: a setup comment has no end"),
     ],
 )
-def test_what_is_refused(tmp_path, text, why):
-    """Each way to get it wrong is told with its line."""
+def test_wrong_mark_is_refused(tmp_path, text, why):
+    """The error names the line."""
     with pytest.raises(docs_kit.MarkError, match=why):
         page(tmp_path, text)
 
 
 def test_blocks_keep_order_and_place(tmp_path):
-    """Hidden and shown commands, inside lists as well."""
+    """Hidden and visible commands, in lists too."""
     text = (
         "<!-- setup: cluster\na=1\n-->\n\n1. do\n\n   <!-- run: cluster -->\n   ```sh\n"
         "   if x; then\n     y\n   fi\n   ```\n\n<!-- run: none: needs the moon -->\n```sh\nz\n```\n"
@@ -49,8 +49,8 @@ def test_blocks_keep_order_and_place(tmp_path):
     )
 
 
-def test_a_failing_command_fails_and_nothing_is_left_running(tmp_path):
-    """Output is shown up to the command that failed; what was put into the background ends."""
+def test_run_fails_when_a_command_fails_and_leaves_no_process(tmp_path):
+    """The output of the commands so far is shown; processes in the background are ended."""
     blocks = page(
         tmp_path, "<!-- run: shell -->\n```sh\nsleep 1000 & echo $!\necho one\nfalse\necho two\n```"
     )

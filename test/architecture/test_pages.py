@@ -14,7 +14,7 @@ PAGES = sorted(
 
 
 def raw_rows(text: str) -> list[str]:
-    """Rows of tables that a renderer shows as plain text, such as those after a blank line."""
+    """Return table rows that a renderer shows as plain text, such as those after a blank line."""
     found = []
     for token in MarkdownIt("commonmark").enable("table").parse(text):
         if token.type == "inline" and token.map:
@@ -29,7 +29,7 @@ def test_page_shows_no_raw_table_row(path):
 
 
 def test_raw_row_is_found_when_a_blank_line_breaks_a_table():
-    """The defect that this file is about."""
+    """The defect that the other test looks for."""
     table = "| a | b |\n|---|---|\n| 1 | 2 |\n"
 
     assert raw_rows(table) == []

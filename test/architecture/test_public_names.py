@@ -1,4 +1,4 @@
-"""The public packages export what they say, sorted, and nothing is missing."""
+"""The public packages export the names that they list, in order, and no name is missing."""
 
 import importlib
 import subprocess
@@ -20,7 +20,7 @@ PACKAGES = (
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_every_exported_name_exists(name):
-    """Each name in __all__ can be had, once."""
+    """Each name in ``__all__`` exists and is listed once."""
     package = importlib.import_module(f"jobsetpy.{name}")
 
     missing = [each for each in package.__all__ if not hasattr(package, each)]

@@ -1,4 +1,4 @@
-"""Names of files, modules and tests in pages, comments and docstrings are those of today."""
+"""Names of files, modules and tests in pages, comments and docstrings are current."""
 
 import importlib.util
 import itertools
@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("src", "hack", "bench", "test", "docs", "config", "charts", "examples")
 BASES = (ROOT, *(ROOT / each for each in ("src/jobsetpy", "test", "test/support", "docs", "hack")))
-"""Folders from which a path may be written, besides that of the file."""
+"""Folders from which a path may be written, in addition to that of the file."""
 PATH = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)+[\w.-]+\.(?:py|md|yaml|json|sh|toml))`")
 MODULE = re.compile(r"`((?:jobsetpy|hack|bench|support)(?:\.\w+)+)\b")
 TEST = re.compile(r"`(test_\w+)`")
@@ -22,7 +22,7 @@ MADE = "manifests/"
 
 
 def texts() -> Iterator[tuple[Path, str]]:
-    """Pages, and sources with their comments and docstrings."""
+    """Yield pages, and sources with their comments and docstrings."""
     for path in (*ROOT.glob("*.md"), *(p for each in FOLDERS for p in (ROOT / each).rglob("*"))):
         if path.suffix in {".py", ".md"} and path != Path(__file__) and path.name != "CHANGELOG.md":
             yield path, path.read_text()
@@ -30,7 +30,7 @@ def texts() -> Iterator[tuple[Path, str]]:
 
 @cache
 def known_tests() -> frozenset[str]:
-    """Names of all tests and their files."""
+    """Return the names of all tests and of their files."""
     files = list((ROOT / "test").rglob("test_*.py"))
     names = re.findall(r"def (test_\w+)", "".join(each.read_text() for each in files))
     return frozenset([*names, *(each.stem for each in files)])
@@ -54,7 +54,7 @@ def is_module(name: str) -> bool:
 
 
 def stale(path: Path, text: str) -> Iterator[str]:
-    """References of a text that lead nowhere."""
+    """Yield the references of a text that do not exist."""
     for name in set(PATH.findall(text)):
         places = (path.parent, *BASES)
         if not name.startswith(MADE) and not any((base / name).exists() for base in places):
@@ -65,7 +65,7 @@ def stale(path: Path, text: str) -> Iterator[str]:
 
 
 def test_references_lead_somewhere():
-    """Moves and renames are followed by the texts."""
+    """Moves and renames are followed in the texts."""
     found = [
         f"{path.relative_to(ROOT)}: {name}" for path, text in texts() for name in stale(path, text)
     ]
@@ -73,12 +73,12 @@ def test_references_lead_somewhere():
 
 
 def slug(heading: str) -> str:
-    """Anchor of a heading, as GitHub makes it."""
+    """Return the anchor that GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower().replace("`", "")).replace(" ", "-")
 
 
 def anchors(text: str) -> set[str]:
-    """Anchors of a page: those of its headings, and those that it sets."""
+    """Return the anchors of a page: those of its headings, and explicit ones."""
     tokens = MarkdownIt("commonmark").parse(text)
     return set(re.findall(r'<a id="([^"]+)"', text)) | {
         slug(re.sub(r"\[(.*?)\]\(.*?\)", r"\1", after.content))
@@ -91,7 +91,7 @@ def anchors(text: str) -> set[str]:
     "path", [p for p, _ in texts() if p.suffix == ".md"], ids=lambda p: str(p.relative_to(ROOT))
 )
 def test_links_of_page_have_targets(path):
-    """A file that exists, and a heading in it."""
+    """The file and the heading exist."""
     broken = []
     for target in re.findall(
         r"\]\(([^)\s]+)\)", re.sub(r"```.*?```|`[^`]*`", "", path.read_text(), flags=re.DOTALL)

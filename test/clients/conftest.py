@@ -1,6 +1,6 @@
-"""One cluster with a real node, our manager and other projects' managers on it, for this folder.
+"""One cluster with a real node, with our manager and those of other projects, for this folder.
 
-Whatever a test makes, it makes in a namespace and with queues of its own: all share the cluster.
+Tests share the cluster: each creates its objects in a namespace and with queues of its own.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ COSCHEDULING = ("--coscheduling-backend=coscheduler", "--coscheduling-member-res
 
 
 def pytest_collection_modifyitems(items):
-    """Tests without Kueue first: once it is there, its webhooks are asked about all others' jobs."""
+    """Run tests without Kueue first: its webhooks are called for the jobs of all others."""
     items.sort(key=lambda item: "kueue" in getattr(item, "fixturenames", ()))
 
 
@@ -34,14 +34,16 @@ def cluster():
         dns=True,
         images=[*build_images(), *map(client_image, CLIENTS), *runtime_images()],
         crds=[CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"],
-        # Nodes that the tests make have no kubelet to say that they are alive.
+        # Nodes that the tests create have no kubelet that sends heartbeats.
         controller_manager_args=["--node-monitor-grace-period=3h"],
-        # Kueue makes its certificate when it has started, and waits for it in its own mount.
+        # Kueue creates its certificate when it has started, and waits for it in its own mount.
         kubelet_config={"syncFrequency": "3s"},
         timeout_s=180,
     ) as running:
         if running.is_existing:
-            pytest.skip("managers in images of their own, which an existing cluster has not")
+            pytest.skip(
+                "needs managers in images of their own, which an existing cluster does not have"
+            )
         yield running
 
 
@@ -53,7 +55,7 @@ def kubectl(cluster, tmp_path_factory):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def client(cluster):
-    """An administrator's client, with our manager installed and ready, all its gates open."""
+    """An administrator's client, with our manager installed and ready, with all its gates."""
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_manager(client, arguments=COSCHEDULING)
     for path in sorted((CONFIG / "agent/policy").glob("*.yaml")):

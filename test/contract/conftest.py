@@ -1,7 +1,7 @@
 """The same tests against the fake API server and a real one, in plain HTTP.
 
-The suite is what makes the fake a verified one. The real server is a control plane of our own
-without controllers, or the one of JOBSETPY_KUBECONFIG.
+The suite verifies the fake. The real server is a control plane of our own without controllers, or
+the one of JOBSETPY_KUBECONFIG.
 """
 
 import base64
@@ -23,7 +23,7 @@ from support.contract_kit import USER_AGENT, Api, Endpoint, define, definition
 
 @pytest.fixture(scope="package")
 def real_endpoint() -> Iterator[Endpoint]:
-    """A kube-apiserver with etcd that forgets old versions within seconds."""
+    """A kube-apiserver whose etcd forgets old versions within seconds."""
     args = ["--etcd-compaction-interval=2s"]
     with Cluster(controller_manager=False, scheduler=False, apiserver_args=args) as running:
         yield _from_kubeconfig(running.kubeconfig)
@@ -71,28 +71,28 @@ def _from_kubeconfig(path: Path) -> Endpoint:
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])
 async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
     """The server under test."""
-    if request.param == "fake":
-        async with FakeApiServer() as server:
-            endpoint = Endpoint(server.url, {}, None, server)
-            async with _opened(endpoint) as opened:
-                yield opened
-    else:
-        async with _opened(request.getfixturevalue("real_endpoint")) as opened:
-            yield opened
+    async with _server(request, "real_endpoint") as opened:
+        yield opened
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])
 async def collecting(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    """A server whose garbage is collected."""
-    if request.param == "fake":
+    """A server with a garbage collector."""
+    async with _server(request, "collecting_endpoint") as opened:
+        opened.like_a_cluster()
+        yield opened
+
+
+@asynccontextmanager
+async def _server(request: pytest.FixtureRequest, real: str) -> AsyncIterator[Api]:
+    if request.param == "real":
+        async with _opened(request.getfixturevalue(real)) as opened:
+            yield opened
+    else:
         async with (
             FakeApiServer() as server,
             _opened(Endpoint(server.url, {}, None, server)) as opened,
         ):
-            opened.like_a_cluster()
-            yield opened
-    else:
-        async with _opened(request.getfixturevalue("collecting_endpoint")) as opened:
             yield opened
 
 
@@ -104,7 +104,7 @@ async def _opened(endpoint: Endpoint) -> AsyncIterator[Api]:
         api = Api(endpoint, session, f"c-{secrets.token_hex(4)}")
         made = await api.post("/api/v1/namespaces", {"metadata": {"name": api.ns}})
         assert made.status == 201, made.body
-        # Where no controller makes it, pods are refused without.
+        # Without a controller no account is created, and pods without one are refused.
         account = {"metadata": {"name": "default"}}
         await api.post(f"/api/v1/namespaces/{api.ns}/serviceaccounts", account)
         await define(api, definition("widgets", "Widget"))

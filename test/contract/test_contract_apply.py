@@ -1,4 +1,4 @@
-"""Contract: server-side apply: ownership, conflicts, force, and what is given up."""
+"""Contract: server-side apply: ownership, conflicts, force, and removed fields."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from support.contract_kit import APPLY, Api, config_map, widget
 
 
 def owners(meta: dict) -> dict[tuple[str, str, str], dict]:
-    """Owned fields by manager, operation and subresource."""
+    """Return the owned fields by manager, operation and subresource."""
     return {
         (m["manager"], m["operation"], m.get("subresource", "")): m["fieldsV1"]
         for m in meta.get("managedFields", [])
@@ -21,12 +21,8 @@ async def test_apply_creates(api: Api) -> None:
     made = await api.apply(f"{api.configmaps}/a", body, "one")
 
     assert made.status == 201
-    assert owners(made.meta) == {
-        ("one", "Apply", ""): {
-            "f:data": {"f:k": {}},
-            "f:metadata": {"f:labels": {"f:x": {}}},
-        }
-    }
+    fields = {"f:data": {"f:k": {}}, "f:metadata": {"f:labels": {"f:x": {}}}}
+    assert owners(made.meta) == {("one", "Apply", ""): fields}
 
 
 async def test_apply_again_changes_nothing(api: Api) -> None:
@@ -51,16 +47,9 @@ async def test_apply_conflicts_with_the_owner(api: Api) -> None:
     assert answer.body["message"] == (
         'Apply failed with 2 conflicts: conflicts with "one":\n- .data.k\n- .data.l'
     )
-    assert answer.body["details"] == {
-        "causes": [
-            {
-                "reason": "FieldManagerConflict",
-                "message": 'conflict with "one"',
-                "field": f".data.{name}",
-            }
-            for name in "kl"
-        ]
-    }
+    conflict = {"reason": "FieldManagerConflict", "message": 'conflict with "one"'}
+    causes = [{**conflict, "field": f".data.{name}"} for name in "kl"]
+    assert answer.body["details"] == {"causes": causes}
 
 
 async def test_apply_with_force_takes_over(api: Api) -> None:
@@ -79,7 +68,7 @@ async def test_apply_with_force_takes_over(api: Api) -> None:
 
 
 async def test_apply_of_the_same_value_shares(api: Api) -> None:
-    """Two appliers of one value both own it; it goes when both have given it up."""
+    """Two appliers of one value both own it; it is removed when both have given it up."""
     path = f"{api.configmaps}/a"
     await api.apply(path, config_map("a", data={"k": "1"}), "one")
 
@@ -94,8 +83,8 @@ async def test_apply_of_the_same_value_shares(api: Api) -> None:
     assert "data" not in both_left.body
 
 
-async def test_apply_removes_what_is_left_out(api: Api) -> None:
-    """A field applied before and not now is removed; those of others stay."""
+async def test_apply_removes_fields_that_are_left_out(api: Api) -> None:
+    """A field that was applied before and is not now is removed; those of others stay."""
     path = f"{api.configmaps}/a"
     await api.make("a", labels={"theirs": "1"}, data={"theirs": "1"})
     body = config_map("a", data={"mine": "1", "also": "1"})
@@ -110,7 +99,7 @@ async def test_apply_removes_what_is_left_out(api: Api) -> None:
 
 
 async def test_updates_take_ownership(api: Api) -> None:
-    """An ordinary patch needs no force; afterwards the applier has a conflict."""
+    """An ordinary patch needs no force; afterwards an apply conflicts with it."""
     path = f"{api.configmaps}/a"
     await api.apply(path, config_map("a", data={"k": "1"}), "one")
 
@@ -125,7 +114,7 @@ async def test_updates_take_ownership(api: Api) -> None:
 
 
 async def test_values_set_by_a_create_are_owned(api: Api) -> None:
-    """An apply over what a create set conflicts with the creator."""
+    """An apply over fields of a create conflicts with the creator."""
     await api.make("a", data={"k": "1"})
 
     answer = await api.apply(f"{api.configmaps}/a", config_map("a", data={"k": "2"}), "one")
@@ -149,8 +138,8 @@ async def test_apply_of_status(api: Api) -> None:
     assert less.body["status"] == {"ready": 1}
 
 
-async def test_main_and_status_are_applied_apart(api: Api) -> None:
-    """One manager's two endpoints have an entry each and do not remove each other's fields."""
+async def test_main_and_status_are_applied_separately(api: Api) -> None:
+    """The two endpoints have an entry each for one manager and keep each other's fields."""
     path = f"{api.widgets}/a"
     both = widget("a", spec={"size": 1}, status={"ready": 1})
 
@@ -231,8 +220,8 @@ async def test_atomic_values_have_one_owner(api: Api, mine: dict, theirs: dict, 
     assert forced.body["spec"] == theirs
 
 
-async def test_maps_left_empty(api: Api) -> None:
-    """What remains of a map of a custom object when its last member is given up."""
+async def test_map_is_removed_when_its_last_member_is_given_up(api: Api) -> None:
+    """Maps of custom objects are not left empty."""
     path = f"{api.widgets}/a"
     await api.apply(path, widget("a", spec={"size": 1, "options": {"x": "1"}}), "one")
 
@@ -242,14 +231,11 @@ async def test_maps_left_empty(api: Api) -> None:
 
 
 async def test_apply_of_annotations_leaves_others_alone(api: Api) -> None:
-    """How our controllers mark objects: one owner per purpose, by force, on labels only."""
+    """Our controllers mark objects this way: one owner per purpose, by force, metadata only."""
     await api.make_pod("a", labels={"x": "1"}, annotations={"keep": "1"})
     path = f"{api.pods}/a"
-    body = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "a", "annotations": {"mine": "2"}, "labels": {"x": "2"}},
-    }
+    metadata = {"name": "a", "annotations": {"mine": "2"}, "labels": {"x": "2"}}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
     done = await api.apply(path, body, "marker", force="true")
 
@@ -260,16 +246,13 @@ async def test_apply_of_annotations_leaves_others_alone(api: Api) -> None:
 
 
 async def test_owner_references_are_applied_by_uid(api: Api) -> None:
-    """Appliers add owner references side by side."""
+    """Appliers add owner references next to those of others."""
     one, two = await api.make("one"), await api.make("two")
     path = f"{api.configmaps}/a"
 
     def owned(by: dict) -> dict:
         ref = {"apiVersion": "v1", "kind": "ConfigMap", "name": by["name"], "uid": by["uid"]}
-        return {
-            **config_map("a"),
-            "metadata": {"name": "a", "ownerReferences": [ref]},
-        }
+        return {**config_map("a"), "metadata": {"name": "a", "ownerReferences": [ref]}}
 
     await api.apply(path, owned(one.meta), "one")
     done = await api.apply(path, owned(two.meta), "two")
@@ -277,26 +260,21 @@ async def test_owner_references_are_applied_by_uid(api: Api) -> None:
     assert {ref["name"] for ref in done.meta["ownerReferences"]} == {"one", "two"}
 
 
+VERSION = {**config_map("a"), "metadata": {"name": "a", "resourceVersion": "1"}}
+MANAGED = {**config_map("a"), "metadata": {"name": "a", "managedFields": [{"manager": "x"}]}}
+
+
 @pytest.mark.parametrize(
     ("body", "failure"),
     [
         ({"metadata": {"name": "a"}}, (400, 400, "BadRequest")),
         (config_map("b"), (400, 400, "BadRequest")),
-        (
-            {
-                **config_map("a"),
-                "metadata": {"name": "a", "managedFields": [{"manager": "x"}]},
-            },
-            (400, 400, "BadRequest"),
-        ),
-        (
-            {**config_map("a"), "metadata": {"name": "a", "resourceVersion": "1"}},
-            (409, 409, "Conflict"),
-        ),
+        (MANAGED, (400, 400, "BadRequest")),
+        (VERSION, (409, 409, "Conflict")),
     ],
     ids=["kind", "name", "managed-fields", "version"],
 )
-async def test_bad_applies(api: Api, body: dict, failure: tuple) -> None:
+async def test_invalid_apply_is_refused(api: Api, body: dict, failure: tuple) -> None:
     """A configuration needs its kind and name, and no managedFields or old version."""
     await api.make("a")
 
@@ -314,13 +292,13 @@ async def test_apply_needs_a_manager(api: Api) -> None:
 
 
 async def test_apply_of_a_missing_status(api: Api) -> None:
-    """/status creates nothing."""
+    """An apply to /status creates nothing."""
     answer = await api.apply(f"{api.widgets}/a/status", widget("a", status={"ready": 1}), "one")
 
     assert answer.failure == (404, 404, "NotFound")
 
 
-async def test_apply_takes_yaml(api: Api) -> None:
+async def test_apply_accepts_yaml(api: Api) -> None:
     """The configuration may be YAML."""
     body = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: one\n"
 
@@ -331,7 +309,7 @@ async def test_apply_takes_yaml(api: Api) -> None:
 
 
 async def test_generation_and_apply(api: Api) -> None:
-    """An apply that changes the spec raises the generation, a forced label does not."""
+    """An apply that changes the spec increments the generation, a forced label does not."""
     path = f"{api.widgets}/a"
     made = await api.apply(path, widget("a", spec={"size": 1}), "one")
     spec = await api.apply(path, widget("a", spec={"size": 2}), "one")

@@ -6,7 +6,7 @@ from support.contract_kit import Api, brief, pod
 
 
 async def test_delete(api: Api) -> None:
-    """Deleting answers with a Status that names the object, and it is gone."""
+    """A deletion is answered with a Status that names the object, and the object is gone."""
     made = await api.make("a")
 
     done = await api.delete(f"{api.configmaps}/a")
@@ -19,7 +19,7 @@ async def test_delete(api: Api) -> None:
 
 
 async def test_delete_of_a_pod_answers_with_the_pod(api: Api) -> None:
-    """Some kinds answer with the object; a pod that runs nowhere goes at once."""
+    """Some kinds are answered with the object; a pod without a node is deleted immediately."""
     made = await api.make_pod("a")
 
     done = await api.delete(f"{api.pods}/a")
@@ -31,16 +31,13 @@ async def test_delete_of_a_pod_answers_with_the_pod(api: Api) -> None:
 
 @pytest.mark.parametrize("precondition", ["uid", "resourceVersion"])
 async def test_preconditions(api: Api, precondition: str) -> None:
-    """A precondition that does not hold is 409 Conflict; one that holds changes nothing."""
+    """A precondition that does not hold is 409 Conflict; one that holds has no effect."""
     made = await api.make("a")
     wrong = {"uid": "11111111-2222-3333-4444-555555555555", "resourceVersion": "1"}
 
-    refused = await api.delete(
-        f"{api.configmaps}/a", {"preconditions": {precondition: wrong[precondition]}}
-    )
-    done = await api.delete(
-        f"{api.configmaps}/a", {"preconditions": {precondition: made.meta[precondition]}}
-    )
+    path = f"{api.configmaps}/a"
+    refused = await api.delete(path, {"preconditions": {precondition: wrong[precondition]}})
+    done = await api.delete(path, {"preconditions": {precondition: made.meta[precondition]}})
 
     assert refused.failure == (409, 409, "Conflict")
     assert refused.body["details"] == {"name": "a", "kind": "ConfigMap"}
@@ -51,17 +48,15 @@ async def test_preconditions_of_custom_kinds(api: Api) -> None:
     """The same for a custom kind, whose conflict names the resource."""
     await api.make_widget("a")
 
-    refused = await api.delete(
-        f"{api.widgets}/a",
-        {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}},
-    )
+    uid = "11111111-2222-3333-4444-555555555555"
+    refused = await api.delete(f"{api.widgets}/a", {"preconditions": {"uid": uid}})
 
     assert refused.failure == (409, 409, "Conflict")
     assert refused.body["details"]["name"] == "a"
 
 
 async def test_finalizers_hold_an_object(api: Api) -> None:
-    """A finalizer turns a DELETE into a mark; taking it out lets the object go."""
+    """With a finalizer a DELETE only marks the object; removing it ends the object."""
     path = f"{api.configmaps}/a"
     await api.make("a", finalizers=["example.com/hold"])
 
@@ -78,7 +73,7 @@ async def test_finalizers_hold_an_object(api: Api) -> None:
 
 
 async def test_events_of_a_held_deletion(api: Api) -> None:
-    """A watch sees the mark as MODIFIED and the end as DELETED, with rising versions."""
+    """A watch reports the mark as MODIFIED and the end as DELETED, with growing versions."""
     path = f"{api.configmaps}/a"
     made = await api.make("a", finalizers=["example.com/hold"])
 
@@ -90,13 +85,13 @@ async def test_events_of_a_held_deletion(api: Api) -> None:
     assert [brief(marked), brief(gone)] == [("MODIFIED", "a"), ("DELETED", "a")]
     versions = [int(x["object"]["metadata"]["resourceVersion"]) for x in (marked, gone)]
     assert int(made.version) < versions[0] < versions[1]
-    # The patch that freed it was never stored: what is seen last is the state before it.
+    # The patch that removed the finalizer was never stored: the last state is the one before it.
     assert "labels" not in gone["object"]["metadata"]
     assert "deletionTimestamp" in gone["object"]["metadata"]
 
 
 async def test_events_of_a_pod_deletion(api: Api) -> None:
-    """A pod that goes at once is marked first all the same; another kind is not."""
+    """A pod that is deleted immediately is still marked first; other kinds are not."""
     made = await api.make_pod("a")
     other = await api.make("b")
 
@@ -118,7 +113,7 @@ async def test_events_of_a_pod_deletion(api: Api) -> None:
 
 
 async def test_no_new_finalizers_on_a_deleted_object(api: Api) -> None:
-    """An object being deleted takes no further finalizer."""
+    """An object that is being deleted accepts no further finalizer."""
     path = f"{api.configmaps}/a"
     await api.make("a", finalizers=["example.com/hold"])
     await api.delete(path)
@@ -131,7 +126,7 @@ async def test_no_new_finalizers_on_a_deleted_object(api: Api) -> None:
 
 
 async def test_deletion_cannot_be_undone(api: Api) -> None:
-    """A patch does not take the deletion mark away."""
+    """A patch does not remove the deletion mark."""
     path = f"{api.configmaps}/a"
     await api.make("a", finalizers=["example.com/hold"])
     await api.delete(path)
@@ -166,7 +161,7 @@ async def test_policies_that_wait_for_the_collector(api: Api, policy: str, final
 
 
 async def test_the_latest_policy_counts(api: Api) -> None:
-    """Background after Foreground takes the collector's finalizer out again."""
+    """Background after Foreground removes the collector's finalizer again."""
     path = f"{api.configmaps}/a"
     await api.make("a", finalizers=["example.com/hold"])
     await api.delete(path, propagationPolicy="Foreground")
@@ -177,7 +172,7 @@ async def test_the_latest_policy_counts(api: Api) -> None:
 
 
 async def test_a_plain_delete_keeps_the_policy(api: Api) -> None:
-    """A later DELETE without a policy leaves the collector's finalizer."""
+    """A later DELETE without a policy keeps the collector's finalizer."""
     path = f"{api.configmaps}/a"
     await api.make("a", finalizers=["example.com/hold"])
     await api.delete(path, propagationPolicy="Foreground")
@@ -195,8 +190,8 @@ async def test_a_plain_delete_keeps_the_policy(api: Api) -> None:
     ],
     ids=["unknown", "both"],
 )
-async def test_bad_policies(api: Api, body: dict, reason: str) -> None:
-    """An unknown policy, or the old and the new way at once, is 422."""
+async def test_invalid_policy_is_refused(api: Api, body: dict, reason: str) -> None:
+    """An unknown policy, or the old and the new field together, is 422."""
     await api.make("a")
 
     answer = await api.delete(f"{api.configmaps}/a", body)
@@ -206,7 +201,7 @@ async def test_bad_policies(api: Api, body: dict, reason: str) -> None:
 
 
 async def test_delete_collection(api: Api) -> None:
-    """A collection is deleted by selector; the answer lists what was there."""
+    """A collection is deleted by selector; the response lists the deleted objects."""
     for name, label in (("a", "x"), ("b", "y"), ("c", "x")):
         await api.make(name, labels={"l": label})
 
@@ -219,7 +214,7 @@ async def test_delete_collection(api: Api) -> None:
 
 
 async def test_a_held_pod_is_marked(api: Api) -> None:
-    """A pod with a finalizer keeps its place, marked, with a new generation."""
+    """A pod with a finalizer is marked, with a new generation."""
     made = await api.post(api.pods, pod("a", finalizers=["example.com/hold"]))
     assert made.status == 201
 
@@ -231,7 +226,7 @@ async def test_a_held_pod_is_marked(api: Api) -> None:
 
 
 async def test_a_new_object_of_the_name_has_a_new_uid(api: Api) -> None:
-    """Deleted and created again is another object."""
+    """An object that was deleted and created again is another object."""
     first = await api.make("a")
     await api.delete(f"{api.configmaps}/a")
 
@@ -261,8 +256,8 @@ async def test_a_running_pod_has_time_to_end(api: Api) -> None:
     assert (await api.get(path)).status == 404
 
 
-async def test_a_finished_pod_goes_at_once(api: Api) -> None:
-    """Grace is for pods that run."""
+async def test_a_finished_pod_is_deleted_immediately(api: Api) -> None:
+    """Only running pods have a grace period."""
     api.like_a_cluster()
     done = pod("a")
     done["spec"]["nodeName"] = "node-1"

@@ -1,4 +1,4 @@
-"""Contract: what a server says of itself."""
+"""Contract: discovery, version and health of a server."""
 
 import pytest
 
@@ -14,7 +14,7 @@ async def test_health(api: Api, path: str) -> None:
 
 
 async def test_version(api: Api) -> None:
-    """The version has its parts as text."""
+    """The parts of the version are strings."""
     answer = await api.get("/version")
 
     assert answer.body["major"] == "1"
@@ -22,7 +22,7 @@ async def test_version(api: Api) -> None:
 
 
 async def test_groups(api: Api) -> None:
-    """The groups and their preferred versions."""
+    """The groups are listed with their preferred versions."""
     core, groups = await api.get("/api"), await api.get("/apis")
 
     assert core.body["versions"] == ["v1"]
@@ -45,14 +45,13 @@ async def test_groups(api: Api) -> None:
 async def test_resources(
     api: Api, path: str, name: str, kind: str, namespaced: bool, short: list | None
 ) -> None:
-    """What a group version serves, with the verbs of each resource."""
+    """The resources of a group version are listed with their verbs."""
     answer = await api.get(path)
 
     found = {one["name"]: one for one in answer.body["resources"]}
     assert answer.body["kind"] == "APIResourceList"
     assert (found[name]["kind"], found[name]["namespaced"]) == (kind, namespaced)
-    assert {"create", "delete", "get", "list", "patch", "update", "watch"} <= set(
-        found[name]["verbs"]
-    )
+    verbs = {"create", "delete", "get", "list", "patch", "update", "watch"}
+    assert verbs <= set(found[name]["verbs"])
     assert found[name].get("shortNames") == short
     assert (f"{name}/status" in found) is (name != "leases")

@@ -1,4 +1,4 @@
-"""Contract: what the garbage collector makes of owner references."""
+"""Contract: effect of owner references on the garbage collector."""
 
 from support.contract_kit import Api, reference
 from support.patience import eventually
@@ -12,7 +12,7 @@ async def gone(api: Api, *names: str) -> None:
 
 
 async def test_background(collecting: Api) -> None:
-    """Dependents of dependents go after their owner."""
+    """Dependents of dependents are deleted after their owner."""
     api = collecting
     owner = await api.make("owner")
     child = await api.make("child", ownerReferences=[reference(owner.body)])
@@ -28,9 +28,8 @@ async def test_foreground_waits_for_dependents(collecting: Api) -> None:
     """The owner stays, marked, until its dependents are gone."""
     api = collecting
     owner = await api.make("owner")
-    await api.make(
-        "child", ownerReferences=[reference(owner.body)], finalizers=["example.com/hold"]
-    )
+    refs = [reference(owner.body)]
+    await api.make("child", ownerReferences=refs, finalizers=["example.com/hold"])
 
     await api.delete(f"{api.configmaps}/owner", propagationPolicy="Foreground")
 
@@ -44,8 +43,8 @@ async def test_foreground_waits_for_dependents(collecting: Api) -> None:
     await gone(api, "owner", "child")
 
 
-async def test_foreground_does_not_wait_for_those_that_do_not_block(collecting: Api) -> None:
-    """A dependent without blockOwnerDeletion is deleted, but not waited for."""
+async def test_foreground_does_not_wait_for_dependents_that_do_not_block(collecting: Api) -> None:
+    """A dependent without blockOwnerDeletion is deleted, but the owner does not wait for it."""
     api = collecting
     owner = await api.make("owner")
     refs = [reference(owner.body, block=False)]
@@ -71,7 +70,7 @@ async def test_orphan(collecting: Api) -> None:
 
 
 async def test_one_living_owner_is_enough(collecting: Api) -> None:
-    """With two owners the dependent loses the dead one's reference only."""
+    """A dependent with two owners loses the reference to the deleted one only."""
     api = collecting
     one, two = await api.make("one"), await api.make("two")
     refs = [reference(one.body), reference(two.body)]
@@ -86,8 +85,8 @@ async def test_one_living_owner_is_enough(collecting: Api) -> None:
     assert await eventually(left, 20, poll_s=0.05)
 
 
-async def test_dependents_born_too_late(collecting: Api) -> None:
-    """An object whose owner is gone already goes as well."""
+async def test_dependent_of_a_deleted_owner_is_deleted(collecting: Api) -> None:
+    """An object whose owner does not exist at its creation is deleted, too."""
     api = collecting
     owner = await api.make("owner")
     await api.delete(f"{api.configmaps}/owner")
@@ -98,7 +97,8 @@ async def test_dependents_born_too_late(collecting: Api) -> None:
 
 
 async def test_owner_of_another_uid_is_no_owner(collecting: Api) -> None:
-    """A new object under the owner's name does not keep the old one's dependents."""
+    """A new object with the owner's name does not keep the old one's dependents."""
+
     api = collecting
     owner = await api.make("owner", finalizers=["example.com/hold"])
     child = await api.make("child", ownerReferences=[reference(owner.body)])

@@ -23,7 +23,7 @@ async def test_list(api: Api) -> None:
 
 
 async def test_list_of_a_custom_kind(api: Api) -> None:
-    """Items of a custom kind say what they are."""
+    """Items of a custom kind have their kind."""
     await api.make_widget("a")
 
     found = await api.get(api.widgets)
@@ -33,7 +33,7 @@ async def test_list_of_a_custom_kind(api: Api) -> None:
 
 
 async def test_list_over_all_namespaces(api: Api) -> None:
-    """Without namespace the objects of all are listed."""
+    """Without a namespace the objects of all are listed."""
     await api.make_widget("a")
 
     found = await api.get("/apis/contract.example.com/v1/widgets")
@@ -50,7 +50,7 @@ async def test_empty_list(api: Api) -> None:
 
 
 async def test_pages_are_one_snapshot(api: Api) -> None:
-    """Pages show the state of the first one, whatever happens in between."""
+    """Pages show the state of the first one, with any changes in between."""
     for name in "abcde":
         await api.make(name)
     skip = {"fieldSelector": "metadata.name!=kube-root-ca.crt"}
@@ -70,7 +70,7 @@ async def test_pages_are_one_snapshot(api: Api) -> None:
 
 
 async def test_remaining_items(api: Api) -> None:
-    """The number of items left is told without selectors, not with them."""
+    """The number of remaining items is reported without selectors, not with them."""
     for name in "abc":
         await api.make_pod(name)
 
@@ -85,7 +85,7 @@ async def test_remaining_items(api: Api) -> None:
 
 
 async def test_limit_is_ignored_at_version_0(api: Api) -> None:
-    """A list from the cache at any version comes in one piece."""
+    """A list from the cache at any version is complete."""
     for name in "abc":
         await api.make_pod(name)
 
@@ -97,7 +97,7 @@ async def test_limit_is_ignored_at_version_0(api: Api) -> None:
 
 
 async def test_limit_with_a_version(api: Api) -> None:
-    """A list not older than a version is paged as any other."""
+    """A list not older than a version is paged like any other."""
     made = [await api.make_pod(name) for name in "abc"]
 
     found = await api.get(
@@ -109,7 +109,7 @@ async def test_limit_with_a_version(api: Api) -> None:
 
 
 async def test_exact_version(api: Api) -> None:
-    """Exact shows the past."""
+    """An Exact list shows a past state."""
     first = await api.make_pod("a")
     await api.make_pod("b")
 
@@ -134,7 +134,7 @@ async def test_not_older_than(api: Api, match: str) -> None:
 
 @pytest.mark.parametrize("match", ["", "NotOlderThan", "Exact"])
 async def test_version_from_the_future(api: Api, match: str) -> None:
-    """A version that is not there yet times out, with a hint to try again."""
+    """A version that does not exist yet times out, with a hint to try again."""
     query = {"resourceVersionMatch": match} if match else {}
 
     answer = await api.get(api.pods, resourceVersion="999999999", **query)
@@ -146,7 +146,7 @@ async def test_version_from_the_future(api: Api, match: str) -> None:
 
 
 async def test_get_with_a_version(api: Api) -> None:
-    """A GET takes a lower bound as well."""
+    """A GET accepts a lower bound, too."""
     made = await api.make("a")
 
     done = await api.get(f"{api.configmaps}/a", resourceVersion=made.version)
@@ -163,7 +163,7 @@ def token(version: int, start: str) -> str:
 
 
 async def test_expired_page(api: Api) -> None:
-    """A page of a forgotten version is 410 Expired, and offers a token to go on without it."""
+    """A page of a forgotten version is 410 Expired, with a token to continue without it."""
     for name in "abc":
         await api.make_pod(name)
     api.expire()
@@ -212,7 +212,7 @@ async def test_expired_version(api: Api) -> None:
     ],
 )
 async def test_bad_queries(api: Api, query: dict, failure: tuple) -> None:
-    """Queries that make no sense are refused."""
+    """Queries without a meaning are refused."""
     answer = await api.get(api.configmaps, **query)
 
     assert answer.failure == failure
@@ -263,7 +263,7 @@ async def test_label_selectors(api: Api, selector: str, names: str) -> None:
     ],
 )
 async def test_field_selectors_of_pods(api: Api, selector: str, names: str) -> None:
-    """The fields pods can be selected by."""
+    """The fields by which pods can be selected."""
     await api.make_pod("a")
     other = pod("b")
     other["spec"] |= {"nodeName": "node-1", "schedulerName": "mine"}
@@ -276,7 +276,7 @@ async def test_field_selectors_of_pods(api: Api, selector: str, names: str) -> N
 
 
 async def test_field_selectors_of_other_kinds(api: Api) -> None:
-    """Jobs by successes, events by what they regard, others by name and namespace."""
+    """Jobs by successes, events by their object, others by name and namespace."""
     template = {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}
     for name in "ab":
         body = {"metadata": {"name": name}, "spec": {"template": template}}

@@ -1,10 +1,11 @@
 """Contract: create, read and replace; versions, generations and the status subresource."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from support.contract_kit import USER_AGENT, Api, config_map, pod, widget
+from support.contract_kit import USER_AGENT, Answer, Api, config_map, pod, widget
 
 
 async def test_create_answers_with_the_stored_object(api: Api) -> None:
@@ -20,7 +21,7 @@ async def test_create_answers_with_the_stored_object(api: Api) -> None:
 
 
 async def test_create_of_a_taken_name_is_refused(api: Api) -> None:
-    """A second create of one name is 409 AlreadyExists and says of what."""
+    """A second create of one name is 409 AlreadyExists and names the object."""
     await api.make("a")
 
     again = await api.post(api.configmaps, {"metadata": {"name": "a"}})
@@ -41,7 +42,7 @@ async def test_custom_kinds_name_their_group_in_failures(api: Api) -> None:
 
 
 async def test_missing_object_is_a_status(api: Api) -> None:
-    """A GET of nothing is a complete Status object."""
+    """A GET of a missing object is a complete Status object."""
     missing = await api.get(f"{api.configmaps}/nope")
 
     assert missing.body == {
@@ -57,7 +58,7 @@ async def test_missing_object_is_a_status(api: Api) -> None:
 
 
 async def test_create_in_an_unknown_namespace(api: Api) -> None:
-    """The missing namespace is what is not found."""
+    """The missing namespace is the object that is not found."""
     answer = await api.post("/api/v1/namespaces/not-there/configmaps", {"metadata": {"name": "a"}})
 
     assert answer.failure == (404, 404, "NotFound")
@@ -77,14 +78,14 @@ async def test_create_in_an_unknown_namespace(api: Api) -> None:
     ids=["namespace", "no-name", "bad-name", "version", "kind", "no-json"],
 )
 async def test_bad_creates_are_refused(api: Api, body: object, failure: tuple) -> None:
-    """A create that contradicts its URL, or has no good name, is refused."""
+    """A create that contradicts its URL, or has no valid name, is refused."""
     answer = await api.call("POST", api.configmaps, body)
 
     assert answer.failure == failure
 
 
-async def test_custom_objects_must_say_their_kind(api: Api) -> None:
-    """A built-in kind may leave its kind out, a custom one may not."""
+async def test_custom_objects_must_have_a_kind(api: Api) -> None:
+    """The kind may be missing for built-in kinds, but not for custom ones."""
     answer = await api.post(api.widgets, {"metadata": {"name": "a"}})
 
     assert answer.failure == (400, 400, "BadRequest")
@@ -103,7 +104,7 @@ async def test_generated_names(api: Api) -> None:
 
 
 async def test_versions_grow_and_are_shared_by_all_kinds(api: Api) -> None:
-    """Each write gets a higher resourceVersion than any before, whatever its kind."""
+    """Each write gets a higher resourceVersion than all before, of any kind."""
     versions = [
         (await api.make("a")).version,
         (await api.make_pod("a")).version,
@@ -142,7 +143,7 @@ async def test_replace_with_an_old_version_conflicts(api: Api) -> None:
 
 
 async def test_replace_without_a_version(api: Api) -> None:
-    """A PUT without version is taken for config maps, refused for custom kinds and leases."""
+    """A PUT without version is accepted for config maps, refused for custom kinds and leases."""
     await api.make("a", data={"k": "1"})
     await api.make_widget("a", spec={"size": 1})
     lease = {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}}
@@ -159,7 +160,7 @@ async def test_replace_without_a_version(api: Api) -> None:
 
 
 async def test_replace_with_another_uid_conflicts(api: Api) -> None:
-    """A PUT that names another uid meant another object."""
+    """A PUT with another uid is meant for another object."""
     await api.make("a")
     body = config_map("a")
     body["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
@@ -197,7 +198,7 @@ async def test_replace_of_nothing(api: Api) -> None:
 
 
 async def test_a_write_that_changes_nothing_keeps_the_version(api: Api) -> None:
-    """PUT and PATCH of what is there already give no new version and no event."""
+    """PUT and PATCH of the stored content cause no new version and no event."""
     made = await api.make("a", data={"k": "1"})
 
     put = await api.put(f"{api.configmaps}/a", made.body)
@@ -206,9 +207,9 @@ async def test_a_write_that_changes_nothing_keeps_the_version(api: Api) -> None:
     assert put.version == patched.version == made.version
 
 
-async def test_what_only_the_server_sets(api: Api) -> None:
-    """Creation time, uid and generation of a create's body are not taken over."""
-    asked = {
+async def test_fields_of_the_server_are_ignored_in_a_create(api: Api) -> None:
+    """Creation time, uid and generation of the body are not stored."""
+    given = {
         "name": "a",
         "uid": "11111111-2222-3333-4444-555555555555",
         "creationTimestamp": "2001-01-01T00:00:00Z",
@@ -216,17 +217,17 @@ async def test_what_only_the_server_sets(api: Api) -> None:
         "deletionTimestamp": "2001-01-01T00:00:00Z",
     }
 
-    made = await api.post(api.widgets, widget("a", asked, spec={"size": 1}))
+    made = await api.post(api.widgets, widget("a", given, spec={"size": 1}))
 
     assert made.status == 201
-    assert made.meta["uid"] != asked["uid"]
+    assert made.meta["uid"] != given["uid"]
     assert made.meta["creationTimestamp"] > "2020"
     assert made.meta["generation"] == 1
     assert "deletionTimestamp" not in made.meta
 
 
 async def test_generation_counts_changes_of_the_spec(api: Api) -> None:
-    """Spec changes raise the generation; labels and status do not."""
+    """Changes of the spec increment the generation; labels and status do not."""
     path = f"{api.widgets}/a"
     made = await api.make_widget("a", spec={"size": 1})
 
@@ -241,11 +242,7 @@ async def test_status_is_a_resource_of_its_own(api: Api) -> None:
     """The main resource cannot write status, and /status cannot write the spec or metadata."""
     path = f"{api.widgets}/a"
     made = await api.make_widget("a", spec={"size": 1}, status={"ready": 5})
-    change = {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {"size": 2},
-        "status": {"ready": 1},
-    }
+    change = {"metadata": {"labels": {"a": "b"}}, "spec": {"size": 2}, "status": {"ready": 1}}
 
     status = await api.merge(f"{path}/status", change)
     main = await api.merge(path, {**change, "status": {"ready": 9}})
@@ -260,7 +257,7 @@ async def test_status_is_a_resource_of_its_own(api: Api) -> None:
 
 
 async def test_status_of_a_pod(api: Api) -> None:
-    """A pod starts Pending whatever was sent; /status changes status and labels, not the spec."""
+    """A pod starts as Pending; /status changes status and labels, not the spec."""
     made = await api.post(api.pods, {**pod("a"), "status": {"phase": "Running"}})
     change = {
         "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
@@ -294,7 +291,7 @@ async def test_replace_of_a_status(api: Api) -> None:
 
 
 async def test_defaults_that_controllers_rely_on(api: Api) -> None:
-    """Pods have a scheduler and a restart policy, Jobs a selector and counts."""
+    """Pods get a scheduler and a restart policy, Jobs a selector and counts."""
     made = await api.make_pod("a")
     template = {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}
     job = await api.post(api.jobs, {"metadata": {"name": "a"}, "spec": {"template": template}})
@@ -312,7 +309,7 @@ async def test_defaults_that_controllers_rely_on(api: Api) -> None:
 
 
 async def test_dry_run_changes_nothing(api: Api) -> None:
-    """With dryRun=All the answer is as if, and the store is as before."""
+    """With dryRun=All the response is as usual, and the store does not change."""
     made = await api.make("a", data={"k": "1"})
     path = f"{api.configmaps}/a"
 
@@ -341,7 +338,7 @@ async def test_unknown_paths(api: Api) -> None:
     ("method", "path"), [("POST", "/a"), ("PUT", ""), ("PATCH", "")], ids=["POST", "PUT", "PATCH"]
 )
 async def test_methods_that_do_not_fit(api: Api, method: str, path: str) -> None:
-    """A method a path does not have is 405."""
+    """A method that a path does not support is 405."""
     answer = await api.call(method, f"{api.configmaps}{path}", {})
 
     assert answer.failure == (405, 405, "MethodNotAllowed")
@@ -359,7 +356,7 @@ async def test_media_types(api: Api) -> None:
 
 
 async def test_pod_binding(api: Api) -> None:
-    """A binding puts a pod on a node, once."""
+    """A binding assigns a node to a pod, once."""
     await api.make_pod("a")
     body = {
         "apiVersion": "v1",
@@ -381,15 +378,15 @@ async def test_managers_of_plain_writes(api: Api) -> None:
     """A write is attributed to its fieldManager, or else to the user agent's first word."""
     path = f"{api.configmaps}/a"
     made = await api.make("a", data={"k": "1"})
-    done = await api.merge(path, {"data": {"l": "2"}}, fieldManager="somebody")
+    done = await api.merge(path, {"data": {"l": "2"}}, fieldManager="other")
 
     assert [m["manager"] for m in made.meta["managedFields"]] == [USER_AGENT.split("/")[0]]
     found = {(m["manager"], m["operation"]) for m in done.meta["managedFields"]}
-    assert found == {("contract", "Update"), ("somebody", "Update")}
+    assert found == {("contract", "Update"), ("other", "Update")}
 
 
 async def test_concurrent_replaces_have_one_winner(api: Api) -> None:
-    """Of many PUTs from one version exactly one is stored."""
+    """Of concurrent PUTs from one version exactly one is stored."""
     made = await api.make("a")
     path = f"{api.configmaps}/a"
     answers = []
@@ -407,24 +404,16 @@ async def test_concurrent_replaces_have_one_winner(api: Api) -> None:
 async def test_kinds_that_surround_pods(api: Api) -> None:
     """Services, claims, secrets, service accounts, nodes and namespaces, as controllers see them."""
     base = f"/api/v1/namespaces/{api.ns}"
-    ports = [{"port": 80}]
+    storage = {"requests": {"storage": "1Gi"}}
 
-    service = await api.post(
-        f"{base}/services",
-        {"metadata": {"name": "a"}, "spec": {"clusterIP": "None", "ports": ports}},
-    )
-    claim = await api.post(
-        f"{base}/persistentvolumeclaims",
-        {
-            "metadata": {"name": "a"},
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-        },
-    )
-    secret = await api.post(f"{base}/secrets", {"metadata": {"name": "a"}, "data": {"k": "dg=="}})
-    account = await api.post(f"{base}/serviceaccounts", {"metadata": {"name": "a"}})
+    async def create(plural: str, **fields: Any) -> Answer:
+        return await api.post(f"{base}/{plural}", {"metadata": {"name": "a"}, **fields})
+
+    service = await create("services", spec={"clusterIP": "None", "ports": [{"port": 80}]})
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": storage}
+    claim = await create("persistentvolumeclaims", spec=spec)
+    secret = await create("secrets", data={"k": "dg=="})
+    account = await create("serviceaccounts")
     namespace = await api.get(base)
 
     assert service.body["spec"]["type"] == "ClusterIP"

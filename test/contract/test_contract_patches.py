@@ -2,11 +2,11 @@
 
 import pytest
 
-from support.contract_kit import JSON_PATCH, MERGE, STRATEGIC, Api, pod
+from support.contract_kit import JSON_PATCH, MERGE, STRATEGIC, Answer, Api, pod
 
 
 async def test_merge_patch_merges_and_deletes(api: Api) -> None:
-    """Maps are merged, null deletes, and what is not named stays."""
+    """Maps are merged, null deletes, and other members stay."""
     await api.make("a", labels={"x": "1", "y": "2"}, data={"k": "1", "l": "2"})
 
     done = await api.merge(
@@ -55,7 +55,7 @@ async def test_patches_of_the_identity(api: Api, meta: dict, failure: tuple) -> 
 
 
 async def test_custom_objects_keep_their_uid(api: Api) -> None:
-    """A patch of a custom object's uid is refused like that of a built-in kind."""
+    """A patch of a custom object's uid is refused like one of a built-in kind."""
     await api.make_widget("a", spec={"size": 1})
     uid = "11111111-2222-3333-4444-555555555555"
 
@@ -65,19 +65,17 @@ async def test_custom_objects_keep_their_uid(api: Api) -> None:
 
 
 async def test_merge_patch_with_the_current_version(api: Api) -> None:
-    """A patch that names the current version is optimistic locking, and goes through."""
+    """A patch with the current version uses optimistic locking, and is accepted."""
     made = await api.make("a")
 
-    done = await api.merge(
-        f"{api.configmaps}/a",
-        {"metadata": {"resourceVersion": made.version}, "data": {"k": "1"}},
-    )
+    patch = {"metadata": {"resourceVersion": made.version}, "data": {"k": "1"}}
+    done = await api.merge(f"{api.configmaps}/a", patch)
 
     assert done.status == 200
 
 
 @pytest.mark.parametrize("body", [b"{nope", b"[1]"], ids=["no-json", "list"])
-async def test_patches_that_are_no_patch(api: Api, body: bytes) -> None:
+async def test_invalid_patch_is_refused(api: Api, body: bytes) -> None:
     """A merge patch has to be a JSON object."""
     await api.make("a")
 
@@ -133,7 +131,7 @@ async def test_json_patch_that_fails(api: Api, operation: dict) -> None:
 
 
 async def test_json_patch_is_lenient_with_members(api: Api) -> None:
-    """Replacing a missing member adds it; testing a missing one against null holds."""
+    """Replacing a missing member adds it; testing a missing one against null succeeds."""
     await api.make("a", data={"k": "v"})
     operations = [
         {"op": "test", "path": "/data/l", "value": None},
@@ -187,22 +185,15 @@ async def test_strategic_merge_patch_knows_list_keys(api: Api) -> None:
 
 
 async def test_strategic_merge_patch_of_metadata(api: Api) -> None:
-    """Labels are merged, finalizers are added, and single ones are taken out by a directive."""
+    """Labels are merged, finalizers are added, and single ones are removed by a directive."""
     made = await api.post(api.pods, pod("a", finalizers=["example.com/a"], labels={"x": "1"}))
     assert made.status == 201
 
-    added = await api.call(
-        "PATCH",
-        f"{api.pods}/a",
-        {"metadata": {"finalizers": ["example.com/b"], "labels": {"y": "2", "x": None}}},
-        STRATEGIC,
-    )
-    removed = await api.call(
-        "PATCH",
-        f"{api.pods}/a",
-        {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/a"]}},
-        STRATEGIC,
-    )
+    async def patch(metadata: dict) -> Answer:
+        return await api.call("PATCH", f"{api.pods}/a", {"metadata": metadata}, STRATEGIC)
+
+    added = await patch({"finalizers": ["example.com/b"], "labels": {"y": "2", "x": None}})
+    removed = await patch({"$deleteFromPrimitiveList/finalizers": ["example.com/a"]})
 
     assert sorted(added.meta["finalizers"]) == ["example.com/a", "example.com/b"]
     assert added.meta["labels"] == {"y": "2"}
@@ -210,7 +201,7 @@ async def test_strategic_merge_patch_of_metadata(api: Api) -> None:
 
 
 async def test_custom_kinds_have_no_strategic_merge_patch(api: Api) -> None:
-    """415 names the types that would do."""
+    """415 names the supported types."""
     await api.make_widget("a")
 
     answer = await api.call("PATCH", f"{api.widgets}/a", {}, STRATEGIC)

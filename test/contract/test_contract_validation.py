@@ -1,341 +1,121 @@
-"""Contract: what the API server refuses of an object's content, and what it lets through."""
+"""Contract: content that the API server refuses, and content that it accepts."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from support.contract_kit import Answer, Api, pod, widget
-
-Probe = Callable[[Api], Awaitable[Answer]]
-
-PROBES: dict[str, tuple[Probe, tuple[Any, ...]]] = {}
+from support.contract_kit import STRATEGIC, Answer, Api, pod, widget
 
 
-def probe(*expected: Any) -> Callable[[Probe], Probe]:
-    """Add a request and what comes of it: status, and reason and field of each cause."""
-
-    def add(function: Probe) -> Probe:
-        PROBES[function.__name__] = (function, expected)
-        return function
-
-    return add
+def metadata(**fields: Any) -> dict[str, Any]:
+    """A body with a name and other metadata."""
+    return {"metadata": {"name": "a", **fields}}
 
 
-def spec(**fields: Any) -> dict[str, Any]:
-    """A pod's spec."""
-    made = pod("p")["spec"]
-    return {**made, **fields}
+def labels(key: str = "a", value: Any = "b c") -> dict[str, Any]:
+    """A body with a label, by default an invalid one."""
+    return metadata(labels={key: value})
 
 
-def pod_with(name: str = "p", **fields: Any) -> dict[str, Any]:
+def data(key: str = "k", value: Any = 1) -> dict[str, Any]:
+    """A ConfigMap with an entry, by default an invalid one."""
+    return {**metadata(), "data": {key: value}}
+
+
+def without(name: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key != name}
+
+
+def pod_with(**fields: Any) -> dict[str, Any]:
     """A pod with other fields in its spec."""
-    return {**pod(name), "spec": spec(**fields)}
+    return {**pod("a"), "spec": {**pod("a")["spec"], **fields}}
 
 
 def claim(**fields: Any) -> dict[str, Any]:
-    """A volume claim."""
-    wanted = {
+    """A volume claim; ``None`` removes a field of its spec."""
+    spec = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "none",
         "resources": {"requests": {"storage": "1Gi"}},
         **fields,
     }
-    return {"metadata": {"name": "c"}, "spec": {k: v for k, v in wanted.items() if v is not None}}
-
-
-def claims(api: Api) -> str:
-    return f"/api/v1/namespaces/{api.ns}/persistentvolumeclaims"
-
-
-def deployments(api: Api) -> str:
-    return f"/apis/apps/v1/namespaces/{api.ns}/deployments"
+    return {**metadata(), "spec": {k: v for k, v in spec.items() if v is not None}}
 
 
 def deployment(labels: Any = None, **fields: Any) -> dict[str, Any]:
+    """A Deployment whose pods have these labels; ``None`` removes a field of its spec."""
     template = {"metadata": {"labels": labels or {"app": "x"}}, "spec": pod("p")["spec"]}
-    wanted = {"selector": {"matchLabels": {"app": "x"}}, "template": template, **fields}
-    return {"metadata": {"name": "d"}, "spec": {k: v for k, v in wanted.items() if v is not None}}
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template, **fields}
+    return {**metadata(), "spec": {k: v for k, v in spec.items() if v is not None}}
 
 
 def job(**fields: Any) -> dict[str, Any]:
+    """A Job of one pod."""
     template = {"spec": {**pod("p")["spec"], "restartPolicy": "Never"}}
-    return {"metadata": {"name": "j"}, "spec": {"template": template, **fields}}
-
-
-# -- server-side apply, types ----------------------------------------------------------------------
-
-
-@probe(400, "BadRequest")
-async def apply_without_a_name(api: Api) -> Answer:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}
-    return await api.apply(f"{api.configmaps}/a", body, "me")
-
-
-@probe(400, "BadRequest")
-async def apply_without_metadata(api: Api) -> Answer:
-    return await api.apply(f"{api.configmaps}/a", {"apiVersion": "v1", "kind": "ConfigMap"}, "me")
-
-
-@probe(400, "BadRequest")
-async def apply_without_a_kind(api: Api) -> Answer:
-    return await api.apply(f"{api.configmaps}/a", {"metadata": {"name": "a"}}, "me")
-
-
-@probe(400, "BadRequest")
-async def custom_resource_without_a_kind(api: Api) -> Answer:
-    body = {k: v for k, v in widget("a").items() if k != "kind"}
-    return await api.post(api.widgets, body)
-
-
-@probe(400, "BadRequest")
-async def custom_resource_without_an_api_version(api: Api) -> Answer:
-    body = {k: v for k, v in widget("a").items() if k != "apiVersion"}
-    return await api.post(api.widgets, body)
-
-
-# -- labels and annotations ------------------------------------------------------------------------
-
-
-@probe(422, ("FieldValueInvalid", "metadata.labels"))
-async def label_value_with_a_space(api: Api) -> Answer:
-    return await api.post(api.configmaps, {"metadata": {"name": "a", "labels": {"a": "b c"}}})
-
-
-@probe(422, ("FieldValueInvalid", "metadata.labels"))
-async def label_value_that_is_too_long(api: Api) -> Answer:
-    return await api.post(api.configmaps, {"metadata": {"name": "a", "labels": {"a": "b" * 64}}})
-
-
-@probe(422, ("FieldValueInvalid", "metadata.labels"))
-async def label_key_with_a_space(api: Api) -> Answer:
-    return await api.post(api.configmaps, {"metadata": {"name": "a", "labels": {"a b": "c"}}})
-
-
-@probe(422, ("FieldValueInvalid", "metadata.labels"))
-async def label_key_with_a_bad_prefix(api: Api) -> Answer:
-    return await api.post(api.configmaps, {"metadata": {"name": "a", "labels": {"-x/y": "c"}}})
-
-
-@probe(400, "BadRequest")
-async def label_value_that_is_a_number(api: Api) -> Answer:
-    return await api.post(api.configmaps, {"metadata": {"name": "a", "labels": {"a": 1}}})
-
-
-@probe(422, ("FieldValueInvalid", "metadata.labels"))
-async def label_of_a_custom_resource(api: Api) -> Answer:
-    return await api.post(api.widgets, widget("a", {"labels": {"a": "b c"}}))
-
-
-@probe(422, ("FieldValueInvalid", "metadata.labels"))
-async def label_that_a_patch_sets(api: Api) -> Answer:
-    await api.make("a")
-    patch = {"metadata": {"labels": {"a": "b c"}}}
-    return await api.merge(f"{api.configmaps}/a", patch)
-
-
-@probe(400, "BadRequest")
-async def annotation_that_is_a_number(api: Api) -> Answer:
-    return await api.post(api.configmaps, {"metadata": {"name": "a", "annotations": {"a": 1}}})
-
-
-@probe(422, ("FieldValueInvalid", "metadata.annotations"))
-async def annotation_key_with_a_space(api: Api) -> Answer:
-    return await api.post(api.configmaps, {"metadata": {"name": "a", "annotations": {"a b": "c"}}})
-
-
-# -- ConfigMaps ------------------------------------------------------------------------------------
-
-
-@probe(400, "BadRequest")
-async def config_map_value_that_is_a_number(api: Api) -> Answer:
-    return await api.post(api.configmaps, {"metadata": {"name": "a"}, "data": {"k": 1}})
-
-
-@probe(400, "BadRequest")
-async def config_map_value_that_is_a_map(api: Api) -> Answer:
-    return await api.post(api.configmaps, {"metadata": {"name": "a"}, "data": {"k": {"a": "b"}}})
-
-
-@probe(422, ("FieldValueInvalid", "patch"))
-async def config_map_value_that_a_patch_sets_to_a_number(api: Api) -> Answer:
-    await api.make("a")
-    return await api.merge(f"{api.configmaps}/a", {"data": {"k": 1}})
-
-
-@probe(422, ("FieldValueInvalid", "data[a b]"))
-async def config_map_key_with_a_space(api: Api) -> Answer:
-    return await api.post(api.configmaps, {"metadata": {"name": "a"}, "data": {"a b": "c"}})
-
-
-@probe(422, ("FieldValueForbidden", "data"))
-async def immutable_config_map(api: Api) -> Answer:
-    body = {"metadata": {"name": "a"}, "data": {"k": "v"}, "immutable": True}
-    await api.post(api.configmaps, body)
-    return await api.merge(f"{api.configmaps}/a", {"data": {"k": "w"}})
-
-
-# -- pods ------------------------------------------------------------------------------------------
-
-
-@probe(422, ("FieldValueRequired", "spec.containers"))
-async def pod_without_containers(api: Api) -> Answer:
-    return await api.post(api.pods, pod_with(containers=[]))
-
-
-@probe(422, ("FieldValueRequired", "spec.containers"))
-async def pod_without_a_spec(api: Api) -> Answer:
-    return await api.post(api.pods, {"metadata": {"name": "p"}})
-
-
-@probe(422, ("FieldValueRequired", "spec.containers[0].name"))
-async def container_without_a_name(api: Api) -> Answer:
-    return await api.post(api.pods, pod_with(containers=[{"image": "x"}]))
-
-
-@probe(422, ("FieldValueRequired", "spec.containers[0].image"))
-async def container_without_an_image(api: Api) -> Answer:
-    return await api.post(api.pods, pod_with(containers=[{"name": "x"}]))
-
-
-@probe(422, ("FieldValueDuplicate", "spec.containers[1].name"))
-async def containers_of_one_name(api: Api) -> Answer:
-    twice = [{"name": "x", "image": "x"}, {"name": "x", "image": "x"}]
-    return await api.post(api.pods, pod_with(containers=twice))
-
-
-@probe(422, ("FieldValueNotSupported", "spec.restartPolicy"))
-async def pod_with_an_unknown_restart_policy(api: Api) -> Answer:
-    return await api.post(api.pods, pod_with(restartPolicy="Sometimes"))
-
-
-@probe(422, ("FieldValueForbidden", "spec"))
-async def pod_that_is_moved_by_a_patch(api: Api) -> Answer:
-    await api.make_pod("p")
-    return await api.merge(f"{api.pods}/p", {"spec": {"nodeName": "n"}})
-
-
-@probe(200)
-async def image_of_a_pod(api: Api) -> Answer:
-    await api.make_pod("p")
-    containers = [{"name": "main", "image": "example/other"}]
-    patch = {"spec": {"containers": containers}}
-    return await api.call("PATCH", f"{api.pods}/p", patch, "application/strategic-merge-patch+json")
-
-
-@probe(200)
-async def deadline_of_a_pod(api: Api) -> Answer:
-    await api.make_pod("p")
-    return await api.merge(f"{api.pods}/p", {"spec": {"activeDeadlineSeconds": 5}})
-
-
-@probe(201)
-async def binding_of_a_pod(api: Api) -> Answer:
-    await api.make_pod("p")
-    return await api.post(f"{api.pods}/p/binding", binding())
-
-
-@probe(409, "Conflict")
-async def binding_of_a_bound_pod(api: Api) -> Answer:
-    await api.make_pod("p")
-    await api.post(f"{api.pods}/p/binding", binding())
-    return await api.post(f"{api.pods}/p/binding", binding("other"))
-
-
-@probe(400, "BadRequest")
-async def binding_of_another_name(api: Api) -> Answer:
-    await api.make_pod("p")
-    return await api.post(f"{api.pods}/p/binding", {**binding(), "metadata": {"name": "q"}})
-
-
-@probe(500, None)
-async def binding_to_nowhere(api: Api) -> Answer:
-    await api.make_pod("p")
-    return await api.post(f"{api.pods}/p/binding", binding(""))
-
-
-@probe(201)
-async def binding_by_the_collection(api: Api) -> Answer:
-    await api.make_pod("p")
-    return await api.post(f"/api/v1/namespaces/{api.ns}/bindings", binding())
-
-
-def binding(node: str = "n") -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "p"},
-        "target": {"kind": "Node", "name": node},
-    }
-
-
-# -- volume claims, Deployments, Jobs --------------------------------------------------------------
-
-
-@probe(422, ("FieldValueRequired", "spec.accessModes"))
-async def claim_without_access_modes(api: Api) -> Answer:
-    return await api.post(claims(api), claim(accessModes=None))
-
-
-@probe(422, ("FieldValueRequired", "spec.resources[storage]"))
-async def claim_without_a_size(api: Api) -> Answer:
-    return await api.post(claims(api), claim(resources=None))
-
-
-@probe(422, ("FieldValueForbidden", "spec"))
-async def claim_that_changes_its_class(api: Api) -> Answer:
-    await api.post(claims(api), claim())
-    return await api.merge(f"{claims(api)}/c", {"spec": {"storageClassName": "other"}})
-
-
-@probe(422, ("FieldValueForbidden", "spec"))
-async def claim_that_grows_before_it_is_bound(api: Api) -> Answer:
-    await api.post(claims(api), claim())
-    larger = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
-    return await api.merge(f"{claims(api)}/c", larger)
-
-
-@probe(201)
-async def plain_deployment(api: Api) -> Answer:
-    return await api.post(deployments(api), deployment())
-
-
-@probe(
-    422,
-    ("FieldValueRequired", "spec.selector"),
-    ("FieldValueInvalid", "spec.template.metadata.labels"),
-)
-async def deployment_without_a_selector(api: Api) -> Answer:
-    return await api.post(deployments(api), deployment(selector=None))
-
-
-@probe(422, ("FieldValueInvalid", "spec.template.metadata.labels"))
-async def deployment_that_does_not_select_its_pods(api: Api) -> Answer:
-    return await api.post(deployments(api), deployment({"app": "y"}))
-
-
-@probe(422, ("FieldValueInvalid", "spec.selector"))
-async def deployment_that_changes_its_selector(api: Api) -> Answer:
-    await api.post(deployments(api), deployment())
-    other = deployment({"app": "x", "b": "c"}, selector={"matchLabels": {"b": "c"}})
-    return await api.merge(f"{deployments(api)}/d", other)
-
-
-@probe(422, ("FieldValueRequired", "spec.template.spec.containers"))
-async def job_without_containers(api: Api) -> Answer:
-    template = {"spec": {"restartPolicy": "Never"}}
-    return await api.post(api.jobs, job(template=template))
-
-
-@probe(422, ("FieldValueInvalid", "spec.template"))
-async def job_that_changes_its_template(api: Api) -> Answer:
-    await api.post(api.jobs, job())
-    patch = {"spec": {"template": {"spec": {"priorityClassName": "x"}}}}
-    return await api.merge(f"{api.jobs}/j", patch)
+    return {**metadata(), "spec": {"template": template, **fields}}
+
+
+def image(name: str = "x") -> dict[str, str]:
+    return {"name": name, "image": "x"}
+
+
+BAD_LABEL = (422, ("FieldValueInvalid", "metadata.labels"))
+BAD_REQUEST = (400, "BadRequest")
+BAD_SELECTOR = [("FieldValueRequired", "spec.selector"), ("FieldValueInvalid", "spec.template.metadata.labels")]  # fmt: skip
+OTHER_SELECTOR = deployment({"app": "x", "b": "c"}, selector={"matchLabels": {"b": "c"}})
+
+# name: attribute of the Api with the path of the collection, body, outcome
+CREATES: dict[str, tuple[str, dict[str, Any], tuple[Any, ...]]] = {
+    "custom resource without a kind": ("widgets", without("kind", widget("a")), BAD_REQUEST),
+    "custom resource without an API version": ("widgets", without("apiVersion", widget("a")), BAD_REQUEST),
+    "label value with a space": ("configmaps", labels(), BAD_LABEL),
+    "label value that is too long": ("configmaps", labels("a", "b" * 64), BAD_LABEL),
+    "label key with a space": ("configmaps", labels("a b", "c"), BAD_LABEL),
+    "label key with a bad prefix": ("configmaps", labels("-x/y", "c"), BAD_LABEL),
+    "label value that is a number": ("configmaps", labels("a", 1), BAD_REQUEST),
+    "label of a custom resource": ("widgets", widget("a", {"labels": {"a": "b c"}}), BAD_LABEL),
+    "annotation that is a number": ("configmaps", metadata(annotations={"a": 1}), BAD_REQUEST),
+    "annotation key with a space": ("configmaps", metadata(annotations={"a b": "c"}), (422, ("FieldValueInvalid", "metadata.annotations"))),
+    "ConfigMap value that is a number": ("configmaps", data(), BAD_REQUEST),
+    "ConfigMap value that is a map": ("configmaps", data("k", {"a": "b"}), BAD_REQUEST),
+    "ConfigMap key with a space": ("configmaps", data("a b", "c"), (422, ("FieldValueInvalid", "data[a b]"))),
+    "pod without containers": ("pods", pod_with(containers=[]), (422, ("FieldValueRequired", "spec.containers"))),
+    "pod without a spec": ("pods", metadata(), (422, ("FieldValueRequired", "spec.containers"))),
+    "container without a name": ("pods", pod_with(containers=[{"image": "x"}]), (422, ("FieldValueRequired", "spec.containers[0].name"))),
+    "container without an image": ("pods", pod_with(containers=[{"name": "x"}]), (422, ("FieldValueRequired", "spec.containers[0].image"))),
+    "containers of one name": ("pods", pod_with(containers=[image(), image()]), (422, ("FieldValueDuplicate", "spec.containers[1].name"))),
+    "pod with an unknown restart policy": ("pods", pod_with(restartPolicy="Sometimes"), (422, ("FieldValueNotSupported", "spec.restartPolicy"))),
+    "claim without access modes": ("claims", claim(accessModes=None), (422, ("FieldValueRequired", "spec.accessModes"))),
+    "claim without a size": ("claims", claim(resources=None), (422, ("FieldValueRequired", "spec.resources[storage]"))),
+    "plain deployment": ("deployments", deployment(), (201,)),
+    "deployment without a selector": ("deployments", deployment(selector=None), (422, *BAD_SELECTOR)),
+    "deployment that does not select its pods": ("deployments", deployment({"app": "y"}), (422, BAD_SELECTOR[1])),
+    "Job without containers": ("jobs", job(template={"spec": {"restartPolicy": "Never"}}), (422, ("FieldValueRequired", "spec.template.spec.containers"))),
+}  # fmt: skip
+
+# name: attribute of the Api, body that is created, patch of it, outcome
+PATCHES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[Any, ...]]] = {
+    "label": ("configmaps", metadata(), {"metadata": {"labels": {"a": "b c"}}}, BAD_LABEL),
+    "ConfigMap value that is a number": ("configmaps", metadata(), {"data": {"k": 1}}, (422, ("FieldValueInvalid", "patch"))),
+    "immutable ConfigMap": ("configmaps", {**data("k", "v"), "immutable": True}, {"data": {"k": "w"}}, (422, ("FieldValueForbidden", "data"))),
+    "node of a pod": ("pods", pod("a"), {"spec": {"nodeName": "n"}}, (422, ("FieldValueForbidden", "spec"))),
+    "deadline of a pod": ("pods", pod("a"), {"spec": {"activeDeadlineSeconds": 5}}, (200,)),
+    "class of a claim": ("claims", claim(), {"spec": {"storageClassName": "other"}}, (422, ("FieldValueForbidden", "spec"))),
+    "size of a claim that is not bound": ("claims", claim(), {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}, (422, ("FieldValueForbidden", "spec"))),
+    "selector of a deployment": ("deployments", deployment(), OTHER_SELECTOR, (422, ("FieldValueInvalid", "spec.selector"))),
+    "template of a Job": ("jobs", job(), {"spec": {"template": {"spec": {"priorityClassName": "x"}}}}, (422, ("FieldValueInvalid", "spec.template"))),
+}  # fmt: skip
+
+# name: body of a server-side apply
+APPLIES = {
+    "without a name": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}},
+    "without metadata": {"apiVersion": "v1", "kind": "ConfigMap"},
+    "without a kind": {"metadata": {"name": "a"}},
+}
 
 
 def outcome(answer: Answer) -> tuple[Any, ...]:
-    """What a probe gives: status, and reason and field of each cause."""
+    """Return the status of a response, and reason and field of each cause."""
     if answer.status < 300:
         return (answer.status,)
     if answer.status == 422:
@@ -343,11 +123,75 @@ def outcome(answer: Answer) -> tuple[Any, ...]:
     return answer.status, answer.body.get("reason")
 
 
-@pytest.mark.parametrize("name", PROBES)
-async def test_content_is_refused_or_taken(api: Api, name: str) -> None:
-    """Each probe has the same outcome on both servers."""
-    ask, expected = PROBES[name]
-
-    answer = await ask(api)
+@pytest.mark.parametrize(("plural", "body", "expected"), CREATES.values(), ids=CREATES)
+async def test_create_has_outcome(api: Api, plural: str, body: dict, expected: tuple) -> None:
+    """Both servers refuse or accept the same content."""
+    answer = await api.post(getattr(api, plural), body)
 
     assert outcome(answer) == expected, answer.body
+
+
+@pytest.mark.parametrize(("plural", "body", "patch", "expected"), PATCHES.values(), ids=PATCHES)
+async def test_patch_has_outcome(
+    api: Api, plural: str, body: dict, patch: dict, expected: tuple
+) -> None:
+    """Both servers refuse or accept the same merge patches."""
+    path = getattr(api, plural)
+    made = await api.post(path, body)
+    answer = await api.merge(f"{path}/a", patch)
+
+    assert made.status == 201, made.body
+    assert outcome(answer) == expected, answer.body
+
+
+@pytest.mark.parametrize("body", APPLIES.values(), ids=APPLIES)
+async def test_apply_is_refused_when_it_is_incomplete(api: Api, body: dict) -> None:
+    """A configuration without name, metadata or kind is a bad request."""
+    answer = await api.apply(f"{api.configmaps}/a", body, "me")
+
+    assert outcome(answer) == BAD_REQUEST, answer.body
+
+
+async def test_image_of_a_pod_may_change(api: Api) -> None:
+    """By a strategic merge patch of its container."""
+    await api.make_pod("a")
+    patch = {"spec": {"containers": [{"name": "main", "image": "example/other"}]}}
+    answer = await api.call("PATCH", f"{api.pods}/a", patch, STRATEGIC)
+
+    assert answer.status == 200, answer.body
+
+
+def binding(node: str = "n", name: str = "a") -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name},
+        "target": {"kind": "Node", "name": node},
+    }
+
+
+# name: bindings that are sent, and outcome of the last one
+BINDINGS: dict[str, tuple[list[dict[str, Any]], tuple[Any, ...]]] = {
+    "to a node": ([binding()], (201,)),
+    "of a bound pod": ([binding(), binding("other")], (409, "Conflict")),
+    "of another name": ([binding(name="q")], BAD_REQUEST),
+    "to nowhere": ([binding("")], (500, None)),
+}
+
+
+@pytest.mark.parametrize(("bodies", "expected"), BINDINGS.values(), ids=BINDINGS)
+async def test_binding_has_outcome(api: Api, bodies: list[dict], expected: tuple) -> None:
+    """Both servers refuse or accept the same bindings of a pod."""
+    await api.make_pod("a")
+    for body in bodies:
+        answer = await api.post(f"{api.pods}/a/binding", body)
+
+    assert outcome(answer) == expected, answer.body
+
+
+async def test_binding_may_be_created_in_the_collection(api: Api) -> None:
+    """The pod is the one with the binding's name."""
+    await api.make_pod("a")
+    answer = await api.post(f"/api/v1/namespaces/{api.ns}/bindings", binding())
+
+    assert answer.status == 201, answer.body

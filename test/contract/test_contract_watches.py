@@ -1,6 +1,7 @@
-"""Contract: watches: where they start, what they send, how they end."""
+"""Contract: start, events and end of watches."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def version(event: dict) -> int:
 
 
 async def test_events_after_a_version(api: Api) -> None:
-    """A watch from a version sends what happened after it, then what happens."""
+    """A watch from a version sends the events since then, and then the following ones."""
     first = await api.make_pod("a")
     second = await api.make_pod("b")
 
@@ -37,7 +38,7 @@ async def test_events_after_a_version(api: Api) -> None:
 
 
 async def test_history_is_replayed_event_by_event(api: Api) -> None:
-    """The past is not summed up: every change is sent, in order of versions."""
+    """The past is not compacted: every change is sent, in the order of versions."""
     made = await api.make("a")
     path = f"{api.configmaps}/a"
     await api.merge(path, {"data": {"k": "1"}})
@@ -54,11 +55,11 @@ async def test_history_is_replayed_event_by_event(api: Api) -> None:
 
 @pytest.mark.parametrize("start", [{}, {"resourceVersion": "0"}], ids=["none", "zero"])
 async def test_start_without_a_version(api: Api, start: dict) -> None:
-    """Without a version the present objects come first, as ADDED."""
+    """Without a version the existing objects come first, as ADDED."""
     await api.make_pod("b")
     await api.make_pod("a")
     await api.merge(f"{api.pods}/a", {"metadata": {"labels": {"x": "y"}}})
-    await asyncio.sleep(0 if api.is_fake else 0.3)  # version 0 may be answered from an old cache
+    await asyncio.sleep(0 if api.is_fake else 0.3)  # version 0 may be served from an old cache
 
     async with api.watch(api.pods, **start) as events:
         present = await events.take(2)
@@ -70,7 +71,7 @@ async def test_start_without_a_version(api: Api, start: dict) -> None:
 
 
 async def test_streaming_list(api: Api) -> None:
-    """sendInitialEvents: the present objects, a marked bookmark, then what happens."""
+    """With sendInitialEvents: the existing objects, a marked bookmark, then the following events."""
     await api.make_pod("a")
     last = await api.make_pod("b")
 
@@ -90,7 +91,7 @@ async def test_streaming_list(api: Api) -> None:
 
 
 async def test_streaming_list_of_nothing(api: Api) -> None:
-    """The bookmark comes even if there is nothing."""
+    """The bookmark is sent even if there is no object."""
     async with api.watch(api.pods, **STREAMING) as events:
         bookmark = await events.next()
 
@@ -99,7 +100,7 @@ async def test_streaming_list_of_nothing(api: Api) -> None:
 
 
 async def test_streaming_list_with_selector(api: Api) -> None:
-    """Initial events obey selectors."""
+    """Selectors apply to initial events."""
     await api.make_pod("a", labels={"x": "y"})
     await api.make_pod("b")
 
@@ -112,7 +113,7 @@ async def test_streaming_list_with_selector(api: Api) -> None:
 
 
 async def test_streaming_list_not_older_than(api: Api) -> None:
-    """A version with sendInitialEvents is a lower bound, not a starting point."""
+    """A version with sendInitialEvents is a lower bound, not a start."""
     made = await api.make_pod("a")
 
     async with api.watch(api.pods, resourceVersion=made.version, **STREAMING) as events:
@@ -124,7 +125,7 @@ async def test_streaming_list_not_older_than(api: Api) -> None:
 
 
 async def test_bookmarks_make_a_plain_watch_a_streaming_list(api: Api) -> None:
-    """A watch without version that takes bookmarks gets the marked bookmark as well."""
+    """A watch without version that accepts bookmarks gets the marked bookmark, too."""
     await api.make_pod("a")
 
     async with api.watch(api.pods, resourceVersion="0", allowWatchBookmarks="true") as events:
@@ -135,12 +136,11 @@ async def test_bookmarks_make_a_plain_watch_a_streaming_list(api: Api) -> None:
 
 
 async def test_no_initial_events(api: Api) -> None:
-    """sendInitialEvents=false starts with what happens next."""
+    """With sendInitialEvents=false only the following events are sent."""
     await api.make_pod("a")
 
-    async with api.watch(
-        api.pods, sendInitialEvents="false", resourceVersionMatch="NotOlderThan"
-    ) as events:
+    query = {"sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan"}
+    async with api.watch(api.pods, **query) as events:
         await api.make_pod("b")
         found = await events.take(1)
 
@@ -148,7 +148,7 @@ async def test_no_initial_events(api: Api) -> None:
 
 
 async def test_end_at_the_timeout(api: Api) -> None:
-    """timeoutSeconds ends the stream cleanly, with the connection's own end of the answer."""
+    """timeoutSeconds ends the stream cleanly, with the end of the chunked response."""
     made = await api.make_pod("a")
 
     async with (
@@ -161,19 +161,14 @@ async def test_end_at_the_timeout(api: Api) -> None:
 
 
 @pytest.mark.slow
-async def test_bookmarks_tell_of_what_was_not_sent(api: Api) -> None:
-    """A bookmark before the end carries the version of changes that did not match."""
+async def test_bookmarks_have_the_version_of_events_that_were_not_sent(api: Api) -> None:
+    """A bookmark before the end has the version of changes that did not match."""
     made = await api.make_pod("a")
 
+    query = {"allowWatchBookmarks": "true", "labelSelector": "none", "timeoutSeconds": 4}
     async with (
         patience.timeout(15),
-        api.watch(
-            api.pods,
-            resourceVersion=made.version,
-            timeoutSeconds=4,
-            allowWatchBookmarks="true",
-            labelSelector="none",
-        ) as events,
+        api.watch(api.pods, resourceVersion=made.version, **query) as events,
     ):
         unseen = await api.make_pod("b")
         found = await events.rest()
@@ -181,15 +176,15 @@ async def test_bookmarks_tell_of_what_was_not_sent(api: Api) -> None:
     assert found != []
     assert {event["type"] for event in found} == {"BOOKMARK"}
     assert version(found[-1]) >= int(unseen.version)
-    # Typed zero values are sent along; a decoder must not stumble over them.
+    # Typed zero values are sent, too; a decoder must accept them.
     assert found[-1]["object"]["spec"] == {"containers": None}
     assert found[-1]["object"]["status"] == {}
     assert "annotations" not in found[-1]["object"]["metadata"]
 
 
 @pytest.mark.slow
-async def test_no_bookmarks_unless_asked_for(api: Api) -> None:
-    """Without allowWatchBookmarks there are none."""
+async def test_no_bookmarks_unless_requested(api: Api) -> None:
+    """Without allowWatchBookmarks none is sent."""
     made = await api.make_pod("a")
 
     async with (
@@ -203,16 +198,15 @@ async def test_no_bookmarks_unless_asked_for(api: Api) -> None:
 
 
 async def test_objects_that_start_and_stop_matching(api: Api) -> None:
-    """Under a selector an object appears with ADDED and leaves with DELETED."""
+    """Under a selector an object appears with ADDED and disappears with DELETED."""
     made = await api.make("a", labels={"x": "no"})
     path = f"{api.configmaps}/a"
 
     async def label(value: str, **data: str) -> None:
         await api.merge(path, {"metadata": {"labels": {"x": value}}, "data": data})
 
-    async with api.watch(
-        api.configmaps, resourceVersion=made.version, labelSelector="x=yes"
-    ) as events:
+    query = {"resourceVersion": made.version, "labelSelector": "x=yes"}
+    async with api.watch(api.configmaps, **query) as events:
         await label("yes", k="1")
         await label("yes", k="2")
         await label("no", k="3")
@@ -232,14 +226,11 @@ async def test_pods_that_leave_a_field_selector(api: Api) -> None:
     """The same for fields: a pod that gets a phase, or a node."""
     made = await api.make_pod("a")
 
-    async with (
-        api.watch(
-            api.pods, resourceVersion=made.version, fieldSelector="status.phase=Pending"
-        ) as pending,
-        api.watch(
-            api.pods, resourceVersion=made.version, fieldSelector="status.phase=Running"
-        ) as running,
-    ):
+    def watch(phase: str) -> Any:
+        selector = f"status.phase={phase}"
+        return api.watch(api.pods, resourceVersion=made.version, fieldSelector=selector)
+
+    async with watch("Pending") as pending, watch("Running") as running:
         await api.merge(f"{api.pods}/a/status", {"status": {"phase": "Running"}})
         found = await pending.take(1) + await running.take(1)
 
@@ -247,13 +238,12 @@ async def test_pods_that_leave_a_field_selector(api: Api) -> None:
 
 
 async def test_one_object_by_field_selector(api: Api) -> None:
-    """Watching one name is what an agent does with its JobSet."""
+    """An agent watches its JobSet by name."""
     made = await api.make_widget("a", spec={"size": 1})
     await api.make_widget("b", spec={"size": 1})
 
-    async with api.watch(
-        api.widgets, resourceVersion=made.version, fieldSelector="metadata.name=a"
-    ) as events:
+    query = {"resourceVersion": made.version, "fieldSelector": "metadata.name=a"}
+    async with api.watch(api.widgets, **query) as events:
         await api.merge(f"{api.widgets}/b", {"spec": {"size": 2}})
         await api.merge(f"{api.widgets}/a/status", {"status": {"ready": 1}})
         await api.delete(f"{api.widgets}/a")
@@ -263,7 +253,7 @@ async def test_one_object_by_field_selector(api: Api) -> None:
 
 
 async def test_watch_over_all_namespaces(api: Api) -> None:
-    """Without namespace the events of all are sent."""
+    """Without a namespace the events of all are sent."""
     made = await api.make_widget("a")
 
     async with api.watch(
@@ -277,8 +267,8 @@ async def test_watch_over_all_namespaces(api: Api) -> None:
     assert found == [("ADDED", "b")]
 
 
-async def test_other_namespaces_are_not_seen(api: Api) -> None:
-    """A namespace's watch sees no other's objects."""
+async def test_other_namespaces_are_not_watched(api: Api) -> None:
+    """A watch of a namespace sends no events of another one."""
     made = await api.make("a")
     other = "/api/v1/namespaces/default/configmaps"
     await api.post(other, {"metadata": {"name": f"{api.ns}-x"}})
@@ -292,7 +282,7 @@ async def test_other_namespaces_are_not_seen(api: Api) -> None:
 
 
 async def test_version_that_is_too_old(api: Api) -> None:
-    """The answer is 200 with one ERROR event, 410 Expired, and the stream ends."""
+    """The response is 200 with one ERROR event, 410 Expired, and the stream ends."""
     await define(api, definition("gadgets", "Gadget"))
     path = f"/apis/contract.example.com/v1/namespaces/{api.ns}/gadgets"
 
@@ -308,7 +298,7 @@ async def test_version_that_is_too_old(api: Api) -> None:
 
 
 async def test_version_from_the_future(api: Api) -> None:
-    """A watch from a version that is not there yet is silent until its end."""
+    """A watch from a version that does not exist yet is silent until its end."""
     async with api.watch(api.pods, resourceVersion="999999999", timeoutSeconds=1) as events:
         await api.make_pod("a")
         found = await events.rest()
@@ -316,8 +306,8 @@ async def test_version_from_the_future(api: Api) -> None:
     assert (events.status, found) == (200, [])
 
 
-async def test_a_version_of_another_kind_will_do(api: Api) -> None:
-    """Versions are of the whole server: a list's or another kind's starts a watch."""
+async def test_version_of_another_kind_starts_a_watch(api: Api) -> None:
+    """Versions belong to the whole server, so that of a list or of another kind is valid."""
     made = await api.make("a")
 
     async with api.watch(api.pods, resourceVersion=made.version) as events:
@@ -352,8 +342,9 @@ async def test_list_then_watch_misses_nothing(api: Api) -> None:
     ],
     ids=["version", "initial", "match", "field", "label"],
 )
-async def test_bad_watches(api: Api, query: dict, failure: tuple) -> None:
-    """A bad watch is refused by an ordinary failure."""
+async def test_invalid_watch_is_refused(api: Api, query: dict, failure: tuple) -> None:
+    """With an ordinary Status."""
+
     answer = await api.get(api.pods, watch="1", timeoutSeconds=1, **query)
 
     assert answer.failure == failure

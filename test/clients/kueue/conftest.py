@@ -1,4 +1,4 @@
-"""A tenant of Kueue's for each test; the nodes that need no kubelet are played."""
+"""A tenant of Kueue for each test, with simulated nodes."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ async def played(client):
     """Nodes without kubelets."""
     nodes, ready, stop = PlayedNodes(client), asyncio.Event(), asyncio.Event()
 
-    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
+    # Fixtures are set up and torn down by different tasks, so a task group cannot hold this one.
     async def play():
         async with nodes.playing():
             ready.set()
@@ -28,7 +28,7 @@ async def played(client):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tenant(client, kueue, played):
-    """A namespace with no queue yet."""
+    """A namespace without a queue."""
     tenant = Tenant(client, played)
     await tenant.open()
     yield tenant

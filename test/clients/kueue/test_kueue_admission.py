@@ -1,29 +1,21 @@
-"""JobSets that wait in a queue of Kueue's, run where it says, give way, and end."""
-
-import pytest
+"""JobSets that wait in a queue of Kueue, run on its flavors, are preempted, and end."""
 
 from jobsetpy.api import keys
 from support.others.kueue_kit import condition, jobset, pod_spec, replicated_job
+from support.others.marks import client_marks
 
-pytestmark = [
-    pytest.mark.clients,
-    pytest.mark.cluster,
-    pytest.mark.node,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(300),
-]
+pytestmark = client_marks()
 
 
-async def test_a_jobset_is_admitted_runs_and_gives_its_quota_back(tenant):
-    """Suspended at creation, resumed with selector and toleration of its flavor, ready, finished.
+async def test_admitted_jobset_runs_and_returns_its_quota(tenant):
+    """It is suspended at creation, and resumed with selector and toleration of its flavor.
 
-    What of it has ended is no longer counted while the rest still runs.
+    Parts that have ended are no longer counted while the rest still runs.
     """
     flavor = await tenant.pool("pool")
     await tenant.queue((flavor, {"cpu": 4}))
-    made = await tenant.create(
-        jobset("js", replicated_job("driver"), replicated_job("w", replicas=2))
-    )
+    body = jobset("js", replicated_job("driver"), replicated_job("w", replicas=2))
+    made = await tenant.create(body)
     assert made["spec"]["suspend"] is True
 
     pods = await tenant.until_runs("js", 3)
@@ -45,8 +37,8 @@ async def test_a_jobset_is_admitted_runs_and_gives_its_quota_back(tenant):
     assert (await tenant.jobset("js"))["status"].get("restarts", 0) == 0
 
 
-async def test_two_jobsets_take_turns(tenant):
-    """With quota for one of them the second waits without Jobs that run, and follows."""
+async def test_jobset_waits_when_the_quota_suffices_for_another_one_only(tenant):
+    """The second one waits without running Jobs, and follows."""
     flavor = await tenant.pool("pool")
     await tenant.queue((flavor, {"cpu": 2}))
     await tenant.create(jobset("one", replicated_job(pods=2)))
@@ -62,8 +54,8 @@ async def test_two_jobsets_take_turns(tenant):
     await tenant.until_condition("two", "Completed")
 
 
-async def test_a_jobset_that_waits_is_deleted(tenant):
-    """Nothing of it is left, in the cluster or in the queue."""
+async def test_waiting_jobset_is_deleted(tenant):
+    """No object of it remains, in the cluster or in the queue."""
     flavor = await tenant.pool("pool")
     await tenant.queue((flavor, {"cpu": 1}))
     await tenant.create(jobset("js", replicated_job(pods=2)))
@@ -77,8 +69,8 @@ async def test_a_jobset_that_waits_is_deleted(tenant):
     await tenant.until(gone, "Jobs and workload to go")
 
 
-async def test_a_jobset_that_is_resized_is_admitted_again(tenant):
-    """Kueue suspends it, counts again, and it runs at its new size; too large a one waits."""
+async def test_resized_jobset_is_admitted_again(tenant):
+    """Kueue suspends it and counts again, and it runs at its new size; too large a size waits."""
     flavor = await tenant.pool("pool")
     await tenant.queue((flavor, {"cpu": 4}))
     await tenant.create(jobset("js", replicated_job(pods=2)))
@@ -96,8 +88,8 @@ async def test_a_jobset_that_is_resized_is_admitted_again(tenant):
     assert (await tenant.jobset("js"))["status"].get("restarts", 0) == 0
 
 
-async def test_a_jobset_of_another_manager_is_left_alone(tenant):
-    """Kueue may give a JobSet to another cluster: nothing is made of it here."""
+async def test_jobset_of_another_manager_is_ignored(tenant):
+    """Kueue may dispatch a JobSet to another cluster: no object is created here."""
     flavor = await tenant.pool("pool")
     await tenant.queue((flavor, {"cpu": 4}))
     await tenant.create(jobset("far", managedBy="kueue.x-k8s.io/multikueue"))
@@ -108,8 +100,8 @@ async def test_a_jobset_of_another_manager_is_left_alone(tenant):
     assert "conditions" not in (await tenant.jobset("far")).get("status", {})
 
 
-async def test_a_queue_without_memory_admits_an_injected_agent(tenant):
-    """The agent asks only for resources that the worker asks for; a quota of them is enough."""
+async def test_queue_without_memory_admits_an_injected_agent(tenant):
+    """The agent requests only resources that the worker requests; a quota for them suffices."""
     flavor = await tenant.pool("pool")
     await tenant.queue((flavor, {"cpu": 2}))
     body = jobset("js", failurePolicy={"restartStrategy": "InPlaceRestart", "maxRestarts": 1})
@@ -124,13 +116,12 @@ async def test_a_queue_without_memory_admits_an_injected_agent(tenant):
     await tenant.until_condition("js", "Suspended", "False")
 
 
-async def test_a_jobset_with_a_replicated_job_of_no_jobs_is_resumed(tenant):
+async def test_jobset_with_a_replicated_job_without_jobs_is_resumed(tenant):
     """Kueue's types drop the zero; the webhook keeps it, so that the rest runs."""
     flavor = await tenant.pool("pool")
     await tenant.queue((flavor, {"cpu": 2}))
-    await tenant.create(
-        jobset("js", replicated_job("w", pods=2), replicated_job("none", replicas=0))
-    )
+    body = jobset("js", replicated_job("w", pods=2), replicated_job("none", replicas=0))
+    await tenant.create(body)
     await tenant.until_runs("js", 2)
 
     jobs = (await tenant.jobset("js"))["spec"]["replicatedJobs"]

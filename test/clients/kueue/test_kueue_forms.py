@@ -1,31 +1,24 @@
-"""Every form that typed clients write back in other words is resumed by Kueue."""
+"""Every form that typed clients write back differently is resumed by Kueue."""
 
 import asyncio
 
-import pytest
-
 from support.admission.forms import FORMS, pair
+from support.others.marks import client_marks
 
-pytestmark = [
-    pytest.mark.clients,
-    pytest.mark.cluster,
-    pytest.mark.node,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(300),
-]
+pytestmark = client_marks()
 
 PLENTY = {"cpu": 1000, "memory": "10Ti", "nvidia.com/gpu": 1000}
 
 
 def container_of(body):
-    """The only container of a JobSet."""
+    """Return the only container of a JobSet."""
     (job,) = body["spec"]["replicatedJobs"]
     (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
     return container
 
 
 def written(name, form):
-    """The form as a user writes it; its pods ask for something, so that they get a flavor."""
+    """Return the form as a user writes it; its pods request a resource, so that they get a flavor."""
     body, _ = pair(form)
     container = container_of(body)
     if form.path[-1] != "resources":
@@ -35,8 +28,8 @@ def written(name, form):
 
 
 async def test_every_form_is_resumed(tenant):
-    """None of them is refused when Kueue writes back what its types make of it."""
-    flavor = await tenant.flavor("none")  # no node has its label: there is nothing to run
+    """No form is refused when Kueue writes it back as its types print it."""
+    flavor = await tenant.flavor("none")  # no node has its label, so that no pod runs
     await tenant.queue((flavor, PLENTY))
     names = {f"form-{at}": form.name for at, form in enumerate(FORMS)}
     bodies = iter([written(name, form) for name, form in zip(names, FORMS, strict=True)])
@@ -57,7 +50,7 @@ async def test_every_form_is_resumed(tenant):
     await tenant.until(all_resumed, "all forms to be resumed", 120)
     for name, form in names.items():
         stored = await tenant.jobset(name)
-        asked = container_of(stored).get("resources", {})
+        resources = container_of(stored).get("resources", {})
         (template,) = await tenant.templates(name)
-        if asked.get("requests") or asked.get("limits"):
+        if resources.get("requests") or resources.get("limits"):
             assert template["nodeSelector"] == {tenant.label("none"): "yes"}, form

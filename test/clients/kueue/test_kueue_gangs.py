@@ -1,4 +1,4 @@
-"""Groups in a queue of Kueue's: restarted in place, started together, scheduled together."""
+"""Groups in a queue of Kueue: restarts in place, startup groups, gangs."""
 
 import asyncio
 
@@ -12,20 +12,15 @@ from support.cluster.install import CONFIG
 from support.coscheduling.coscheduler_process import CoschedulerProcess, ExtenderSite
 from support.coscheduling.gangs import set_scheduler
 from support.others.kueue_kit import condition, jobset, replicated_job
+from support.others.marks import client_marks
 from support.patience import eventually
 from support.restarts.scenario import WORKER_SCRIPT, kill_worker, worker_of
 
-pytestmark = [
-    pytest.mark.clients,
-    pytest.mark.cluster,
-    pytest.mark.node,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(300),
-]
+pytestmark = client_marks()
 
 SMALL = {"cpu": "10m"}
 STUBBORN = "echo worker started; trap '' TERM; sleep 1000000 & wait $!"
-"""A worker that does not stop on SIGTERM: only the kill at the end of its grace period."""
+"""A worker that ignores SIGTERM until it is killed at the end of its grace period."""
 REAL_NODE = {"kubernetes.io/hostname": "node-1"}
 
 
@@ -36,7 +31,7 @@ def real_job(tenant, name="w", pods=2, *, script=WORKER_SCRIPT, **more):
 
 
 def own(tenant, script=WORKER_SCRIPT):
-    """A script that no other test's workers run: those of a test before may still be ending."""
+    """Return a script that workers of no other test run: some of them may still be ending."""
     return f"{script} # {tenant.namespace}"
 
 
@@ -44,10 +39,10 @@ class Workers:
     """The processes of a JobSet's workers on the real node.
 
     Args:
-        tenant: whose it is.
-        name: of the JobSet.
-        supervised: whether the agent is their parent.
-        script: what they run.
+        tenant: tenant of the JobSet.
+        name: name of the JobSet.
+        supervised: True if the agent is their parent.
+        script: script that they run.
     """
 
     def __init__(self, tenant, name, *, supervised, script=WORKER_SCRIPT):
@@ -67,9 +62,9 @@ class Workers:
         ]
 
     async def run(self, count):
-        """Wait until so many run, none of which was seen before; UIDs of their pods."""
+        """Wait until ``count`` new ones run; return the UIDs of their pods."""
 
-        async def look():
+        async def new_workers():
             pods = await self._pods()
             found = [worker_of(pod, self.script, supervised=self.supervised) for pod in pods]
             processes = {process for process in found if process} - self.seen
@@ -77,20 +72,18 @@ class Workers:
                 return None
             return processes, {pod.metadata.uid for pod in pods}
 
-        processes, uids = await self.tenant.until(look, f"{count} new workers")
+        processes, uids = await self.tenant.until(new_workers, f"{count} new workers")
         self.seen |= processes
         return uids
 
     async def kill_one(self):
-        """End one of them."""
+        """Kill one of them."""
         await kill_worker((await self._pods())[0], self.script, supervised=self.supervised)
 
 
 @pytest.mark.parametrize("mode", ["supervisor", "sidecar"])
-async def test_a_group_restarts_in_place_before_and_after_it_is_admitted_again(
-    tenant, kubectl, mode
-):
-    """A worker that is killed restarts its group in its pods; Kueue changes nothing about that."""
+async def test_group_restarts_in_place_before_and_after_a_second_admission(tenant, kubectl, mode):
+    """A killed worker restarts its group in its pods; Kueue does not change that."""
     kubectl("apply", "-n", tenant.namespace, "-k", str(CONFIG / "agent/account"))
     flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
     await tenant.queue((flavor, {"cpu": 1}))
@@ -115,20 +108,18 @@ async def test_a_group_restarts_in_place_before_and_after_it_is_admitted_again(
     assert await workers.run(2) == others
     await tenant.until_condition("js", "RestartingInPlace", "False")
     status = (await tenant.jobset("js"))["status"]
-    assert status["restarts"] == 0  # none by making Jobs anew
+    assert status["restarts"] == 0  # no Job was recreated
     assert not condition({"status": status}, "Failed")
 
 
 @pytest.mark.parametrize("mode", ["supervisor", "sidecar"])
-async def test_a_group_gives_way_when_it_is_preempted_during_a_restart_in_place(
-    tenant, kubectl, mode
-):
+async def test_group_is_preempted_during_a_restart_in_place(tenant, kubectl, mode):
     """Its pods end while a worker still stops; admitted again, it runs and restarts in place."""
     kubectl("apply", "-n", tenant.namespace, "-k", str(CONFIG / "agent/account"))
     flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
     low, high = await tenant.priority("low", 1), await tenant.priority("high", 2)
     preemption = {"withinClusterQueue": "LowerPriority"}
-    # Enough for either: a sidecar adds its request to the worker's.
+    # Enough for either of them: a sidecar adds its request to the worker's.
     quota = {"cpu": "50m" if mode == "sidecar" else "30m"}
     await tenant.queue((flavor, quota), preemption=preemption)
     job = real_job(tenant, script=STUBBORN, terminationGracePeriodSeconds=20)
@@ -159,8 +150,8 @@ async def test_a_group_gives_way_when_it_is_preempted_during_a_restart_in_place(
     assert not condition(await tenant.jobset("low"), "Failed")
 
 
-async def test_a_group_that_does_not_gather_restarts_when_its_time_is_over(tenant, client):
-    """Under a queue as without one: its Jobs are recreated, and gather when there is a node."""
+async def test_group_restarts_when_its_startup_times_out(tenant, client):
+    """As without a queue: its Jobs are recreated, and start when there is a node."""
     late = tenant.label("late")
     flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
     await tenant.queue((flavor, {"cpu": 1}))
@@ -179,13 +170,12 @@ async def test_a_group_that_does_not_gather_restarts_when_its_time_is_over(tenan
     await tenant.until_used(cpu="20m")
 
 
-async def test_a_group_starts_together_each_time_it_is_admitted(tenant):
+async def test_group_starts_together_at_each_admission(tenant):
     """No worker runs before all pods have started, at the first and at the second admission."""
     flavor = await tenant.flavor("real", nodeLabels=REAL_NODE)
     await tenant.queue((flavor, {"cpu": 1}))
-    await tenant.create(
-        jobset("js", real_job(tenant, "a"), real_job(tenant, "b", 1), groupSchedulingConfig={})
-    )
+    jobs = real_job(tenant, "a"), real_job(tenant, "b", 1)
+    await tenant.create(jobset("js", *jobs, groupSchedulingConfig={}))
     workers = Workers(tenant, "js", supervised=False)
     await workers.run(3)
     await tenant.until_condition("js", keys.GROUP_COMPLETED_CONDITION)
@@ -197,10 +187,8 @@ async def test_a_group_starts_together_each_time_it_is_admitted(tenant):
 
 
 @pytest.mark.parametrize("start", ["true", "false"])
-async def test_spares_have_quota_whether_or_not_the_jobset_starts_without_them(
-    tenant, kubectl, start
-):
-    """Kueue counts all pods; there is no admission of a part, and no other name for it."""
+async def test_spares_need_quota_when_the_jobset_starts_without_them(tenant, kubectl, start):
+    """Kueue counts all pods; it neither admits a part nor has another annotation for it."""
     kubectl("apply", "-n", tenant.namespace, "-k", str(CONFIG / "agent/account"))
     flavor = await tenant.pool("pool", cpu=20)
     await tenant.queue((flavor, {"cpu": "5"}))
@@ -214,7 +202,7 @@ async def test_spares_have_quota_whether_or_not_the_jobset_starts_without_them(
             keys.IN_PLACE_PROCESSES_ANNOTATION: "1",
             keys.IN_PLACE_SPARES_ANNOTATION: "1",
             keys.START_WITHOUT_SPARES_ANNOTATION: start,
-            # For Jobs by themselves, Kueue admits a part with it.
+            # With it, Kueue admits a part of a Job without a JobSet.
             "kueue.x-k8s.io/job-min-parallelism": "2",
         }
         await tenant.create(body)
@@ -232,7 +220,7 @@ async def test_spares_have_quota_whether_or_not_the_jobset_starts_without_them(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def coscheduler(cluster, tmp_path):
-    """A coscheduler in the cluster's network, and the scheduler that asks it."""
+    """A coscheduler in the cluster's network, and the scheduler that calls it."""
     site = ExtenderSite(tmp_path)
     before = (cluster.folder / "scheduler.json").read_text()
     process = CoschedulerProcess(
@@ -240,7 +228,7 @@ async def coscheduler(cluster, tmp_path):
     )
     await process.start(wait=False)
 
-    # Its health port is in the cluster's network, out of reach from here.
+    # Its health port is in the cluster's network and cannot be reached from here.
     def serves():
         return '"server":"extender"' in process.log.read_text()
 
@@ -256,10 +244,10 @@ async def coscheduler(cluster, tmp_path):
         cluster.start_component("kube-scheduler")
 
 
-async def test_gangs_of_two_jobsets_are_scheduled_one_after_the_other(tenant, coscheduler):
-    """Kueue has quota for both, the nodes have room for one: no gang is there in part.
+async def test_gangs_of_two_jobsets_run_one_after_the_other(tenant, coscheduler):
+    """Kueue has quota for both, the nodes have capacity for one: no gang runs in part.
 
-    One that is admitted again is a gang again.
+    A gang that is admitted again is a gang again.
     """
     flavor = await tenant.pool("pool", cpu=5)
     await tenant.queue((flavor, {"cpu": 8}))

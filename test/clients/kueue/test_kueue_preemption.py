@@ -1,20 +1,13 @@
-"""JobSets that give way in a queue of Kueue's, and are admitted again."""
-
-import pytest
+"""JobSets that are preempted in a queue of Kueue, and admitted again."""
 
 from support.others.kueue_kit import jobset, pod_spec, replicated_job
+from support.others.marks import client_marks
 
-pytestmark = [
-    pytest.mark.clients,
-    pytest.mark.cluster,
-    pytest.mark.node,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(300),
-]
+pytestmark = client_marks()
 
 
-async def test_a_jobset_gives_way_and_comes_back(tenant):
-    """A more important one takes its room; when that ends it runs again, and completes."""
+async def test_preempted_jobset_runs_again(tenant):
+    """One of higher priority takes its quota; when that has ended it runs again and completes."""
     flavor = await tenant.pool("pool")
     low, high = await tenant.priority("low", 1), await tenant.priority("high", 2)
     preemption = {"withinClusterQueue": "LowerPriority"}
@@ -32,8 +25,8 @@ async def test_a_jobset_gives_way_and_comes_back(tenant):
     assert (await tenant.jobset("low"))["status"].get("restarts", 0) == 0
 
 
-async def test_another_flavor_replaces_the_first_one(tenant):
-    """Admitted again to nodes with another label and taint, nothing of the first is left."""
+async def test_flavor_is_replaced_at_the_next_admission(tenant):
+    """On nodes with another label and taint; selectors of the first flavor are removed."""
     flavors = [await tenant.pool("here"), await tenant.pool("there")]
     none, some = {"cpu": 0}, {"cpu": 2}
     await tenant.queue((flavors[0], some), (flavors[1], none))

@@ -1,31 +1,22 @@
-"""Topology-aware scheduling: Kueue chooses nodes and lifts the gate that it put on the pods."""
-
-import json
-
-import pytest
+"""Topology-aware scheduling: Kueue chooses nodes and removes its scheduling gate."""
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
+from support.cluster.raw_requests import exchange
 from support.others.kueue_kit import QUEUE, QUEUE_LABEL, jobset, pod_spec, replicated_job
+from support.others.marks import client_marks
 
-pytestmark = [
-    pytest.mark.clients,
-    pytest.mark.cluster,
-    pytest.mark.node,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(300),
-]
+pytestmark = client_marks()
 
 GATE = "kueue.x-k8s.io/topology"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 HOST = "kubernetes.io/hostname"
 
 
-async def test_pods_are_held_until_kueue_has_chosen_a_block(tenant):
-    """All pods are in one block, also after a re-admission, on nodes with room for two each.
+async def test_pods_are_gated_until_kueue_has_chosen_a_block(tenant):
+    """All pods are in one block, after a re-admission too, two on each node.
 
-    The first block is full but for one pod; only the second has room for all.
+    The first block has capacity for one pod, the second for all.
     """
     block, pool = tenant.label("block"), tenant.label("pool")
     for name, where, cpu in (("a0", "a", 1), ("b0", "b", 2), ("b1", "b", 2)):
@@ -33,9 +24,8 @@ async def test_pods_are_held_until_kueue_has_chosen_a_block(tenant):
     topology = await tenant.topology(block, HOST)
     flavor = await tenant.flavor("flavor", pool, topologyName=topology)
     await tenant.queue((flavor, {"cpu": 8}))
-    await tenant.create(
-        jobset("js", replicated_job(replicas=2, pods=2, annotations={REQUIRED: block}))
-    )
+    job = replicated_job(replicas=2, pods=2, annotations={REQUIRED: block})
+    await tenant.create(jobset("js", job))
     pods = []
     for _ in range(2):
         pods = await tenant.until_runs("js", 4, old=pods)
@@ -58,11 +48,11 @@ SLICE_REQUIRED = "kueue.x-k8s.io/podset-slice-required-topology"
 
 
 async def exclusive_and_sliced(tenant, cpu):
-    """Create two Jobs of two pods with both kinds of placement; the warnings that come.
+    """Create two Jobs of two pods with both kinds of placement; return the warnings and the label.
 
     Args:
-        tenant: whose they are.
-        cpu: of each of two blocks, which are one node each.
+        tenant: tenant of the Jobs.
+        cpu: capacity of each of two blocks of one node each.
     """
     block, pool = tenant.label("block"), tenant.label("pool")
     for where in ("a", "b"):
@@ -74,16 +64,16 @@ async def exclusive_and_sliced(tenant, cpu):
     body = jobset("js", replicated_job(replicas=2, pods=2, annotations=notes))
     body["metadata"]["annotations"] = {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: block}
     body["metadata"]["labels"][QUEUE_LABEL] = QUEUE
-    path, data = JobSet.RESOURCE.path(tenant.namespace), json.dumps(body).encode()
-    made = await tenant.client.raw(HttpRequest(method="POST", path=path, body=data))
+    path = JobSet.RESOURCE.path(tenant.namespace)
+    made = await exchange(tenant.client, "POST", path, body)
     return made.headers.get("warning", ""), block
 
 
 async def test_exclusive_jobs_run_in_the_domains_of_kueue_when_each_has_capacity_for_one(tenant):
-    """Both agree then: followers go where their leader is, and Kueue has put it there."""
-    told, block = await exclusive_and_sliced(tenant, cpu=2)
-    assert "Kueue chooses nodes without regard to the annotation" in told
-    assert f"podset-slice-required-topology: {block}, with podset-slice-size" in told
+    """Both agree: followers are placed with their leader, where Kueue has placed that."""
+    warning, block = await exclusive_and_sliced(tenant, cpu=2)
+    assert "Kueue chooses nodes without regard to the annotation" in warning
+    assert f"podset-slice-required-topology: {block}, with podset-slice-size" in warning
     pods = await tenant.until_runs("js", 4)
     nodes = {pod["metadata"]["name"].rpartition("-")[0]: pod["spec"]["nodeName"] for pod in pods}
     assert nodes["js-w-0-0"] == nodes["js-w-0-1"]
@@ -91,13 +81,13 @@ async def test_exclusive_jobs_run_in_the_domains_of_kueue_when_each_has_capacity
     assert nodes["js-w-0-0"] != nodes["js-w-1-0"]
 
 
-async def test_an_exclusive_job_waits_when_kueue_gives_it_the_domain_of_another(tenant):
-    """As the warning says; the scheduler gives the reason, and no two Jobs share a domain.
+async def test_exclusive_job_waits_when_kueue_gives_it_the_domain_of_another(tenant):
+    """As the warning says; the scheduler reports the reason, and no two Jobs share a domain.
 
     Without the annotation, each admission runs.
     """
-    told, _ = await exclusive_and_sliced(tenant, cpu=4)
-    assert "stay pending" in told
+    warning, _ = await exclusive_and_sliced(tenant, cpu=4)
+    assert "stay pending" in warning
 
     async def one_waits():
         pods = await tenant.pods("js")

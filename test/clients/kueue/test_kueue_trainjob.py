@@ -1,8 +1,7 @@
-"""A TrainJob in a queue: Trainer makes its JobSet, Kueue says when and where it runs."""
-
-import pytest
+"""A TrainJob in a queue: Trainer creates its JobSet, Kueue decides when and where it runs."""
 
 from support.others.kueue_kit import QUEUE, QUEUE_LABEL, condition, pod_spec
+from support.others.marks import client_marks
 from support.others.trainer_kit import (
     container,
     path,
@@ -12,17 +11,11 @@ from support.others.trainer_kit import (
     until_taken,
 )
 
-pytestmark = [
-    pytest.mark.clients,
-    pytest.mark.cluster,
-    pytest.mark.node,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(300),
-]
+pytestmark = client_marks()
 
 
-async def test_a_trainjob_is_admitted_runs_and_gives_its_quota_back(trainer, tenant):
-    """Its JobSet is suspended until then; its pods get the flavor's selector and toleration."""
+async def test_admitted_trainjob_runs_and_returns_its_quota(trainer, tenant):
+    """Its JobSet is suspended before; its pods get the flavor's selector and toleration."""
     flavor = await tenant.pool("pool")
     await tenant.queue((flavor, {"cpu": 2}))
     node = container(resources={"requests": {"cpu": "1"}})

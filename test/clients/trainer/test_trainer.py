@@ -1,21 +1,21 @@
-"""TrainJobs of Kubeflow Trainer: JobSets by server-side apply, from its start to each end."""
+"""TrainJobs of Kubeflow Trainer, which applies JobSets server-side, until each kind of end."""
 
 import asyncio
-import json
 import uuid
 
 import pytest
 import pytest_asyncio
-import yaml
 
+from hack.generate.kustomize import render
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.install import CONFIG, apply_object, create_namespace
+from support.cluster.raw_requests import send
 from support.examples.examples_kit import documents
+from support.others.marks import client_marks
 from support.others.trainer_install import RUNTIMES
 from support.others.trainer_kit import (
     container,
@@ -27,13 +27,7 @@ from support.others.trainer_kit import (
 )
 from support.restarts.scenario import SHELL_IMAGE, WORKER_SCRIPT, kill_worker
 
-pytestmark = [
-    pytest.mark.clients,
-    pytest.mark.cluster,
-    pytest.mark.node,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(400),
-]
+pytestmark = client_marks(timeout_s=400)
 
 LIMIT_S = 90.0
 ATTEMPT = {"fieldPath": f"metadata.labels['{keys.RESTART_ATTEMPT}']"}
@@ -46,15 +40,16 @@ class Project:
         self.client, self.namespace = client, namespace
 
     async def send(self, method, what, body=None):
-        data = json.dumps(body).encode() if body is not None else None
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        request = HttpRequest(
-            method=method, path=path(self.namespace, what), body=data, content_type=kind
-        )
-        return json.loads((await self.client.raw(request)).body)
+        return await send(self.client, method, path(self.namespace, what), body)
+
+    async def agent_account(self):
+        """Create the account of agents with its rights."""
+        for document in render(CONFIG / "agent/account"):
+            document["metadata"]["namespace"] = self.namespace
+            await apply_object(self.client, document)
 
     async def runtime(self, body):
-        """Make a TrainingRuntime, and wait until Trainer's webhook finds it in its cache."""
+        """Create a TrainingRuntime, and wait until Trainer's webhook has it in its cache."""
         await self.send("POST", "trainingruntimes", body)
         await self.until_taken(train_job("probe"))
 
@@ -68,14 +63,14 @@ class Project:
         await self.send("PATCH", f"trainjobs/{name}", {"spec": spec})
 
     async def conditions(self, name):
-        """Types of the conditions that are true, with their reasons."""
+        """Return the reasons of the true conditions, by type."""
         status = (await self.send("GET", f"trainjobs/{name}")).get("status", {})
         return {
             c["type"]: c["reason"] for c in status.get("conditions", []) if c["status"] == "True"
         }
 
     async def ends(self, name):
-        """How a TrainJob ends: ``Complete`` or ``Failed``, and the reason."""
+        """Wait for the end of a TrainJob; return ``Complete`` or ``Failed``, and the reason."""
         end = None
 
         async def ended():
@@ -91,7 +86,7 @@ class Project:
         return await self.client.get(JobSet, self.namespace, name)
 
     async def pods(self, name=None):
-        """Its pods that are not going, by name."""
+        """Return its pods that are not being deleted, by name."""
         page = await self.client.list_page(Pod, self.namespace)
         return {
             pod.metadata.name: pod
@@ -101,7 +96,7 @@ class Project:
         }
 
     async def running(self, name, count):
-        """Its pods, once so many run."""
+        """Wait until it has ``count`` pods and all run; return them by name."""
         found = {}
 
         async def run():
@@ -119,7 +114,7 @@ async def project(client, trainer):
     name = f"train-{uuid.uuid4().hex[:6]}"
     await create_namespace(client, name)
     made = Project(client, name)
-    # Kueue's webhooks come some seconds later.
+    # Kueue's webhooks are called some seconds after its installation.
     await made.until_taken(train_job("probe", "torch-distributed", cluster=True))
     yield made
     for each in (await made.send("GET", "trainjobs"))["items"]:
@@ -133,11 +128,11 @@ CHECKS = {
     "deepspeed": 'grep -q node "$OMPI_MCA_orte_default_hostfile"',
     "mlx": 'grep -q node "$OMPI_MCA_orte_default_hostfile"',
 }
-"""What a framework's processes find."""
+"""Environment that the processes of a framework expect."""
 
 
 async def test_every_runtime_trains(project):
-    """Two nodes each; those of MPI start their launcher when the other node is ready."""
+    """On two nodes each; launchers of MPI start when the other node is ready."""
     for name in RUNTIMES:
         body = train_job(name, f"{name}-distributed", CHECKS[name], cluster=True, nodes=2)
         await project.train(body)
@@ -149,8 +144,8 @@ async def test_every_runtime_trains(project):
         assert jobset.status.restarts == 0
 
 
-async def test_initializers_come_first(project):
-    """The trainer's pods are made when both have succeeded."""
+async def test_trainer_starts_after_its_initializers(project):
+    """Its pods are created when both initializers have succeeded."""
     steps = ("dataset-initializer", "model-initializer")
     mount = {"volumeMounts": [{"name": "initializer", "mountPath": "/workspace"}]}
     script = ["sh", "-c", 'test -n "$STORAGE_URI"; sleep 1']
@@ -174,8 +169,8 @@ async def test_initializers_come_first(project):
     assert min(made["node"]) > max(made[step][0] for step in steps)
 
 
-async def test_suspended_and_resumed(project):
-    """By patches of the TrainJob; a JobSet that was resumed is completed."""
+async def test_trainjob_is_suspended_and_resumed(project):
+    """By patches of the TrainJob; the resumed JobSet completes."""
     await project.runtime(runtime())
     await project.train(train_job("t", script="sleep 3", suspend=True, nodes=2))
 
@@ -198,8 +193,8 @@ async def test_suspended_and_resumed(project):
     assert (await project.jobset("t")).status.restarts == 0
 
 
-async def test_failures_restarts_and_deadlines(project):
-    """A restart heals one; one has none left; one takes too long."""
+async def test_failures_restarts_and_deadlines_end_trainjobs(project):
+    """One succeeds after a restart, one exceeds its restarts, one its deadline."""
     failing = container(env=[{"name": "ATTEMPT", "valueFrom": {"fieldRef": ATTEMPT}}])
     job = replicated_job(containers=[failing], job={"backoffLimit": 0})
     await project.runtime(runtime(job, failurePolicy={"maxRestarts": 1}))
@@ -219,12 +214,9 @@ async def test_failures_restarts_and_deadlines(project):
     await patience.eventually(nothing_runs, LIMIT_S, poll_s=0.2)
 
 
-async def test_a_restart_in_place(project):
-    """Asked for by an annotation of the runtime's template: no pod is made anew."""
-    for name in ("service_account", "role"):
-        for document in yaml.safe_load_all((CONFIG / f"agent/account/{name}.yaml").read_text()):
-            document["metadata"]["namespace"] = project.namespace
-            await apply_object(project.client, document)
+async def test_trainjob_restarts_in_place(project):
+    """With an annotation of the runtime's template: no pod is recreated."""
+    await project.agent_account()
     metadata = {"annotations": {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor"}}
     job = replicated_job(job={"completionMode": "Indexed"})
     job["template"]["spec"]["template"]["spec"]["serviceAccountName"] = "jobset-agent"
@@ -247,12 +239,9 @@ async def test_a_restart_in_place(project):
     assert not {"Complete", "Failed"} & set(await project.conditions("t"))
 
 
-async def test_the_example_runtime_keeps_its_promise(project):
-    """Its TrainJobs restart in place; Trainer's applies leave the agent where it is."""
-    for name in ("service_account", "role"):
-        for document in yaml.safe_load_all((CONFIG / f"agent/account/{name}.yaml").read_text()):
-            document["metadata"]["namespace"] = project.namespace
-            await apply_object(project.client, document)
+async def test_example_runtime_keeps_its_promise(project):
+    """Its TrainJobs restart in place; Trainer's applies keep the injected agent."""
+    await project.agent_account()
     own_runtime, body = documents("trainer/torch-restart-in-place.yaml")
     (job,) = own_runtime["spec"]["template"]["spec"]["replicatedJobs"]
     (node,) = job["template"]["spec"]["template"]["spec"]["containers"]
@@ -260,8 +249,7 @@ async def test_the_example_runtime_keeps_its_promise(project):
     script = f"{WORKER_SCRIPT} # {project.namespace}"
     body["spec"]["trainer"]["command"] = ["sh", "-c", script]
     path = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
-    request = HttpRequest(method="POST", path=path, body=json.dumps(own_runtime).encode())
-    await project.client.raw(request)
+    await send(project.client, "POST", path, own_runtime)
     await project.until_taken(body)
     await project.train(body)
     name = body["metadata"]["name"]
@@ -307,10 +295,10 @@ def uids(pods):
     return {pod.metadata.uid for pod in pods.values()}
 
 
-# Its data classes are of pydantic's old kind; pydantic says so at each import.
+# Its data classes use pydantic's old style, which pydantic reports at each import.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_the_sdk(project, cluster):
-    """What the Kubeflow SDK offers: train, wait, look, delete."""
+async def test_sdk_trains_waits_and_deletes(project, cluster):
+    """The functions of the Kubeflow SDK."""
     from kubeflow.common.types import KubernetesBackendConfig
     from kubeflow.trainer import CustomTrainerContainer, TrainerClient
 
