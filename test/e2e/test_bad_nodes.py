@@ -17,9 +17,9 @@ from jobsetpy.errors import NotFoundError
 from jobsetpy.kubectl.manifests import judge
 from jobsetpy.reconcilers.rules.features import Features
 from support.cluster.install import AGENT_IMAGE
+from support.cluster.objects import jobset, replicated_job, shell_worker
 from support.patience import eventually
 from support.restarts.scenario import (
-    SHELL_IMAGE,
     WORKER_SCRIPT,
     EventText,
     build_images,
@@ -57,14 +57,9 @@ def manifest(name, folder, spares=0):
     if spares:
         notes[keys.IN_PLACE_SPARES_ANNOTATION] = str(spares)
     field = {"fieldRef": {"fieldPath": "spec.nodeName"}}
-    container = {
-        "name": "worker",
-        "image": SHELL_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", WORKER_SCRIPT],
-        "env": [{"name": "NODE", "valueFrom": field}],
-        "volumeMounts": [{"name": "checks", "mountPath": "/checks"}],
-    }
+    mounts = [{"name": "checks", "mountPath": "/checks"}]
+    env = [{"name": "NODE", "valueFrom": field}]
+    container = shell_worker(WORKER_SCRIPT, env=env, volumeMounts=mounts)
     spread = {
         "topologyKey": "kubernetes.io/hostname",
         "maxSkew": 1,
@@ -77,16 +72,10 @@ def manifest(name, folder, spares=0):
         "topologySpreadConstraints": [spread],
         "volumes": [{"name": "checks", "hostPath": {"path": str(folder), "type": "Directory"}}],
     }
-    job = {"parallelism": 2 + spares, "completions": 2 + spares, "template": {"spec": pod}}
-    body = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": notes},
-        "spec": {
-            "failurePolicy": {"maxRestarts": 20, "restartStrategy": keys.IN_PLACE_RESTART},
-            "replicatedJobs": [{"name": "w", "template": {"spec": job}}],
-        },
-    }
+    policy = {"maxRestarts": 20, "restartStrategy": keys.IN_PLACE_RESTART}
+    job = replicated_job(pod, 2 + spares)
+    body = jobset(name, job, annotations=notes, failurePolicy=policy)
+    body["metadata"]["namespace"] = NAMESPACE
     verdict = judge(body, Features(), AGENT_IMAGE)
     assert verdict.errors == []
     return verdict.jobset

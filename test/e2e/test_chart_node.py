@@ -10,7 +10,14 @@ from hack.generate.kustomize import render
 from support import patience
 from support.cluster.chart_kit import CHART, Helm, Kube
 from support.cluster.install import CONFIG
-from support.restarts.scenario import SHELL_IMAGE, WORKER_SCRIPT
+from support.cluster.objects import (
+    RESTRICTED_CONTAINER,
+    RESTRICTED_POD,
+    jobset,
+    replicated_job,
+    shell_worker,
+)
+from support.restarts.scenario import WORKER_SCRIPT
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -65,35 +72,11 @@ def helm(node_cluster, tmp_path):
 
 def gang() -> dict:
     """Two workers that fit the restricted profile; the webhook adds the agent."""
-    contained = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    worker = {
-        "name": "worker",
-        "image": SHELL_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", WORKER_SCRIPT],
-        "securityContext": contained,
-    }
-    pod = {
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [worker],
-    }
-    job = {"parallelism": 2, "completions": 2, "template": {"spec": pod}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {
-            "name": "gang",
-            "annotations": {"jobset.sigs.k8s.io/in-place-restart-agent": "supervisor"},
-        },
-        "spec": {
-            "failurePolicy": {"restartStrategy": "InPlaceRestart", "maxRestarts": 3},
-            "replicatedJobs": [{"name": "w", "template": {"spec": job}}],
-        },
-    }
+    worker = shell_worker(WORKER_SCRIPT, securityContext=RESTRICTED_CONTAINER)
+    pod = {"securityContext": RESTRICTED_POD, "containers": [worker]}
+    policy = {"restartStrategy": "InPlaceRestart", "maxRestarts": 3}
+    notes = {"jobset.sigs.k8s.io/in-place-restart-agent": "supervisor"}
+    return jobset("gang", replicated_job(pod, 2), annotations=notes, failurePolicy=policy)
 
 
 def test_chart_runs_restarts_in_place_and_leaves_only_jobsets_when_it_is_removed(kube, helm):

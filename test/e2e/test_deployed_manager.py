@@ -16,6 +16,7 @@ from jobsetpy.errors import ApiError, InvalidError, NotFoundError
 from jobsetpy.serving import x509
 from support import patience
 from support.cluster.install import CONFIG, apply_object, rendered
+from support.cluster.objects import RESTRICTED_CONTAINER, RESTRICTED_POD, jobset, replicated_job
 from support.cluster.raw_requests import exchange, send
 from support.patience import eventually
 from support.restarts.scenario import (
@@ -79,31 +80,17 @@ def restricted(jobset: dict) -> dict:
     """Add the security contexts that the restricted profile requires."""
     for job in jobset["spec"]["replicatedJobs"]:
         pod = job["template"]["spec"]["template"]["spec"]
-        pod["securityContext"] = {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }
+        pod["securityContext"] = RESTRICTED_POD
         for container in pod["containers"]:
-            container["securityContext"] = {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"]},
-            }
+            container["securityContext"] = RESTRICTED_CONTAINER
     return jobset
 
 
 def sleepers(name: str, pods: int, **annotations: str) -> dict:
     """A minimal JobSet of one Job."""
     container = {"name": "c", "image": SHELL_IMAGE, "command": ["sh", "-c", WORKER_SCRIPT]}
-    spec = {"containers": [container]}
-    job = {"parallelism": pods, "completions": pods, "template": {"spec": spec}}
-    jobset = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"replicatedJobs": [{"name": "w", "template": {"spec": job}}]},
-    }
-    return restricted(jobset)
+    job = replicated_job({"containers": [container]}, pods)
+    return restricted(jobset(name, job, annotations=annotations))
 
 
 async def running_pods(raw: Raw, namespace: str, jobset: str, number: int) -> list[dict]:

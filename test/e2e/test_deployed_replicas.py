@@ -32,6 +32,7 @@ from support.cluster.install import (
     jobsets_served,
     rendered,
 )
+from support.cluster.objects import jobset, replicated_job
 from support.cluster.processes import process_of
 from support.cluster.raw_requests import exchange, send
 from support.patience import eventually
@@ -106,17 +107,8 @@ def installation(**images) -> list[dict]:
 def minimal(name: str, **spec) -> dict:
     """A minimal JobSet, suspended, so that it has no pods."""
     container = {"name": "c", "image": "localhost/shell:1"}
-    job = {"template": {"spec": {"containers": [container]}}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {
-            "suspend": True,
-            "replicatedJobs": [{"name": "w", "template": {"spec": job}}],
-            **spec,
-        },
-    }
+    job = replicated_job({"containers": [container]})
+    return jobset(name, job, suspend=True, **spec)
 
 
 def next_version() -> list[dict]:

@@ -16,6 +16,7 @@ from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.install import install_manager
+from support.cluster.objects import jobset, replicated_job, shell_worker
 from support.cluster.raw_requests import send
 from support.patience import eventually
 from support.restarts.scenario import (
@@ -47,27 +48,11 @@ NO_TOKEN = {"automountServiceAccountToken": False}
 
 def job(name, pods=2, *, late="", **spec):
     """A ReplicatedJob; ``late`` is a node label that no node has at first."""
-    container = {
-        "name": "worker",
-        "image": "localhost/shell:1",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", SCRIPT],
-    }
-    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec}
+    pod["containers"] = [shell_worker(SCRIPT)]
     if late:
         pod["nodeSelector"] = {late: "yes"}
-    template = {"spec": {**pod, **spec}}
-    return {
-        "name": name,
-        "template": {
-            "spec": {
-                "parallelism": pods,
-                "completions": pods,
-                "backoffLimit": 0,
-                "template": template,
-            }
-        },
-    }
+    return replicated_job(pod, pods, name=name, backoffLimit=0)
 
 
 class Stage:
@@ -81,12 +66,7 @@ class Stage:
     async def create(self, name, *jobs, config=None, annotations=None, **spec):
         """Create a JobSet that starts as a startup group."""
         config = {"timeoutAfterSeconds": LONG_S} if config is None else config
-        body = {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2",
-            "kind": "JobSet",
-            "metadata": {"name": name, "annotations": annotations or {}},
-            "spec": {"replicatedJobs": list(jobs), "groupSchedulingConfig": config, **spec},
-        }
+        body = jobset(name, *jobs, annotations=annotations, groupSchedulingConfig=config, **spec)
         self.names.append(name)
         await self.client.create(JobSet, NAMESPACE, body)
 

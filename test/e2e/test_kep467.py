@@ -22,6 +22,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import connect
 from support import patience
 from support.cluster.install import CONFIG
+from support.cluster.objects import jobset
 from support.cluster.raw_requests import exchange
 from support.restarts.kep467_kit import manager_with_webhooks, send
 from support.restarts.scenario import SHELL_IMAGE, pod_log_folders, run_gang
@@ -79,17 +80,10 @@ def ordinary(name: str, mode: str, notes: dict[str, str], **job) -> dict:
     worker = {"name": "worker", "image": SHELL_IMAGE, "command": ["sh", "-c", SCRIPT]}
     pod = {"containers": [worker], "topologySpreadConstraints": [spread]}
     template = {"metadata": {"labels": labels}, "spec": pod}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "annotations": {INJECT: mode, **notes}},
-        "spec": {
-            "failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart", **job.pop("policy", {})},
-            "replicatedJobs": [
-                {"name": "workers", "template": {"spec": {"parallelism": 2, "template": template, **job}}}
-            ],
-        },
-    }  # fmt: skip
+    policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart", **job.pop("policy", {})}
+    spec = {"parallelism": 2, "template": template, **job}
+    workers = {"name": "workers", "template": {"spec": spec}}
+    return jobset(name, workers, annotations={INJECT: mode, **notes}, failurePolicy=policy)
 
 
 INJECT = "jobset.sigs.k8s.io/in-place-restart-agent"

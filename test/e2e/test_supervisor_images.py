@@ -12,6 +12,7 @@ from hack.images.archive import Image, Layer
 from hack.images.python_root import copy_libraries
 from jobsetpy.api.core import Pod
 from support import patience
+from support.cluster.objects import RESTRICTED_CONTAINER, RESTRICTED_POD, jobset, replicated_job
 from support.restarts.scenario import (
     kill_worker,
     pod_log_folders,
@@ -86,31 +87,13 @@ def ordinary(name: str, image: str) -> dict:
             {"name": "LD_LIBRARY_PATH", "value": "/worker/lib"},
             {"name": "POD_NAME", "value": "mine"},
         ],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
     }
-    context = {
-        "runAsNonRoot": True,
-        "runAsUser": 1000,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    pod = {"securityContext": context, "containers": [worker]}
-    job = {"parallelism": 2, "template": {"spec": pod}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {
-            "name": name,
-            "annotations": {"jobset.sigs.k8s.io/in-place-restart-agent": "supervisor"},
-        },
-        "spec": {
-            "failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"},
-            "replicatedJobs": [{"name": "workers", "template": {"spec": job}}],
-        },
-    }
+    pod = {"securityContext": {**RESTRICTED_POD, "runAsUser": 1000}, "containers": [worker]}
+    job = replicated_job(pod, name="workers", parallelism=2)
+    notes = {"jobset.sigs.k8s.io/in-place-restart-agent": "supervisor"}
+    policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}
+    return jobset(name, job, annotations=notes, failurePolicy=policy)
 
 
 @pytest.mark.parametrize("kind", COMPILERS)

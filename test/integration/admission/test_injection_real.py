@@ -11,6 +11,12 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.errors import InvalidError
 from support import patience
+from support.cluster.objects import (
+    RESTRICTED_CONTAINER,
+    RESTRICTED_POD,
+    jobset,
+    replicated_job,
+)
 from support.cluster.raw_requests import APPLY, send
 
 pytestmark = [
@@ -21,11 +27,6 @@ pytestmark = [
 
 MODES = ["sidecar", "supervisor"]
 MODE = keys.IN_PLACE_AGENT_ANNOTATION
-RESTRICTED = {
-    "runAsNonRoot": True,
-    "runAsUser": 1000,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
 
 def manifest(mode: str, name: str = "train", **notes: str) -> dict:
@@ -37,30 +38,20 @@ def manifest(mode: str, name: str = "train", **notes: str) -> dict:
         "args": ["--steps=7"],
         "env": [{"name": "A", "value": "1"}],
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": RESTRICTED_CONTAINER,
     }
     pod = {
-        "securityContext": RESTRICTED,
+        "securityContext": {**RESTRICTED_POD, "runAsUser": 1000},
         "initContainers": [{**worker, "name": "download"}],
         "containers": [worker],
         "volumes": [{"name": "data", "emptyDir": {}}],
     }
     on = {"containerName": "worker", "operator": "In", "values": [3]}
-    job = {
-        "backoffLimit": 0,
-        "parallelism": 4,
-        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": on}]},
-        "template": {"spec": pod},
-    }
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "annotations": {MODE: mode, **notes}},
-        "spec": {
-            "failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"},
-            "replicatedJobs": [{"name": "workers", "template": {"spec": job}}],
-        },
-    }
+    rules = {"rules": [{"action": "FailJob", "onExitCodes": on}]}
+    counts = {"backoffLimit": 0, "parallelism": 4}
+    job = replicated_job(pod, name="workers", **counts, podFailurePolicy=rules)
+    policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}
+    return jobset(name, job, annotations={MODE: mode, **notes}, failurePolicy=policy)
 
 
 class Api:

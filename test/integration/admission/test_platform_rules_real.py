@@ -13,6 +13,7 @@ import pytest_asyncio
 from jobsetpy.api import keys
 from jobsetpy.errors import ApiError
 from support.cluster.install import apply_object
+from support.cluster.objects import RESTRICTED_CONTAINER, RESTRICTED_POD, jobset, replicated_job
 from support.cluster.raw_requests import send
 from support.patience import eventually
 
@@ -183,29 +184,17 @@ class Team:
 
 
 def worker(resources: dict) -> dict:
-    security = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-        "runAsNonRoot": True,
-        "runAsUser": 1000,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    own = {"readOnlyRootFilesystem": True, "runAsUser": 1000}
+    security = {**RESTRICTED_POD, **RESTRICTED_CONTAINER, **own}
     out = {"name": "w", "image": WORKER, "command": ["train"], "securityContext": security}
     return {**out, "resources": resources} if resources else out
 
 
-def jobset(mode: str, resources: dict) -> dict:
-    template = {"spec": {"containers": [worker(resources)]}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "js", "annotations": {keys.IN_PLACE_AGENT_ANNOTATION: mode}},
-        "spec": {
-            "failurePolicy": {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"},
-            "replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}],
-        },
-    }
+def in_place(mode: str, resources: dict) -> dict:
+    job = replicated_job({"containers": [worker(resources)]})
+    notes = {keys.IN_PLACE_AGENT_ANNOTATION: mode}
+    policy = {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"}
+    return jobset("js", job, annotations=notes, failurePolicy=policy)
 
 
 async def pod_of(team: Team, form: str, resources: dict) -> dict:
@@ -221,7 +210,7 @@ async def pod_of(team: Team, form: str, resources: dict) -> dict:
         if form == "group, by a shell":
             spec["automountServiceAccountToken"] = False
         return pod | {"spec": spec}
-    stored = await team.post("jobsets", jobset(form, resources))
+    stored = await team.post("jobsets", in_place(form, resources))
     (job,) = stored["spec"]["replicatedJobs"]
     spec = copy.deepcopy(job["template"]["spec"]["template"]["spec"])
     return pod | {"spec": spec | {"serviceAccountName": "default"}}
@@ -298,7 +287,7 @@ async def test_pod_of_a_startup_group_gets_the_pull_secret(team):
 
 async def test_jobset_gets_the_pull_secret_and_can_be_applied_again(team):
     """An update with the user's own manifest keeps the template as it is stored."""
-    body = jobset("sidecar", {})
+    body = in_place("sidecar", {})
     pod = body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     pod["imagePullSecrets"] = [{"name": "team"}]
     body["metadata"]["namespace"] = team.namespace

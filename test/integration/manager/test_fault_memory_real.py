@@ -13,6 +13,7 @@ import pytest
 from hack.cluster._cgroups import hierarchies
 from support import patience
 from support.cluster.manager_process import ManagerProcess
+from support.cluster.objects import jobset, replicated_job
 from support.faults.fault_kit import attempt_of
 from support.patience import eventually
 
@@ -68,13 +69,7 @@ def large(name: str) -> dict:
     env = [{"name": "X", "value": "x" * LARGE}]
     container = {"name": "c", "image": "test.invalid/c:1", "env": env}
     pod = {"restartPolicy": "Never", "containers": [container]}
-    job = {"name": "w", "replicas": 0, "template": {"spec": {"template": {"spec": pod}}}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {"replicatedJobs": [job]},
-    }
+    return jobset(name, {**replicated_job(pod), "replicas": 0})
 
 
 async def ended(manager) -> int:

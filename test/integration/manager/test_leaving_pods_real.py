@@ -22,6 +22,7 @@ from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.cluster.account import manager_kubeconfig
 from support.cluster.manager_process import ManagerProcess
+from support.cluster.objects import jobset, replicated_job
 from support.cluster.raw_requests import exchange, send
 from support.restarts.played_group import ENDED, NODE, PlayedGroup
 from support.soak.soak_managers import CONFIGURATION
@@ -519,15 +520,9 @@ async def test_failure_after_a_success_restarts_what_the_user_has_chosen(group, 
 async def test_pods_of_other_strategies_are_counted_as_before(group, client, namespace):
     """Pods of a JobSet that is recreated are handled by the Job controller alone."""
     async with group() as (one, _):
-        body = {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
-            "metadata": {"name": "plain"},
-            "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {
-                "parallelism": 2, "completions": 2, "completionMode": "Indexed",
-                "template": {"spec": {"restartPolicy": "Never", "nodeName": "played-group",
-                    "containers": [{"name": "worker", "image": "test.invalid/worker:1"}]}},
-            }}}]},
-        }  # fmt: skip
+        container = {"name": "worker", "image": "test.invalid/worker:1"}
+        pod = {"restartPolicy": "Never", "nodeName": "played-group", "containers": [container]}
+        body = jobset("plain", replicated_job(pod, 2, completionMode="Indexed"))
         plain = PlayedGroup(client, namespace, "plain")
         async with plain.playing():
             await client.create(JobSet, namespace, body)
