@@ -37,41 +37,39 @@ GROUPS = "test/e2e/test_group_scheduling.py"
 OF_RELEASES = "test/e2e/test_releases.py"
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "install by manifests": (
-        "test/integration/api/test_manifests_real.py::test_installation",
-        "test/integration/api/test_manifests_real.py::test_samples",
+        "test/integration/api/test_manifests_real.py::test_installation_is_accepted",
+        "test/integration/api/test_manifests_real.py::test_sample_is_accepted",
     ),
     "install by chart": (
-        "test/integration/charts/test_chart_real.py::test_install_upgrade_uninstall",
+        "test/integration/charts/test_chart_real.py::test_chart_installs_upgrades_and_uninstalls",
     ),
     "admission": (
-        "test/integration/admission/test_admission_real.py::test_defaults",
-        "test/integration/admission/test_admission_real.py::test_accepted",
-        "test/integration/admission/test_admission_real.py::test_refused",
+        "test/integration/admission/test_admission_real.py::test_defaults_are_stored",
+        "test/integration/admission/test_admission_cases.py::test_common_jobset_is_accepted",
+        "test/integration/admission/test_admission_cases.py::test_common_mistake_is_refused",
     ),
     "a JobSet's life": (
         "test/integration/checklist/test_checklist_basics.py",
         "test/integration/checklist/test_checklist_suspension.py",
     ),
     "failure policy": ("test/integration/checklist/test_checklist_failure.py",),
-    "group scheduling": (f"{GROUPS}::test_a_group_waits_for_a_pod_that_cannot_be_scheduled",),
-    "coscheduling": (
-        "test/e2e/test_coscheduling_node.py::test_a_gang_starts_together_and_the_other_one_after_it",
-    ),
+    "group scheduling": (f"{GROUPS}::test_startup_group_waits_for_a_pod_that_cannot_be_scheduled",),
+    "coscheduling": ("test/e2e/test_coscheduling_node.py::test_gangs_start_one_after_the_other",),
     "restart in place, supervisor": (
-        f"{GROUPS}::test_supervised_workers_wait_for_their_group_and_restart_without_it",
+        f"{GROUPS}::test_supervised_workers_restart_without_the_startup_barrier",
     ),
     SIDECAR: (
-        "test/e2e/test_restart_in_place.py::test_a_killed_worker_restarts_the_group_in_place",
+        "test/e2e/test_restart_in_place.py::test_group_restarts_in_place_when_a_worker_is_killed",
     ),
-    MOVED: (f"{OF_RELEASES}::test_a_control_plane_moves_on_under_running_workers",),
+    MOVED: (f"{OF_RELEASES}::test_workers_run_on_when_the_control_plane_is_upgraded",),
 }
 """Tests by what they show. The first ones need a control plane only."""
 WITH_NODES = tuple(SUBJECTS)[5:]
 REFUSED = (
     "test/integration/admission/test_old_release_real.py"
-    "::test_a_sidecar_is_refused_where_its_rule_would_be_dropped"
+    "::test_sidecar_is_refused_when_the_api_server_drops_its_rule"
 )
-TOLD_OF = f"{OF_RELEASES}::test_a_sidecar_that_no_kubelet_knows_is_reported"
+TOLD_OF = f"{OF_RELEASES}::test_sidecar_is_reported_when_no_kubelet_supports_it"
 """Tests of what is said of sidecars where a release has no rule for them."""
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-TEST: Final = "test/e2e/test_documentation_node.py::test_commands"
+TEST: Final = "test/e2e/test_documentation_node.py::test_commands_of_a_page_work"
 AFTER: Final = ("alerts", "troubleshooting", "upgrade")
 WALKS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
     "user": (

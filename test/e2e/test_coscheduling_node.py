@@ -137,9 +137,7 @@ async def started(cluster, name, uids):
     return await eventually(starts, LIMIT_S, poll_s=0.2)
 
 
-async def test_gangs_start_one_after_the_other_when_the_node_has_capacity_for_one(
-    node_cluster, node_client, tmp_path
-):
+async def test_gangs_start_one_after_the_other(node_cluster, node_client, tmp_path):
     """All pods of one gang run, and none of the other one until the first gang has ended."""
     client = node_client
     deployed = Deployed(node_cluster, client, tmp_path)

@@ -91,6 +91,25 @@ def three(*, second=None, third=None):
 
 COORDINATED = job(replicas=2, spec={**ONE, "completions": 2, "parallelism": 2})
 
+# Run on each Kubernetes release by hack/ci/versions.py.
+COMMON_ACCEPTED = {
+    "no jobs": jobset() | {"spec": {}},
+    "AnyOrder with dependencies": jobset(job("a"), job("b", dependsOn=depends("a", on="Ready")), startupPolicy={"startupPolicyOrder": "AnyOrder"}),
+    "no replicas": jobset(job(replicas=0)),
+    "claim": claims("d"),
+}  # fmt: skip
+COMMON_REFUSED = {
+    "target": (jobset(successPolicy={"operator": "All", "targetReplicatedJobs": ["x"]}), "invalid replicatedJob name 'x'"),
+    "replicas -1": (jobset(job(replicas=-1)), "replicas"),
+    "coordinator's long JobSet": (jobset(job(spec={"completions": 1}), name="n" * 60, coordinator={"replicatedJob": "w"}), "spec will lead to invalid label value"),
+    "dependsOn of the first, itself": (jobset(job(dependsOn=depends("w", on="Ready"))), "DependsOn can't be set"),
+    "dependsOn in order": (jobset(job("a"), job("b", dependsOn=depends("a", on="Ready")), startupPolicy={"startupPolicyOrder": "InOrder"}), "mutually exclusive"),
+    "dependsOn status": (jobset(job("a"), job("b", dependsOn=depends("a", on="Failed"))), "dependsOn[0].status"),
+    "managed by no path": (jobset(managedBy="x"), "spec.managedBy: Invalid value"),
+    "template of another namespace": (jobset(job(pod=mounts("d")), volumeClaimPolicies=[{"templates": [claim(namespace="x")]}]), "namespace cannot be set"),
+    "in place": (jobset(failurePolicy={"restartStrategy": "InPlaceRestart"}), "backoffLimit must be set to 2147483647"),
+}  # fmt: skip
+
 ACCEPTED = {
     # names: <js>-<rj>-<index>, and <that>-<pod index>-abcde, of at most 63 characters
     "job name 63": jobset(name="n" * 59),
@@ -123,8 +142,6 @@ ACCEPTED = {
     "a chain": three(second=depends("a"), third=depends("b", on="Ready")),
     "two dependencies": three(third=depends("a", "b")),
     "nothing at all": jobset() | {"spec": {"startupPolicy": {"startupPolicyOrder": "AnyOrder"}}},
-    "no jobs": jobset() | {"spec": {}},
-    "AnyOrder with dependencies": jobset(job("a"), job("b", dependsOn=depends("a", on="Ready")), startupPolicy={"startupPolicyOrder": "AnyOrder"}),
     "in order": jobset(startupPolicy={"startupPolicyOrder": "InOrder"}),
     # volume claims
     "claim of an init container": claims("d", pod=mounts("d", where="initContainers")),
@@ -151,7 +168,6 @@ REFUSED = {
     "empty group": (jobset(job(groupName="")), "spec.replicatedJobs[0].groupName: Invalid value"),
     "product": (jobset(job(replicas=INT32_MAX, spec={"parallelism": INT32_MAX})), "the product of replicas and parallelism must not exceed 2147483647 for replicatedJob 'w'"),
     "negative replicas": (jobset(job(replicas=-INT32_MAX - 1)), "spec.replicatedJobs[0].replicas"),
-    "replicas -1": (jobset(job(replicas=-1)), "replicas"),
     "same names": (jobset(job(), job()), "Duplicate value"),
     "target": (jobset(successPolicy={"operator": "All", "targetReplicatedJobs": ["does not exist"]}), "invalid replicatedJob name 'does not exist'"),
     "operator": (jobset(successPolicy={"operator": "Some"}), "spec.successPolicy.operator: Unsupported value"),
@@ -179,13 +195,9 @@ REFUSED = {
     "coordinator not indexed": (jobset(job(spec={"completionMode": "NonIndexed", "completions": 1}), coordinator={"replicatedJob": "w"}), "job for coordinator must be indexed completion mode"),
     "coordinator without completions": (jobset(coordinator={"replicatedJob": "w"}), "completions number must be set"),
     "coordinator's long job": (jobset(job("r" * 50, spec=ONE), coordinator={"replicatedJob": "r" * 50}, name="n" * 10), "spec will lead to invalid label value"),
-    "coordinator's long JobSet": (jobset(job(spec={"completions": 1}), name="n" * 60, coordinator={"replicatedJob": "w"}), "spec will lead to invalid label value"),
     "coordinator's long subdomain": (jobset(COORDINATED, coordinator={"replicatedJob": "w"}, network={"subdomain": "s" * 60}), "spec will lead to invalid label value"),
     # dependsOn
     "dependsOn of the first": (jobset(job(dependsOn=[])), "DependsOn can't be set for the first ReplicatedJob"),
-    "dependsOn of the first, itself": (jobset(job(dependsOn=depends("w", on="Ready"))), "DependsOn can't be set"),
-    "dependsOn in order": (jobset(job("a"), job("b", dependsOn=depends("a", on="Ready")), startupPolicy={"startupPolicyOrder": "InOrder"}), "mutually exclusive"),
-    "dependsOn status": (jobset(job("a"), job("b", dependsOn=depends("a", on="Failed"))), "dependsOn[0].status"),
     "b on c": (three(second=depends("c")), "replicatedJob: b cannot depend on replicatedJob: c"),
     "b on c and a": (three(second=depends("c", "a")), "replicatedJob: b cannot depend on replicatedJob: c"),
     "b on unknown": (three(second=depends("x")), "replicatedJob: b cannot depend on replicatedJob: x"),
@@ -200,11 +212,9 @@ REFUSED = {
     "retention": (claims("d", retentionPolicy={"whenDeleted": "Maybe"}), "whenDeleted: Unsupported value"),
     "51 policies": (claims("d", policies=51), "spec.volumeClaimPolicies: Too many"),
     "51 templates": (claims(*(f"d{n}" for n in range(51))), "spec.volumeClaimPolicies[0].templates: Too many"),
-    "template of another namespace": (jobset(job(pod=mounts("d")), volumeClaimPolicies=[{"templates": [claim(namespace="x")]}]), "namespace cannot be set"),
     "policy without templates": (jobset(volumeClaimPolicies=[{}]), "spec.volumeClaimPolicies[0]"),
     # in place
     "backoff limit": (in_place(backoffLimit=6), "backoffLimit must be set to 2147483647"),
-    "no backoff limit": (in_place(backoffLimit=None), "backoffLimit must be set to 2147483647"),
     "replacement": (in_place(podReplacementPolicy=None), "podReplacementPolicy must be set to Failed"),
     "unequal": (in_place(completions=2), "completions and parallelism must be set and equal"),
     "no completions": (in_place(completions=None), "completions and parallelism must be set and equal"),
@@ -231,6 +241,26 @@ def api_gates_off(shared_client, namespace_gates_off):
     return Api(shared_client, namespace_gates_off)
 
 
+async def refused(api, body, words):
+    """Assert that a JobSet is refused as invalid with these words."""
+    with pytest.raises(InvalidError) as caught:
+        await api.try_create(body)
+    assert caught.value.status == 422
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize("body", COMMON_ACCEPTED.values(), ids=COMMON_ACCEPTED)
+async def test_common_jobset_is_accepted(api, body):
+    """JobSets with features that users combine most."""
+    await api.try_create(body)
+
+
+@pytest.mark.parametrize(("body", "words"), COMMON_REFUSED.values(), ids=COMMON_REFUSED)
+async def test_common_mistake_is_refused(api, body, words):
+    """The answer is 422, and its message names the reason."""
+    await refused(api, body, words)
+
+
 @pytest.mark.parametrize("body", ACCEPTED.values(), ids=ACCEPTED)
 async def test_jobset_is_accepted_when_it_is_within_the_limits(api, body):
     """JobSets at the limits of the rules are accepted."""
@@ -240,18 +270,13 @@ async def test_jobset_is_accepted_when_it_is_within_the_limits(api, body):
 @pytest.mark.parametrize(("body", "words"), REFUSED.values(), ids=REFUSED)
 async def test_jobset_is_refused_when_it_breaks_a_rule(api, body, words):
     """The answer is 422, and its message names the reason."""
-    with pytest.raises(InvalidError) as caught:
-        await api.try_create(body)
-    assert caught.value.status == 422
-    assert words in caught.value.message
+    await refused(api, body, words)
 
 
 @pytest.mark.parametrize(("body", "words"), GATES_OFF.values(), ids=GATES_OFF)
 async def test_feature_is_refused_when_its_gate_is_off(api_gates_off, body, words):
     """The message names the feature gate."""
-    with pytest.raises(InvalidError) as caught:
-        await api_gates_off.try_create(body)
-    assert words in caught.value.message
+    await refused(api_gates_off, body, words)
 
 
 async def test_policies_get_their_defaults(api):

@@ -98,7 +98,7 @@ class Site:
 
         It gets its label last, so that the scheduler uses it once it has capacity.
         """
-        room = {"cpu": "8", "memory": "8Gi", "pods": "20"}
+        capacity = {"cpu": "8", "memory": "8Gi", "pods": "20"}
         body = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -107,7 +107,7 @@ class Site:
         }
         await self.client.create(Node, "", body)
         conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-        status = {"capacity": room, "allocatable": room, "conditions": conditions}
+        status = {"capacity": capacity, "allocatable": capacity, "conditions": conditions}
         await self.client.merge_patch(Node, "", self.name, {"status": status}, subresource="status")
         label = {"metadata": {"labels": {"pool": self.name}}}
         await self.client.merge_patch(Node, "", self.name, label)
@@ -116,7 +116,6 @@ class Site:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(cluster):
     """An administrator's client, with a manager running."""
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
     manager = Manager(client)

@@ -11,20 +11,20 @@ from support.coscheduling.gangs_kit import LIMIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(150)]
 
-SIZE, ROOM = 10, 12
+SIZE, CAPACITY = 10, 12
 
 
 @pytest.mark.parametrize("check", [False, True], ids=["as the scheduler finds", "by capacity"])
 async def test_gangs_are_bound_one_after_the_other_when_both_do_not_fit(gangs, check):
     """Each is bound as a whole; plain pods share the capacity and are stuck."""
     async with gangs(f"--capacity-check={check}") as rig:
-        await rig.node("n", ROOM)
+        await rig.node("n", CAPACITY)
         await rig.create(rig.bodies("a", SIZE), rig.bodies("b", SIZE))
         await rig.binds.wait(lambda: rig.some_group("ab"), LIMIT_S)
         first = rig.some_group("ab")
         second = "b" if first == "a" else "a"
         if not check:  # the second gang is tried, and its binds are held
-            await rig.holds(ROOM - SIZE)
+            await rig.holds(CAPACITY - SIZE)
         assert rig.binds.counts(first, second) == [SIZE, 0]
         await rig.delete(first)
         await rig.bound(second)
@@ -37,7 +37,7 @@ async def test_gangs_are_bound_one_after_the_other_when_both_do_not_fit(gangs, c
             pod_body(f"{group}-{at}", group=group) for at in range(SIZE) for group in ("c", "d")
         ]
         await create_all(rig.client, plain)
-        await rig.binds.wait(lambda: len(rig.binds.bound) == ROOM)
+        await rig.binds.wait(lambda: len(rig.binds.bound) == CAPACITY)
         await rig.nothing_changes(2.0)
         assert max(rig.binds.counts("c", "d")) < SIZE
 
