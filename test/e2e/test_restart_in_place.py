@@ -30,7 +30,7 @@ async def test_group_restarts_in_place_when_a_worker_is_killed(node_cluster, nod
 async def test_no_worker_starts_before_all_pods_have_reported(node_cluster, node_client):
     """The barrier holds every worker until the agent of the last pod has reported.
 
-    The second Job of the group asks for a node label that no node has at first.
+    The second Job of the group requires a node label that no node has at first.
     """
     jobset = gang_jobset("barrier", 1)
     (first,) = jobset["spec"]["replicatedJobs"]

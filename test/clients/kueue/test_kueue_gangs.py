@@ -187,7 +187,7 @@ async def test_group_starts_together_at_each_admission(tenant):
 
 
 @pytest.mark.parametrize("start", ["true", "false"])
-async def test_spares_need_quota_when_the_jobset_starts_without_them(tenant, kubectl, start):
+async def test_spares_need_quota_even_when_the_jobset_starts_without_them(tenant, kubectl, start):
     """Kueue counts all pods; it neither admits a part nor has another annotation for it."""
     kubectl("apply", "-n", tenant.namespace, "-k", str(CONFIG / "agent/account"))
     flavor = await tenant.pool("pool", cpu=20)

@@ -82,7 +82,7 @@ async def test_exclusive_jobs_run_in_the_domains_of_kueue_when_each_has_capacity
 
 
 async def test_exclusive_job_waits_when_kueue_gives_it_the_domain_of_another(tenant):
-    """As the warning says; the scheduler reports the reason, and no two Jobs share a domain.
+    """The warning is right: the scheduler reports the reason, and no two Jobs share a domain.
 
     Without the annotation, each admission runs.
     """

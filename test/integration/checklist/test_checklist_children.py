@@ -51,7 +51,7 @@ async def delete_with_claims(js: Scenario):
 
 
 async def test_case_58_volume_claims(js):
-    """A claim is deleted with its JobSet or retained, as its policy says; pods mount both."""
+    """A claim is deleted with its JobSet or retained, according to its policy; pods mount both."""
     policies = claim_policy("scratch", "Delete"), claim_policy("results", "Retain")
     await js.create(mounting_jobset(*policies))
     await js.until_jobs(A0)

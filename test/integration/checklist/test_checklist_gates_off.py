@@ -40,7 +40,7 @@ async def test_case_34_uncounted_restarts(js):
 
 
 async def test_case_65_no_resize(js):
-    """Running Jobs keep their size, whatever the spec says.
+    """Running Jobs keep their size, even when the spec changes.
 
     The webhook, which does not run here, would refuse the change of the spec.
     """

@@ -169,7 +169,7 @@ def attempts_of(group, name: str) -> list[str]:
 
 
 async def refused_pods_are_reported(group) -> bool:
-    """Return True if an event of the Job controller says why a Job has no pods."""
+    """Return True if an event of the Job controller has the reason why a Job has no pods."""
     path = f"/apis/events.k8s.io/v1/namespaces/{group.namespace}/events"
     return any(
         event["regarding"].get("kind") == "Job"
@@ -317,6 +317,6 @@ async def responds(manager) -> bool:
 
 
 async def expiration_is_reported(manager) -> bool:
-    """Return True if readiness says that the certificate has expired."""
+    """Return True if readiness reports that the certificate has expired."""
     status, text = await asyncio.to_thread(manager.readiness)
     return status == 500 and "webhooks: the certificate ended at" in text

@@ -72,7 +72,7 @@ async def group(client, namespace, cluster, tmp_path):
 
 
 async def test_status_is_written_as_the_kep_plans(group):
-    """Each case writes what the plan says, and nothing else.
+    """Each case writes exactly what the plan contains.
 
     A missing write is proved by the next one: the history has no entry in between.
     """
