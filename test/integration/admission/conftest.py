@@ -16,7 +16,7 @@ from support.admission.admission_kit import Api, jobset
 from support.cluster.account import manager_kubeconfig
 from support.cluster.install import CONFIG, apply_object, install_crd
 from support.cluster.manager_process import free_port
-from support.cluster.webhooks import apply_webhooks, delete_webhooks
+from support.cluster.webhooks import apply_webhooks, delete_webhooks, webhook_settings
 from support.patience import eventually
 
 NAMESPACE = "jobset-system"
@@ -58,11 +58,8 @@ async def serving_webhooks(client, own_client, label: dict[str, str], suffix: st
     secret = yaml.safe_load((CONFIG / "webhook/secret.yaml").read_text())
     await apply_object(client, secret)
     await apply_webhooks(client, port, labels=label, suffix=suffix)
-    more = {"agent_image": "test.invalid/agent:1", **more}
-    settings = admission.WebhookSettings(
-        bind_address=f"127.0.0.1:{port}",
-        extra_dns_names=("127.0.0.1",),
-        check_period_s=0.5,
+    settings = webhook_settings(
+        port,
         mutating_configuration=f"jobset-mutating-webhook-configuration{suffix}",
         validating_configuration=f"jobset-validating-webhook-configuration{suffix}",
         **more,

@@ -5,9 +5,10 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
-from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.jobset import JobSet
 from jobsetpy.testing import make_jobset
 from support.features.checklist_kit import NAME
+from support.restarts.epoch_reports import report_epoch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 
@@ -64,9 +65,7 @@ async def make_pods(js, *jobs):
 
 async def report(js, epoch, *jobs):
     """Report an epoch in place of the agents of these Jobs."""
-    body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
-    for name in jobs:
-        await js.client.merge_patch(ChildPod, js.namespace, f"{name}-0", body)
+    await report_epoch(js.client, js.namespace, epoch, *(f"{name}-0" for name in jobs))
 
 
 async def epochs(js, synced, deprecated):

@@ -17,7 +17,7 @@ from jobsetpy.client import connect
 from jobsetpy.manager import Manager
 from support.cluster.install import ROOT, apply_manifest, create_namespace
 from support.cluster.manager_process import free_port
-from support.cluster.webhooks import apply_webhooks
+from support.cluster.webhooks import apply_webhooks, webhook_settings
 from support.examples import examples_kit
 from support.managers import started_for_fixture
 from support.patience import eventually
@@ -56,12 +56,7 @@ async def manager(client, kubeconfig):
     own_client = await connect(kubeconfig=kubeconfig, qps=0)
     manager = Manager(own_client)
     wiring.add_jobset_controllers(manager)
-    settings = admission.WebhookSettings(
-        bind_address=f"127.0.0.1:{port}",
-        namespace=SYSTEM,
-        extra_dns_names=("127.0.0.1",),
-        agent_image="jobsetpy-agent:latest",
-    )
+    settings = webhook_settings(port, namespace=SYSTEM, agent_image="jobsetpy-agent:latest")
     served = admission.setup(manager, settings)
     async with started_for_fixture(manager):
         await eventually(lambda: not list(served.problems()), 30, poll_s=0.05)

@@ -16,7 +16,7 @@ from jobsetpy.manager import Manager
 from support.cluster.account import account_kubeconfig, install_roles
 from support.cluster.install import install_crd
 from support.cluster.manager_process import free_port
-from support.cluster.webhooks import apply_webhooks, delete_webhooks
+from support.cluster.webhooks import apply_webhooks, delete_webhooks, webhook_settings
 from support.features.groups_kit import NAME, Place
 from support.managers import started_for_fixture
 from support.patience import eventually
@@ -24,7 +24,6 @@ from support.requests_log import Requests
 
 SYSTEM = "jobset-system"
 LABEL = {"jobsetpy.test/groups": "yes"}
-AGENT = "test.invalid/agent:1"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -58,13 +57,7 @@ async def manager(admin, cluster, tmp_path_factory):
     manager = Manager(client)
     values = {"--webhooks": True, "groupScheduling.manageRbac": True}
     add_jobset_controllers(manager, Configuration(values=values))
-    settings = admission.WebhookSettings(
-        bind_address=f"127.0.0.1:{port}",
-        extra_dns_names=("127.0.0.1",),
-        check_period_s=0.5,
-        agent_image=AGENT,
-        group_agent_image=AGENT,
-    )
+    settings = webhook_settings(port, group_agent_image="test.invalid/agent:1")
     served = admission.setup(manager, settings)
     try:
         async with started_for_fixture(manager):

@@ -18,12 +18,11 @@ import termios
 
 import pytest
 
-from jobsetpy.api import keys
-from jobsetpy.api.core import Pod
-from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.cluster.manager_process import manager_process
 from support.cluster.objects import in_place_jobset
+from support.restarts.epoch_reports import pod_names, report_epoch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -72,37 +71,20 @@ async def plugin(cluster, namespace, *words, on=asyncio.subprocess.PIPE):
     )  # fmt: skip
 
 
-async def pods_of(client, namespace, count):
-    """Return the names of the pods once there are ``count``."""
-
-    async def found():
-        page = await client.list_page(Pod, namespace)
-        return len(page.items) == count and [pod.metadata.name for pod in page.items]
-
-    return await patience.eventually(found, 60, poll_s=0.1)
-
-
-async def report(client, namespace, pods, epoch):
-    """Report an epoch in place of the agents of the pods."""
-    body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
-    for pod in pods:
-        await client.merge_patch(ChildPod, namespace, pod, body)
-
-
 async def test_status_is_drawn_through_a_restart(cluster, client, namespace, tmp_path):
     """Each second the barrier, the pods that block it, the restart; Ctrl-C restores the screen."""
     async with manager_process(cluster.kubeconfig, tmp_path / "log"):
         await client.create(JobSet, namespace, in_place_jobset("seen", jobs=1, pods=2))
-        pods = await pods_of(client, namespace, 2)
+        pods = await pod_names(client, namespace, 2)
         terminal = Terminal()
         process = await plugin(cluster, namespace, "status", "seen", "--watch", on=terminal.theirs)
         try:
             await terminal.shows(f"{namespace}/seen", "barrier of epoch 1 is closed", pods[1])
-            await report(client, namespace, pods, 1)
+            await report_epoch(client, namespace, 1, *pods)
             await terminal.shows("epoch 1: workers run")
-            await report(client, namespace, pods[:1], 2)
+            await report_epoch(client, namespace, 2, pods[0])
             await terminal.shows("barrier of epoch 2 is closed", f"waits for {pods[1]}")
-            await report(client, namespace, pods[1:], 2)
+            await report_epoch(client, namespace, 2, pods[1])
             await terminal.shows("restarts: 1 in place", "epoch 2: workers run")
             process.send_signal(signal.SIGINT)
             async with patience.timeout(20):

@@ -16,11 +16,12 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import to_json
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
-from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.cluster.account import manager_kubeconfig
 from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import in_place_jobset
+from support.restarts.epoch_reports import report_epoch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -91,8 +92,7 @@ class Group:
 
     async def report(self, name, epoch):
         """Report an epoch, in place of the pod's agent."""
-        body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
-        await self.client.merge_patch(ChildPod, self.namespace, name, body)
+        await report_epoch(self.client, self.namespace, epoch, name)
 
     async def run(self, names, epoch):
         """Report an epoch for all pods, and run their workers."""

@@ -16,7 +16,8 @@ from hack.cluster._requirements import require_programs
 from jobsetpy.api.coordination import Lease
 from jobsetpy.errors import NotFoundError
 from support import patience
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.deployed import LEASE
+from support.cluster.manager_process import ManagerProcess, configured
 from support.faults.fault_kit import attempt_of, quiet
 from support.patience import eventually
 
@@ -24,12 +25,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.
 
 SOURCE = Path(__file__).resolve().parents[2] / "support" / "faults" / "wall_clock.c"
 HOURS = 3600
-LEASE = "6d4f6a47.jobset.x-k8s.io"
-CONFIGURATION = """
-apiVersion: config.jobset.x-k8s.io/v1alpha1
-kind: Configuration
-leaderElection: {{resourceNamespace: {namespace}}}
-"""
 
 
 class WallClock:
@@ -57,9 +52,8 @@ class WallClock:
 async def test_leader_is_unaffected_when_its_clock_jumps(cluster, client, namespace, tmp_path):
     """Restarts are counted once, the leader stays, reconciles do not loop, TTLs are kept."""
     clock = WallClock(tmp_path)
-    configuration = tmp_path / "configuration.yaml"
-    configuration.write_text(CONFIGURATION.format(namespace=namespace))
-    flags = "--config", str(configuration)
+    election = {"resourceNamespace": namespace}
+    flags = configured(tmp_path / "configuration.yaml", leaderElection=election)
     leader = ManagerProcess(
         cluster.kubeconfig, tmp_path / "log", *flags, metrics=True, environ=clock.environ
     )

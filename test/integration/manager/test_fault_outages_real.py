@@ -13,7 +13,7 @@ import time
 import pytest
 
 from support import patience
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.manager_process import ManagerProcess, configured
 from support.faults.fault_kit import attempt_of, quiet, requests_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -23,11 +23,6 @@ ETCD_S = float(os.environ.get("JOBSETPY_ETCD_S", "3"))
 LEADERSHIP_LOST = 3
 KINDS = 14
 """At least the number of kinds that the manager watches."""
-CONFIGURATION = """
-apiVersion: config.jobset.x-k8s.io/v1alpha1
-kind: Configuration
-leaderElection: {{resourceNamespace: {namespace}}}
-"""
 
 
 async def ready(process) -> tuple[int, str]:
@@ -45,9 +40,8 @@ def answered(series) -> float:
 
 async def test_managers_survive_an_api_server_outage(cluster, client, namespace, tmp_path):
     """The leader continues or, without its Lease, ends. A manager that starts during the outage waits; no burst of requests follows it."""
-    configuration = tmp_path / "configuration.yaml"
-    configuration.write_text(CONFIGURATION.format(namespace=namespace))
-    flags = "--config", str(configuration)
+    election = {"resourceNamespace": namespace}
+    flags = configured(tmp_path / "configuration.yaml", leaderElection=election)
     leader = ManagerProcess(cluster.kubeconfig, tmp_path / "leader.log", *flags, metrics=True)
     late = ManagerProcess(cluster.kubeconfig, tmp_path / "late.log", *flags, metrics=True)
     try:

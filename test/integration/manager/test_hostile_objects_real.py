@@ -13,17 +13,11 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.testing.jobsets import jobset_json, replicated_job
 from support import patience
 from support.admission.hostile import large_patterns
+from support.cluster.deployed import LEASE
 from support.cluster.install import create_namespace
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.manager_process import ManagerProcess, configured
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(120)]
-
-NAME = "6d4f6a47.jobset.x-k8s.io"
-CONFIGURATION = """
-apiVersion: config.jobset.x-k8s.io/v1alpha1
-kind: Configuration
-leaderElection: {{resourceNamespace: {namespace}}}
-"""
 
 
 def manifest(made, namespace, name):
@@ -38,16 +32,14 @@ async def test_job_is_created_in_time_when_a_jobset_of_another_namespace_is_expe
     """Sixty patterns of 13 characters, stored without webhooks, delay no other JobSet."""
     other = f"t-{uuid.uuid4().hex[:8]}"
     await create_namespace(client, other)
-    configuration = tmp_path / "configuration.yaml"
-    configuration.write_text(CONFIGURATION.format(namespace=namespace))
-    manager = ManagerProcess(
-        cluster.kubeconfig, tmp_path / "manager.log", "--config", str(configuration)
-    )
+    election = {"resourceNamespace": namespace}
+    flags = configured(tmp_path / "configuration.yaml", leaderElection=election)
+    manager = ManagerProcess(cluster.kubeconfig, tmp_path / "manager.log", *flags)
     await client.create(JobSet, namespace, manifest(large_patterns(60), namespace, "hostile"))
 
     async def leases():
         page = await client.list_page(Lease, namespace)
-        return [each for each in page.items if each.metadata.name == NAME]
+        return [each for each in page.items if each.metadata.name == LEASE]
 
     await manager.start()
     try:
@@ -65,7 +57,7 @@ async def test_job_is_created_in_time_when_a_jobset_of_another_namespace_is_expe
         await patience.eventually(lambda: jobs(namespace), 5, poll_s=0.05)
         await asyncio.sleep(12)
 
-        after = await client.get(Lease, namespace, NAME)
+        after = await client.get(Lease, namespace, LEASE)
         assert after.spec.holder_identity == lease.spec.holder_identity
         assert after.spec.lease_transitions == lease.spec.lease_transitions
         assert manager.process.returncode is None

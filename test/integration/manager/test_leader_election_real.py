@@ -16,27 +16,26 @@ import pytest
 import yaml
 
 from jobsetpy.api.coordination import Lease
-from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.jobset import JobSet
 from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
 from support import patience
 from support.agents.fleet import Fleet
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.deployed import LEASE
+from support.cluster.manager_process import ManagerProcess, configured
 from support.cluster.objects import in_place_jobset
 from support.faults.tcp_proxy import TcpProxy
+from support.restarts.epoch_reports import pod_names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]
 
 JOBS, PODS = 2, 6
-NAME = "6d4f6a47.jobset.x-k8s.io"
-CONFIGURATION = """
-apiVersion: config.jobset.x-k8s.io/v1alpha1
-kind: Configuration
-leaderElection: {{leaseDuration: {lease_s}s, renewDeadline: {renew_ms}ms, retryPeriod: {retry_ms}ms,
-                  resourceNamespace: {namespace}}}
-"""
 LEASE_S = math.ceil(patience.scaled(4))
 """Long enough for a process on a busy machine to renew it."""
-TIMES = {"lease_s": LEASE_S, "renew_ms": LEASE_S * 750, "retry_ms": LEASE_S * 125}
+TIMES = {
+    "leaseDuration": f"{LEASE_S}s",
+    "renewDeadline": f"{LEASE_S * 750}ms",
+    "retryPeriod": f"{LEASE_S * 125}ms",
+}
 
 
 class Replicas:
@@ -48,20 +47,20 @@ class Replicas:
         self.kubeconfig = kubeconfig
         self.folder = folder
         self.all = []
-        self.configuration = folder / "configuration.yaml"
-        self.configuration.write_text(CONFIGURATION.format(namespace=namespace, **TIMES))
+        election = {"resourceNamespace": namespace, **TIMES}
+        self.flags = configured(folder / "configuration.yaml", leaderElection=election)
 
     async def start(self):
         """Start one more manager and wait until it is ready."""
         log = self.folder / f"manager-{len(self.all)}.log"
-        one = ManagerProcess(self.kubeconfig, log, "--config", str(self.configuration))
+        one = ManagerProcess(self.kubeconfig, log, *self.flags)
         self.all.append(one)
         await one.start()
         return one
 
     async def holder(self):
         """Return the holder of the Lease."""
-        lease = await self.client.get(Lease, self.namespace, NAME)
+        lease = await self.client.get(Lease, self.namespace, LEASE)
         return lease.spec.holder_identity or ""
 
     async def next_holder(self, before, timeout_s):
@@ -77,12 +76,7 @@ class Replicas:
 async def group_of_agents(client, namespace):
     """A JobSet whose workers, simulated by the test, all run at epoch 1."""
     await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
-
-    async def pod_names():
-        names = [p.metadata.name for p in (await client.list_page(ChildPod, namespace)).items]
-        return names if len(names) == JOBS * PODS else None
-
-    names = await patience.eventually(pod_names, 30, poll_s=0.1)
+    names = await pod_names(client, namespace, JOBS * PODS, 30)
     fleet = Fleet(client, namespace, "gang")
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(fleet.run(names))

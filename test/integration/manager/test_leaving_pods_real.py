@@ -20,11 +20,10 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.cluster.account import manager_kubeconfig
 from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import jobset, replicated_job
 from support.cluster.raw_requests import exchange, send
-from support.restarts.played_group import ENDED, NODE, PlayedGroup
+from support.restarts.played_group import ENDED, NODE, PlayedGroup, managed_group
 from support.soak.soak_managers import CONFIGURATION
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -35,22 +34,14 @@ NAME = "leaving"
 @contextlib.asynccontextmanager
 async def run_group(cluster, client, namespace, tmp_path, *arguments, **settings):
     """A group of four pods of one Job whose workers run at epoch 1; ``arguments`` are flags."""
-    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
-    manager = ManagerProcess(own, tmp_path / "manager.log", *arguments)
-    await manager.start()
-    one = PlayedGroup(client, namespace, NAME)
-    try:
-        async with one.playing():
-            await one.create(**{"jobs": 1, "pods": 4, **settings})
-            if "spec" in settings:  # the JobSet does not restart in place
-                assert await patience.eventually(lambda: len(one.there(1)) == 4, 60)
-            else:
-                await one.at(1, 4)
-            yield one, manager
-    finally:
-        await manager.stop()
-        with contextlib.suppress(Exception):
-            await client.delete(JobSet, namespace, NAME, propagation="Background")
+    group = managed_group(cluster, client, namespace, NAME, tmp_path, *arguments)
+    async with group as (one, manager):
+        await one.create(**{"jobs": 1, "pods": 4, **settings})
+        if "spec" in settings:  # the JobSet does not restart in place
+            assert await patience.eventually(lambda: len(one.there(1)) == 4, 60)
+        else:
+            await one.at(1, 4)
+        yield one, manager
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import yaml
 from support import patience
 from support.cluster.account import token_of
 from support.cluster.install import CONFIG, apply_manifest, apply_object, create_namespace
-from support.cluster.manager_process import free_port
+from support.cluster.manager_process import configured, free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -69,11 +69,8 @@ async def test_manager_leads_and_serves_metrics_with_its_own_roles(
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(config))
     kubeconfig.chmod(0o600)
-    settings = tmp_path / "configuration.yaml"
-    settings.write_text(
-        "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
-        f"leaderElection: {{resourceNamespace: {HOME}, resourceName: {namespace}}}\n"
-    )
+    election = {"resourceNamespace": HOME, "resourceName": namespace}
+    settings = configured(tmp_path / "configuration.yaml", leaderElection=election)
     allowed = await account(client, namespace, "prometheus")
     other = await account(client, namespace, "other")
     await bind_reader(client, namespace, "prometheus")
@@ -84,7 +81,7 @@ async def test_manager_leads_and_serves_metrics_with_its_own_roles(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "jobsetpy.app.main", "manager", "--kubeconfig", kubeconfig),
             *("--metrics-bind-address", f"127.0.0.1:{port}", "--health-probe-bind-address", "0"),
-            *("--config", settings),
+            *settings,
             stdout=out,
             stderr=subprocess.STDOUT,
         )

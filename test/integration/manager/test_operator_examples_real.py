@@ -18,7 +18,7 @@ from jobsetpy.serving.webhook_kinds import (
 )
 from support.cluster.account import account_kubeconfig
 from support.cluster.install import ROOT, apply_object, create_namespace
-from support.cluster.manager_process import ProgramProcess, free_port
+from support.cluster.manager_process import ProgramProcess, configured, free_port
 from support.patience import eventually
 
 pytestmark = pytest.mark.cluster
@@ -170,10 +170,8 @@ async def test_standby_replica_of_pod_ttl_takes_over(client, namespace, example,
     example("pod_ttl")
     election = {"resourceNamespace": namespace, "leaderElect": True}
     election |= {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "1s"}
-    file = tmp_path / "configuration.yaml"
-    kind = {"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration"}
-    file.write_text(yaml.safe_dump({**kind, "leaderElection": election}))
-    flags = ("--config", str(file), "--namespace", namespace)
+    config = configured(tmp_path / "configuration.yaml", leaderElection=election)
+    flags = (*config, "--namespace", namespace)
 
     async def holder():
         return (await client.get(rt.Lease, namespace, "pod-ttl-setup")).spec.holder_identity

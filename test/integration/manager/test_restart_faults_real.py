@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from jobsetpy.api.jobset import ChildPod, JobSet
-from support import patience
+from jobsetpy.api.jobset import JobSet
 from support.agents.fleet import Fleet
 from support.cluster.account import manager_kubeconfig
 from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import in_place_jobset
 from support.faults.tcp_proxy import TcpProxy
+from support.restarts.epoch_reports import pod_names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -70,14 +70,8 @@ async def run_gang(cluster, client, namespace, kubeconfig_at, tmp_path):
         try:
             await manager.start()
             await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
-
-            async def pod_names() -> list[str] | None:
-                page = await client.list_page(ChildPod, namespace)
-                names = [pod.metadata.name for pod in page.items]
-                return names if len(names) == TOTAL else None
-
             # The Job controller may still be in a back-off from the API server's last crash.
-            names = await patience.eventually(pod_names, 120, poll_s=0.1)
+            names = await pod_names(client, namespace, TOTAL, 120)
             fleet = Fleet(client, namespace, "gang")
             serving = group.create_task(fleet.run(names))
             one = Gang(fleet, proxy, manager)

@@ -10,17 +10,11 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.manager_process import ManagerProcess, configured
 from support.cluster.objects import in_place_jobset
 
 pytestmark = pytest.mark.cluster
 
-CONFIGURATION = """
-apiVersion: config.jobset.x-k8s.io/v1alpha1
-kind: Configuration
-leaderElection: {{resourceNamespace: {namespace}, resourceName: shared}}
-shards: {{count: 2}}
-"""
 SERIES = 'leader_election_master_status{{name="shared-shard-{}-of-2"}}'
 COUNT = 6
 
@@ -33,9 +27,12 @@ async def shard_of(process):
 
 async def test_standby_takes_over_when_a_manager_stops(cluster, client, namespace, tmp_path):
     """All JobSets get their Job once, before and after the takeover."""
-    configuration = tmp_path / "configuration.yaml"
-    configuration.write_text(CONFIGURATION.format(namespace=namespace))
-    flags = f"--config={configuration}", f"--namespaces={namespace}"
+    election = {"resourceNamespace": namespace, "resourceName": "shared"}
+    configuration = {"leaderElection": election, "shards": {"count": 2}}
+    flags = (
+        *configured(tmp_path / "configuration.yaml", **configuration),
+        f"--namespaces={namespace}",
+    )
     processes = [
         ManagerProcess(cluster.kubeconfig, tmp_path / f"log-{number}", *flags, metrics=True)
         for number in range(3)

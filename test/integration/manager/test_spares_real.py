@@ -11,11 +11,8 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.cluster.account import manager_kubeconfig
-from support.cluster.manager_process import ManagerProcess
-from support.restarts.played_group import PlayedGroup
+from support.restarts.played_group import managed_group
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -25,26 +22,17 @@ NAME = "spares"
 @contextlib.asynccontextmanager
 async def group(cluster, client, namespace, tmp_path, *, seats, spares=0, jobs=1, spare_jobs=0):
     """A group whose seats are all held at epoch 1, and whose spares are ready."""
-    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
-    manager = ManagerProcess(own, tmp_path / "manager.log")
-    await manager.start()
-    one = PlayedGroup(client, namespace, NAME)
-    one.code = 143  # exit code of a parked agent
-    one.seats, one.working_jobs = seats, jobs - spare_jobs if spare_jobs else 0
     notes = {
         keys.IN_PLACE_SPARES_ANNOTATION: str(spares),
         keys.IN_PLACE_SPARE_JOBS_ANNOTATION: str(spare_jobs),
     }
-    try:
-        async with one.playing():
-            await one.create(jobs=jobs, pods=seats + spares, annotations=notes)
-            await working(one, (jobs - spare_jobs) * seats, 1)
-            await ready(one, (jobs - spare_jobs) * spares + spare_jobs * (seats + spares))
-            yield one, manager
-    finally:
-        await manager.stop()
-        with contextlib.suppress(Exception):
-            await client.delete(JobSet, namespace, NAME, propagation="Background")
+    async with managed_group(cluster, client, namespace, NAME, tmp_path) as (one, manager):
+        one.code = 143  # exit code of a parked agent
+        one.seats, one.working_jobs = seats, jobs - spare_jobs if spare_jobs else 0
+        await one.create(jobs=jobs, pods=seats + spares, annotations=notes)
+        await working(one, (jobs - spare_jobs) * seats, 1)
+        await ready(one, (jobs - spare_jobs) * spares + spare_jobs * (seats + spares))
+        yield one, manager
 
 
 async def working(one, count, epoch):

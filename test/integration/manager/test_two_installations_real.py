@@ -14,7 +14,7 @@ from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.cluster.account import account_kubeconfig
 from support.cluster.install import CONFIG, create_namespace
-from support.cluster.manager_process import ManagerProcess
+from support.cluster.manager_process import ManagerProcess, configured
 from support.cluster.objects import in_place_jobset
 from support.cluster.raw_requests import send
 
@@ -65,14 +65,11 @@ class Installation:
         own = await account_kubeconfig(
             self.client, self.kubeconfig, self.folder, self.system, "manager"
         )
-        config = self.folder / f"{self.system}.yaml"
-        config.write_text(
-            "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
-            f"leaderElection: {{leaderElect: true, resourceNamespace: {self.system}}}\n"
-        )
+        election = {"leaderElect": True, "resourceNamespace": self.system}
+        config = configured(self.folder / f"{self.system}.yaml", leaderElection=election)
         log = self.folder / f"{self.system}.log"
         names = f"--namespaces={','.join(self.tenants)}"
-        self.manager = ManagerProcess(own, log, names, f"--config={config}")
+        self.manager = ManagerProcess(own, log, names, *config)
         await self.manager.start()
 
     @property

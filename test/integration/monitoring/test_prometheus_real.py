@@ -6,13 +6,12 @@ import math
 import pytest
 
 from hack.generate import monitoring_dashboard, update_monitoring
-from jobsetpy.api import keys
-from jobsetpy.api.core import Pod
-from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.jobset import JobSet
 from support.cluster.manager_process import free_port, manager_process
 from support.cluster.objects import in_place_jobset
 from support.cluster.prometheus import prometheus
 from support.patience import eventually
+from support.restarts.epoch_reports import pod_names, report_epoch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
 
@@ -44,21 +43,9 @@ def evaluated(server):
     return all(rule["health"] != "unknown" for rule in rules) and rules
 
 
-async def pods_of(client, namespace, count):
-    """Return the names of the pods once there are ``count``."""
-
-    async def found():
-        page = await client.list_page(Pod, namespace)
-        return len(page.items) == count and [pod.metadata.name for pod in page.items]
-
-    return await eventually(found, 60, poll_s=0.1)
-
-
 async def report(client, namespace, name, pods, epoch):
     """Report an epoch in place of the pods' agents, and wait until it is synced."""
-    body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
-    for pod in pods:
-        await client.merge_patch(ChildPod, namespace, pod, body)
+    await report_epoch(client, namespace, epoch, *pods)
 
     async def synced():
         return (await client.get(JobSet, namespace, name)).status.synced_epoch == epoch
@@ -75,7 +62,7 @@ async def test_queries_and_alerts_are_answered(cluster, client, namespace, tmp_p
         prometheus(tmp_path, {"manager": port}, update_monitoring.RULES) as server,
     ):
         await client.create(JobSet, namespace, in_place_jobset("seen", jobs=1, pods=2))
-        pods = await pods_of(client, namespace, 2)
+        pods = await pod_names(client, namespace, 2)
         await report(client, namespace, "seen", pods, 1)
         # An increase is visible only between two scrapes.
         known = 'jobset_restarts_total{kind="in_place"}'

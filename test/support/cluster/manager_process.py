@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -13,12 +14,20 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from support import patience
 
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
+
+
+def configured(file: Path, **fields: Any) -> tuple[str, str]:
+    """Write a configuration file; return the flags with which a manager reads it."""
+    kind = {"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration"}
+    file.write_text(json.dumps({**kind, **fields}))
+    return "--config", str(file)
 
 
 class ManagerProcess:

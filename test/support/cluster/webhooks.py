@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import yaml
 
+from jobsetpy.admission import WebhookSettings
 from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
 from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
@@ -17,6 +18,17 @@ _NAMES: Final[tuple[tuple[type[Any], str], ...]] = (
     (MutatingConfiguration, "jobset-mutating-webhook-configuration"),
     (ValidatingConfiguration, "jobset-validating-webhook-configuration"),
 )
+
+
+def webhook_settings(port: int, **fields: Any) -> WebhookSettings:
+    """Settings of a manager whose webhooks listen on ``port`` of loopback."""
+    defaults: dict[str, Any] = {
+        "bind_address": f"127.0.0.1:{port}",
+        "extra_dns_names": ("127.0.0.1",),
+        "check_period_s": 0.5,
+        "agent_image": "test.invalid/agent:1",
+    }
+    return WebhookSettings(**{**defaults, **fields})
 
 
 async def apply_webhooks(

@@ -15,7 +15,7 @@ from support import patience
 from support.cluster.install import create_usable_namespace
 from support.cluster.json_api import send
 from support.cluster.racks import exclusive_jobset, make_rack, webhook_rejections
-from support.cluster.webhooks import apply_webhooks, delete_webhooks
+from support.cluster.webhooks import apply_webhooks, delete_webhooks, webhook_settings
 from support.patience import eventually
 from support.requests_log import Requests
 
@@ -46,12 +46,7 @@ class Site:
         self._stop = asyncio.Event()
         manager = Manager(self._client)
         wiring.add_jobset_controllers(manager, Configuration(values={"--webhooks": webhooks}))
-        settings = admission.WebhookSettings(
-            bind_address=f"127.0.0.1:{self._port}",
-            extra_dns_names=("127.0.0.1",),
-            check_period_s=0.2,
-            agent_image="test.invalid/agent:1",
-        )
+        settings = webhook_settings(self._port, check_period_s=0.2)
         served = admission.setup(manager, settings) if webhooks else None
         # Fixtures are entered and left by different tasks, so a task group cannot own this one.
         self._running = asyncio.create_task(manager.run(self._stop))

@@ -13,8 +13,10 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from hack.cluster import Cluster
 from jobsetpy import aio
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart, TakenJob, TakenSeat
 from jobsetpy.agent.supervisor.seat import Place
@@ -27,12 +29,32 @@ from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyExistsError, ApiError, NotFoundError
 from jobsetpy.reconcilers.rules.membership import parse_count
 from support import patience
+from support.cluster.account import manager_kubeconfig
 from support.cluster.follow import following
+from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import in_place_jobset
 from support.cluster.racks import kill
 
 NODE = "played-group"
 ENDED = {"Failed", "Succeeded"}
+
+
+@contextlib.asynccontextmanager
+async def managed_group(
+    cluster: Cluster, client: Client, namespace: str, name: str, folder: Path, *flags: str
+) -> AsyncIterator[tuple[PlayedGroup, ManagerProcess]]:
+    """Run a manager with its own account and play the group of a JobSet within the block."""
+    own = await manager_kubeconfig(client, cluster.kubeconfig, folder)
+    manager = ManagerProcess(own, folder / "manager.log", *flags)
+    await manager.start()
+    group = PlayedGroup(client, namespace, name)
+    try:
+        async with group.playing():
+            yield group, manager
+    finally:
+        await manager.stop()
+        with contextlib.suppress(Exception):
+            await client.delete(JobSet, namespace, name, propagation="Background")
 
 
 class PlayedGroup:
