@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,9 +80,20 @@ async def written_back(cluster: Any, names: list[str]) -> list[dict[str, str]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def refusals(steps: dict[str, str]) -> dict[str, str]:
-    """Return the steps that should have been accepted and were refused."""
-    return {name: steps[name] for name in UNCHANGING if steps[name]}
+async def check_written_back(
+    cluster: Any, namespace: str, bodies: Mapping[str, dict]
+) -> dict[str, dict[str, str]]:
+    """Assert that no step without a change is refused; return the results by the bodies' keys."""
+    names = [f"{namespace}/{body['metadata']['name']}" for body in bodies.values()]
+    results = dict(zip(bodies, await written_back(cluster, names), strict=True))
+    refusals = [
+        (name, step, result[step])
+        for name, result in results.items()
+        for step in UNCHANGING
+        if result[step]
+    ]
+    assert refusals == []
+    return results
 
 
 async def store(api: Api, bodies: Iterable[dict]) -> None:
@@ -94,15 +105,11 @@ async def store(api: Api, bodies: Iterable[dict]) -> None:
 @pytest.mark.parametrize("which", [0, 1], ids=["as written", "as typed clients print them"])
 async def test_typed_client_writes_back_every_form(cluster, shared_client, namespace, which):
     """Whichever client stored it; a change is still refused."""
-    bodies = [complete(pair(form)[which], f"form-{at}") for at, form in enumerate(FORMS)]
-    await store(Api(shared_client, namespace), bodies)
-    names = [f"{namespace}/{body['metadata']['name']}" for body in bodies]
-    results = await written_back(cluster, names)
-    wrong = {form.name: refusals(steps) for form, steps in zip(FORMS, results, strict=True)}
-    assert {name: each for name, each in wrong.items() if each} == {}
-    for form, steps in zip(FORMS, results, strict=True):
-        assert "field is immutable" in steps["another image"], form.name
-        assert "spec.replicatedJobs" in steps["another image"], form.name
+    bodies = {form.name: complete(pair(form)[which], f"form-{at}") for at, form in enumerate(FORMS)}
+    await store(Api(shared_client, namespace), bodies.values())
+    for name, steps in (await check_written_back(cluster, namespace, bodies)).items():
+        assert "field is immutable" in steps["another image"], name
+        assert "spec.replicatedJobs" in steps["another image"], name
 
 
 def example_bodies() -> dict[str, dict]:
@@ -123,18 +130,15 @@ def form_bodies() -> dict[str, dict]:
 async def test_typed_client_may_write_back_each_example(cluster, shared_client, namespace) -> None:
     """Step by step, as Kueue and others do."""
     bodies = example_bodies()
-    await store(Api(shared_client, namespace), list(bodies.values()))
-    names = [f"{namespace}/{body['metadata']['name']}" for body in bodies.values()]
-    results = await written_back(cluster, names)
-    wrong = {file: refusals(each) for file, each in zip(bodies, results, strict=True)}
-    assert {file: each for file, each in wrong.items() if each} == {}
+    await store(Api(shared_client, namespace), bodies.values())
+    await check_written_back(cluster, namespace, bodies)
 
 
 async def test_kubectl_repeats_each_example(cluster, namespace, tmp_path) -> None:
     """Applying, replacing and server-side applying an unchanged manifest is accepted."""
     manifest = tmp_path / "all.yaml"
-    bodies = example_bodies().values()
-    manifest.write_text(yaml.safe_dump_all(bodies))
+    bodies = example_bodies()
+    manifest.write_text(yaml.safe_dump_all(bodies.values()))
     found = await asyncio.to_thread(Binaries.find, ["kubectl"], Progress())
     environ = {"KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path), "PATH": "/bin"}
 
@@ -148,8 +152,7 @@ async def test_kubectl_repeats_each_example(cluster, namespace, tmp_path) -> Non
         listed = json.loads(await kubectl("get", "-o", "json"))["items"]
         # The API server counts changes of the spec.
         assert {each["metadata"]["generation"] for each in listed} == {1}, words
-    names = [f"{namespace}/{body['metadata']['name']}" for body in bodies]
-    assert [refusals(each) for each in await written_back(cluster, names)] == [{}] * len(names)
+    await check_written_back(cluster, namespace, bodies)
     await kubectl("apply", "--server-side", "--force-conflicts")
 
 
@@ -157,17 +160,14 @@ async def test_typed_client_may_write_back_forms_that_the_go_controller_stored(
     cluster, shared_client, namespace, foreign_namespace
 ) -> None:
     """JobSets that were stored without our webhooks, as the Go types print them."""
-    bodies = [as_go_stores(pair(form)[1], f"form-{at}") for at, form in enumerate(FORMS)]
+    bodies = {form.name: as_go_stores(pair(form)[1], f"form-{at}") for at, form in enumerate(FORMS)}
     program = await asyncio.to_thread(typed_client)
-    printed = await run(str(program), "print", input_="\n".join(map(json.dumps, bodies)))
+    printed = await run(str(program), "print", input_="\n".join(map(json.dumps, bodies.values())))
     await store(Api(shared_client, foreign_namespace.name), map(json.loads, printed.splitlines()))
     await foreign_namespace.use_webhooks()
-    names = [f"{foreign_namespace.name}/{body['metadata']['name']}" for body in bodies]
-    results = await written_back(cluster, names)
-    wrong = {form.name: refusals(steps) for form, steps in zip(FORMS, results, strict=True)}
-    assert {name: each for name, each in wrong.items() if each} == {}
-    for form, steps in zip(FORMS, results, strict=True):
-        assert "field is immutable" in steps["another image"], form.name
+    results = await check_written_back(cluster, foreign_namespace.name, bodies)
+    for name, steps in results.items():
+        assert "field is immutable" in steps["another image"], name
 
 
 def as_go_stores(body: dict, name: str) -> dict:
