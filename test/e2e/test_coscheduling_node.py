@@ -13,7 +13,7 @@ from hack.generate.kustomize import render
 from jobsetpy.api.core import Node
 from jobsetpy.errors import NotFoundError
 from support.cluster.install import CONFIG, MANAGER_IMAGE, SYSTEM, apply_object, path_of
-from support.cluster.raw_requests import exchange, send
+from support.cluster.json_api import exchange, send
 from support.coscheduling.coscheduler_process import shipped
 from support.coscheduling.gangs import Binds, create_all, delete_all, pod_body, set_scheduler
 from support.patience import eventually

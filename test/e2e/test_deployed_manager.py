@@ -16,8 +16,8 @@ from jobsetpy.errors import ApiError, InvalidError, NotFoundError
 from jobsetpy.serving import x509
 from support import patience
 from support.cluster.install import CONFIG, apply_object, rendered
+from support.cluster.json_api import exchange, send
 from support.cluster.objects import RESTRICTED_CONTAINER, RESTRICTED_POD, jobset, replicated_job
-from support.cluster.raw_requests import exchange, send
 from support.patience import eventually
 from support.restarts.scenario import (
     SHELL_IMAGE,

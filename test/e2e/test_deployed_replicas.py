@@ -32,9 +32,9 @@ from support.cluster.install import (
     jobsets_served,
     rendered,
 )
+from support.cluster.json_api import exchange, send
 from support.cluster.objects import jobset, replicated_job
 from support.cluster.processes import process_of
-from support.cluster.raw_requests import exchange, send
 from support.patience import eventually
 from support.restarts.scenario import (
     SHELL_IMAGE,

@@ -17,7 +17,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from support.cluster.install import install_manager
-from support.cluster.raw_requests import send
+from support.cluster.json_api import send
 from support.examples.examples_kit import Play, eventually
 from support.restarts.scenario import manager_ready
 

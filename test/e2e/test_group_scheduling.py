@@ -16,8 +16,8 @@ from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.install import install_manager
+from support.cluster.json_api import send
 from support.cluster.objects import jobset, replicated_job, shell_worker
-from support.cluster.raw_requests import send
 from support.patience import eventually
 from support.restarts.scenario import (
     gang_jobset,

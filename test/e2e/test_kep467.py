@@ -22,8 +22,8 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import connect
 from support import patience
 from support.cluster.install import CONFIG
+from support.cluster.json_api import exchange
 from support.cluster.objects import jobset
-from support.cluster.raw_requests import exchange
 from support.restarts.kep467_kit import manager_with_webhooks, send
 from support.restarts.scenario import SHELL_IMAGE, pod_log_folders, run_gang
 

@@ -18,8 +18,8 @@ from support.cluster.install import (
     create_namespace,
     install_manager,
 )
+from support.cluster.json_api import send
 from support.cluster.network_policies import NetworkPolicies
-from support.cluster.raw_requests import send
 from support.docs import docs_kit
 from support.patience import eventually
 from support.restarts.scenario import (

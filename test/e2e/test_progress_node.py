@@ -10,8 +10,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
+from support.cluster.json_api import send
 from support.cluster.processes import pod_host_name
-from support.cluster.raw_requests import send
 from support.restarts.scenario import pod_log_folders, process_in, run_gang, supervised_jobset
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]

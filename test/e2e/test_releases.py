@@ -16,7 +16,7 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import connect
 from support.cluster.install import install_manager
-from support.cluster.raw_requests import exchange, send
+from support.cluster.json_api import exchange, send
 from support.patience import eventually
 from support.restarts.scenario import (
     NAMESPACE,

@@ -2,7 +2,7 @@
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from support.cluster.raw_requests import exchange
+from support.cluster.json_api import exchange
 from support.others.kueue_kit import QUEUE, QUEUE_LABEL, jobset, pod_spec, replicated_job
 from support.others.marks import client_marks
 

@@ -13,7 +13,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.install import CONFIG, apply_object, create_namespace
-from support.cluster.raw_requests import send
+from support.cluster.json_api import send
 from support.examples.examples_kit import documents
 from support.others.marks import client_marks
 from support.others.trainer_install import RUNTIMES

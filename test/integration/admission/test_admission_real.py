@@ -20,8 +20,8 @@ from jobsetpy.serving.webhook_kinds import MutatingConfiguration
 from support import patience
 from support.admission.admission_kit import Api, job, jobset, served_certificate
 from support.cluster.install import apply_object
+from support.cluster.json_api import exchange, send
 from support.cluster.manager_process import ManagerProcess, free_port
-from support.cluster.raw_requests import exchange, send
 from support.patience import eventually
 
 pytestmark = [

@@ -12,7 +12,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Node
 from jobsetpy.errors import InvalidError
 from support.cluster.install import ROOT
-from support.cluster.raw_requests import exchange
+from support.cluster.json_api import exchange
 from support.patience import eventually
 
 pytestmark = [

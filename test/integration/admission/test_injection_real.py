@@ -11,13 +11,13 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.errors import InvalidError
 from support import patience
+from support.cluster.json_api import APPLY, send
 from support.cluster.objects import (
     RESTRICTED_CONTAINER,
     RESTRICTED_POD,
     jobset,
     replicated_job,
 )
-from support.cluster.raw_requests import APPLY, send
 
 pytestmark = [
     pytest.mark.cluster,

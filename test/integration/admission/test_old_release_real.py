@@ -5,7 +5,7 @@ import yaml
 
 from jobsetpy.errors import InvalidError
 from support.cluster.install import ROOT
-from support.cluster.raw_requests import exchange
+from support.cluster.json_api import exchange
 
 pytestmark = [
     pytest.mark.cluster,

@@ -13,8 +13,8 @@ import pytest_asyncio
 from jobsetpy.api import keys
 from jobsetpy.errors import ApiError
 from support.cluster.install import apply_object
+from support.cluster.json_api import send
 from support.cluster.objects import RESTRICTED_CONTAINER, RESTRICTED_POD, jobset, replicated_job
-from support.cluster.raw_requests import send
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]

@@ -19,9 +19,9 @@ from jobsetpy.api.jobset import JobSet
 from support.agents.agent_account import agent_environ
 from support.cluster.account import manager_kubeconfig, token_of
 from support.cluster.bare_pods import POD_SPEC
+from support.cluster.json_api import exchange
 from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import in_place_jobset
-from support.cluster.raw_requests import exchange
 from support.faults.tcp_proxy import TcpProxy
 from support.patience import eventually, timeout
 

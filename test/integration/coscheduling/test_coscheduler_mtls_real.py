@@ -14,8 +14,8 @@ from hack.generate.kustomize import render
 from jobsetpy.api.core import Node
 from support.cluster.account import account_kubeconfig
 from support.cluster.install import CONFIG, apply_object
+from support.cluster.json_api import send
 from support.cluster.manager_process import free_port
-from support.cluster.raw_requests import send
 from support.coscheduling.coscheduler_process import CoschedulerProcess, ExtenderSite
 from support.coscheduling.gangs import set_scheduler
 from support.coscheduling.gangs_kit import Front

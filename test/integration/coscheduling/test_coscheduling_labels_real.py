@@ -12,7 +12,7 @@ from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import connect
 from jobsetpy.manager import Manager
 from support.cluster.install import create_namespace, install_crd
-from support.cluster.raw_requests import exchange, send
+from support.cluster.json_api import exchange, send
 from support.managers import started_for_fixture
 from support.patience import eventually
 

@@ -26,8 +26,8 @@ from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
 from support.cluster.account import manager_kubeconfig
 from support.cluster.install import CONFIG, ROOT, apply_manifest, apply_object, create_namespace
+from support.cluster.json_api import exchange, send
 from support.cluster.manager_process import free_port, manager_process
-from support.cluster.raw_requests import exchange, send
 from support.cluster.webhooks import apply_webhooks, delete_webhooks
 from support.coscheduling.coscheduler_process import ExtenderSite, coscheduler_process
 from support.managers import started

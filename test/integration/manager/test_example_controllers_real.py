@@ -22,8 +22,8 @@ from jobsetpy.serving.webhook_kinds import (
 )
 from support.cluster.account import account_kubeconfig
 from support.cluster.install import ROOT, apply_object
+from support.cluster.json_api import send
 from support.cluster.manager_process import free_port
-from support.cluster.raw_requests import send
 from support.patience import eventually
 
 pytestmark = pytest.mark.cluster

@@ -20,9 +20,9 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
+from support.cluster.json_api import exchange, send
 from support.cluster.manager_process import ManagerProcess
 from support.cluster.objects import jobset, replicated_job
-from support.cluster.raw_requests import exchange, send
 from support.restarts.played_group import ENDED, NODE, PlayedGroup, managed_group
 from support.soak.soak_managers import CONFIGURATION
 

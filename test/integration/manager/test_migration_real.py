@@ -16,8 +16,8 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import NotFoundError
 from support import patience
 from support.cluster.account import manager_kubeconfig
+from support.cluster.json_api import send
 from support.cluster.manager_process import ManagerProcess
-from support.cluster.raw_requests import send
 from support.others import go_objects
 from support.others.go_objects import condition
 

@@ -14,9 +14,9 @@ from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.cluster.account import account_kubeconfig
 from support.cluster.install import CONFIG, create_namespace
+from support.cluster.json_api import send
 from support.cluster.manager_process import ManagerProcess, configured
 from support.cluster.objects import in_place_jobset
-from support.cluster.raw_requests import send
 
 pytestmark = pytest.mark.cluster
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -9,7 +9,7 @@ from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.controller import EventLimits, EventRecorder
 from jobsetpy.testing import make_jobset
-from support.cluster.raw_requests import send
+from support.cluster.json_api import send
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]

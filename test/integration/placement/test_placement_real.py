@@ -8,8 +8,8 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
+from support.cluster.json_api import send
 from support.cluster.racks import kill, set_phase
-from support.cluster.raw_requests import send
 from support.patience import eventually
 
 pytestmark = [

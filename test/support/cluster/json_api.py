@@ -2,33 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import Client, HttpRequest
+from jobsetpy.client import Client, HttpRequest, HttpResponse
 from jobsetpy.errors import NotFoundError
 from support.patience import eventually
 
+APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
 
-async def send(client: Client, method: str, path: str, body: Any = None, **fields: Any) -> Any:
-    """Send a request and return its answer; a PATCH is a merge patch unless ``fields`` say otherwise.
+async def exchange(
+    client: Client,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    content_type: str = "",
+    timeout_s: float = 30.0,
+    query: Iterable[tuple[str, str]] = (),
+    **parameters: str,
+) -> HttpResponse:
+    """Send a request and return the response.
 
     Args:
-        client: the client.
-        method, path: of the request.
-        body: JSON data, if any.
-        fields: further fields of `HttpRequest`.
+        client: client of the API server.
+        method: HTTP method.
+        path: path without the query.
+        body: JSON data; ``None`` sends no body.
+        content_type: type of the body; a PATCH is a merge patch by default.
+        timeout_s: timeout of the exchange, in seconds.
+        query: parameters whose names are no Python names.
+        parameters: further parameters.
+
+    Raises:
+        ApiError: the API server refused the request.
     """
-    if method == "PATCH":
-        fields.setdefault("content_type", MERGE)
-    data = None if body is None else msgspec.json.encode(body)
-    answer = await client.raw(HttpRequest(method=method, path=path, body=data, **fields))
-    return msgspec.json.decode(answer.body)
+    request = HttpRequest(
+        method=method,
+        path=path,
+        query=(*query, *parameters.items()),
+        body=None if body is None else msgspec.json.encode(body),
+        content_type=content_type or (MERGE if method == "PATCH" else "application/json"),
+        timeout_s=timeout_s,
+    )
+    return await client.raw(request)
+
+
+async def send(client: Client, method: str, path: str, body: Any = None, **options: Any) -> Any:
+    """Send a request and return the JSON data of the response; arguments of :func:`exchange`."""
+    return msgspec.json.decode((await exchange(client, method, path, body, **options)).body)
 
 
 async def exists(client: Client, path: str) -> bool:
