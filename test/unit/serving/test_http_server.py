@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from jobsetpy.serving.http import Route, listening, text
+from support import patience
 
 LOOPBACK = ("127.0.0.1", 0)
 
@@ -26,7 +27,8 @@ async def test_connection_is_served_when_the_context_changes_while_it_is_accepte
         await server.use(None)
         reader, writer = await asyncio.open_connection(sock=client)
         writer.write(b"GET /ok HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        status = await reader.readline()
+        async with patience.timeout(10):
+            status = await reader.readline()
         writer.close()
 
     assert status == b"HTTP/1.1 200 OK\r\n"
