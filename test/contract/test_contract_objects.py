@@ -386,7 +386,7 @@ async def test_managers_of_plain_writes(api: Api) -> None:
 
 
 async def test_concurrent_replaces_have_one_winner(api: Api) -> None:
-    """Of concurrent PUTs from one version exactly one is stored."""
+    """Exactly one of several concurrent PUTs with the same version is stored."""
     made = await api.make("a")
     path = f"{api.configmaps}/a"
     answers = []

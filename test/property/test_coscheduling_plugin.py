@@ -52,7 +52,7 @@ queues = st.lists(groups, max_size=14, unique_by=lambda group: group.key)
 
 @given(queues)
 def test_order_of_gangs_is_total(queue):
-    """Of two different gangs exactly one is first, and the order is transitive."""
+    """Exactly one of two different gangs is first, and the order is transitive."""
     for a in queue:
         for b in queue:
             assert less(a, b) + less(b, a) == (a is not b)

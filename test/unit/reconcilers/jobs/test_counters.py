@@ -99,7 +99,7 @@ def test_job_is_ready_when_its_pods_are_ready_or_succeeded(case):
     [(1, 0, False), (2, 0, True), (3, 0, True), (1, 1, True), (0, 1, False)],
 )
 def test_job_with_spares_is_ready_when_its_pods_can_fill_the_seats(ready, succeeded, expected):
-    """Of two seats and a spare, parked pods count, as they could take a seat."""
+    """Parked pods of a Job with two seats and a spare count, as they could take a seat."""
     own = job(
         {"ready": ready, "succeeded": succeeded},
         spec={"parallelism": 3, "completions": 3},

@@ -516,7 +516,7 @@ class TestNotes:
         assert book.notes(GROUP).remade == ""
 
     def test_times_of_epochs_are_kept(self):
-        """Of the newest one, and of the latest one that all pods had reached."""
+        """Newest epoch, and the latest one that all pods had reached."""
         book = ledger()
         book.pod_changed(None, pod("a", 1), 1.0)
         book.pod_changed(None, pod("b", 1), 2.0)

@@ -68,7 +68,7 @@ def test_all_replicated_jobs_are_targets_by_default(targets, expected):
     ],
 )
 def test_size_of_a_group_counts_pods_that_exist_at_the_same_time(spec, pods):
-    """Of all Jobs of its targets."""
+    """All Jobs of the targets count, and no other Jobs."""
     jobs = (replicated_job("a", 3, job_spec=spec), replicated_job("b", 7))
     body = jobset(*jobs, targetReplicatedJobs=["a"])
 
