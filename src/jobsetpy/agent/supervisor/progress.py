@@ -22,13 +22,7 @@ import msgspec
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ConfigurationError, number_of
 from jobsetpy.agent.supervisor.timer import Timer
-from jobsetpy.api.hang_sections import (
-    MAX_SECONDS,
-    MAX_SECTIONS,
-    SECTIONS_FORM,
-    hang_sections,
-    section_name,
-)
+from jobsetpy.api import hang_sections
 
 VARIABLE: Final = "JOBSET_PROGRESS_FILE"
 """Variable with the path of the file, for the worker. A value set by the container is kept."""
@@ -86,14 +80,14 @@ def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
         ConfigurationError: a value cannot be used; the message names the variable.
     """
     auto = environ.get("HANG_SECONDS") == AUTO
-    after = 0 if auto else number_of(environ, "HANG_SECONDS", 0, 1, MAX_SECONDS)
+    after = 0 if auto else number_of(environ, "HANG_SECONDS", 0, 1, hang_sections.MAX_SECONDS)
     for name in ("HANG_FIRST_SECONDS", "HANG_SECTIONS"):
         if not after and not auto and environ.get(name):
             raise ConfigurationError(f"{name} has no effect without HANG_SECONDS")
-    first = number_of(environ, "HANG_FIRST_SECONDS", 0, 1, MAX_SECONDS)
-    sections = hang_sections(environ.get("HANG_SECTIONS", ""))
+    first = number_of(environ, "HANG_FIRST_SECONDS", 0, 1, hang_sections.MAX_SECONDS)
+    sections = hang_sections.hang_sections(environ.get("HANG_SECTIONS", ""))
     if sections is None:
-        raise ConfigurationError(f"HANG_SECTIONS {SECTIONS_FORM}")
+        raise ConfigurationError(f"HANG_SECTIONS {hang_sections.SECTIONS_FORM}")
     return ProgressRules(file=file, after_s=after, first_s=first, auto=auto, sections=sections)
 
 
@@ -144,7 +138,7 @@ class Steps:
         if not words:
             return
         text = words[0]
-        if len(words) == 2 and (section := section_name(words[1])):
+        if len(words) == 2 and (section := hang_sections.section_name(words[1])):
             self.section = section
         elif len(words) > 1:
             text = data
@@ -185,7 +179,7 @@ class StepTimes:
 
     def note(self, section: str, seconds: float) -> None:
         """Record the duration of a step, or of a section."""
-        if section not in self._seen and len(self._seen) > MAX_SECTIONS:
+        if section not in self._seen and len(self._seen) > hang_sections.MAX_SECTIONS:
             return
         count, longest = self._seen.get(section, (0, 0.0))
         self._seen[section] = count + 1, max(longest, seconds)
