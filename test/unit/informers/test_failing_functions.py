@@ -78,23 +78,23 @@ def test_an_object_is_indexed_again_when_it_no_longer_fails(writer, errors):
 
 def test_an_object_is_removed_when_its_functions_return_other_values():
     """An index whose value changes cannot keep an object that is gone, nor break the store."""
-    mood = {"value": "x"}
+    state = {"value": "x"}
 
-    def moody(_):
-        if mood["value"] == "raise":
+    def result(_):
+        if state["value"] == "raise":
             raise RuntimeError
-        return [mood["value"]]
+        return [state["value"]]
 
-    index = Index("mood", moody)
-    tally = Tally("mood", lambda obj: ("k", moody(obj)[0]))
+    index = Index("state", result)
+    tally = Tally("state", lambda obj: ("k", result(obj)[0]))
     writer = StoreWriter(ConfigMap, indexes=[index], tallies=[tally])
     writer.mark_synced("1")
     for before, after in [("x", "raise"), ("raise", "x"), ("x", "y"), ("y", "x")]:
-        mood["value"] = before
+        state["value"] = before
         writer.apply(config_map("a"))
-        mood["value"] = after
+        state["value"] = after
         writer.delete(ObjectKey("ns", "a"))
-    mood["value"] = "raise"
+    state["value"] = "raise"
     writer.apply(config_map("a"))
     writer.delete(ObjectKey("ns", "a"))
 
