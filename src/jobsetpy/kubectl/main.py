@@ -25,7 +25,7 @@ COMMANDS: Final = {
     "lint": "judge manifests as the webhooks would, without a cluster",
     "convert": "print manifests with restart in place in the place of torchrun and other launchers",
     "simulate": "play a manifest through failures, and print what would be decided when",
-    "doctor": "see whether the cluster is fit for JobSets, and what would mend it",
+    "doctor": "see whether the cluster is fit for JobSets, and what would fix it",
     "completion": "print completion for bash or zsh",
 }
 

@@ -117,7 +117,7 @@ class GangMemory:
 
 
 @attrs.frozen
-class MendPod:
+class FixPod:
     """Correction of a pod's labels, and removal of the coscheduler's gate.
 
     Args:
@@ -131,7 +131,7 @@ class MendPod:
     gate: bool
 
 
-Action = MendPod | ReplaceObject
+Action = FixPod | ReplaceObject
 
 
 @attrs.frozen(kw_only=True)
@@ -149,16 +149,16 @@ class CoschedulingPlan(Plan[GangMemory]):
     stages: tuple[tuple[Action, ...], ...] = ()
 
     @property
-    def mended(self) -> list[str]:
+    def fixed(self) -> list[str]:
         """Names of the pods that are corrected."""
         actions = (action for stage in self.stages for action in stage)
-        return [action.pod.metadata.name for action in actions if isinstance(action, MendPod)]
+        return [action.pod.metadata.name for action in actions if isinstance(action, FixPod)]
 
 
 # -- between reconciles, O(1) ---------------------------------------------------------------------
 
 
-def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
+def pod_fix(memory: GangMemory, pod: ChildPod) -> FixPod | None:
     """Return the correction of a pod; ``None`` if it needs none."""
     meta = pod.metadata
     if memory.gangs is None or not pod.live:
@@ -168,7 +168,7 @@ def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
         return None
     stranded = _is_stranded(memory, pod)
     if memory.gangs.has_left(meta.labels):
-        return MendPod(pod, dict.fromkeys(GANG_LABELS), stranded) if meta.labels.pod_group else None
+        return FixPod(pod, dict.fromkeys(GANG_LABELS), stranded) if meta.labels.pod_group else None
     standing = memory.standings.get(gang.name)
     least = gang.min_available if standing is None else standing.minimum
     labelled = meta.labels.pod_group == gang.name and is_true(
@@ -178,9 +178,9 @@ def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
     attempt = parse_count(meta.labels.restart_attempt)
     other = attempt is not None and attempt != memory.gangs.attempt
     if labelled or other or meta.annotations.jobset_uid not in {"", memory.uid}:
-        return MendPod(pod, None, gate=True) if stranded else None
+        return FixPod(pod, None, gate=True) if stranded else None
     labels = {keys.POD_GROUP_NAME: gang.name, keys.POD_GROUP_MIN_AVAILABLE: str(least)}
-    return MendPod(pod, labels, stranded)
+    return FixPod(pod, labels, stranded)
 
 
 def _is_stranded(memory: GangMemory, pod: ChildPod) -> bool:
@@ -254,12 +254,12 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
         incomplete=incomplete,
         backend=observed.backend,
     )
-    mends = _mends(observed, before, memory)
+    fixes = _fixes(observed, before, memory)
     return attrs.evolve(
-        _report_gangs(observed, jobset, memory, now, mended=len(mends)),
+        _report_gangs(observed, jobset, memory, now, fixed=len(fixes)),
         interim=memory,
         notices=_notices(before, memory),
-        stages=(*_pod_groups(observed, jobset, gangs), mends),
+        stages=(*_pod_groups(observed, jobset, gangs), fixes),
     )
 
 
@@ -310,7 +310,7 @@ def _standings(
     }
 
 
-def _mends(observed: ObservedGangs, before: GangMemory, memory: GangMemory) -> tuple[MendPod, ...]:
+def _fixes(observed: ObservedGangs, before: GangMemory, memory: GangMemory) -> tuple[FixPod, ...]:
     """Return corrections; all pods are checked if the gangs or the backend have changed."""
     pods: Iterable[ChildPod | None]
     if memory.gangs is not before.gangs or memory.backend != before.backend:
@@ -320,7 +320,7 @@ def _mends(observed: ObservedGangs, before: GangMemory, memory: GangMemory) -> t
         if _minima(memory) != _minima(before):
             names.update(observed.open_pods())
         pods = map(observed.pod, names)
-    found = (mending(memory, pod) for pod in pods if pod is not None)
+    found = (pod_fix(memory, pod) for pod in pods if pod is not None)
     return tuple(each for each in found if each is not None)
 
 
@@ -362,10 +362,10 @@ def _removals(observed: ObservedGangs) -> tuple[tuple[Action, ...], ...]:
 
 
 def _report_gangs(
-    observed: ObservedGangs, jobset: JobSet, memory: GangMemory, now: Now, *, mended: int
+    observed: ObservedGangs, jobset: JobSet, memory: GangMemory, now: Now, *, fixed: int
 ) -> CoschedulingPlan:
     """Report that all gangs are bound, or the state of each at growing intervals."""
-    summary = f"mended labels of {mended}" if mended else ""
+    summary = f"fixed labels of {fixed}" if fixed else ""
     standings = list(memory.standings.values())
     draft = StatusDraft(jobset.status, now.wall)
     draft.set(messages.not_served(observed.not_served) if observed.not_served else messages.SERVED)

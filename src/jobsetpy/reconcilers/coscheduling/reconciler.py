@@ -27,13 +27,13 @@ from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.coscheduling.plan import (
     Action,
     CoschedulingPlan,
+    FixPod,
     GangMemory,
-    MendPod,
     ObservedGangs,
     has_turned,
     job_matters,
-    mending,
     plan_coscheduling,
+    pod_fix,
 )
 from jobsetpy.reconcilers.coscheduling.pod_group_writer import (
     PodGroupCaches,
@@ -130,7 +130,7 @@ class CoschedulingReconciler:
         memory = self._memory.of(key)
         if memory.gangs is None:
             return ()  # no gangs, or the first reconcile is still to come and sees all pods
-        if event.new is not None and mending(memory, event.new) is not None:
+        if event.new is not None and pod_fix(memory, event.new) is not None:
             self._suspect(key, (meta.name,))
             return (rt.Request(key),)
         gangs = changed_gangs(event.old, event.new)
@@ -204,7 +204,7 @@ class CoschedulingReconciler:
             for stage in plan.stages:
                 await self._carry_out(observed.jobset, stage)
         except BaseException:
-            self._suspect(key, plan.mended)
+            self._suspect(key, plan.fixed)
             raise
         if plan.status is not None:
             await self._status.store(observed.jobset, plan.status)
@@ -215,12 +215,12 @@ class CoschedulingReconciler:
             if isinstance(action, ReplaceObject):
                 await replace_object(self._client, jobset, action)
             else:
-                await self._mend(action)
+                await self._fix(action)
 
         failed = await in_parallel(self._settings.parallel_writes, stage, act)
         raise_failures(failed, f"of {len(stage)} objects could not be written")
 
-    async def _mend(self, action: MendPod) -> None:
+    async def _fix(self, action: FixPod) -> None:
         meta = action.pod.metadata
         with suppress(NotFoundError):
             if action.labels is not None:

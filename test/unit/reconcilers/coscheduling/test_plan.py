@@ -15,13 +15,13 @@ from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.reconcilers.coscheduling.backends import COSCHEDULER, GATE
 from jobsetpy.reconcilers.coscheduling.gangs import gangs_of
 from jobsetpy.reconcilers.coscheduling.plan import (
+    FixPod,
     GangMemory,
-    MendPod,
     ObservedGangs,
     has_turned,
     job_matters,
-    mending,
     plan_coscheduling,
+    pod_fix,
 )
 from jobsetpy.reconcilers.coscheduling.tally import GangCounts, GangKey, changed_gangs, gang_state
 from jobsetpy.reconcilers.rules.conditions import WARNING
@@ -72,7 +72,7 @@ class Gangs:
         pod = decoded(ChildPod, merge(body, more))
         gangs = changed_gangs(self.pods.get(name), pod)
         self.pods[name] = pod
-        if mending(self.memory, pod) is not None:
+        if pod_fix(self.memory, pod) is not None:
             self.suspects.add(name)
         return any(has_turned(self.memory, self.counts, gang) for gang in gangs)
 
@@ -117,7 +117,7 @@ class Gangs:
 
 def labels_of(plan):
     """Return the minimum that the plan sets for each pod, by the pod's name."""
-    fixes = (action for stage in plan.stages for action in stage if isinstance(action, MendPod))
+    fixes = (action for stage in plan.stages for action in stage if isinstance(action, FixPod))
     return {f.pod.metadata.name: f.labels and f.labels[keys.POD_GROUP_MIN_AVAILABLE] for f in fixes}
 
 
@@ -320,8 +320,8 @@ def test_all_pods_are_checked_when_the_backend_changes():
     for name in ALL:
         notes = {keys.COSCHEDULING_BACKEND_ANNOTATION: COSCHEDULER}
         gangs.set_pod(name, metadata={"annotations": notes}, status={"conditions": [GATED]})
-    assert gangs.plan().mended == []
-    assert gangs.plan(1, backend="labels").mended == list(ALL)
+    assert gangs.plan().fixed == []
+    assert gangs.plan(1, backend="labels").fixed == list(ALL)
 
 
 def test_memory_is_dropped_when_another_jobset_has_the_name():
@@ -332,7 +332,7 @@ def test_memory_is_dropped_when_another_jobset_has_the_name():
     gangs.plan()
     gangs.cluster.object["metadata"]["uid"] = "another"
     plan = gangs.plan()
-    assert plan.mended == list(ALL)
+    assert plan.fixed == list(ALL)
     assert GangKey(KEY, plan.memory.gangs.common_name).name in plan.memory.standings
 
 
