@@ -58,9 +58,16 @@ class Writes:
             "metadata": {"uid": meta.uid},
             "spec": {"schedulingGates": [{"$patch": "delete", "name": keys.COSCHEDULING_GATE}]},
         }
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
-        more = {"query": _UNCHECKED, "content_type": _STRATEGIC_MERGE, "accept": _PROTOBUF}
-        await self._send("PATCH", path, body, **more)
+        await self._client.raw(
+            HttpRequest(
+                method="PATCH",
+                path=f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}",
+                query=_UNCHECKED,
+                body=msgspec.json.encode(body),
+                content_type=_STRATEGIC_MERGE,
+                accept=_PROTOBUF,
+            )
+        )
 
     async def bind(self, request: BindRequest) -> None:
         """Bind a pod to its node."""
@@ -70,8 +77,15 @@ class Writes:
             "metadata": {"name": request.name, "uid": request.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": request.node},
         }
-        path = f"/api/v1/namespaces/{request.namespace}/pods/{request.name}/binding"
-        await self._send("POST", path, body, query=_UNCHECKED)
+        pods = f"/api/v1/namespaces/{request.namespace}/pods"
+        await self._client.raw(
+            HttpRequest(
+                method="POST",
+                path=f"{pods}/{request.name}/binding",
+                query=_UNCHECKED,
+                body=msgspec.json.encode(body),
+            )
+        )
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
         """Delete a pod as a disruption, unless a PodDisruptionBudget forbids it."""
@@ -81,11 +95,13 @@ class Writes:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        await self._send("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body)
-
-    async def _send(self, method: str, path: str, body: dict[str, Any], **more: Any) -> None:
-        encoded = msgspec.json.encode(body)
-        await self._client.raw(HttpRequest(method=method, path=path, body=encoded, **more))
+        await self._client.raw(
+            HttpRequest(
+                method="POST",
+                path=f"/api/v1/namespaces/{namespace}/pods/{name}/eviction",
+                body=msgspec.json.encode(body),
+            )
+        )
 
     async def keep_time(self, pod: GroupPod, since: float) -> None:
         """Set the condition that shows from when a pod's gang has waited.

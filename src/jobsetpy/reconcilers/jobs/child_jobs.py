@@ -82,7 +82,8 @@ class JobTemplateBuilder:
     """
 
     def __init__(self, shared: _Blueprints, replicated: ReplicatedJob) -> None:
-        jobset, name = shared.jobset, replicated.name
+        jobset: JobSet = shared.jobset
+        name = replicated.name
         meta, spares, deadline_s = jobset.metadata, shared.spares.get(name), shared.deadline_s
         self.replicated = replicated
         self._namespace = meta.namespace
