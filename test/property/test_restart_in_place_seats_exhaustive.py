@@ -10,17 +10,22 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobsetpy.reconcilers.restart_in_place.job_seats import SeatPod
 from support.restarts import seat_explorer
 from support.restarts.seat_explorer import Explorer, Shape, Violation, walk
 
 LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
 JOB = Shape(jobs=3, working=2, seats=1, pods=1)
 """Two Jobs with a pod, and a spare one."""
+PAIR = Shape(seats=1, pods=2)
+"""One seat and a spare."""
 CASES = {
     "a pod is lost": (1, ("lost", "takeover")),
     "a pod is deleted": (1, ("delete",)),
     "a Job is lost": (1, ("lost", "takeover"), JOB),
     "a Job is deleted": (1, ("delete",), JOB),
+    "a pod is unfit": (1, ("unfit",)),
+    "a pod is lost, and one is unfit": (2, ("lost", "unfit"), PAIR),
 }
 LARGE_CASES = {
     "a pod is cut off, given up, and heals": (1, ("cut",)),
@@ -28,6 +33,8 @@ LARGE_CASES = {
     "two pods are lost": (2, ("lost", "takeover")),
     "a pod is cut off, and another one fails": (2, ("cut", "fail")),
     "a Job is cut off, given up, and heals": (1, ("cut",), JOB),
+    "a worker fails, and a pod is unfit": (2, ("fail", "unfit")),
+    "a Job is lost, and one is unfit": (2, ("lost", "unfit"), JOB),
     "two Jobs are lost": (2, ("lost", "takeover"), JOB),
     "a pod of a Job with two is lost": (1, ("lost",), Shape(2, 1, 2, 2)),
     "a pod of a Job with two is cut off": (1, ("cut",), Shape(2, 1, 2, 2)),
@@ -57,8 +64,8 @@ def test_each_seat_has_one_worker_and_every_state_leads_to_a_running_group(case,
 
 @pytest.mark.parametrize("shape", [Shape(), JOB], ids=["pod", "Job"])
 def test_lost_spare_causes_no_restart(shape):
-    """It may be lost, return or be deleted at any time: no epoch is opened."""
-    explorer = Explorer(1, ("lost", "delete", "takeover"), shape, spares_only=True)
+    """It may be lost, return, be deleted or turn unfit at any time: no epoch is opened."""
+    explorer = Explorer(1, ("lost", "delete", "unfit", "takeover"), shape, spares_only=True)
     explorer.run()
     explorer.check_liveness()
 
@@ -108,15 +115,29 @@ def test_agents_that_keep_the_seats_of_their_job_are_found(monkeypatch):
         Explorer(1, ("lost",), JOB).run()
 
 
+@pytest.fixture
+def fresh_decisions() -> Iterator[None]:
+    """Keep decisions of a manager that a test breaks apart from those of others."""
+    seat_explorer.reconcile.cache_clear()
+    yield
+    seat_explorer.reconcile.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_decisions")
 def test_manager_that_counts_parked_pods_is_found(monkeypatch):
     """A pod without a seat would open the next epoch."""
     monkeypatch.setattr(
         "jobsetpy.reconcilers.restart_in_place.attempt_counts.JobSeats.parks", lambda *_: False
     )
-    seat_explorer.reconcile.cache_clear()
-    explorer = Explorer(0, ())
-    try:
-        with pytest.raises(Violation, match="a restart without a fault"):
-            explorer.run()
-    finally:
-        seat_explorer.reconcile.cache_clear()
+
+    with pytest.raises(Violation, match="a restart without a fault"):
+        Explorer(0, ()).run()
+
+
+@pytest.mark.usefixtures("fresh_decisions")
+def test_manager_that_gives_seats_to_unfit_pods_is_found(monkeypatch):
+    """A spare whose health command has failed would take the seat of a lost pod."""
+    monkeypatch.setattr(SeatPod, "is_unfit", property(lambda _: False))
+
+    with pytest.raises(Violation, match="is unfit, and gets a seat"):
+        Explorer(2, ("lost", "unfit"), PAIR).run()

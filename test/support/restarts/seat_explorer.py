@@ -3,9 +3,13 @@
 The decisions are the project's own: the agents' barrier and seat, the manager's ledger, decision and
 assignment. Kubelets, Job controller and watches are models. A pod is lost with all its processes
 (``lost``), is cut off and given up while its processes continue (``cut``), its worker fails
-(``fail``), it is being deleted (``delete``), or another manager takes over, which knows only the
-pods and the status (``takeover``). Agents and manager observe changes in order, any time later. The
-last call for missing holders may be over or not at any time.
+(``fail``), it is being deleted (``delete``), its health command fails (``unfit``), or another
+manager takes over, which knows only the pods and the status (``takeover``). Agents and manager
+observe changes in order, any time later. The last call for missing holders may be over or not at
+any time.
+
+The health command of a pod runs before it reports an epoch, and any time while it is parked. If it
+fails, the agent starts no worker, reports it or not, and ends its pod, which is replaced.
 """
 
 from __future__ import annotations
@@ -76,6 +80,7 @@ class Pod(NamedTuple):
     index: int
     epoch: int = 0
     leaving: bool = False
+    unfit: bool = False
 
 
 class Agent(NamedTuple):
@@ -87,7 +92,7 @@ class Agent(NamedTuple):
         barrier: state of the barrier; ``()`` before the first state of the JobSet.
         seen: number of the state's versions that it has observed.
         patch: epoch that it is about to store, 0 for none.
-        phase: "waiting", "running" or "stopping".
+        phase: "waiting", "running", "stopping" or "unfit".
         seat: seat of its worker, by Job and index.
         epoch: epoch of its worker.
     """
@@ -184,6 +189,8 @@ class Explorer(StateGraph):
                 agents[at] = agent._replace(patch=0)
                 stored = _put(state, agent.index, pod._replace(epoch=agent.patch))
                 yield f"{agent.uid} patched", False, stored._replace(agents=tuple(agents))
+            if agent.phase == "unfit":
+                yield from _unfit_events(state, agent)
         for index, pod in enumerate(state.pods):
             if pod is None:
                 uid = f"{index}.{state.made}"
@@ -216,24 +223,35 @@ class Explorer(StateGraph):
             if "delete" in self.kinds:
                 yield f"{pod.uid} deleted", True, _put(state, pod.index, pod._replace(leaving=True))
             if "fail" in self.kinds and agent.phase == "running":
-                ended = _next_round(agent)
-                agents = tuple(ended if each is agent else each for each in state.agents)
-                yield f"{pod.uid} fails", True, state._replace(agents=agents)
+                yield f"{pod.uid} fails", True, _with(state, agent, _next_round(agent))
+            if "unfit" in self.kinds and _is_checked(state, agent):
+                ends = Agent(agent.uid, agent.index, phase="unfit")
+                yield f"{pod.uid} is unfit", True, _with(state, agent, ends)
         if "takeover" in self.kinds:
             yield "takeover", True, state._replace(cached=state.pods, cause=0)
 
 
 def holds(shape: Shape, status: Status, pod: Pod | Agent) -> tuple[int, int] | None:
     """Return the seat of a pod, by the agents' rule."""
-    job, index = divmod(pod.index, shape.pods)
+    return _seat_of(shape, status.taken, status.jobs, pod.uid, pod.index)
+
+
+@cache
+def _seat_of(
+    shape: Shape,
+    taken: tuple[tuple[str, int, str], ...],
+    jobs: tuple[tuple[str, str], ...],
+    uid: str,
+    number: int,
+) -> tuple[int, int] | None:
+    job, index = divmod(number, shape.pods)
     place = Place(
-        uid=pod.uid, job=shape.name(pod.index), index=index, seats=shape.seats, job_index=job,
+        uid=uid, job=shape.name(number), index=index, seats=shape.seats, job_index=job,
         jobs=shape.working if shape.working < shape.jobs else 0,
     )  # fmt: skip
     return place.seat(
         InPlaceRestart(
-            tuple(AgentSeat(*one) for one in status.taken),
-            tuple(AgentJob(*one) for one in status.jobs),
+            tuple(AgentSeat(*one) for one in taken), tuple(AgentJob(*one) for one in jobs)
         )
     )
 
@@ -248,7 +266,7 @@ def walk(shape: Shape, seed: int, steps: int, faults: float) -> State:
         faults: share of faults.
     """
     chance = Random(seed)
-    explorer = Explorer(steps, ("lost", "cut", "delete", "fail", "takeover"), shape)
+    explorer = Explorer(steps, ("lost", "cut", "delete", "fail", "unfit", "takeover"), shape)
     state, way = explorer.start(), []
     for step in range(steps + 3000):
         if step >= steps and explorer.is_goal(state):
@@ -270,6 +288,10 @@ def _lives(state: State, agent: Agent) -> bool:
 
 def _put(state: State, index: int, pod: Pod | None) -> State:
     return state._replace(pods=(*state.pods[:index], pod, *state.pods[index + 1 :]))
+
+
+def _with(state: State, old: Agent, new: Agent) -> State:
+    return state._replace(agents=tuple(new if each is old else each for each in state.agents))
 
 
 def _without(state: State, uid: str) -> State:
@@ -294,8 +316,29 @@ def _next_round(agent: Agent) -> Agent:
     )
 
 
+def _is_checked(state: State, agent: Agent) -> bool:
+    """Return True while the agent's health command may run: before a report, or parked."""
+    if agent.phase != "waiting":
+        return False
+    seen = state.versions[agent.seen - 1] if agent.barrier else None
+    return seen is None or bool(agent.patch) or holds(state.shape, seen, agent) is None
+
+
+def _unfit_events(state: State, agent: Agent) -> Iterator[tuple[str, bool, State]]:
+    """Next steps of an agent whose health command has failed: a report perhaps, and the end."""
+    pod = state.pods[agent.index]
+    if pod is not None and pod.uid == agent.uid:
+        if not pod.unfit:
+            reported = _put(state, agent.index, pod._replace(unfit=True))
+            yield f"{agent.uid} reports that it is unfit", False, reported
+        state = _put(state, agent.index, None)
+    yield f"{agent.uid} ends", False, _without(state, agent.uid)
+
+
 def _agent_events(state: State, agent: Agent) -> Iterator[tuple[str, Agent | None]]:
     """Yield the next steps of an agent, or of its worker; ``None`` where both end."""
+    if agent.phase == "unfit":
+        return
     if agent.phase == "stopping":
         yield f"{agent.uid} stopped", _next_round(agent)
     unseen = len(state.versions) if not agent.barrier else agent.seen + 1
@@ -326,7 +369,7 @@ def _agent_events(state: State, agent: Agent) -> Iterator[tuple[str, Agent | Non
 
 def _checked(state: State) -> State:
     """Check that each seat has at most one worker, at the newest epoch."""
-    workers = [each for each in state.agents if each.phase != "waiting"]
+    workers = [each for each in state.agents if each.phase in {"running", "stopping"}]
     seats = [(each.epoch, each.seat) for each in workers]
     if len(set(seats)) < len(seats):
         raise Violation(f"two workers have a seat: {workers}")
@@ -372,6 +415,9 @@ def _passes(state: State) -> Iterator[tuple[str, bool, State]]:
             ]
             if sorted(each for each in holders if each is not None) != state.shape.places:
                 raise Violation(f"not each seat has a pod: {found}, {state.cached}")
+            for pod in filter(None, state.cached):
+                if pod.unfit and holds(state.shape, found, pod) is not None:
+                    raise Violation(f"{pod.uid} is unfit, and gets a seat: {found}")
         wrote = state._replace(versions=(*state.versions, found))
         label = f"manager {found.synced}/{found.deprecated} {found.taken} {found.jobs}"
         yield label, False, wrote
@@ -451,7 +497,8 @@ def job_of(shape: Shape, index: int) -> Job:
 def pod_of(shape: Shape, pod: Pod) -> ChildPod:
     """Return a pod as the manager caches it."""
     job, index = divmod(pod.index, shape.pods)
+    unfit = {keys.AGENT_STATE_ANNOTATION: f"{keys.UNFIT_STATE}exit code 1"} if pod.unfit else {}
     return epoch_plans.pod(
-        pod.uid, pod.epoch or None, job=f"job-{job}", index=index, notes=_notes(shape),
+        pod.uid, pod.epoch or None, job=f"job-{job}", index=index, notes=_notes(shape) | unfit,
         deleted=pod.leaving,
     )  # fmt: skip
