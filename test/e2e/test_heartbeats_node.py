@@ -1,14 +1,18 @@
 """A node's link that drops everything in silence costs a training with a spare some seconds.
 
-Two real nodes in network namespaces of this machine, with real agents, API server and manager, and
-a program that adds up numbers over TCP. Its ranks wait for silent peers, as frameworks do.
+Heartbeats that a NetworkPolicy drops are reported and cost nothing. Two real nodes in network
+namespaces of this machine, with real agents, API server and manager, and a program that adds up
+numbers over TCP. Its ranks wait for silent peers, as frameworks do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -22,12 +26,13 @@ from support import patience
 from support.agents.spares_kit import Group, gone
 from support.agents.training_kit import NAMESPACE, PLAIN, Training, manifest
 from support.cluster.install import install_manager
+from support.cluster.network_policies import nft
 from support.cluster.processes import pod_host_name
-from support.restarts.scenario import build_images, install_agents, manager_ready
+from support.restarts.scenario import ToldEvent, build_images, install_agents, manager_ready
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
-NAME = "ring"
+NAME, BLOCKED = "ring", "blocked"
 LOST = "node-2"
 SEATS = 4
 LIMIT_S = 12.0
@@ -57,20 +62,20 @@ async def client(two_nodes):
 
 
 @asynccontextmanager
-async def training(client, folder):
+async def training(client, folder, name=NAME):
     """A training of four ranks and a spare, one pod of which is on the node to lose."""
-    body = manifest(NAME, PLAIN, "spare-1", SEATS, folder, spread=True)
+    body = manifest(name, PLAIN, "spare-1", SEATS, folder, spread=True)
     body["metadata"]["annotations"][keys.IN_PLACE_HEARTBEAT_ANNOTATION] = "auto"
     await client.create(JobSet, NAMESPACE, body)
     try:
         ranks = Training(folder, SEATS)
         await ranks.stepping(0, 180)
-        group = Group(client, NAME, ranks)
+        group = Group(client, name, ranks)
         await group.ready_spares(1)
         yield group
     finally:
-        await client.delete(JobSet, NAMESPACE, NAME, propagation="Foreground")
-        await gone(client, NAME)
+        await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
+        await gone(client, name)
 
 
 async def put(client, group, rank):
@@ -138,3 +143,102 @@ async def test_restart_takes_seconds_when_any_ranks_node_is_silent(two_nodes, cl
             assert runs[rank]["host"] != pod_host_name(pod)
             assert stepping_s < patience.scaled(LIMIT_S)
             await group.ready_spares(1)  # it heals, and is the next one
+
+
+@asynccontextmanager
+async def dropped(cluster, *matches):
+    """Drop forwarded datagrams of the ring on both nodes, as a NetworkPolicy has it.
+
+    ``matches`` are conditions on their addresses; without any, all datagrams between nodes.
+    """
+    rules = "\n".join(f"{each} udp dport {keys.HEARTBEAT_PORT} drop" for each in matches or ("",))
+    table = (
+        "table inet heartbeats { chain forward {\n"
+        f"type filter hook forward priority 0; policy accept;\n{rules}\n}} }}\n"
+    )
+    nodes = ("node-1", LOST)
+    try:
+        for node in nodes:
+            await nft(cluster, node, table)
+        yield
+    finally:
+        for node in nodes:
+            await nft(cluster, node, "add table inet heartbeats\ndelete table inet heartbeats\n")
+
+
+async def told(client, reason):
+    """Notes of the events with a reason about the training."""
+    events = (await client.list_page(ToldEvent, NAMESPACE)).items
+    return [each.note for each in events if each.reason == reason]
+
+
+async def why(cluster):
+    """Run ``kubectl jobset why``; return its output."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "jobsetpy.kubectl.main", "why", BLOCKED, "--namespace", NAMESPACE],
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience.scaled(60),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def nothing_is_unheard(client):
+    """True if no agent misses heartbeats."""
+    return not any(
+        keys.UNHEARD_ANNOTATION in each.metadata.annotations
+        for each in (await client.list_page(Pod, NAMESPACE)).items
+    )
+
+
+async def steps_on(group):
+    """Wait until the ranks have done some more steps."""
+    step = group.training.step()
+    await patience.eventually(lambda: group.training.step() > step + 30, seconds=30)
+
+
+async def test_blocked_heartbeats_are_reported_and_restart_nothing(two_nodes, client, tmp_path):
+    """Between the nodes from the start, then between two pods: events and ``why`` name the pods."""
+    async with AsyncExitStack() as stack:
+        async with dropped(two_nodes):
+            group = await stack.enter_async_context(training(client, tmp_path, BLOCKED))
+            runs = group.training.runs()
+            blocked = keys.HEARTBEATS_BLOCKED_REASON
+            await patience.eventually(lambda: told(client, blocked), seconds=90)
+            text = await why(two_nodes)
+            await steps_on(group)
+
+            assert f"{BLOCKED}-w-0-" in (await told(client, blocked))[0]
+            assert f"No heartbeats arrive at {BLOCKED}-w-0-" in text
+            assert f"UDP, port {keys.HEARTBEAT_PORT}, is blocked" in text
+
+        await patience.eventually(lambda: nothing_is_unheard(client), seconds=60)
+        pods = (await client.list_page(Pod, NAMESPACE)).items
+        by_index = {int(each.metadata.labels[keys.COMPLETION_INDEX_LABEL]): each for each in pods}
+        (there,) = [index for index, each in by_index.items() if each.spec.node_name == LOST]
+        pair = {index: by_index[index] for index in (there, (there + 1) % len(pods))}
+        one, other = (each.status.pod_ip for each in pair.values())
+        both_ways = (f"ip saddr {a} ip daddr {b}" for a, b in ((one, other), (other, one)))
+        async with dropped(two_nodes, *both_ways):
+
+            async def both_are_named():
+                notes = await told(client, keys.HEARTBEATS_MISSING_REASON)
+                return all(
+                    any(repr(each.metadata.name) in note for note in notes)
+                    for each in pair.values()
+                )
+
+            await patience.eventually(both_are_named, seconds=60)
+            text = await why(two_nodes)
+            await steps_on(group)
+            status = (await client.get(JobSet, NAMESPACE, BLOCKED)).status
+
+            for index, observer in zip(pair, reversed(pair.values()), strict=True):
+                silent = f"Heartbeats of {BLOCKED}-w-0-{index} no longer arrive at"
+                assert f"{silent} {observer.metadata.name}." in text
+            assert (status.synced_epoch, status.deprecated_epoch) == (1, 0)
+            assert group.training.runs() == runs

@@ -39,9 +39,8 @@ class NetworkPolicies:
     """
 
     def __init__(self, cluster: Cluster, client: Client, node: str = "node-1") -> None:
-        require_programs({"nft": "nftables"})
-        network = f"--net=/proc/{cluster._init_of(node)}/ns/net"
-        self._nft = [str(program("nsenter")), network, "--", str(program("nft"))]
+        self._cluster = cluster
+        self._node = node
         self._client = client
         self._rules: list[str] = []
         self._rounds = 0
@@ -112,17 +111,24 @@ class NetworkPolicies:
         return list((await send(self._client, "GET", path))["items"])
 
     async def _run(self, text: str) -> str:
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [*self._nft, "-f", "-"],
-            input=text,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patience.scaled(20),
-        )
-        assert done.returncode == 0, f"nft: {done.stderr}\n{text}"
-        return done.stdout
+        return await nft(self._cluster, self._node, text)
+
+
+async def nft(cluster: Cluster, node: str, text: str) -> str:
+    """Run commands of nftables in a node's network namespace; return what they print."""
+    require_programs({"nft": "nftables"})
+    network = f"--net=/proc/{cluster._init_of(node)}/ns/net"
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [str(program("nsenter")), network, "--", str(program("nft")), "-f", "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience.scaled(20),
+    )
+    assert done.returncode == 0, f"nft: {done.stderr}\n{text}"
+    return done.stdout
 
 
 def _rules(
