@@ -16,7 +16,7 @@ from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.agents.spares_kit import SEATS, gone, running
-from support.agents.training_kit import NAMESPACE, RANKS_HAVE
+from support.agents.training_kit import NAMESPACE, PLAIN, RANKS_HAVE
 from support.cluster.processes import pod_host_name
 from support.restarts.scenario import install_agents, process_in
 
@@ -85,6 +85,42 @@ async def test_spare_takes_the_seat_of_a_lost_pod(node_cluster, node_client, tmp
             status.synced_epoch
         )
         assert group.training.runs() == runs
+
+
+async def test_a_spare_job_takes_all_seats_when_a_job_loses_a_pod(
+    node_cluster, node_client, tmp_path
+):
+    """Deleted, then killed whole: what is left of the Job waits, and is the next spare Job."""
+    node_cluster.load_images([framework_image("jax")])
+    name = "units"
+    async with running(node_client, name, PLAIN, tmp_path, 1, whole_jobs=True) as group:
+
+        def pods_of(job):
+            return {rank: f"{name}-w-{job}-{rank}" for rank in range(SEATS)}
+
+        def hosts(runs):
+            return {rank: run["host"] for rank, run in runs.items()}
+
+        assert hosts(group.training.runs()) == pods_of(0)
+        lost = await group.pod_of(pods_of(0)[1])
+        moment = time.time()
+        await node_client.delete(Pod, NAMESPACE, lost, grace_period_seconds=0)
+        after = await group.training.stepping(moment, 60)
+        deleted_s = max(run["at"] for run in after.values()) - moment
+        taken = [(one.job, one.holder) for one in (await group.record()).taken_jobs]
+        assert (hosts(after), taken) == (pods_of(1), [(f"{name}-w-0", f"{name}-w-1")])
+
+        await group.ready_spares(SEATS)
+        agent = process_in(pods_of(1)[0], 1, RANKS_HAVE)
+        moment = time.time()
+        os.kill(agent, signal.SIGKILL)  # and with it all processes of its container
+        last = await group.training.stepping(moment, 60)
+        killed_s = max(run["at"] for run in last.values()) - moment
+        assert (hosts(last), (await group.record()).taken_jobs) == (pods_of(0), ())
+        await group.ready_spares(SEATS)
+        print(f"until all ranks step again: deleted {deleted_s:.2f} s, killed {killed_s:.2f} s")
+        history = (await node_client.get(JobSet, NAMESPACE, name)).status.restart_history
+        assert [one.seats_taken for one in history if one.seats_taken] == [SEATS, SEATS]
 
 
 def jobset(name, *, notes=None, requests=None, **spec):

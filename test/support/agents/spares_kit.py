@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
+from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
@@ -52,20 +53,27 @@ class Group:
 
 
 @asynccontextmanager
-async def running(client, name, framework, folder, spares, *, spread=False, notes=()):
+async def running(
+    client, name, framework, folder, spares, *, spread=False, notes=(), whole_jobs=False
+):
     """Run a training with spares until its ranks step and its spares are ready; delete it at the end.
 
-    ``notes`` are further annotations; with ``spread`` its pods are on as many nodes as possible.
+    ``notes`` are further annotations; with ``spread`` its pods are on as many nodes as possible;
+    with ``whole_jobs`` the spares are Jobs, each of as many pods as the training has seats.
     """
     await install_agents(client)
     training = Training(folder, SEATS)
-    body = manifest(name, framework, f"spare-{spares}", SEATS, folder, spread=spread)
+    mode = "list" if whole_jobs else f"spare-{spares}"
+    body = manifest(name, framework, mode, SEATS, folder, spread=spread)
     body["metadata"]["annotations"].update(notes)
+    if whole_jobs:
+        body["metadata"]["annotations"][keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = str(spares)
+        body["spec"]["replicatedJobs"][0]["replicas"] = 1 + spares
     await client.create(JobSet, NAMESPACE, body)
     try:
         await training.stepping(0, 120)
         group = Group(client, name, training)
-        await group.ready_spares(spares)
+        await group.ready_spares(spares * SEATS if whole_jobs else spares)
         yield group
     finally:
         await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
