@@ -202,6 +202,12 @@ class Site:
 
         return await eventually(there, LIMIT_S, poll_s=0.1)
 
+    async def has_room(self, pods):
+        """Give the node capacity for that many pods."""
+        room = {"cpu": str(pods), "memory": "64Gi", "pods": "110"}
+        body = {"status": {"capacity": room, "allocatable": room}}
+        await self.client.merge_patch(Node, "", "n", body, subresource="status")
+
     async def delete(self, jobset):
         """Delete it, and wait until nothing is left of it."""
         await self.client.delete(JobSet, "default", jobset, propagation="Foreground")
@@ -241,13 +247,14 @@ async def site(tmp_path_factory):
         if running.is_existing:
             pytest.skip("needs feature gates that the existing cluster may not have")
         client = await connect(kubeconfig=str(running.kubeconfig), qps=0)
-        room = {"cpu": str(ROOM), "memory": "64Gi", "pods": "110"}
         conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
         await client.create(Node, "", body)
-        status = {"capacity": room, "allocatable": room, "conditions": conditions}
+        status = {"conditions": conditions}
         await client.merge_patch(Node, "", "n", {"status": status}, subresource="status")
-        yield Site(client, folder, running.kubeconfig, extender)
+        made = Site(client, folder, running.kubeconfig, extender)
+        await made.has_room(ROOM)
+        yield made
         await client.aclose()
 
 
@@ -320,10 +327,37 @@ async def check_spares(site):
         await site.delete(name)
 
 
+async def check_lost_pods(site):
+    """Four pods with two spares among them lose two when there is a node for one."""
+    await site.create(
+        "lost", pods=ROOM, notes={keys.IN_PLACE_SPARES_ANNOTATION: "2"}, **IN_PLACE
+    )
+    await site.has_bound("lost", ROOM, ROOM)
+    names = [pod["metadata"]["name"] for pod in await site.pods("lost")]
+    reported = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: "1"}}}
+    for name in names:
+        await site.client.merge_patch(Pod, "default", name, reported)
+
+    async def lifted():
+        return (await site.client.get(JobSet, "default", "lost")).status.synced_epoch == 1
+
+    await eventually(lifted, LIMIT_S, poll_s=0.1)
+    await site.has_room(ROOM - 1)
+    try:
+        for name in names[:2]:
+            await site.client.delete(Pod, "default", name)
+        await site.has_bound("lost", ROOM - 1, ROOM)
+    finally:
+        await site.has_room(ROOM)
+    await site.has_bound("lost", ROOM, ROOM)
+    await site.delete("lost")
+
+
 async def test_gang_of_the_api_server_starts_without_spares_when_annotated(site):
-    """Its minimum is the number of seats; without the annotation all pods wait."""
+    """Its minimum is the number of seats; without the annotation it is so once workers have run."""
     async with site.manager_process("podgroup"):
         await check_spares(site)
+        await check_lost_pods(site)
 
 
 async def test_gang_of_the_coscheduler_starts_without_spares_when_annotated(site):
@@ -334,6 +368,7 @@ async def test_gang_of_the_coscheduler_starts_without_spares_when_annotated(site
         site.manager("coscheduler", member_resource=True),
     ):
         await check_spares(site)
+        await check_lost_pods(site)
 
 
 async def test_gangs_of_the_coscheduler_are_bound_as_a_whole(site):

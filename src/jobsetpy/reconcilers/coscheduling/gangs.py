@@ -36,7 +36,7 @@ from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.json_tree import child, text
 from jobsetpy.reconcilers.rules.membership import parse_count, pods_at_once, pods_of_template
 from jobsetpy.reconcilers.rules.names import job_name
-from jobsetpy.reconcilers.rules.spares import pods_to_start
+from jobsetpy.reconcilers.rules.spares import pods_to_start, spares_of
 
 JOBSET: Final = "JobSet"
 REPLICATED_JOB: Final = "ReplicatedJob"
@@ -60,6 +60,7 @@ class Gang:
         size: number of its pods by the JobSet's spec, without spares that it does not wait for.
         min_available: number of pods that must be present together; at most ``size``, at least 1.
         stem: common part of the names of all attempts.
+        spares: number of its pods whose work others can take over; 0 unless it is one Job.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Gang:
     size: int
     min_available: int
     stem: str = ""
+    spares: int = 0
 
     @property
     def labels(self) -> dict[str, str]:
@@ -93,27 +95,33 @@ class Gangs:
             for item in jobset.spec.replicated_jobs
             if not targets or item.name in targets
         }
-        # Spares can fill no seat of another Job, so only a gang of one Job may start without them.
-        alone = scope == JOB or sum(item.replicas for item in self._targets.values()) == 1
-        self.pods = {
-            name: pods_to_start(jobset, item)
-            if alone or (scope == REPLICATED_JOB and item.replicas == 1)
-            else pods_of_template(item)
-            for name, item in self._targets.items()
-        }
+        self.pods: dict[str, int] = {}
         """Number of pods of each Job that its gang waits for, by name of the ReplicatedJob."""
+        spares: dict[str, int] = {}
+        # Spares can fill no seat of another Job, so only a gang of one Job may be without them.
+        alone = scope == JOB or sum(item.replicas for item in self._targets.values()) == 1
+        for name, item in self._targets.items():
+            self.pods[name], spares[name] = pods_of_template(item), 0
+            if alone or (scope == REPLICATED_JOB and item.replicas == 1):
+                left_out = self.pods[name] - pods_to_start(jobset, item)
+                self.pods[name] -= left_out
+                spares[name] = spares_of(jobset, item) - left_out
         self._whole: Gang | None = None
         if scope == JOBSET:
             size = sum(item.replicas * self.pods[name] for name, item in self._targets.items())
-            self._whole = self._gang("", size, self._minimum)
+            of_all = sum(item.replicas * spares[name] for name, item in self._targets.items())
+            self._whole = self._gang("", size, self._minimum, of_all)
         elif scope == REPLICATED_JOB:
             self._of_replicated_job = {
-                name: self._gang(name, item.replicas * self.pods[name], self._own(item))
+                name: self._gang(
+                    name, item.replicas * self.pods[name], self._own(item), spares[name]
+                )
                 for name, item in self._targets.items()
             }
         else:
             self._of_jobs = {
-                name: (self.pods[name], self._own(item)) for name, item in self._targets.items()
+                name: (self.pods[name], self._own(item), spares[name])
+                for name, item in self._targets.items()
             }
 
     def of(self, replicated_job: str, index: int | str) -> Gang | None:
@@ -124,8 +132,7 @@ class Gangs:
             return self._whole
         if self.scope == REPLICATED_JOB:
             return self._of_replicated_job[replicated_job]
-        size, minimum = self._of_jobs[replicated_job]
-        return self._gang(f"{replicated_job}-{index}", size, minimum)
+        return self._gang(f"{replicated_job}-{index}", *self._of_jobs[replicated_job])
 
     def has_left(self, labels: ChildPodLabels) -> bool:
         """Return whether a pod's Job is being recreated by a restart of single Jobs.
@@ -173,11 +180,11 @@ class Gangs:
         own = positive(text(notes, keys.COSCHEDULING_MIN_ANNOTATION))
         return self._minimum if own is None else own
 
-    def _gang(self, title: str, size: int, minimum: int | None) -> Gang:
+    def _gang(self, title: str, size: int, minimum: int | None, spares: int) -> Gang:
         least = size if minimum is None else min(minimum, size)
         stem = self._name(title, 0)
         name = self._name(title, self.attempt) if self.attempt else stem
-        return Gang(name, title, size, max(1, least), stem)
+        return Gang(name, title, size, max(1, least), stem, spares)
 
     def _name(self, title: str, attempt: int) -> str:
         identity = f"{self._uid}/{title}/{attempt}" if attempt else f"{self._uid}/{title}"
@@ -283,9 +290,19 @@ def is_true(label: str, gang: Gang, least: int, *, bound: bool) -> bool:
     return bound and value is not None and least <= value <= gang.min_available
 
 
-def minimum(gang: Gang, left: int) -> int:
-    """Return the gang's minimum if only this number of pods is left."""
-    return max(1, min(gang.min_available, left))
+def minimum(gang: Gang, left: int, *, starting: bool = True) -> int:
+    """Return the gang's minimum if only this number of pods is left.
+
+    Once its pods have worked together, a pod that replaces a lost one need not wait for a node for
+    each spare as well: the others continue as soon as all seats can be filled.
+
+    Args:
+        gang: the gang.
+        left: number of pods that still have work together.
+        starting: its pods are new.
+    """
+    least = min(gang.min_available, left)
+    return max(1, least if starting else min(least, left - gang.spares))
 
 
 def target_names(value: str) -> list[str]:

@@ -45,6 +45,7 @@ from jobsetpy.reconcilers.coscheduling.tally import GATED, GangCounts, GangKey
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.buckets import sort_jobs
 from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.in_place_record import is_starting
 from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
 from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_change
@@ -297,13 +298,14 @@ def _standings(
     observed: ObservedGangs, jobset: JobSet, gangs: Gangs, before: GangMemory
 ) -> dict[str, GangStanding]:
     left = possible(jobset, gangs, observed.jobs, observed.features)
+    starting = is_starting(jobset)
     same = gangs is before.gangs  # their names need not be computed again
     every = [each.gang for each in before.standings.values()] if same else gangs
     return {
         gang.name: GangStanding(
             gang,
             left[gang.name],
-            minimum(gang, left[gang.name]),
+            minimum(gang, left[gang.name], starting=starting),
             observed.counts(GangKey(observed.key, gang.name)),
         )
         for gang in every
@@ -343,8 +345,12 @@ def _pod_groups(
     away: set[str] = set()
     if features.elastic_jobset:
         away = resizing(jobset, gangs, sort_jobs(jobset, jobs, features).active)
+    starting = is_starting(jobset)
     minima = {
-        gang.name: 0 if gang.name in away else minimum(gang, left[gang.name]) for gang in gangs
+        gang.name: 0
+        if gang.name in away
+        else minimum(gang, left[gang.name], starting=starting)
+        for gang in gangs
     }
     above = workload(jobset, gangs)
     wanted = pod_groups(jobset, gangs, minima, above)

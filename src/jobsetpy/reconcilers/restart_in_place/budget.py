@@ -20,7 +20,6 @@ is charged once, even if the manager crashes in between.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 import attrs
@@ -32,6 +31,7 @@ from jobsetpy.reconcilers.restart_in_place.barrier import record_of
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.backoff import Pace
+from jobsetpy.reconcilers.rules.in_place_record import renewal
 
 
 @attrs.frozen
@@ -96,36 +96,9 @@ def renewed(jobset: JobSet, expected: int) -> str:
     Returns:
         "recreated", "resumed" or "resized"; "" if none of these has.
     """
-    status = jobset.status
-    record = record_of(jobset)
-    if (status.restarts, job_restarts(jobset)) != (
-        record.all_jobs_restarts_at_sync,
-        record.job_restarts_at_sync,
-    ):
-        return "recreated"
-    if resumed_at(jobset) != record.resume_time:
-        return "resumed"
-    if record.pods and record.pods != expected:
-        return "resized"
-    return ""
-
-
-def is_starting(jobset: JobSet, expected: int) -> bool:
-    """Return True if the pods of a group are new, without a failure of one of them."""
-    return not jobset.status.synced_epoch or renewed(jobset, expected) in {"recreated", "resumed"}
-
-
-def job_restarts(jobset: JobSet) -> int:
-    """Return the number of restarts of single Jobs."""
-    return sum(sum(item.job_restarts) for item in jobset.status.replicated_jobs_status)
-
-
-def resumed_at(jobset: JobSet) -> datetime | None:
-    """Return the time of the last resume; one that no record has while it is in progress."""
-    for condition in jobset.status.conditions:
-        if condition.type == keys.SUSPENDED_CONDITION:
-            return condition.last_transition_time
-    return None
+    cause = renewal(jobset)
+    pods = record_of(jobset).pods
+    return cause or ("resized" if pods and pods != expected else "")
 
 
 _OVER_BUDGET: Final = cond.failed(

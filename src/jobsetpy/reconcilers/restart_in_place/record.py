@@ -9,8 +9,9 @@ from typing import Any, Final
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier import record_of, requested
-from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge, job_restarts, resumed_at
+from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge
 from jobsetpy.reconcilers.rules import restart_budget
+from jobsetpy.reconcilers.rules.in_place_record import job_restarts, resumed_at
 
 NO_CRASH: Final[Mapping[str, Any]] = {
     "crashes": 0,

@@ -9,14 +9,14 @@ from typing import Final
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place import node_memory
-from jobsetpy.reconcilers.restart_in_place.barrier import group_size, record_of
+from jobsetpy.reconcilers.restart_in_place.barrier import record_of
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting, next_epoch
-from jobsetpy.reconcilers.restart_in_place.budget import is_starting
 from jobsetpy.reconcilers.restart_in_place.job_seats import CALLS, WITHOUT_SPARES, Seating
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs, Spares
 from jobsetpy.reconcilers.restart_in_place.seats import assign_seats
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.in_place_record import is_starting
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 from jobsetpy.reconcilers.rules.spares import starts_without_spares
 from jobsetpy.reconcilers.rules.times import Now
@@ -41,7 +41,7 @@ def plan_seats(
         next_epoch(jobset.status, pods.epochs),
         taken_jobs=record_of(jobset).taken_jobs,
         waited_s=waited_s,
-        starting=is_starting(jobset, expected),
+        starting=is_starting(jobset),
         calls=WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
         suspect=suspect,
     )
@@ -111,7 +111,7 @@ def seconds_waited(jobset: JobSet, observed: ObservedEpochs, memory: EpochState,
     """
     opened, at = observed.notes.opened
     known = [at] if opened > jobset.status.synced_epoch else []
-    starting = is_starting(jobset, group_size(jobset, observed.pods))
+    starting = is_starting(jobset)
     if memory.waiting_since is not None and not starting:
         known.append(memory.waiting_since)
     return now.monotonic - min(known, default=now.monotonic)

@@ -265,6 +265,30 @@ def test_gang_needs_no_spares_when_seats_have_succeeded(start, succeeded, expect
     assert minimum(gang, left[gang.name]) == max(1, expected)
 
 
+@pytest.mark.parametrize(
+    ("scope", "jobs", "start", "succeeded", "expected"),
+    [
+        ("JobSet", 1, None, 0, [2]),
+        ("ReplicatedJob", 1, None, 0, [2]),
+        ("JobSet", 1, "true", 0, [2]),
+        ("JobSet", 1, None, 1, [1]),
+        ("JobSet", 1, None, 2, [1]),
+        ("Job", 2, None, 1, [1, 2, 2]),
+        ("JobSet", 2, None, 0, [8]),
+        ("ReplicatedJob", 2, None, 0, [6, 2]),
+    ],
+)
+def test_gang_of_one_job_needs_only_its_seats_when_its_pods_have_worked(
+    scope, jobs, start, succeeded, expected
+):
+    """Of several lost pods each is bound as soon as there is a node for it."""
+    jobset = with_spares(scope, start=start, jobs=jobs)
+    found = gangs_of(jobset)
+    left = possible(jobset, found, [child("a", 0, succeeded=succeeded)], Features())
+
+    assert [minimum(gang, left[gang.name], starting=False) for gang in found] == expected
+
+
 def test_gang_does_not_count_the_spares_of_a_job_that_is_complete():
     """Spares end with their Job."""
     jobset = with_spares("JobSet", start="true")

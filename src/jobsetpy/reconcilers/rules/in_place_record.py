@@ -1,0 +1,43 @@
+"""Comparison of a JobSet with ``status.inPlaceRestart``, its record as of the latest synced epoch.
+
+It shows if all pods, or those of some Jobs, were created again since then. The record is written
+together with the epochs.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+
+
+def is_starting(jobset: JobSet) -> bool:
+    """Return True if the pods of a restart group are new, without a failure of one of them."""
+    return not jobset.status.synced_epoch or bool(renewal(jobset))
+
+
+def renewal(jobset: JobSet) -> str:
+    """Return the change since the latest synced epoch that replaces pods without a failure.
+
+    Returns:
+        "recreated" or "resumed"; "" if neither has happened.
+    """
+    record = jobset.status.in_place_restart or InPlaceRestartStatus()
+    before = record.all_jobs_restarts_at_sync, record.job_restarts_at_sync
+    if (jobset.status.restarts, job_restarts(jobset)) != before:
+        return "recreated"
+    return "resumed" if resumed_at(jobset) != record.resume_time else ""
+
+
+def job_restarts(jobset: JobSet) -> int:
+    """Return the number of restarts of single Jobs."""
+    return sum(sum(item.job_restarts) for item in jobset.status.replicated_jobs_status)
+
+
+def resumed_at(jobset: JobSet) -> datetime | None:
+    """Return the time of the last resume; one that no record has while it is in progress."""
+    for condition in jobset.status.conditions:
+        if condition.type == keys.SUSPENDED_CONDITION:
+            return condition.last_transition_time
+    return None
