@@ -131,6 +131,7 @@ class Ring:
         self._sending = threading.Lock()
         self._was_blocked = False
         self._lookups: dict[int, tuple[float, float]] = {}
+        self._lookups_of = 0
         self._found: dict[int, tuple[object, ...]] = {}
         self._report: str | None = None
 
@@ -202,7 +203,7 @@ class Ring:
             synced, motion = self._synced, self._motion()
             self._look(now, synced, motion)
             self._send_beat(opened, self._watch.beat(synced, motion), self._watch.addresses)
-            self._start_lookups(now)
+            self._start_lookups(now, synced)
 
     def _read(self, opened: socket.socket) -> None:
         """Process the datagrams that have arrived."""
@@ -259,8 +260,10 @@ class Ring:
 
     # ---- addresses -------------------------------------------------------------------------------
 
-    def _start_lookups(self, now: float) -> None:
+    def _start_lookups(self, now: float, epoch: int) -> None:
         """Look up watched pods that are not heard, each in a thread of its own."""
+        if epoch != self._lookups_of:  # all pods exist by now, unlike at the last lookup perhaps
+            self._lookups, self._lookups_of = {}, epoch
         while self._found:
             self._watch.resolved(*self._found.popitem())
         wanted = self._watch.unresolved()

@@ -30,6 +30,7 @@ class Group:
         self.reports: dict[int, list[str | None]] = {}
         self.logged: list[tuple[str, dict[str, object]]] = []
         self.lookups: list[int] = []
+        self.has_names = True
         self.motions: dict[int, WorkerMotion] = {}
 
     def start(self, *positions: int, uid: str = UID, **nodes: str) -> None:
@@ -70,6 +71,8 @@ class Group:
     def _resolve(self, host: str) -> tuple[object, ...]:
         position = int(host.removesuffix(".js").rpartition("-")[2])
         self.lookups.append(position)
+        if not self.has_names:
+            raise OSError("no such name")
         return (self.address(position), self.port)
 
     def _note(self, position: int) -> Callable[[], None]:
@@ -242,3 +245,18 @@ async def test_name_that_is_not_found_is_looked_up_again_with_pauses(group: Grou
     await eventually(lambda: len(failed) >= 4, seconds=10)
 
     assert failed[2] - failed[0] > 2 * INTERVAL_S
+
+
+async def test_names_are_looked_up_immediately_when_a_barrier_has_lifted(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods that start together have no names at first; a long pause would leave them unheard."""
+    monkeypatch.setattr("jobsetpy.agent.supervisor.ring.LOOKUP_S", 600.0)
+    group.has_names = False
+    group.start(0, 1, 2, 3)
+    await eventually(lambda: len(group.lookups) == 8, seconds=10)
+    group.has_names = True
+    for agent in group.agents.values():
+        agent.see(2, 1)
+
+    await group.hear_each_other()
