@@ -57,7 +57,7 @@ class PodStatus:
 
     phase: str = ""
     reason: str = ""
-    pod_ip: str = ""
+    pod_ip: str = field(default="", name="podIP")
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()

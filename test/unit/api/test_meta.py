@@ -56,6 +56,13 @@ def test_every_kind_and_slice_is_a_kube_object():
         assert isinstance(obj, meta.KubeObject)
 
 
+def test_address_of_a_pod_has_the_name_that_the_api_server_gives_it():
+    """It is ``podIP``, which is not the camel case of a Python name."""
+    data = b'{"status": {"podIP": "10.0.0.1"}}'
+
+    assert msgspec.json.decode(data, type=Pod).status.pod_ip == "10.0.0.1"
+
+
 def test_key_of_a_decoded_object():
     """The key comes from the metadata."""
     pod = msgspec.json.decode('{"metadata": {"name": "p", "namespace": "n"}}', type=ChildPod)
