@@ -154,7 +154,7 @@ async def dropped(cluster, *matches):
     rules = "\n".join(f"{each} udp dport {keys.HEARTBEAT_PORT} drop" for each in matches or ("",))
     table = (
         "table inet heartbeats { chain forward {\n"
-        f"type filter hook forward priority 0; policy accept;\n{rules}\n}} }}\n"
+        f"type filter hook forward priority 0; policy accept;\n{rules}\n}}\n}}\n"
     )
     nodes = ("node-1", LOST)
     try:

@@ -105,7 +105,7 @@ class Gangs:
             if alone or (scope == REPLICATED_JOB and item.replicas == 1):
                 left_out = self.pods[name] - pods_to_start(jobset, item)
                 self.pods[name] -= left_out
-                spares[name] = spares_of(jobset, item) - left_out
+                spares[name] = spares_of(jobset, item).pods - left_out
         self._whole: Gang | None = None
         if scope == JOBSET:
             size = sum(item.replicas * self.pods[name] for name, item in self._targets.items())

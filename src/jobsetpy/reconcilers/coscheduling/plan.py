@@ -347,9 +347,7 @@ def _pod_groups(
         away = resizing(jobset, gangs, sort_jobs(jobset, jobs, features).active)
     starting = is_starting(jobset)
     minima = {
-        gang.name: 0
-        if gang.name in away
-        else minimum(gang, left[gang.name], starting=starting)
+        gang.name: 0 if gang.name in away else minimum(gang, left[gang.name], starting=starting)
         for gang in gangs
     }
     above = workload(jobset, gangs)

@@ -235,35 +235,21 @@ def test_minimum_is_lower_when_less_work_is_left():
 
 def test_pods_that_replace_lost_ones_wait_for_nodes_of_seats_only_when_workers_have_run():
     """Bound pods keep their labels, which costs no write; after a resume all pods wait again."""
-    gangs = Gangs("Job", {keys.IN_PLACE_SPARES_ANNOTATION: "1"}, pod_groups=())
+    gangs = Gangs("Job", {keys.IN_PLACE_SPARES_ANNOTATION: "1"})
     policy = {"maxRestarts": 9, "restartStrategy": keys.IN_PLACE_RESTART}
     gangs.cluster.object = merge(gangs.cluster.object, {"spec": {"failurePolicy": policy}})
     for name in ALL:
         gangs.set_pod(name, node="n", minimum="2")
-    minima = [minimum_of_pod_groups(gangs.look())]
+    started = gangs.plan()
     gangs.cluster.object = merge(gangs.cluster.object, {"status": {"syncedEpoch": 1}})
-    plan = gangs.look()
-    minima.append(minimum_of_pod_groups(plan))
+    ran = gangs.plan()
     gangs.set_pod("0-1", minimum="2")
-
-    assert (labels_of(plan), labels_of(gangs.look())) == ({}, {"0-1": "1"})
-    assert minima == [{2}, {1}]
+    assert [labels_of(each) for each in (started, ran, gangs.plan())] == [{}, {}, {"0-1": "1"}]
 
     resumed = {"type": "Suspended", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     gangs.cluster.object["status"]["conditions"].append(resumed)
     gangs.set_pod("0-1", minimum="1")
-    assert labels_of(gangs.look()) == {"0-1": "2"}
-
-
-def minimum_of_pod_groups(plan):
-    """The minima that PodGroup objects are given."""
-    changes = (action for stage in plan.stages for action in stage)
-    specs = [action.new.spec for action in changes if hasattr(action, "new")]
-    return {
-        spec["schedulingPolicy"]["gang"]["minCount"]
-        for spec in specs
-        if "podGroupTemplates" not in spec
-    }
+    assert labels_of(gangs.plan()) == {"0-1": "2"}
 
 
 @pytest.mark.parametrize(
