@@ -281,7 +281,7 @@ def test_gang_needs_no_spares_when_seats_have_succeeded(start, succeeded, expect
 def test_gang_of_one_job_needs_only_its_seats_when_its_pods_have_worked(
     scope, jobs, start, succeeded, expected
 ):
-    """Of several lost pods each is bound as soon as there is a node for it."""
+    """Each of several lost pods is bound as soon as there is a node for it."""
     jobset = with_spares(scope, start=start, jobs=jobs)
     found = gangs_of(jobset)
     left = possible(jobset, found, [child("a", 0, succeeded=succeeded)], Features())
