@@ -28,7 +28,7 @@ from support.agents.training_kit import NAMESPACE, PLAIN, Training, manifest
 from support.cluster.install import install_manager
 from support.cluster.network_policies import nft
 from support.cluster.processes import pod_host_name
-from support.restarts.scenario import ToldEvent, build_images, install_agents, manager_ready
+from support.restarts.scenario import EventText, build_images, install_agents, manager_ready
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -168,7 +168,7 @@ async def dropped(cluster, *matches):
 
 async def told(client, reason):
     """Notes of the events with a reason about the training."""
-    events = (await client.list_page(ToldEvent, NAMESPACE)).items
+    events = (await client.list_page(EventText, NAMESPACE)).items
     return [each.note for each in events if each.reason == reason]
 
 
