@@ -73,7 +73,7 @@ class KeyedShard:
             RuntimeError: the index of the shard is not known yet.
         """
         if self.assignment.index is None:
-            raise RuntimeError("the informer of a share runs before the share is known")
+            raise RuntimeError("the informer of a share runs before the shard is known")
         name = self.key(metadata)
         here = self.assignment.index
         return not name or place_of(metadata.namespace, name, self.assignment.count) == here

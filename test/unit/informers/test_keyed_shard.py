@@ -104,7 +104,7 @@ def test_an_object_is_in_every_shard_when_it_belongs_to_no_jobset():
 def test_nothing_is_dropped_before_the_shard_is_known():
     """An informer that runs too early fails, instead of taking all objects for those of others."""
     shard = KeyedShard(Assignment(2), jobset_name_of(JobSet))
-    with pytest.raises(RuntimeError, match="before the share is known"):
+    with pytest.raises(RuntimeError, match="before the shard is known"):
         shard.holds(decoded(JobSet, {"metadata": {"name": "x"}}).metadata)
 
 

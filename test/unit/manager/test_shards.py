@@ -159,7 +159,7 @@ async def test_another_shard_count_begins_when_the_last_process_has_ended(world,
         held = [line["held_by"][NAME] for line in lines if "different shard count" in line["event"]]
         assert held
         assert all(
-            ("shards since 20" in each) == (old > 1) for each in held if "nobody" not in each
+            ("shards since 20" in each) == (old > 1) for each in held if "no manager" not in each
         )
 
 
