@@ -174,7 +174,8 @@ async def test_standby_replica_of_pod_ttl_takes_over(client, namespace, example,
     flags = (*config, "--namespace", namespace)
 
     async def holder():
-        return (await client.get(rt.Lease, namespace, "pod-ttl-setup")).spec.holder_identity
+        lease = await found(client, rt.Lease, namespace, "pod-ttl-setup")
+        return lease.spec.holder_identity if lease is not None else ""
 
     one = await run("pod_ttl", *flags, leader_elect=True)
     leader = await eventually(holder, WAIT_S)

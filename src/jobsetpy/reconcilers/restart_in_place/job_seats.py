@@ -225,7 +225,8 @@ def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seatin
         name = pod.name if pod is not None else entries[seat].pod if seat in entries else ""
         swaps.append(Swap(job.name, seat, chosen, name))
         wait_s = max(wait_s, call_s(pod, now) - now.waited_s)
-    free = [pod for pod in free if pod.state == READY and pod.node not in now.suspect]
+    bad = {*now.suspect, *now.doubtful}
+    free = [pod for pod in free if pod.state == READY and pod.node not in bad]
     for seat, pod in holders.items():
         if free and pod.node in now.suspect and seat not in lost:
             holders[seat] = chosen = _take_best(free, seat, now)

@@ -176,6 +176,15 @@ def test_holder_on_a_suspect_node_loses_its_seat_when(case):
     ]
 
 
+def test_holder_on_a_suspect_node_keeps_its_seat_when_the_spare_may_be_dead():
+    """The node of the spare has a pod that is missing for an unknown reason."""
+    spares = pod(2, state=READY, node="a"), pod(3, state=READY, node="dead")
+    lost = pod(1, epoch=1, node="dead")
+    seating = assigned(pod(0, node="bad"), lost, *spares, waited_s=1.0, suspect={"bad"})
+
+    assert (holders(seating), seating.complete) == ({1: "2a"}, True)
+
+
 def test_spares_on_suspect_nodes_come_last():
     """After one that is still preparing elsewhere; lost seats are filled before suspect ones."""
     spares = pod(2, state=READY, node="bad"), pod(3, state=PARKED, node="b")
