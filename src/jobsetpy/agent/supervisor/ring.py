@@ -271,12 +271,14 @@ class Ring:
         for position, (at, pause) in self._lookups.items():
             if at <= now:
                 self._lookups[position] = (now + pause, min(2 * pause, MAX_LOOKUP_S))
-                find = partial(self._find, position)
+                find = partial(self._find, position, epoch)
                 threading.Thread(target=find, name="lookup", daemon=True).start()
 
-    def _find(self, position: int) -> None:
+    def _find(self, position: int, epoch: int) -> None:
         with suppress(OSError, UnicodeError):
-            self._found[position] = self._resolve(self._rules.host_of(position))
+            address = self._resolve(self._rules.host_of(position))
+            if epoch == self._lookups_of:  # a late answer may be that of a pod that was replaced
+                self._found[position] = address
 
     def _look_up(self, host: str) -> tuple[object, ...]:
         opened = self._socket
