@@ -146,8 +146,8 @@ class Installation:
         bodies = self.rig.bodies(group, size, **spec)
         for body in bodies:
             resources = body["spec"]["containers"][0]["resources"]
-            resources["limits"] = {MEMBER: "1"}
-            resources["requests"] = {**resources["requests"], MEMBER: "1"}
+            resources["limits"] = {MEMBER: "0"}
+            resources["requests"] = {**resources["requests"], MEMBER: "0"}
         return bodies
 
     async def make_held(self, group):

@@ -126,14 +126,14 @@ class Site:
         await eventually(there, LIMIT_S, poll_s=0.1)
 
     async def is_unschedulable(self, jobset):
-        """Wait until the scheduler has tried all of its pods and found no capacity."""
+        """Wait until the scheduler has tried all of its pods without a node in vain."""
 
         async def there():
             reasons = [
                 condition.get("reason")
                 for pod in await self.pods(jobset)
                 for condition in pod["status"].get("conditions", ())
-                if condition["type"] == "PodScheduled"
+                if condition["type"] == "PodScheduled" and "nodeName" not in pod["spec"]
             ]
             return reasons and set(reasons) == {"Unschedulable"}
 
@@ -328,7 +328,7 @@ async def check_spares(site):
 
 
 async def check_lost_pods(site):
-    """Four pods with two spares among them lose two when there is a node for one."""
+    """Four pods with two spares lose two when there is a node for one, and then for both."""
     await site.create("lost", pods=ROOM, notes={keys.IN_PLACE_SPARES_ANNOTATION: "2"}, **IN_PLACE)
     await site.has_bound("lost", ROOM, ROOM)
     names = [pod["metadata"]["name"] for pod in await site.pods("lost")]
@@ -345,6 +345,9 @@ async def check_lost_pods(site):
         for name in names[:2]:
             await site.client.delete(Pod, "default", name)
         await site.has_bound("lost", ROOM - 1, ROOM)
+        await site.is_unschedulable("lost")
+        await site.has_room(ROOM)
+        await site.has_bound("lost", ROOM, ROOM)
     finally:
         await site.has_room(ROOM)
         await site.delete("lost")
@@ -383,7 +386,7 @@ async def test_gangs_of_the_coscheduler_are_bound_as_a_whole(site):
         wide = await site.pods("wide")
         assert [pod["spec"].get("schedulingGates") for pod in wide] == [[gate]] * 6
         requests = wide[0]["spec"]["containers"][0]["resources"]["requests"]
-        assert requests == {"cpu": "1", keys.POD_GROUP_MEMBER_RESOURCE: "1"}
+        assert requests == {"cpu": "1", keys.POD_GROUP_MEMBER_RESOURCE: "0"}
         await site.delete("narrow")
         await site.resize("wide", 2)
         await site.has_bound("wide", 4, 4)
@@ -412,7 +415,7 @@ async def test_backend_follows_the_coscheduler(site):
             assert await site.gates("wide", 6) == [[]] * 6
             pod, *_ = await site.pods("wide")
             requests = pod["spec"]["containers"][0]["resources"]["requests"]
-            assert requests[keys.POD_GROUP_MEMBER_RESOURCE] == "1"
+            assert requests[keys.POD_GROUP_MEMBER_RESOURCE] == "0"
             await site.has_queue(waiting=True)
 
             async def gated():

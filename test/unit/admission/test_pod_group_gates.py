@@ -65,7 +65,7 @@ async def test_pod_may_have_a_barrier_and_a_gate():
     assert spec["schedulingGates"] == [GATE]
     assert spec["initContainers"][0]["name"] == keys.GROUP_INIT_CONTAINER
     requests = spec["containers"][0]["resources"]["requests"]
-    assert requests == {keys.POD_GROUP_MEMBER_RESOURCE: "1"}
+    assert requests == {keys.POD_GROUP_MEMBER_RESOURCE: "0"}
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ async def test_pods_are_not_gated_when_the_queue_is_empty(empty, spec, gates, an
     answer = await handlers_of(SchedulerFields(), coscheduler=Status()).mutate(review)
     found = json_patch(review.object, answer.patch)["spec"]
     assert found.get("schedulingGates", []) == gates
-    assert found["containers"][0]["resources"]["requests"] == {keys.POD_GROUP_MEMBER_RESOURCE: "1"}
+    assert found["containers"][0]["resources"]["requests"] == {keys.POD_GROUP_MEMBER_RESOURCE: "0"}

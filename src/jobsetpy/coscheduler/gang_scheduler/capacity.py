@@ -302,8 +302,9 @@ class Capacity:
         """Return the requests of a pod for resources that nodes have to offer.
 
         A resource that no node offers may not be a resource of nodes: the scheduler may be
-        configured to ignore it, or devices be claimed for it. For pods marked for the extender only
-        the mark is ignored, and they need all other resources before they are ungated:
+        configured to ignore it, or devices be claimed for it. For pods that request 1 of the mark
+        for the extender instead of 0 (those of version 0.2 and earlier, or marked by their users)
+        only the mark is ignored, and they need all other resources before they are ungated:
         kube-scheduler uses all requests, including the mark, to decide if a new or larger node is a
         reason to retry, and so does not retry for five minutes.
         """

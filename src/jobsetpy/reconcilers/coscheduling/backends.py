@@ -121,12 +121,17 @@ def chooses_no_scheduler(pod_spec: Mapping[str, Any]) -> bool:
 
 
 def resources_of_member(resources: Any) -> dict[str, Any]:
-    """Return a container's resources with one of the member resource, which also needs a limit."""
+    """Return a container's resources with none of the member resource, which also needs a limit.
+
+    kube-scheduler asks its extender about each pod that names the resource, whatever the amount.
+    With another amount than 0 it would also expect the resource of nodes that are new or have
+    grown, and so would not try a pod again when there is such a node.
+    """
     given = resources if isinstance(resources, Mapping) else {}
-    one = {keys.POD_GROUP_MEMBER_RESOURCE: "1"}
+    none = {keys.POD_GROUP_MEMBER_RESOURCE: "0"}
     return {
         **given,
-        **{kind: {**(given.get(kind) or {}), **one} for kind in ("requests", "limits")},
+        **{kind: {**(given.get(kind) or {}), **none} for kind in ("requests", "limits")},
     }
 
 

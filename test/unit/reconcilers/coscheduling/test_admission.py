@@ -71,8 +71,8 @@ def test_pod_gets_scheduler_and_member_resource(given, scheduler):
     spec = json_patch(new, add_marks(new, FULL))["spec"]
     assert spec["schedulerName"] == scheduler
     assert spec["containers"][0]["resources"] == {
-        "requests": {"cpu": "1", MEMBER: "1"},
-        "limits": {MEMBER: "1"},
+        "requests": {"cpu": "1", MEMBER: "0"},
+        "limits": {MEMBER: "0"},
     }
     assert spec["containers"][1] == {"name": "b"}
 

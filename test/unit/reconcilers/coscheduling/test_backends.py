@@ -75,8 +75,8 @@ def test_pod_spec_gets_the_marks_of_its_backend(spec, marks, added):
 
 
 @pytest.mark.parametrize("resources", [None, {"requests": {"cpu": "1"}}, {"limits": None}])
-def test_first_container_requests_the_member_resource(resources):
-    """One per pod as request and limit, in addition to the container's own resources."""
+def test_first_container_requests_none_of_the_member_resource(resources):
+    """In addition to its own; with 1, kube-scheduler would expect the resource of new nodes."""
     first = {"name": "a"} | ({} if resources is None else {"resources": resources})
     spec = {"containers": [first, {"name": "b"}]}
     found = marked(spec, SchedulerFields(backend="coscheduler", member_resource=True), "")[
@@ -84,9 +84,9 @@ def test_first_container_requests_the_member_resource(resources):
     ]
     assert found[0]["resources"]["requests"] == {
         **(resources or {}).get("requests", {}),
-        MEMBER: "1",
+        MEMBER: "0",
     }
-    assert found[0]["resources"]["limits"] == {MEMBER: "1"}
+    assert found[0]["resources"]["limits"] == {MEMBER: "0"}
     assert found[1] == {"name": "b"}
 
 

@@ -70,7 +70,7 @@ async def test_pods_have_no_gate_while_no_gang_waits(rig):
         for spec in pod_specs(rig):
             assert spec["schedulerName"] == "gangs"
             requests = spec["containers"][0]["resources"]["requests"]
-            assert requests[keys.POD_GROUP_MEMBER_RESOURCE] == "1"
+            assert requests[keys.POD_GROUP_MEMBER_RESOURCE] == "0"
         (job, _) = rig.world.list("jobs")
         assert job["metadata"]["annotations"][keys.COSCHEDULING_BACKEND_ANNOTATION] == "coscheduler"
 
