@@ -108,7 +108,7 @@ def gang(name):
         body = pod_body(f"{name}-{at}", group=name, minimum=SIZE, cpu="1m", restartPolicy="Never")
         (container,) = body["spec"]["containers"]
         container |= {"image": SHELL_IMAGE, "command": ["sh", "-c", script]}
-        marks = {SLOT: "1", MEMBER: "1"}
+        marks = {SLOT: "1", MEMBER: "0"}
         container["resources"] = {"requests": {"cpu": "1m", **marks}, "limits": marks}
         bodies.append(body)
     return bodies
