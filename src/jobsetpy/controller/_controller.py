@@ -50,6 +50,8 @@ _BLOCKED_S = 0.5
 _REST_FACTOR: Final = 20.0
 """Rest after holding the loop, as a multiple of the CPU time: a request gets 5 % of the loop."""
 _LONGEST_REST_S: Final = 300.0
+_LEAST_REST_S: Final = 0.001
+"""A rest is over when less is left: timers and clocks are not more exact."""
 _LONGEST_PAUSE_S: Final = 30.0
 """Maximum pause in seconds before requests are repeated that were not answered in time."""
 
@@ -285,9 +287,10 @@ class Controller(Runnable):
         if until is None:
             return 0.0
         rest_s = until - self._clock.monotonic()
-        if rest_s <= 0:
-            del self._rests[request]
-        return max(0.0, rest_s)
+        if rest_s > _LEAST_REST_S:
+            return rest_s
+        del self._rests[request]
+        return 0.0
 
     async def _process(self, request: Request) -> None:
         rest_s = self._rest_s(request)

@@ -226,6 +226,15 @@ async def test_a_request_is_delayed_when_its_reconcile_blocked_the_loop():
     assert reconciled[2][1] - reconciled[0][1] >= 12
 
 
+async def test_a_delay_is_over_when_less_of_it_is_left_than_a_clock_may_show():
+    """Otherwise the request would be queued again and again without any time passing."""
+    controller = Controller(name="computer", reconciler=Done(), watches=[])
+    request = Request(ObjectKey("ns", "large"))
+    controller._rests[request] = asyncio.get_running_loop().time() + 1e-9
+
+    assert controller._rest_s(request) == 0
+
+
 @pytest.mark.parametrize("ends", ["result", "error", "cancelled"])
 async def test_steps_do_not_change_the_outcome(ends):
     """Results, errors and cancellations of the awaited coroutine are passed on unchanged."""
