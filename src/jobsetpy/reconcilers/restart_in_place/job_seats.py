@@ -206,6 +206,10 @@ class Round:
             return False
         return pod.epoch == self.epoch
 
+    def drawbacks(self, node: str) -> tuple[bool, bool]:
+        """Return whether a node is doubtful, and whether it is suspect."""
+        return node in self.doubtful, node in self.suspect
+
     def is_doubtful(self, pod: SeatPod) -> bool:
         """Return True if a pod has not come for an unknown reason."""
         return pod.silent or not (self.has(pod) or pod.leaving or pod.is_unfit)
@@ -225,8 +229,7 @@ def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seatin
         name = pod.name if pod is not None else entries[seat].pod if seat in entries else ""
         swaps.append(Swap(job.name, seat, chosen, name))
         wait_s = max(wait_s, call_s(pod, now) - now.waited_s)
-    bad = {*now.suspect, *now.doubtful}
-    free = [pod for pod in free if pod.state == READY and pod.node not in bad]
+    free = [pod for pod in free if pod.state == READY and not any(now.drawbacks(pod.node))]
     for seat, pod in holders.items():
         if free and pod.node in now.suspect and seat not in lost:
             holders[seat] = chosen = _take_best(free, seat, now)
@@ -306,8 +309,7 @@ def _take_best(free: list[SeatPod], seat: int, now: Round) -> SeatPod:
     """
 
     def rank(one: SeatPod) -> tuple[bool, bool, bool, bool, int]:
-        nodes = one.node in now.doubtful, one.node in now.suspect
-        return *nodes, one.state != READY, one.index != seat, one.index
+        return *now.drawbacks(one.node), one.state != READY, one.index != seat, one.index
 
     chosen = min(free, key=rank)
     free.remove(chosen)
