@@ -465,6 +465,19 @@ def grouped(found: Iterable[Result]) -> dict[Key, dict[str, list[Round]]]:
     return {key: {m: ways[m] for m in MODES if m in ways} for key, ways in groups.items()}
 
 
+def outcomes(found: Iterable[Result]) -> dict[Key, dict[str, list[Round] | Lost]]:
+    """Rounds, or what was not seen to restart, by what failed and by the way to restart."""
+    known = list(found)
+    groups: dict[Key, dict[str, list[Round] | Lost]] = {
+        key: dict(ways) for key, ways in grouped(known).items()
+    }
+    for each in known:
+        if isinstance(each, Lost):
+            key = (each.framework, each.pods, each.failure)
+            groups.get(key, {}).setdefault(each.mode, each)
+    return groups
+
+
 def middle(rounds: Iterable[Round]) -> float:
     """The median until all step again."""
     return statistics.median(each.stepping for each in rounds)
@@ -555,23 +568,17 @@ def markdown(found: Sequence[Result]) -> str:
     measured = {each.mode for each in found if not isinstance(each, Memory)}
     columns = [mode for mode in WAYS if mode in measured]
     heads = " | ".join(LABELS[mode] for mode in columns)
-    lost = {
-        (each.framework, each.pods, each.failure, each.mode): each
-        for each in found
-        if isinstance(each, Lost)
-    }
-    groups = _in_order(found)
-    usual = f"{NAMES[groups[0][0][0]]}, {groups[0][0][1]} pods" if groups else ""
+    known = outcomes(found)
+    order = [key for key, _ in _in_order(found)]
+    usual = f"{NAMES[order[0][0]]}, {order[0][1]} pods" if order else ""
     lines = [f"| {usual} | {heads} |", "|---" * (len(columns) + 1) + "|"]
-    for key, ways in groups:
-        framework, pods, failure = key
+    for framework, pods, failure in order:
+        ways = known[framework, pods, failure]
         case = f"{NAMES[framework]}, {pods} pods"
         what = SAID[failure] if case == usual else f"{SAID[failure]}; {case}"
-        cells = [ways.get(mode) or lost.get((*key, mode)) for mode in columns]
-        if "torchrun" in columns:
-            at = columns.index("torchrun")
-            cells[at] = cells[at] or ways.get(MORE) or lost.get((*key, MORE))
-        lines.append(_row(what, cells))
+        if MORE in ways:
+            ways.setdefault("torchrun", ways[MORE])
+        lines.append(_row(what, [ways.get(mode) for mode in columns]))
         if kept := ways.get("kept"):
             kept_only = [kept if mode == "auto" else None for mode in columns]
             lines.append(_row(f"{what}, compiled step kept ({KEPT_LINES} lines)", kept_only))
@@ -664,10 +671,7 @@ TITLES = {
 def picture(found: Sequence[Result], key: Key) -> str:
     """Bars: the median of each way to restart, with its parts, or what was not seen to restart."""
     framework, pods, failure = key
-    ways: dict[str, list[Round] | Lost] = dict(grouped(found)[key])
-    for each in found:
-        if isinstance(each, Lost) and (each.framework, each.pods, each.failure) == key:
-            ways.setdefault(each.mode, each)
+    ways = outcomes(found)[key]
     shown = [(mode, ways[mode]) for mode in MODES if mode in ways]
     most = max(middle(rounds) for _, rounds in shown if not isinstance(rounds, Lost))
     parts = [_bar(62 + 34 * number, *way, 400 / most) for number, way in enumerate(shown)]
