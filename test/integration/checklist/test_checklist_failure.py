@@ -7,7 +7,8 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from support.features.checklist_kit import A0, ALL, B0, B1, B2, NAME, RA, RB, rule, standard_jobset
+from support.features.checklist_kit import A0, ALL, B0, B1, B2, NAME, RA, RB, standard_jobset
+from support.model_kit import rule
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 
@@ -72,7 +73,7 @@ MATCHING = {
 @pytest.mark.parametrize(("matcher", "message", "matches"), MATCHING.values(), ids=MATCHING)
 async def test_rule_acts_when_reason_and_message_match(js, matcher, message, matches):
     """``FailJobSet`` acts on a failure that matches; others cause the default restart."""
-    await js.started(with_rules(rule("FailJobSet", "matching", **matcher)))
+    await js.started(with_rules(rule("FailJobSet", name="matching", **matcher)))
     await js.fail(A0, "PodFailurePolicy", message)
 
     await (check_failed_immediately if matches else check_restarted_once)(js)
@@ -89,7 +90,7 @@ async def test_case_28_restart_jobset(js):
 
 async def test_case_29_restarting_condition(js):
     """The condition names the rule while Jobs are recreated, until all are ready."""
-    await js.started(with_rules(rule("RestartJobSet", "Rule1")))
+    await js.started(with_rules(rule("RestartJobSet", name="Rule1")))
     await js.fail(A0)
     await js.until_condition("RestartingJobSet", "True", "FailurePolicy_Rule1")
     await js.restarted(1)
@@ -215,7 +216,7 @@ ORDERS = {
 @pytest.mark.parametrize(("actions", "check"), ORDERS.values(), ids=ORDERS)
 async def test_first_rule_acts_when_two_match(js, actions, check):
     """The order is that of the list."""
-    await js.started(with_rules(*(rule(action, f"for{action}") for action in actions)))
+    await js.started(with_rules(*(rule(action, name=f"for{action}") for action in actions)))
     await js.fail(B0)
 
     await check(js)
@@ -224,8 +225,8 @@ async def test_first_rule_acts_when_two_match(js, actions, check):
 async def test_case_40_uncounted_then_catch_all(js):
     """A's failures with one reason restart without limit; any other failure fails the JobSet."""
     reason = "PodFailurePolicy"
-    uncounted = rule(UNCOUNTED, "hostError", reasons=[reason], targets=[RA])
-    await js.started(with_rules(uncounted, rule("FailJobSet", "anyOther")))
+    uncounted = rule(UNCOUNTED, name="hostError", reasons=[reason], targets=[RA])
+    await js.started(with_rules(uncounted, rule("FailJobSet", name="anyOther")))
     for attempt in (1, 2, 3):
         await js.fail(A0, reason)
         await js.until_restarts(attempt, 0)

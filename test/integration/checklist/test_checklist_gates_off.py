@@ -5,7 +5,8 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.reconcilers.rules.features import Features
-from support.features.checklist_kit import A0, ALL, B0, B1, RA, bare_jobset, rule, standard_jobset
+from support.features.checklist_kit import A0, ALL, B0, B1, RA, bare_jobset, standard_jobset
+from support.model_kit import rule
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

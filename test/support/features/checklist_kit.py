@@ -46,17 +46,6 @@ def standard_jobset(name: str = NAME) -> JobSetBuilder:
     return bare_jobset(name).replicated_job(RA).replicated_job(RB, replicas=3)
 
 
-def rule(action, name="rule", *, reasons=(), patterns=(), targets=()):
-    """Return a rule of a failure policy."""
-    return {
-        "name": name,
-        "action": action,
-        "onJobFailureReasons": list(reasons),
-        "onJobFailureMessagePatterns": list(patterns),
-        "targetReplicatedJobs": list(targets),
-    }
-
-
 class Writes(Requests):
     """Number of the manager's writes by verb and resource, without events."""
 
