@@ -62,7 +62,7 @@ def jobset(name: str) -> dict:
         "kind": "JobSet",
         "metadata": {"name": name, "labels": {"queue": "bench"}},
         "spec": {
-            "managedBy": "bench.invalid/nobody",
+            "managedBy": "bench.invalid/none",
             "coordinator": {"replicatedJob": "driver"},
             "failurePolicy": {
                 "maxRestarts": 3,

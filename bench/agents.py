@@ -391,7 +391,7 @@ async def measure(cluster: Cluster, folder: Path, options: argparse.Namespace) -
             managers["before"] = ManagerProcess(of_manager, folder / "before.log", environ=source)
         for body in (
             jobset(NAME, jobs, per_job),
-            jobset(BARE, 1, 1, managedBy="bench.invalid/nobody"),
+            jobset(BARE, 1, 1, managedBy="bench.invalid/none"),
         ):
             await client.create(JobSet, NAMESPACE, body)
         began = time.monotonic()

@@ -404,7 +404,7 @@ def test_standby_imports_modules_that_are_added_to_the_list(installed: Path) -> 
 
 def test_process_that_starts_again_reports_that_it_is_ready_once(installed: Path) -> None:
     """The contract has no second report: with one, no standby process would be started."""
-    (installed / "bad.py").write_text("import os; S = os.environ.get('NOBODY') or 1 / 0")
+    (installed / "bad.py").write_text("import os; S = os.environ.get('UNSET') or 1 / 0")
     (installed.parent / "train.py").write_text(f"try: import bad\nexcept Exception: pass\n{TRAIN}")
     process, channel = stand_by_learned(installed)
     (installed.parent / "list").write_text(f"bad\t{installed}/bad.py\n")
