@@ -1,4 +1,8 @@
-"""Runs all benchmarks, one after the other, each in a process of its own."""
+"""Runs benchmarks one after the other, each in a process of its own; by default all.
+
+Not among them: those of many pods (``scale``), of another tool (``memcached``, ``training_local``)
+and of feature gates (``sharded_watches``), which ``bench/README.md`` names with their arguments.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,10 @@ ALL = (
     "admission",
     "hostile",
     "placement",
+    "gang_events",
+    "coscheduling",
+    "leaving_pods",
+    "lost_nodes",
     "images",
     "agent",
     "agents",

@@ -3,11 +3,45 @@
 from __future__ import annotations
 
 import functools
+import gc
 import time
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+_FULL: Final = 2
+"""Generation of a full garbage collection, the only one that takes long."""
+
+
+class _Spent:
+    """Wall-clock and CPU time of the running thread, without that of full garbage collections.
+
+    A full collection visits all objects of the process. The coroutine that it interrupts did not
+    cause it: any allocation may start it.
+    """
+
+    def __init__(self) -> None:
+        self._collected = self._began = (0.0, 0.0)
+        gc.callbacks.append(self._on_collection)
+
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
+        if info["generation"] == _FULL:
+            now = (time.perf_counter(), time.thread_time())
+            if phase == "start":
+                self._began = now
+            else:
+                self._collected = (
+                    self._collected[0] + now[0] - self._began[0],
+                    self._collected[1] + now[1] - self._began[1],
+                )
+
+    def __call__(self) -> tuple[float, float]:
+        """Return both times, in seconds."""
+        wall_s, cpu_s = self._collected
+        return time.perf_counter() - wall_s, time.thread_time() - cpu_s
+
+
+_spent: Final = _Spent()
 
 
 class Stepwise(Generic[T]):
@@ -15,7 +49,7 @@ class Stepwise(Generic[T]):
 
     During that time nothing else in the process runs, so it is wall-clock time: a sleep without
     ``await`` is as harmful as a computation. CPU time is recorded as well: it does not grow on a
-    busy machine.
+    busy machine. Full garbage collections count in neither.
 
     Args:
         awaitable: the awaitable to measure.
@@ -33,15 +67,16 @@ class Stepwise(Generic[T]):
         steps: Any = self._awaitable.__await__()
         step: Callable[[], Any] = functools.partial(next, steps)
         while True:
-            began, began_cpu = time.perf_counter(), time.thread_time()
+            began, began_cpu = _spent()
             try:
                 waits_for = step()
             except StopIteration as end:
                 result: T = end.value
                 return result
             finally:
-                self.longest_s = max(self.longest_s, time.perf_counter() - began)
-                self.longest_cpu_s = max(self.longest_cpu_s, time.thread_time() - began_cpu)
+                ended, ended_cpu = _spent()
+                self.longest_s = max(self.longest_s, ended - began)
+                self.longest_cpu_s = max(self.longest_cpu_s, ended_cpu - began_cpu)
             try:
                 sent = yield waits_for
             except GeneratorExit:

@@ -31,7 +31,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError
-from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET, UNHEARD
+from jobsetpy.reconcilers.execution.caches import POD_INDEXES
 from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures import Failure, SyncedMark, sign_of
 from jobsetpy.reconcilers.restart_in_place.reconciler import (
@@ -267,7 +267,7 @@ class _Manager:
         pods = store_of(
             ChildPod,
             [pod for pod in self.pods if pod is not None],
-            indexes=[PODS_OF_JOBSET, UNHEARD],
+            indexes=POD_INDEXES,
         )
         self.reconciler = RestartInPlaceReconciler(
             caches_of(server, self.clock, jobsets=jobsets, jobs=jobs, pods=pods),

@@ -27,7 +27,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.api.reconcile import Result
 from jobsetpy.errors import ConflictError
-from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET, UNHEARD
+from jobsetpy.reconcilers.execution.caches import POD_INDEXES
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods
 from jobsetpy.reconcilers.restart_in_place.budget import account
@@ -830,7 +830,7 @@ class Manager:
         self.pod_events: deque[tuple[str, ChildPod | None]] = deque()
         self.jobsets = store_writer_of(JobSet, [world.jobset])
         self.jobs = store_writer_of(Job, indexes=[OWNER_UID])
-        self.pods = store_writer_of(ChildPod, indexes=[PODS_OF_JOBSET, UNHEARD])
+        self.pods = store_writer_of(ChildPod, indexes=POD_INDEXES)
         self.seen_jobset = self.seen_jobs = world.number
         self.wrote_jobset = self.wrote_jobs = 0
         jobs, pods = self.jobs.store, self.pods.store

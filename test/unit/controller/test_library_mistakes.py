@@ -1,6 +1,7 @@
 """Common mistakes in controllers, and the error message for each of them."""
 
 import asyncio
+import gc
 import time
 from datetime import timedelta
 
@@ -224,6 +225,36 @@ async def test_a_request_is_delayed_when_its_reconcile_blocked_the_loop():
 
     assert [name for name, _ in reconciled] == ["large", "small", "large"]
     assert reconciled[2][1] - reconciled[0][1] >= 12
+
+
+async def test_a_request_is_not_delayed_when_a_garbage_collection_held_the_loop():
+    """Any allocation may start a full collection, so the request whose reconcile did is not slow."""
+    reconciled = []
+
+    class Collects:
+        async def reconcile(self, request):
+            reconciled.append(request.key.name)
+            gc.collect()
+            return Result.done()
+
+    def long_collection(phase, info):
+        ends = time.thread_time() + 0.6
+        while (phase, info["generation"]) == ("start", 2) and time.thread_time() < ends:
+            pass
+
+    controller = Controller(name="collects", reconciler=Collects(), watches=[])
+    gc.callbacks.append(long_collection)
+    try:
+        with structlog.testing.capture_logs() as lines:
+            async with controller.running():
+                for _ in range(2):
+                    controller.queue.add(Request(ObjectKey("ns", "small")))
+                    await asyncio.sleep(1)
+    finally:
+        gc.callbacks.remove(long_collection)
+
+    assert reconciled == ["small", "small"]
+    assert [line for line in lines if "blocked the event loop" in line["event"]] == []
 
 
 async def test_a_delay_is_over_when_less_of_it_is_left_than_a_clock_may_show():

@@ -34,6 +34,9 @@ def _jobset_of_reporter(pod: ChildPod) -> str | None:
 UNHEARD: Final[rt.Index[ChildPod]] = rt.Index("unheard", _jobset_of_reporter)
 """The same for pods whose agents report neighbours that send no heartbeats."""
 
+POD_INDEXES: Final[tuple[rt.Index[ChildPod], ...]] = (PODS_OF_JOBSET, rt.OWNER_UID, UNHEARD)
+"""All indexes of the pods that several reconcilers share."""
+
 
 def pods_labelled(pods: rt.Store[ChildPod], jobset: rt.ObjectKey) -> list[ChildPod]:
     """Return the pods with the label of a JobSet; O(result).
@@ -43,6 +46,16 @@ def pods_labelled(pods: rt.Store[ChildPod], jobset: rt.ObjectKey) -> list[ChildP
         jobset: key of the JobSet.
     """
     return pods.by_index(PODS_OF_JOBSET, str(jobset))
+
+
+def pods_of(pods: rt.Store[ChildPod], job: Job) -> list[ChildPod]:
+    """Return the pods that a Job controls; O(result).
+
+    Args:
+        pods: store with the index ``OWNER_UID``.
+        job: a Job.
+    """
+    return pods.by_index(rt.OWNER_UID, job.metadata.uid)
 
 
 @attrs.frozen
@@ -72,10 +85,8 @@ class SharedCaches:
 
     @property
     def pods(self) -> rt.SharedInformer[ChildPod]:
-        """Informer of their pods, with the indexes ``PODS_OF_JOBSET`` and ``UNHEARD``."""
-        return self.manager.informer(
-            ChildPod, label_selector=CHILD_SELECTOR, indexes=[PODS_OF_JOBSET, UNHEARD]
-        )
+        """Informer of their pods, with ``POD_INDEXES``."""
+        return self.manager.informer(ChildPod, label_selector=CHILD_SELECTOR, indexes=POD_INDEXES)
 
     @property
     def config_maps(self) -> rt.SharedInformer[ConfigMap]:

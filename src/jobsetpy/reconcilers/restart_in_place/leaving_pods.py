@@ -22,7 +22,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.errors import ConflictError, NotFoundError
-from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of, pods_labelled
+from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of, jobset_of, pods_of
 from jobsetpy.reconcilers.restart_in_place.leaving import (
     CHECK_S,
     LeavingPlan,
@@ -127,17 +127,15 @@ class LeavingPodsReconciler:
         )
 
     def _is_replaced(self, first: ChildPod, job: Job) -> bool:
-        """Return True if another pod has completed the index; O(pods of the JobSet), rarely."""
+        """Return True if another pod has completed the index; O(pods of the Job), rarely."""
         index = parse_count(first.metadata.annotations.completion_index)
         if index is None or not job.status.has_completed(index):
             return False
-        jobset = rt.ObjectKey(first.metadata.namespace, first.metadata.labels.jobset_name)
         return any(
             pod.metadata.annotations.completion_index == first.metadata.annotations.completion_index
             and pod.metadata.uid != first.metadata.uid
             and pod.status.phase == "Succeeded"
-            and pod.metadata.controller_uid == job.metadata.uid
-            for pod in pods_labelled(self._pods, jobset)
+            for pod in pods_of(self._pods, job)
         )
 
     async def _execute(self, observed: ObservedLeaving, plan: LeavingPlan) -> bool:

@@ -28,7 +28,7 @@ from jobsetpy.errors import (
     NotFoundError,
 )
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import SharedCaches, jobset_of, pods_labelled
+from jobsetpy.reconcilers.execution.caches import SharedCaches, jobset_of, pods_of
 from jobsetpy.reconcilers.execution.kinds import CreatedPod, WholeJob
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
@@ -133,12 +133,10 @@ class SuccessorPodsReconciler:
         jobset = None if job is None else jobset_of(self._jobsets, job)
         if job is None or jobset is None:
             return ObservedMembers(job=job)
-        uid = job.metadata.uid
-        pods = pods_labelled(self._pods, jobset.metadata.key)
         return ObservedMembers(
             job=job,
             jobset=jobset,
-            pods=[pod for pod in pods if pod.metadata.controller_uid == uid],
+            pods=pods_of(self._pods, job),
             failed_at=self._failures.of(job),
             nodes=self._settings.nodes,
         )

@@ -9,7 +9,7 @@ from jobsetpy.aio import ManualClock
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import ConflictError
-from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
+from jobsetpy.reconcilers.execution.caches import POD_INDEXES
 from jobsetpy.reconcilers.restart_in_place.leaving import CHECKS
 from jobsetpy.reconcilers.restart_in_place.leaving_pods import REMEMBERED_S, LeavingPodsReconciler
 from jobsetpy.testing import store_of, store_writer_of
@@ -46,7 +46,7 @@ class Rig:
     def __init__(self, client=None):
         self.client = client or Client()
         self.jobs = store_writer_of(Job, [job()])
-        self.pods = store_writer_of(ChildPod, indexes=[PODS_OF_JOBSET])
+        self.pods = store_writer_of(ChildPod, indexes=POD_INDEXES)
         self.clock = ManualClock()
         jobsets = store_of(JobSet, [jobset()])
         stores = {"jobsets": jobsets, "jobs": self.jobs.store, "pods": self.pods.store}

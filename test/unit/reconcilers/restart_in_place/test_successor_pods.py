@@ -12,7 +12,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.errors import AlreadyExistsError, ForbiddenError, NotFoundError, StreamBrokenError
-from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
+from jobsetpy.reconcilers.execution.caches import POD_INDEXES
 from jobsetpy.reconcilers.execution.kinds import WholeJob
 from jobsetpy.reconcilers.restart_in_place.successor_body import failures_after, successor_body
 from jobsetpy.reconcilers.restart_in_place.successor_pods import (
@@ -92,7 +92,7 @@ class Rig:
             self.clock,
             jobsets=store_of(JobSet, [of]),
             jobs=store_of(Job, [job(**spec)]),
-            pods=store_of(ChildPod, pods, indexes=[PODS_OF_JOBSET]),
+            pods=store_of(ChildPod, pods, indexes=POD_INDEXES),
         )
         self.events = caches.events
         self.reconciler = SuccessorPodsReconciler(caches, SuccessorSettings())
@@ -103,6 +103,29 @@ class Rig:
         created = [body["metadata"]["annotations"] for body in self.client.created]
         delay = None if result.delay is None else result.delay.total_seconds()
         return [notes[keys.COMPLETION_INDEX_ANNOTATION] for notes in created], delay
+
+
+class Reads:
+    """Store that counts the objects that it returns by an index."""
+
+    def __init__(self, store):
+        self.store = store
+        self.objects = 0
+
+    def by_index(self, index, value):
+        found = self.store.by_index(index, value)
+        self.objects += len(found)
+        return found
+
+
+async def test_pods_of_other_jobs_of_the_jobset_are_not_read():
+    """A reconcile of each of many Jobs would take time by the square of their number otherwise."""
+    other = [epoch_plans.pod(f"other-{index}", job="test-js-w-1") for index in range(50)]
+    rig = Rig(pod(), pod(1, "Running"), *other)
+    rig.reconciler._pods = reads = Reads(rig.reconciler._pods)
+
+    assert (await rig.reconcile())[0] == ["0"]
+    assert reads.objects == 2 * 2
 
 
 async def test_successor_is_created_and_reported():
