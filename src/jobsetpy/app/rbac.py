@@ -8,15 +8,16 @@ and nothing forgotten. Where a call's class cannot be inferred, it fails rather 
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import attrs
 
@@ -46,11 +47,22 @@ PATH = re.compile(
     r"method='(?P<method>\w+)', path=f'/api/v1/namespaces/\{[^}]+\}/(?P<plural>\w+)/\{[^}]+\}"
     r"(?P<subresource>/\w+)?'"
 )
-DISCOVERY = re.compile(r"path = f'/apis/\{\w+\}/\{\w+\}'")
+OPEN_TO_ALL = re.compile(r"path ?= ?('/version'|f'/apis/\{\w+\}/\{\w+\}')")
+"""Version and discovery, which every account may read."""
+HELPERS: tuple[tuple[object, int, tuple[str, ...]], ...] = (
+    (runtime.list_objects, 1, ("list",)),
+    (runtime.create_or_apply, 1, ("get", "create", "patch")),
+    (runtime.owner_reference_to, 0, ("update/finalizers",)),
+    (runtime.patch_status, 1, ("get", "patch/status")),
+)
+"""Functions of ``jobsetpy.runtime``: the argument with the objects' class, verbs, subresources."""
 _FINALIZER_WRITES = ("guard", "ensure", "remove")
 ORDER = ("get", "list", "watch", "create", "update", "patch", "delete")
 EMPTY = '""'
 MAKES_NEW = {"list", "watch", "create"}  # cannot be limited to objects of a name
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Seen = frozenset[tuple[ast.AST, str]]
 
 
 @attrs.frozen(order=True)
@@ -103,42 +115,15 @@ def needs_of(module_name: str, *, applies_new: bool = False) -> frozenset[Need]:
     return frozenset(Reader(module, path, applies_new=applies_new).needs())
 
 
-def resource_of(value: object) -> ResourceInfo | None:
-    """Return the resource of a class; ``None`` for a class that represents no kind."""
-    found = getattr(value, "RESOURCE", None)
-    return found if isinstance(found, ResourceInfo) else None
-
-
-def resources_in(annotation: object) -> Iterator[ResourceInfo]:
-    """Yield the resources of the classes in an annotation such as ``type[Job] | type[Pod]``."""
-    for part in get_args(annotation):
-        if get_origin(annotation) is type and (kind := resource_of(part)):
-            yield kind
-        yield from resources_in(part)
-
-
-def resources_of_fields(annotation: object) -> Iterator[ResourceInfo]:
-    """Yield the resources of all classes in an annotation and in the fields of its classes."""
-    if kind := resource_of(annotation):
-        yield kind
-    elif isinstance(annotation, type) and attrs.has(annotation):
-        for part in get_type_hints(annotation).values():
-            yield from resources_of_fields(part)
-    else:
-        for part in get_args(annotation):
-            yield from resources_of_fields(part)
-
-
-def _single(hint: object) -> object:
-    """The one class of an annotation such as ``Pod | None``."""
-    if resource_of(hint) is not None:
-        return hint
-    found = [part for part in get_args(hint) if resource_of(part) is not None]
-    return found[0] if len(found) == 1 else None
-
-
-def _names(target: ast.AST, name: str) -> bool:
-    return isinstance(target, ast.Name) and target.id == name
+def resources_of(value: object) -> Iterator[ResourceInfo]:
+    """Yield the resources of a class, of an annotation, or of a collection of classes."""
+    if isinstance(found := getattr(value, "RESOURCE", None), ResourceInfo):
+        yield found
+        return
+    parts = value.values() if isinstance(value, Mapping) else value
+    for part in parts if isinstance(parts, Collection) else get_args(value):
+        if not isinstance(part, str):
+            yield from resources_of(part)
 
 
 class Reader:
@@ -147,41 +132,17 @@ class Reader:
     def __init__(self, module: ModuleType, path: Path, *, applies_new: bool = False) -> None:
         self.module = module
         self.methods = {**METHODS, **CREATES} if applies_new else METHODS
-        self.within: dict[ast.AST, ast.ClassDef | None] = {}
-        self.where = module.__name__
-        self.tree = ast.parse(path.read_text())
-        self.inside: dict[ast.AST, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
-        self._note_functions(self.tree, [], None)
-
-    def _note_functions(
-        self,
-        node: ast.AST,
-        around: list[ast.FunctionDef | ast.AsyncFunctionDef],
-        cls: ast.ClassDef | None,
-    ) -> None:
-        self.inside[node], self.within[node] = around, cls
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            around = [*around, node]
-        elif isinstance(node, ast.ClassDef):
-            cls = node
-        for child in ast.iter_child_nodes(node):
-            self._note_functions(child, around, cls)
-
-    def calls(self) -> Iterator[tuple[str, ast.Call]]:
-        """Every call of a method, with the method's name."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                yield node.func.attr, node
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        self.calls = [node for node in nodes if isinstance(node, ast.Call)]
+        self.parents = {each: node for node in nodes for each in ast.iter_child_nodes(node)}
 
     def needs(self) -> Iterator[Need]:
         """Every request, once or more often."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call):
-                yield from self._helper(node)
-        for method, call in self.calls():
+        for call in self.calls:
+            yield from self._helper(call)
             if not isinstance(call.func, ast.Attribute):
                 continue
-            receiver = ast.unparse(call.func.value)
+            method, receiver = call.func.attr, ast.unparse(call.func.value)
             if method == "informer" or receiver.endswith("client") or self._names_a_kind(call):
                 if method == "raw":
                     yield from self._raw(call)
@@ -190,11 +151,22 @@ class Reader:
 
     def _names_a_kind(self, call: ast.Call) -> bool:
         """Return True if the first argument of a client's call is a class of objects."""
-        return len(call.args) > 1 and resource_of(self._value(call.args[0])) is not None
+        return len(call.args) > 1 and hasattr(self._value(call.args[0]), "RESOURCE")
 
-    def _need(self, kind: ResourceInfo, verb: str, subresource: str = "", name: str = "") -> Need:
-        where = self.module.__name__
-        return Need(kind.group, kind.plural + subresource, verb, where, name, kind.namespaced)
+    def _needs(self, about: ast.expr, *verbs: str) -> Iterator[Need]:
+        """Yield requests for the objects of an expression; verbs are such as ``patch/status``."""
+        kinds = self._kinds(about)
+        if not kinds:
+            text = f"of which kind is {ast.unparse(about)!r}? Annotate it"
+            raise self._unknown(about, text)
+        for kind in kinds:
+            for each in verbs:
+                verb, slash, subresource = each.partition("/")
+                plural, where = kind.plural + slash + subresource, self.module.__name__
+                yield Need(kind.group, plural, verb, where, namespaced=kind.namespaced)
+
+    def _unknown(self, at: ast.expr, text: str) -> UnknownClassError:
+        return UnknownClassError(f"{self.module.__name__}:{at.lineno}: {text}")
 
     def _typed(self, method: str, call: ast.Call) -> Iterator[Need]:
         subresource = ""
@@ -202,47 +174,35 @@ class Reader:
             if keyword.arg == "subresource" and isinstance(keyword.value, ast.Constant):
                 subresource = f"/{keyword.value.value!s}"
         if method == "create_subresource":
-            subresource = f"/{self._value(call.args[3])!s}"
-            if not isinstance(self._value(call.args[3]), str):
-                raise UnknownClassError(f"{self.where}:{call.lineno}: which subresource?")
-        for kind in self._kinds(call.args[0], call):
-            for verb in self.methods[method]:
-                yield self._need(kind, verb, subresource)
+            if not isinstance(name := self._value(call.args[3]), str):
+                raise self._unknown(call, "which subresource?")
+            subresource = f"/{name}"
+        yield from self._needs(call.args[0], *(verb + subresource for verb in self.methods[method]))
 
     def _helper(self, call: ast.Call) -> Iterator[Need]:
         """Requests of the functions of ``jobsetpy.runtime``."""
         called = self._value(call.func)
-        if called is runtime.list_objects:
-            yield from self._each(self._kinds(call.args[1], call), "list")
-        elif called is runtime.create_or_apply:
-            yield from self._each(self._kinds(call.args[1], call), "get", "create", "patch")
+        for function, at, verbs in HELPERS:
+            if called is function:
+                yield from self._needs(call.args[at], *verbs)
+        if called is runtime.create_or_apply:
             for keyword in call.keywords:
                 if keyword.arg == "controller":
-                    yield self._need(self._kind_of(keyword.value, call), "update", "/finalizers")
-        elif called is runtime.owner_reference_to:
-            yield self._need(self._kind_of(call.args[0], call), "update", "/finalizers")
-        elif called is runtime.patch_status:
-            kind = self._kind_of(call.args[1], call)
-            yield from (self._need(kind, "get"), self._need(kind, "patch", "/status"))
+                    yield from self._needs(keyword.value, "update/finalizers")
         elif called is runtime.serve_webhooks:
             yield from self._webhooks(call)
         elif isinstance(call.func, ast.Attribute):
             receiver = self._value(call.func.value)
             if isinstance(receiver, runtime.Finalizer) and call.func.attr in _FINALIZER_WRITES:
-                yield from self._each({self._kind_of(call.args[1], call)}, "get", "patch")
+                yield from self._needs(call.args[1], "get", "patch")
             elif call.func.attr == "recorder" and receiver is None:
                 yield from needs_of("jobsetpy.controller._recorder")
-
-    def _each(self, kinds: Iterable[ResourceInfo], *verbs: str) -> Iterator[Need]:
-        return (self._need(kind, verb) for kind in kinds for verb in verbs)
 
     def _webhooks(self, call: ast.Call) -> Iterator[Need]:
         """Requests for the certificate of webhooks, about the objects that are named after them."""
         named = [self._value(each.value) for each in call.keywords if each.arg == "name"]
         if not named or not isinstance(named[0], str):
-            raise UnknownClassError(
-                f"{self.where}:{call.lineno}: name= of serve_webhooks is no constant"
-            )
+            raise self._unknown(call, "name= of serve_webhooks is no constant")
         names = {
             "secrets": [f"{named[0]}-webhooks"],
             "mutatingwebhookconfigurations": [named[0]],
@@ -256,100 +216,91 @@ class Reader:
 
     def _converted(self) -> Iterator[str]:
         """Names of the definitions whose versions are converted."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call) and self._value(node.func) is runtime.Conversion:
-                for kind in self._kinds(node.args[0], node):
-                    yield f"{kind.plural}.{kind.group}"
+        for call in self.calls:
+            if self._value(call.func) is runtime.Conversion:
+                yield from (f"{kind.plural}.{kind.group}" for kind in self._kinds(call.args[0]))
+
+    def _raw(self, call: ast.Call) -> Iterator[Need]:
+        """A request without a class: to an object by its path, or a question of what is served."""
+        text = ast.unparse(call)
+        if found := PATH.search(text):
+            resource = found["plural"] + (found["subresource"] or "")
+            yield Need("", resource, OF_METHOD[found["method"]], self.module.__name__)
+            return
+        functions = [ast.unparse(each) for each in self._around(call)[:1]]
+        if not any("method='GET'" in each and OPEN_TO_ALL.search(each) for each in functions):
+            raise self._unknown(call, text)
+
+    # ---- kinds of expressions --------------------------------------------------------------------
+
+    def _kinds(self, about: ast.expr, seen: Seen = frozenset()) -> set[ResourceInfo]:
+        """Return the resources of classes and objects that an expression may stand for.
+
+        Args:
+            about: the expression, such as a class, an object, or a table of them.
+            seen: local names that are being looked up, with their functions.
+        """
+        for known in self._value(about), self._hint(about):
+            if found := set(resources_of(known)):
+                return found
+        match about:
+            case ast.Name():
+                return self._kinds_of_name(about, seen)
+            case ast.Call():
+                return self._kinds_of_result(about, seen)
+            case ast.Attribute():
+                return set()
+            case ast.Subscript(value=table):
+                return self._kinds(table, seen)
+        parts = [each for each in ast.iter_child_nodes(about) if isinstance(each, ast.expr)]
+        return set[ResourceInfo]().union(*(self._kinds(each, seen) for each in parts))
+
+    def _kinds_of_name(self, name: ast.Name, seen: Seen) -> set[ResourceInfo]:
+        for function in self._around(name):
+            if (function, name.id) not in seen:
+                more = seen | {(function, name.id)}
+                values = (*_bound_to(name.id, function), *self._given(name.id, function))
+                if found := set[ResourceInfo]().union(
+                    *(self._kinds(each, more) for each in values)
+                ):
+                    return found
+        return set()
+
+    def _kinds_of_result(self, call: ast.Call, seen: Seen) -> set[ResourceInfo]:
+        # A class that is named, as in client.get(Pod, ...), says more than the receiver.
+        every = (call.func, *call.args)
+        likely = [each for each in every if hasattr(self._value(each), "RESOURCE")]
+        if isinstance(call.func, ast.Attribute):
+            likely.append(call.func.value)
+        # Functions of users may return other kinds than they are given.
+        module = str(getattr(self._value(call.func), "__module__", ""))
+        if module.partition(".")[0] in {"builtins", "jobsetpy"}:
+            likely += call.args
+        return next(filter(None, (self._kinds(each, seen) for each in likely)), set())
 
     def _value(self, expression: ast.AST) -> object:
         """Return the object of a name, or of a module's name; ``None`` if it cannot be inferred."""
-        if isinstance(expression, ast.Constant):
-            return expression.value
-        if isinstance(expression, ast.Name):
-            return getattr(self.module, expression.id, None)
-        if isinstance(expression, ast.Attribute):
-            holder = self._value(expression.value)
-            return None if holder is None else getattr(holder, expression.attr, None)
+        match expression:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name):
+                return getattr(self.module, name, getattr(builtins, name, None))
+            case ast.Attribute(value=holder, attr=name):
+                return getattr(self._value(holder), name, None)
         return None
 
-    def _kind_of(self, expression: ast.expr, call: ast.AST) -> ResourceInfo:
-        """The resource of an object.
-
-        Raises:
-            UnknownClassError: its class cannot be inferred.
-        """
-        kind = resource_of(self._class_of(expression, call))
-        if kind is None:
-            what = ast.unparse(expression)
-            msg = f"{self.where}:{expression.lineno}: of which kind is {what!r}? Annotate it"
-            raise UnknownClassError(msg)
-        return kind
-
-    def _class_of(self, expression: ast.AST, call: ast.AST) -> object:
-        """The class of a value, by annotations and by what it is taken from."""
-        if isinstance(expression, ast.Await):
-            return self._class_of(expression.value, call)
-        if isinstance(expression, ast.Call):
-            return self._class_of_result(expression, call)
-        if isinstance(expression, ast.Attribute):
-            hint = self._hint_of(expression, call)
-            return _single(hint)
-        if not isinstance(expression, ast.Name):
-            return None
-        for function in reversed(self.inside[call]):
-            for node in ast.walk(function):
-                found = self._class_inferred_from(node, expression.id)
-                if resource_of(found) is not None:
-                    return found
-        return None
-
-    def _class_inferred_from(self, node: ast.AST, name: str) -> object:
-        """Return the class of a name by its annotation or assignment."""
-        match node:
-            case ast.arg(arg=found, annotation=ast.expr() as annotation) if found == name:
-                return _single(self._evaluated(annotation))
-            case ast.AnnAssign(target=ast.Name(id=found), annotation=annotation) if found == name:
-                return _single(self._evaluated(annotation))
-            case (
-                ast.Assign(targets=[ast.Name(id=found)], value=value)
-                | ast.NamedExpr(target=ast.Name(id=found), value=value)
-                | ast.For(target=ast.Name(id=found), iter=value)
-                | ast.AsyncFor(target=ast.Name(id=found), iter=value)
-            ) if found == name:
-                return self._class_of(value, node)
-            case _:
-                return None
-
-    def _class_of_result(self, made: ast.Call, call: ast.AST) -> object:
-        """The class of what a call gives: of a store, of the client, of a helper."""
-        called = self._value(made.func)
-        if called in (runtime.create_or_apply, runtime.list_objects):
-            return self._value(made.args[1])
-        if called is runtime.patch_status:
-            return self._class_of(made.args[1], call)
-        if resource_of(called) is not None:
-            return called
-        if isinstance(made.func, ast.Attribute):
-            if isinstance(self._value(made.func.value), runtime.Finalizer):
-                return self._class_of(made.args[1], call)
-            if made.args and resource_of(found := self._value(made.args[0])) is not None:
-                return found  # client.get(Pod, ...)
-            hint = self._hint_of(made.func.value, call)
-            if get_origin(hint) is runtime.Store:
-                return get_args(hint)[0]
-        return None
-
-    def _hint_of(self, expression: ast.AST, call: ast.AST) -> object:
-        """The annotation of a name, or of a field of ``self``."""
-        if isinstance(expression, ast.Attribute) and _names(expression.value, "self"):
-            cls = self.within[call]
-            owner = None if cls is None else getattr(self.module, cls.name, None)
-            return get_type_hints(owner).get(expression.attr) if owner is not None else None
-        if isinstance(expression, ast.Name):
-            for function in reversed(self.inside[call]):
-                for node in ast.walk(function):
-                    if isinstance(node, ast.arg) and node.arg == expression.id and node.annotation:
-                        return self._evaluated(node.annotation)
+    def _hint(self, expression: ast.AST) -> object:
+        """Return the annotation of a name, or of a field of a value; ``None`` without one."""
+        match expression:
+            case ast.Name(id="self"):
+                cls = next(iter(self._around(expression, ast.ClassDef)), None)
+                return None if cls is None else getattr(self.module, cls.name, None)
+            case ast.Name(id=name):
+                every = (node for each in self._around(expression) for node in ast.walk(each))
+                return next((self._evaluated(text) for text in _annotations(every, name)), None)
+            case ast.Attribute(value=holder, attr=name):
+                owner = self._hint(holder)
+                return get_type_hints(owner).get(name) if isinstance(owner, type) else None
         return None
 
     def _evaluated(self, annotation: ast.expr) -> object:
@@ -360,127 +311,57 @@ class Reader:
             return None
         return found
 
-    def _raw(self, call: ast.Call) -> Iterator[Need]:
-        """A request without a class: to an object by its path, or a question of what is served."""
-        text = ast.unparse(call)
-        if found := PATH.search(text):
-            verb = OF_METHOD[found["method"]]
-            resource = found["plural"] + (found["subresource"] or "")
-            yield Need("", resource, verb, self.where)
-            return
-        function = ast.unparse(self.inside[call][-1]) if self.inside[call] else ""
-        if "method='POST'" in text and "/binding" in text:
-            yield Need("", "pods/binding", "create", self.where)
-        elif "method='GET', path='/version'" in function:
-            return  # open to every account
-        elif not ("method='GET'" in text and DISCOVERY.search(function)):  # the same
-            raise UnknownClassError(f"{self.where}:{call.lineno}: {text}")
-
-    def _kinds(self, argument: ast.expr, call: ast.Call) -> set[ResourceInfo]:
-        if isinstance(argument, ast.Subscript):  # a table of classes, by kind
-            argument = argument.value
-        if of_class := resource_of(self._value(argument)):
-            return {of_class}
-        if isinstance(argument, ast.Name):
-            known: object = getattr(self.module, argument.id, None)
-            if isinstance(known, Mapping):
-                return {kind for value in known.values() if (kind := resource_of(value))}
-            for function in reversed(self.inside[call]):
-                if found := self._in_function(argument.id, function):
-                    return found
-        elif isinstance(
-            argument, ast.Attribute | ast.Call
-        ):  # of a value: ``type(old)``, ``new.kind``
-            for function in reversed(self.inside[call]):
-                if found := self._in_values(function):
-                    return found
-        raise UnknownClassError(
-            f"{self.where}:{call.lineno}: which kind is {ast.unparse(argument)!r}?"
-        )
-
-    def _in_values(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[ResourceInfo]:
-        """The classes that the fields of a function's arguments speak of."""
-        found: set[ResourceInfo] = set()
-        for argument in function.args.args:
-            if isinstance(argument.annotation, ast.Name):
-                cls = getattr(self.module, argument.annotation.id, None)
-                if isinstance(cls, type) and attrs.has(cls) and resource_of(cls) is None:
-                    found |= set(resources_of_fields(cls))
+    def _around(self, node: ast.AST, kind: Any = Function) -> list[Any]:
+        """Return the functions, or classes, that a node is in, the innermost first."""
+        found, at = [], self.parents.get(node)
+        while at is not None:
+            if isinstance(at, kind):
+                found.append(at)
+            at = self.parents.get(at)
         return found
 
-    def _in_function(
-        self,
-        name: str,
-        function: ast.FunctionDef | ast.AsyncFunctionDef,
-        seen: frozenset[str] = frozenset(),
-    ) -> set[ResourceInfo]:
-        """Classes a local name may stand for: what callers give, or what a loop goes through."""
-        parameters = [argument.arg for argument in function.args.args if argument.arg != "self"]
-        found: set[ResourceInfo] = set()
+    def _given(self, name: str, function: Function) -> Iterator[ast.expr]:
+        """Yield what callers give for a parameter, by its position."""
+        parameters = [each.arg for each in function.args.args if each.arg != "self"]
         if name in parameters:
             at = parameters.index(name)
-            for method, call in self.calls():
-                own = function in self.inside[call]
+            for call in self.calls:
+                method = getattr(call.func, "attr", None) or getattr(call.func, "id", None)
                 if method == function.name and len(call.args) > at:
-                    argument = call.args[at]
-                    if own and isinstance(argument, ast.Name) and argument.id == name:
-                        continue
-                    found |= self._kinds(argument, call)
-            return found
-        for value in self._bound_to(name, function):
-            for part in ast.walk(value):
-                if isinstance(part, ast.Name):
-                    found |= self._classes_in(part.id, function, seen | {name})
-        return found or self._annotated(function)
+                    yield call.args[at]
 
-    def _classes_in(
-        self,
-        name: str,
-        function: ast.FunctionDef | ast.AsyncFunctionDef,
-        seen: frozenset[str],
-    ) -> set[ResourceInfo]:
-        """Return the resources of a class, of a module's table of classes, or of a local name."""
-        value: object = getattr(self.module, name, None)
-        if kind := resource_of(value):
-            return {kind}
-        if isinstance(value, Mapping):
-            value = tuple(value.values())
-        if isinstance(value, list | tuple | set | frozenset):
-            return {kind for each in value if (kind := resource_of(each))}
-        if value is not None or name in seen:
-            return set()
-        return self._in_function(name, function, seen)
 
-    @staticmethod
-    def _bound_to(
-        name: str, function: ast.FunctionDef | ast.AsyncFunctionDef
-    ) -> Iterator[ast.expr]:
-        """Yield what assignments, loops and comprehensions of a function bind a name to."""
-        for node in ast.walk(function):
-            match node:
-                case ast.Assign(targets=targets, value=value):
-                    pass
-                case ast.AnnAssign(target=target, value=ast.expr() as value):
-                    targets = [target]
-                case (
-                    ast.For(target=target, iter=value)
-                    | ast.AsyncFor(target=target, iter=value)
-                    | ast.comprehension(target=target, iter=value)
-                ):
-                    targets = [target]
-                case _:
-                    continue
-            if any(_names(part, name) for each in targets for part in ast.walk(each)):
+def _bound_to(name: str, function: Function) -> Iterator[ast.expr]:
+    """Yield the values of a local name, of assignments and loops."""
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                pass
+            case ast.Assign(targets=targets, value=value):
+                values = [value] * len(targets)
+            case (
+                ast.AnnAssign(target=target, value=ast.expr() as value)
+                | ast.NamedExpr(target=target, value=value)
+                | ast.For(target=target, iter=value)
+                | ast.AsyncFor(target=target, iter=value)
+                | ast.comprehension(target=target, iter=value)
+            ):
+                targets, values = [target], [value]
+            case _:
+                continue
+        for target, value in zip(targets, values, strict=False):
+            if any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(target)):
                 yield value
 
-    def _annotated(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[ResourceInfo]:
-        """The classes that the types of a function's arguments speak of."""
-        found: set[ResourceInfo] = set()
-        for argument in function.args.args:
-            for part in ast.walk(argument.annotation or ast.Pass()):
-                if isinstance(part, ast.Name):
-                    found |= set(resources_in(getattr(self.module, part.id, None)))
-        return found
+
+def _annotations(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.expr]:
+    for node in nodes:
+        match node:
+            case (
+                ast.arg(arg=found, annotation=ast.expr() as annotation)
+                | ast.AnnAssign(target=ast.Name(id=found), annotation=annotation)
+            ) if found == name:
+                yield annotation
 
 
 # ---- writing a role -----------------------------------------------------------------------------

@@ -77,11 +77,10 @@ class Writes:
             "metadata": {"name": request.name, "uid": request.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": request.node},
         }
-        pods = f"/api/v1/namespaces/{request.namespace}/pods"
         await self._client.raw(
             HttpRequest(
                 method="POST",
-                path=f"{pods}/{request.name}/binding",
+                path=f"/api/v1/namespaces/{request.namespace}/pods/{request.name}/binding",
                 query=_UNCHECKED,
                 body=msgspec.json.encode(body),
             )

@@ -128,6 +128,13 @@ WATCHED = {(*WEBSITES, "list", ""), (*WEBSITES, "watch", "")}
             },
         ),
         (
+            """
+            site, name = self.sites.get(request.key), rt.Job(metadata=request.key)
+            await CLEANUP.guard(self.client, site, print)
+            """,
+            {(*WEBSITES, "get", ""), (*WEBSITES, "patch", "")},
+        ),
+        (
             "async for node in rt.list_objects(self.client, rt.Node): pass",
             {("", "nodes", "list", "")},
         ),
@@ -167,10 +174,11 @@ def test_every_method_of_the_client_is_known():
     assert public - own <= set(METHODS)
 
 
-def test_a_class_that_cannot_be_inferred_is_named(printed):
-    """Nothing is omitted silently: the message has the place and the remedy."""
-    error = printed("await rt.patch_status(self.client, anything(), Status())")
-    assert "of which kind is 'anything()'? Annotate it" in error
+@pytest.mark.parametrize("of", ["anything()", "anything(self.sites.get(request.key))"])
+def test_a_class_that_cannot_be_inferred_is_named(printed, of):
+    """Nothing is omitted silently: a function may return another kind than it is given."""
+    error = printed(f"await rt.patch_status(self.client, {of}, Status())")
+    assert f"of which kind is {of!r}? Annotate it" in error
 
 
 def test_namespaces_and_election(printed):

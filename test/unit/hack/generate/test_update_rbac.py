@@ -74,7 +74,8 @@ def read(tmp_path, body):
         (
             (
                 "    def f(self, n):\n"
-                "        self.client.raw(HttpRequest(method='POST', path=f'/api/{n}/binding'))"
+                "        self.client.raw(HttpRequest("
+                "method='POST', path=f'/api/v1/namespaces/{n}/pods/{n}/binding'))"
             ),
             {("", "pods/binding", "create")},
         ),
