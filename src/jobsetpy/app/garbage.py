@@ -19,9 +19,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Never, Protocol
+from typing import TYPE_CHECKING, Final, Never
 
 import attrs
+
+if TYPE_CHECKING:
+    from jobsetpy.manager import Manager
 
 LOOK_S: Final = 5.0
 """Interval between checks whether a full pass is due, in seconds."""
@@ -84,29 +87,17 @@ class FullPasses:
         self._before, self._used = max(1, self.blocks()), self.cpu()
 
 
-class Filling(Protocol):
-    """Caches that are filled while the process works."""
-
-    @property
-    def filling(self) -> bool:
-        """True while collections continue."""
-
-    @property
-    def filled(self) -> asyncio.Event:
-        """Set when the caches are filled."""
-
-
 async def collect_garbage(
     ready: asyncio.Event,
     full_passes: Callable[[], FullPasses] = FullPasses,
-    more: Filling | None = None,
+    more: Manager | None = None,
 ) -> Never:
     """Run full passes when they are due, until cancelled.
 
     Args:
         ready: set when the objects that live as long as the process exist.
         full_passes: creates the schedule at that moment.
-        more: caches that are filled later; their objects are frozen then.
+        more: manager with caches that are filled later; their objects are frozen then.
     """
     with young_only():
         await ready.wait()

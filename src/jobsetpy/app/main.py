@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
@@ -170,45 +170,22 @@ def _run(options: argparse.Namespace) -> int:
     except user_programs.ProgramError as error:
         print("\n".join(error.lines()), file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
-    from jobsetpy.app.config.election import with_lease_named_after, with_lease_of_shard
-
     configuration, manager_settings = process.configured(options, settings.RUN)
-    manager_settings = with_lease_named_after(options.target, configuration, manager_settings)
-    manager_settings = with_lease_of_shard(manager_settings)
     setup = user_programs.checked(setup, options.target)
     return process.serve(options, configuration, manager_settings, setup)
-
-
-def _named(target: str) -> Any:
-    """Return the object that ``MODULE:NAME`` names.
-
-    Raises:
-        ValueError: it has another form.
-        ImportError, AttributeError: there is no such thing.
-    """
-    import importlib
-
-    module_name, colon, name = target.partition(":")
-    if not colon:
-        raise ValueError(f"{target!r} is not MODULE:NAME")
-    sys.path.insert(0, "")
-    found: Any = importlib.import_module(module_name)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
 
 
 def _crds(options: argparse.Namespace) -> int:
     import yaml
 
     from jobsetpy.api.schema import crds_of, jobset_crd
+    from jobsetpy.app.user_programs import ProgramError, named
 
     try:
-        classes = [_named(target) for target in options.classes]
+        classes = [named(target, "MODULE:CLASS") for target in options.classes]
         definitions = crds_of(classes) if classes else [jobset_crd()]
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        print(f"jobsetpy crds: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_USAGE
+    except (ProgramError, TypeError, ValueError) as error:
+        return _refuse("crds", error)
     if options.classes:
         text = yaml.safe_dump_all(definitions, sort_keys=False, width=100)
     else:
@@ -221,14 +198,13 @@ def _webhooks(options: argparse.Namespace) -> int:
 
     import yaml
 
-    from jobsetpy.app.offline import served_by
-    from jobsetpy.app.webhook_manifests import webhook_manifests
+    from jobsetpy.app.user_programs import ProgramError, load
+    from jobsetpy.app.webhook_manifests import served_by, webhook_manifests
 
     try:
-        served = served_by(_named(options.target))
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        print(f"jobsetpy webhooks: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_USAGE
+        served = served_by(load(options.target))
+    except (ProgramError, AttributeError, TypeError, ValueError) as error:
+        return _refuse("webhooks", error)
     manifests = webhook_manifests(served, namespace=options.namespace, url=options.url)
     return _print(yaml.safe_dump_all(json.loads(json.dumps(manifests)), sort_keys=False, width=100))
 
@@ -246,9 +222,13 @@ def _rbac(options: argparse.Namespace) -> int:
             leader_elect=options.leader_elect,
         )
     except (ImportError, AttributeError, UnknownClassError) as error:
-        print(f"jobsetpy rbac: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_USAGE
+        return _refuse("rbac", error)
     return _print(text)
+
+
+def _refuse(command: str, error: Exception) -> int:
+    print(f"jobsetpy {command}: {error}", file=sys.stderr)  # noqa: T201
+    return EXIT_USAGE
 
 
 def _print(text: str) -> int:

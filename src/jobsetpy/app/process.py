@@ -38,7 +38,8 @@ def configured(
     logging.configure(format=log_format, level=level)
     try:
         configuration = flags.read(options, command)
-        return configuration, wiring.manager_settings(configuration)
+        target = getattr(options, "target", "")
+        return configuration, wiring.manager_settings(configuration, target)
     except ConfigurationError as error:
         for problem in error.problems:
             print(f"jobsetpy {command.name}: {problem}", file=sys.stderr)  # noqa: T201

@@ -50,18 +50,29 @@ class ProgramError(Exception):
         yield f"jobsetpy run: {self}"
 
 
+_FORM: Final = "MODULE:FUNCTION, such as failed_pods:setup for a function setup in failed_pods.py"
+
+
 def load(target: str) -> Setup:
     """The function that ``MODULE:FUNCTION`` names.
 
     Raises:
         ProgramError: there is none, or it does not take a manager.
     """
+    setup: Setup = named(target)
+    _check_callable(setup, target)
+    return setup
+
+
+def named(target: str, form: str = _FORM) -> Any:
+    """The object that ``MODULE:NAME`` names.
+
+    Raises:
+        ProgramError: there is none, or the text has another form.
+    """
     module_name, colon, path = target.partition(":")
     if not colon or not module_name or not path:
-        raise ProgramError(
-            f"{target!r} is not MODULE:FUNCTION, such as failed_pods:setup for a function setup in "
-            "failed_pods.py"
-        )
+        raise ProgramError(f"{target!r} is not {form}")
     if "/" in module_name or module_name.endswith(".py"):
         name = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise ProgramError(f"{module_name!r} is a file, not a module: write {name}:{path}")
@@ -72,9 +83,7 @@ def load(target: str) -> Setup:
             hint = f": did you mean {near[0]!r}?" if near else ""
             raise ProgramError(f"{module_name!r} has no {part!r}{hint}")
         found = getattr(found, part)
-    _check_callable(found, target)
-    setup: Setup = found
-    return setup
+    return found
 
 
 def _module(name: str) -> Any:

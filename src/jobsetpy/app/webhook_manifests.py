@@ -1,16 +1,62 @@
-"""Manifests with which API servers call a manager's webhooks."""
+"""Manifests with which API servers call a manager's webhooks, found without a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.api.schema import crd_of_versions
+from jobsetpy.app.user_programs import Setup
+from jobsetpy.client import ByteStream, Client, HttpRequest, HttpResponse
+from jobsetpy.manager import Manager, Runnable
 from jobsetpy.runtime._webhooks import CONVERT, ServedWebhooks, Webhook
 from jobsetpy.serving.http import parse_address
 
 _SYSTEM = "kube-system"
+
+
+class _NoTransport:
+    """Refuses to send anything."""
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        raise ValueError(self._refusal(request))
+
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[ByteStream]:
+        raise ValueError(self._refusal(request))
+
+    async def refresh_credentials(self) -> None:
+        """There are none."""
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+    @staticmethod
+    def _refusal(request: HttpRequest) -> str:
+        return f"setup asks the API server ({request.method} {request.path}): leave that to run"
+
+
+def served_by(setup: Setup) -> ServedWebhooks:
+    """The webhooks that a setup function adds to its manager.
+
+    Raises:
+        ValueError: there are none, or it asks the API server.
+    """
+    for runnable in asyncio.run(_added(setup)):
+        if isinstance(runnable, ServedWebhooks):
+            return runnable
+    msg = f"{setup!r} serves no webhooks: it has to call runtime.serve_webhooks(manager, ...)"
+    raise ValueError(msg)
+
+
+async def _added(setup: Setup) -> Sequence[Runnable]:
+    manager = Manager(Client(_NoTransport()))
+    asked = setup(manager)
+    if asked is not None:
+        await asked
+    return manager.runnables
 
 
 def webhook_manifests(

@@ -5,16 +5,17 @@ Each function imports what it wires: no command needs all of it.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from jobsetpy.app.config import tls_names
-from jobsetpy.app.config.election import election_settings
 from jobsetpy.app.config.settings import Configuration
 from jobsetpy.app.config.value_types import ConfigurationError
-from jobsetpy.manager import Manager, ManagerSettings, Shards
+from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings, Shards
+from jobsetpy.observability.logging import get_logger
 from jobsetpy.serving.namespace import NAMESPACE_FILE, own_namespace
 from jobsetpy.serving.tls import TlsPolicy
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
@@ -32,13 +33,17 @@ METRICS_CHECK_PERIOD_S: Final = 60.0
 """Interval between checks of the certificate for metrics, in seconds."""
 
 
-def manager_settings(configuration: Configuration) -> ManagerSettings:
+def manager_settings(configuration: Configuration, target: str = "") -> ManagerSettings:
     """Return the settings of a manager: its servers, shards and leader election.
+
+    Args:
+        configuration: as read.
+        target: ``MODULE:FUNCTION`` of a user's program; "" for the manager's own commands.
 
     Raises:
         ConfigurationError: the settings cannot be used together.
     """
-    election = election_settings(configuration)
+    election = election_settings(configuration, target)
     return configuration.make(
         ManagerSettings,
         leader_election=election,
@@ -50,6 +55,52 @@ def manager_settings(configuration: Configuration) -> ManagerSettings:
             drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0,
         ),
     )
+
+
+def election_settings(
+    configuration: Configuration, target: str = "", *, namespace_file: Path = NAMESPACE_FILE
+) -> LeaderElectionSettings | None:
+    """Return the settings of leader election; ``None`` for a manager without it.
+
+    Outside a pod, the namespace of the Lease is unknown. A manager that is started there without
+    any setting of leader election, such as for a test, runs without it.
+
+    Args:
+        configuration: as read.
+        target: ``MODULE:FUNCTION`` of a user's program, after which its Lease is called if no name
+            is configured: controllers of different people must not exclude each other. "" for
+            commands whose Lease has a name.
+        namespace_file: file with the namespace of the pod, if this is one.
+
+    Raises:
+        ConfigurationError: the settings cannot be used.
+    """
+    if not configuration["leaderElection.leaderElect"]:
+        return None
+    lock = configuration["leaderElection.resourceLock"]
+    if lock != "leases":
+        msg = f"leaderElection.resourceLock: {lock!r}: only leases can be used"
+        raise ConfigurationError([msg])
+    namespace = own_namespace(namespace_file, outside="")
+    if not (namespace or configuration["leaderElection.resourceNamespace"]):
+        given = {*configuration.given, *configuration.values}
+        if any(path.startswith("leaderElection") for path in given):
+            msg = "leaderElection.resourceNamespace: to be given, since this is not a pod"
+            raise ConfigurationError([msg])
+        get_logger("manager").warning(
+            "no leader election: this is no pod, and no namespace is given for the Lease"
+        )
+        return None
+    words = re.findall("[a-z0-9]+", target.lower())
+    named = {"name": "-".join(words)} if words else {}
+    try:
+        election = configuration.make(LeaderElectionSettings, namespace=namespace, **named)
+    except ValueError as error:
+        raise ConfigurationError([f"leaderElection: {error}"]) from None
+    if not (shard := configuration["--shard"]):
+        return election
+    # One leads for each shard, and shards do not wait for each other.
+    return attrs.evolve(election, name=f"{election.name}-shard-{shard.index}-of-{shard.count}")
 
 
 def shards(configuration: Configuration, *, elected: bool) -> Shards | None:

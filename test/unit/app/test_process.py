@@ -4,7 +4,6 @@ import pytest
 
 from jobsetpy.app import process, wiring
 from jobsetpy.app.config import flags, settings
-from jobsetpy.app.config.election import with_lease_named_after, with_lease_of_shard
 from jobsetpy.app.main import _parser
 from jobsetpy.informers import Shard
 
@@ -23,8 +22,7 @@ def configured(tmp_path, text, *flags):
     path.write_text("apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n" + text)
     arguments = ["run", "my_controllers.jobs:setup", "--config", str(path), *flags]
     options = _parser(["run"]).parse_args(arguments)
-    configuration, made = process.configured(options, settings.RUN)
-    return with_lease_of_shard(with_lease_named_after(options.target, configuration, made))
+    return process.configured(options, settings.RUN)[1]
 
 
 def test_election_is_off_by_default(tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
@@ -28,13 +28,11 @@ from jobsetpy.app.config.settings import (
 from jobsetpy.app.config.value_types import BOOLEAN, TEXT, ConfigurationError, expected
 from jobsetpy.observability.logging import get_logger
 
-if TYPE_CHECKING:
-    from cattrs import Converter
-
 API_VERSION: Final = "config.jobset.x-k8s.io/v1alpha1"
 KIND: Final = "Configuration"
 
-_SECTIONS: Final = tuple(dict.fromkeys(each.section for each in SETTINGS if each.section))
+Decoder = Callable[[Any, Any], Any]
+
 _EMPTY_IS_ABSENT: Final = frozenset(
     {"webhook", "leaderElection", "metrics", "health", "internalCertManagement"}
 )
@@ -157,52 +155,34 @@ def _decoded(content: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, bool
     from cattrs import ClassValidationError, Converter
     from cattrs.gen import make_dict_structure_fn, override
 
-    converter = Converter()
-
-    def strict(name: str, fields: Mapping[str, Callable[[Any, Any], Any]]) -> type:
-        """A class of optional fields, and how it is made of a mapping that has no others."""
+    def strict(name: str, fields: Mapping[str, Decoder]) -> Decoder:
+        """How a mapping is decoded that has no other fields than these."""
         cls = attrs.make_class(name, {each: attrs.field(default=None) for each in fields})
         hooks: dict[str, Any] = {each: override(struct_hook=hook) for each, hook in fields.items()}
         structure: Callable[..., Any] = make_dict_structure_fn(
-            cls, converter, _cattrs_forbid_extra_keys=True, **hooks
+            cls, Converter(), _cattrs_forbid_extra_keys=True, **hooks
         )
 
-        def of_mapping(value: Any, _: type) -> Any:
+        def decode(value: Any, _: Any) -> dict[str, Any]:
             if not isinstance(value, dict):
                 raise expected("a mapping", name, value)
-            return structure(value, cls)
+            return attrs.asdict(structure(value, cls))
 
-        converter.register_structure_hook(cls, of_mapping)
-        return cls
+        return decode
 
-    sections = {
-        section: strict(
-            section,
-            {
-                each.path.partition(".")[2]: functools.partial(_decode, each)
-                for each in SETTINGS
-                if each.section == section
-            },
-        )
-        for section in _SECTIONS
-    }
-    whole = strict(
-        "",
-        {
-            "featureGates": _gates,
-            **{
-                name: functools.partial(_structure, converter, cls)
-                for name, cls in sections.items()
-            },
-        },
-    )
+    fields: dict[str, dict[str, Decoder]] = {}
+    for each in SETTINGS:
+        if each.section:
+            name = each.path.partition(".")[2]
+            fields.setdefault(each.section, {})[name] = functools.partial(_decode, each)
+    sections = {name: strict(name, each) for name, each in fields.items()}
     try:
-        found = attrs.asdict(converter.structure(content, whole))
+        found = strict("", {"featureGates": _gates, **sections})(content, None)
     except ClassValidationError as error:
         raise ConfigurationError(list(_problems(error))) from None
     values = {
         f"{section}.{name}": value
-        for section in _SECTIONS
+        for section in sections
         for name, value in (found[section] or {}).items()
         if value is not None and (value or value is False or section not in _EMPTY_IS_ABSENT)
     }
@@ -211,10 +191,6 @@ def _decoded(content: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, bool
 
 def _decode(setting: Setting, value: Any, _: Any) -> Any:
     return setting.kind.decode(setting.path, value)
-
-
-def _structure(converter: Converter, cls: type, value: Any, _: Any) -> Any:
-    return converter.structure(value, cls)
 
 
 def _gates(value: Any, _: Any) -> dict[str, bool]:

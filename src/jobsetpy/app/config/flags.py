@@ -13,7 +13,7 @@ import attrs
 
 from jobsetpy.app.config import configuration as file
 from jobsetpy.app.config.settings import REMOVED, SETTINGS, Command, Configuration
-from jobsetpy.app.config.value_types import BOOLEAN, boolean, shown
+from jobsetpy.app.config.value_types import BOOLEAN, argument, boolean, shown
 from jobsetpy.observability.logging import Format
 
 _ZAP_LEVELS: Final = {"debug": "debug", "info": "info", "error": "error", "panic": "error"}
@@ -62,7 +62,9 @@ def _add_gates_and_zap(parser: argparse.ArgumentParser) -> None:
     from jobsetpy.reconcilers.rules.features import gate_names
 
     gates = ",".join(f"{name}=true|false" for name in gate_names())
-    parser.add_argument("--feature-gates", type=parse_gates, metavar="NAME=BOOL,...", help=gates)
+    parser.add_argument(
+        "--feature-gates", type=argument(parse_gates), metavar="NAME=BOOL,...", help=gates
+    )
     # Manifests made for today's controller may have these; they are taken in their sense, or for
     # nothing where they have none here.
     parser.add_argument("--zap-log-level", choices=[*_ZAP_LEVELS, "1", "2"], help=argparse.SUPPRESS)
@@ -84,7 +86,7 @@ def parse_gates(text: str) -> dict[str, bool]:
     """``A=true,B=false`` as a map.
 
     Raises:
-        argparse.ArgumentTypeError: another form, an unknown gate, or a locked one.
+        ValueError: another form, an unknown gate, or a locked one.
     """
     from jobsetpy.reconcilers.rules.features import gate_problems
 
@@ -92,10 +94,10 @@ def parse_gates(text: str) -> dict[str, bool]:
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals:
-            raise argparse.ArgumentTypeError(f"{part!r} is not NAME=true or NAME=false")
+            raise ValueError(f"{part!r} is not NAME=true or NAME=false")
         gates[name.strip()] = boolean(value.strip())
     if problems := gate_problems(gates):
-        raise argparse.ArgumentTypeError("; ".join(problems))
+        raise ValueError("; ".join(problems))
     return gates
 
 

@@ -9,7 +9,6 @@ another default than the class.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ from jobsetpy.app.config.value_types import (
     SWITCH,
     TEXT,
     Kind,
+    argument,
 )
 from jobsetpy.client import RateLimiter
 from jobsetpy.informers import Shard
@@ -132,37 +132,32 @@ def _lost_node_deadline_check(seconds: float) -> Sequence[str]:
     return (problem,) if problem else ()
 
 
-def _scheduler_name(text: str) -> str:
-    if problems := dns1123_subdomain(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: {problems[0]}")
-    return text
+def _valid(rule: Callable[[str], Sequence[str]], what: str = "") -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if problems := rule(text):
+            raise ValueError(f"{text!r}{what}: {problems[0]}")
+        return text
+
+    return parse
 
 
-def _namespace(text: str) -> str:
-    if problems := dns1123_label(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no namespace: {problems[0]}")
-    return text
+_namespace: Final = _valid(dns1123_label, " is no namespace")
 
 
 def _namespaces(text: str) -> list[str]:
     return [_namespace(name.strip()) for name in text.split(",")]
 
 
-def _shard(text: str) -> Shard:
-    try:
-        return Shard.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 _ADDRESS: Final = TEXT.with_flag(metavar="ADDRESS")
 _BACKEND: Final = TEXT.with_flag(choices=keys.COSCHEDULING_BACKENDS)
 _FOLDER: Final = value_types.PATH.with_flag(metavar="FOLDER")
-_NAMESPACES: Final = NAMES.with_flag(metavar="NAME,...", action="extend", type=_namespaces)
-_SHARD: Final = Kind(TEXT.decode, {"metavar": "INDEX/COUNT", "type": _shard})
+_NAMESPACES: Final = NAMES.with_flag(
+    metavar="NAME,...", action="extend", type=argument(_namespaces)
+)
+_SHARD: Final = Kind(TEXT.decode, {"metavar": "INDEX/COUNT", "type": argument(Shard.parse)})
 _IMAGE: Final = TEXT.with_flag(metavar="IMAGE")
 _NAME: Final = TEXT.with_flag(metavar="NAME")
-_SCHEDULER: Final = TEXT.with_flag(metavar="NAME", type=_scheduler_name)
+_SCHEDULER: Final = TEXT.with_flag(metavar="NAME", type=argument(_valid(dns1123_subdomain)))
 
 _COUNT: Final = _unless(lambda number: number >= 1, "must be at least 1")
 _SOME_TIME: Final = _unless(lambda seconds: seconds > 0, "must be longer than 0s")
@@ -204,7 +199,7 @@ SETTINGS: Final = (
             default="6d4f6a47.jobset.x-k8s.io"),
     Setting("leaderElection.resourceNamespace", TEXT, "LeaderElectionSettings.namespace",
             default=""),
-    Setting("--namespace", NAMES.with_flag(metavar="NAMESPACE", type=_namespace),
+    Setting("--namespace", NAMES.with_flag(metavar="NAMESPACE", type=argument(_namespace)),
             "ManagerSettings.namespaces",
             "--namespace", "namespace of the objects; repeatable; default: all",
             default=()),

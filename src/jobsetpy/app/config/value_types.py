@@ -44,30 +44,34 @@ class Kind:
         return attrs.evolve(self, flag={**self.flag, **flag})
 
 
+def argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return the type of a flag: errors of ``parse`` are usage errors with its texts."""
+
+    def of_flag(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return of_flag
+
+
 def boolean(text: str) -> bool:
     """A flag's truth value, with the spellings that Go's flags have.
 
     Raises:
-        argparse.ArgumentTypeError: another one.
+        ValueError: another one.
     """
     if text in {"1", "t", "T", "true", "TRUE", "True"}:
         return True
     if text in {"0", "f", "F", "false", "FALSE", "False"}:
         return False
-    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-
-
-def _delay(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    raise ValueError(f"{text!r} is neither true nor false")
 
 
 def _positive_duration(text: str) -> float:
-    seconds = _delay(text)
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} must be longer than 0s")
+    if (seconds := parse_duration(text)) <= 0:
+        raise ValueError(f"{text!r} must be longer than 0s")
     return seconds
 
 
@@ -118,29 +122,26 @@ def _amounts(path: str, value: Any) -> dict[str, str]:
     return amounts
 
 
-def _amounts_flag(text: str) -> dict[str, str]:
+def _parse_amounts(text: str) -> dict[str, str]:
     from jobsetpy.reconcilers.rules.injected_containers import parse_amounts
 
-    try:
-        return parse_amounts(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return parse_amounts(text)
 
 
 TEXT: Final = Kind(_exactly(str, "a string"))
 BOOLEAN: Final = Kind(
     _exactly(bool, "true or false"),
-    {"nargs": "?", "const": True, "type": boolean, "metavar": "BOOL"},
+    {"nargs": "?", "const": True, "type": argument(boolean), "metavar": "BOOL"},
 )
 INTEGER: Final = Kind(_exactly(int, "an integer"), {"type": int, "metavar": "NUMBER"})
 NUMBER: Final = Kind(_number, {"type": float, "metavar": "NUMBER"})
-DURATION: Final = Kind(_duration, {"type": _positive_duration, "metavar": "DURATION"})
 NAMES: Final = Kind(_names, {"action": "append", "metavar": "NAME"}, convert=tuple)
 PATH: Final = Kind(TEXT.decode, convert=lambda text: Path(text) if text else None)
-DELAY: Final = Kind(_duration, {"type": _delay, "metavar": "DURATION"})
+DELAY: Final = Kind(_duration, {"type": argument(parse_duration), "metavar": "DURATION"})
 """A duration that may be 0."""
+DURATION: Final = DELAY.with_flag(type=argument(_positive_duration))
 AMOUNTS: Final = Kind(
-    _amounts, {"metavar": "RESOURCE=AMOUNT,...", "type": _amounts_flag}, convert=dict
+    _amounts, {"metavar": "RESOURCE=AMOUNT,...", "type": argument(_parse_amounts)}, convert=dict
 )
 """Amounts by resource."""
 SWITCH: Final = Kind(BOOLEAN.decode, {"action": "store_const", "const": True})

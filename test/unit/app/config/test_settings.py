@@ -13,7 +13,6 @@ import pytest
 from jobsetpy.app import main, wiring
 from jobsetpy.app.config import configuration as file
 from jobsetpy.app.config import flags as f
-from jobsetpy.app.config.election import election_settings
 from jobsetpy.app.config.settings import COSCHEDULER, MANAGER, REMOVED, SETTINGS, Configuration
 from jobsetpy.manager import ManagerSettings
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
@@ -123,7 +122,7 @@ def reached(tmp_path, values):
         "client": made.section("clientConnection"),
         "manager": attrs.asdict(made.make(ManagerSettings)),
         "shards": wiring.shards(made, elected=True),
-        "election": election_settings(made, namespace_file=tmp_path / "namespace"),
+        "election": wiring.election_settings(made, namespace_file=tmp_path / "namespace"),
         "jobs": made.make(JobsSettings, features=made.features),
         "epochs": made.make(RestartInPlaceSettings),
         "lost nodes": made.make(LostNodesSettings),
