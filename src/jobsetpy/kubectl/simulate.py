@@ -3,34 +3,47 @@
 What is decided is decided by the plans of ``reconcilers``: ``plan_jobs`` and ``plan_epochs``, as in
 the manager. Only their surroundings are a model: a Job controller that knows the back-off limit and
 pod failure policies by exit codes, kubelets that start every pod after the same time, agents that
-follow the epochs. Every pod finds a node, unless it is said to find none: then its gang waits and,
-under exclusive placement, its followers. It knows no quotas, nor dependencies on time but these.
+follow the epochs. Every pod finds a node, unless it is said to find none: then its gang waits, for
+as many pods as ``plan_coscheduling`` requires, and, under exclusive placement, its followers. It
+knows no quotas, nor dependencies on time but these.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
-from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.child_pod import (
+    ChildPod,
+    ChildPodAnnotations,
+    ChildPodMeta,
+    ChildPodSpec,
+    ChildPodStatus,
+    FailedContainer,
+)
+from jobsetpy.api.durations import parse_duration
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import Condition, OwnerReference
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.kubectl import manifests, output, timeline
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import typed
+from jobsetpy.reconcilers.coscheduling.plan import GangMemory, ObservedGangs, plan_coscheduling
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.restart_in_place.barrier_report import parked_uids
 from jobsetpy.reconcilers.restart_in_place.job_seats import READY
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
+from jobsetpy.reconcilers.restart_in_place.reports import epoch_of
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules import restart_budget
@@ -52,9 +65,6 @@ UID: Final = "simulated"
 PASSES: Final = 1000
 """Maximum number of passes at one moment; more mean that nothing comes to rest."""
 MAX_PODS: Final = 4096
-
-_FAULT = re.compile(r"(?P<what>[a-z0-9.-]+)@(?P<at>[0-9.]+)(?P<unit>ms|s|m|h)?(?::(?P<how>.+))?\Z")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 Json = dict[str, Any]
 
@@ -84,7 +94,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="JOB@TIME[:reason=WORD]",
         help="a Job (such as workers-0) fails for a reason",
     )
-    several("--no-node", metavar="POD", help="a pod (such as workers-0-3) never finds a node")
+    several(
+        "--no-node",
+        metavar="POD[@TIME]",
+        help="a pod (such as workers-0-3) finds no node, never or from a time on",
+    )
     parser.add_argument("--start", type=float, default=5.0, help="seconds from a pod to its worker")
     parser.add_argument("--until", type=float, default=0.0, help="seconds; 10 min after the last")
 
@@ -92,10 +106,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the simulation."""
     jobset = _manifest(options.file)
-    given = {"exit": options.fail, "lose": options.lose_node, "job": options.fail_job}
-    faults = [(kind, fault(each)) for kind, several in given.items() for each in several]
+    faults = _faults(options)
     end = options.until or max((each.at for _, each in faults), default=0.0) + 600
-    simulation = Simulation(jobset, start_s=options.start, no_node=options.no_node)
+    simulation = Simulation(jobset, start_s=options.start)
     for kind, each in faults:
         simulation.plan_fault(kind, each)
     simulation.play(end)
@@ -110,20 +123,29 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _faults(options: argparse.Namespace) -> list[tuple[str, Fault]]:
+    given = {
+        "no-node": [each if "@" in each else f"{each}@0" for each in options.no_node],
+        "exit": options.fail,
+        "lose": options.lose_node,
+        "job": options.fail_job,
+    }
+    return [(kind, fault(each)) for kind, several in given.items() for each in several]
+
+
 def fault(text: str) -> Fault:
     """Parse a fault from the command line.
 
     Raises:
         CommandError: the text is not a fault.
     """
-    match = _FAULT.match(text)
+    what, _, rest = text.partition("@")
+    at, _, how = rest.partition(":")
     try:
-        at = float(match["at"]) * _UNITS[match["unit"]] if match else -1.0
+        return Fault(what, parse_duration(at if at[-1:].isalpha() else f"{at}s"), how)
     except ValueError:
-        at = -1.0
-    if match is None or at < 0:
-        raise CommandError(f"error: {text!r} is not NAME@TIME, such as workers-0-3@90s:exit=137")
-    return Fault(match["what"], at, match["how"] or "")
+        problem = f"error: {text!r} is not NAME@TIME, such as workers-0-3@90s:exit=137"
+        raise CommandError(problem) from None
 
 
 def _manifest(path: str) -> Json:
@@ -147,25 +169,23 @@ class Simulation:
         jobset: with all defaults.
         start_s: from a pod's creation to its worker, and of a restart in a pod that needs the
             kubelet; a supervised worker starts again at once.
-        no_node: pods that never find a node, without the JobSet's name.
     """
 
-    def __init__(
-        self, jobset: Json, *, start_s: float = 5.0, no_node: Collection[str] = ()
-    ) -> None:
+    def __init__(self, jobset: Json, *, start_s: float = 5.0) -> None:
         meta = {"namespace": "default", "name": "simulated", **(jobset.get("metadata") or {})}
         created = seconds_text(START)
         meta.update(uid=UID, resourceVersion="1", creationTimestamp=created)
         self._jobset: Json = {**jobset, "metadata": meta, "status": {}}
         self.name: str = meta["name"]
         self._start_s = start_s
-        self._no_node = {f"{self.name}-{each}" for each in no_node}
+        self._no_node: set[str] = set()
         self._now = 0.0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
-        self._jobs: dict[str, Json] = {}
-        self._pods: dict[str, Json] = {}
-        self._failures: dict[str, int] = {}
+        self._jobs: dict[str, Job] = {}
+        self._templates: dict[str, Mapping[str, Any]] = {}
+        self._pods: dict[str, ChildPod] = {}
+        self._failures: Counter[str] = Counter()
         self._ledger = EpochLedger()
         self._jobs_memory = p.JobsMemory()
         self._epochs_memory = EpochState()
@@ -185,15 +205,15 @@ class Simulation:
         if kind == "job":
             if each.how and (word != "reason" or not value):
                 raise CommandError(f"error: {each.how!r} is not reason=WORD")
-            reason = value or "BackoffLimitExceeded"
-            self._at(each.at, lambda: self._fail_job(name, reason, "", failures=1))
-            return
-        if kind == "lose":
-            self._at(each.at, lambda: self._lose(name))
-            return
-        if each.how and (word != "exit" or not value.isdecimal() or not 0 < int(value) < 256):
-            raise CommandError(f"error: {each.how!r} is not exit=CODE, with a code from 1 to 255")
-        self._at(each.at, lambda: self._exit(name, int(value or 1)))
+            action = partial(self._fail_job, name, value or "BackoffLimitExceeded", sign="!")
+        elif kind == "exit":
+            if each.how and (word != "exit" or not value.isdecimal() or not 0 < int(value) < 256):
+                why = f"{each.how!r} is not exit=CODE, with a code from 1 to 255"
+                raise CommandError(f"error: {why}")
+            action = partial(self._exit, name, int(value or 1))
+        else:
+            action = partial(self._lose if kind == "lose" else self._no_node.add, name)
+        self._at(each.at, action)
 
     def _exit(self, name: str, code: int) -> None:
         pod = self._pods.get(name)
@@ -201,8 +221,7 @@ class Simulation:
             self._print(f"! {name} does not run, so it cannot fail")
             return
         self._print(f"! the worker of {name} exits with {code}")
-        template = self._template(pod["job"])
-        spec = child(template, "template", "spec")
+        spec = child(self._template(name), "template", "spec")
         worker = objects(spec, "containers")[0][1]
         if self._in_place and supervised(spec):
             if code in _ending_codes(worker):
@@ -212,11 +231,11 @@ class Simulation:
             return
         action = restart_action(worker, code)
         if action in RESTART_ALL_ACTIONS:
-            self._change(name, container=_ended(worker, code))
-            self._at(self._now + self._start_s, lambda: self._restarted(name))
+            self._change(name, running="", failed=self._ended(name, code))
+            self._at(self._now + self._start_s, partial(self._restarted, name))
         elif action == "Restart" or (not action and text(spec, "restartPolicy") == "OnFailure"):
             self._print(f"  {name} restarts its container alone")
-            self._failed_once(pod["job"], name, code)
+            self._failed_once(name, code)
         else:
             self._fail_pod(name, code)
 
@@ -225,61 +244,59 @@ class Simulation:
             self._print(f"! there is no pod {name} whose node could be lost")
             return
         self._print(f"! the node of {name} is lost")
-        job = self._pods[name]["job"]
         self._remove(name)
-        self._at(self._now, lambda: self._fill(job))
+        self._at(self._now, partial(self._fill, _job_name(name)))
 
     def _fail_pod(self, name: str, code: int) -> None:
-        pod = self._pods[name]
-        self._change(name, phase="Failed", container=_ended(self._worker(pod["job"]), code))
-        self._failed_once(pod["job"], name, code)
+        self._change(name, phase="Failed", running="", failed=self._ended(name, code))
+        self._failed_once(name, code)
 
-    def _failed_once(self, job: str, name: str, code: int) -> None:
+    def _failed_once(self, name: str, code: int) -> None:
         """Play the Job controller's reaction to a failed pod or container."""
-        template = self._template(job)
+        job, template = _job_name(name), self._template(name)
         for at, rule in objects(child(template, "podFailurePolicy"), "rules"):
             if not has_code(child(rule, "onExitCodes"), code):
                 continue
             if rule.get("action") == "FailJob":
-                worker = text(self._worker(job), "name")
                 message = (
-                    f"Container {worker} for pod default/{name} failed with exit code {code} "
-                    f"matching FailJob rule at index {at}"
+                    f"Container {self._worker(name)} for pod default/{name} failed with exit code "
+                    f"{code} matching FailJob rule at index {at}"
                 )
                 self._fail_job(job, "PodFailurePolicy", message)
                 return
             if rule.get("action") == "Ignore":
-                self._replace(job, name)
+                self._replace(name)
                 return
             break
-        self._failures[job] = self._failures.get(job, 0) + 1
+        uid = self._jobs[job].metadata.uid
+        self._failures[uid] += 1
         limit = template.get("backoffLimit")
-        if self._failures[job] > (6 if limit is None else limit):
+        if self._failures[uid] > (6 if limit is None else limit):
             message = "Job has reached the specified backoff limit"
             self._fail_job(job, "BackoffLimitExceeded", message)
         else:
-            self._replace(job, name)
+            self._replace(name)
 
-    def _replace(self, job: str, name: str) -> None:
+    def _replace(self, name: str) -> None:
         if name in self._pods and not _runs(self._pods[name]):
             self._remove(name)
-            self._fill(job)
+            self._fill(_job_name(name))
 
-    def _fail_job(self, name: str, reason: str, message: str, *, failures: int = 0) -> None:
+    def _fail_job(self, name: str, reason: str, message: str = "", *, sign: str = " ") -> None:
         if name not in self._jobs:
             self._print(f"! there is no job {name} that could fail")
             return
-        self._print(f"{'!' if failures else ' '} job {name} fails: {reason}")
-        for pod in [each for each in self._pods.values() if each["job"] == name]:
-            self._remove(pod["metadata"]["name"])
-        condition = {
-            "type": "Failed",
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": self._text_now(),
-        }
-        self._set_job(name, active=0, ready=0, conditions=[condition])
+        self._print(f"{sign} job {name} fails: {reason}")
+        for pod in self._pods_of(name):
+            self._remove(pod)
+        condition = Condition(
+            type="Failed",
+            status="True",
+            reason=reason,
+            message=message,
+            last_transition_time=self._second,
+        )
+        self._set_job(name, active=0, ready=0, conditions=(condition,))
 
     # ---- time --------------------------------------------------------------------------------
 
@@ -304,8 +321,10 @@ class Simulation:
     def _moment(self) -> Now:
         return Now(START + timedelta(seconds=self._now), self._now)
 
-    def _text_now(self) -> str:
-        return seconds_text(self._moment.wall)
+    @property
+    def _second(self) -> datetime:
+        """The time as Kubernetes stores it."""
+        return self._moment.wall.replace(microsecond=0)
 
     # ---- the manager -------------------------------------------------------------------------
 
@@ -329,7 +348,7 @@ class Simulation:
         observed = ObservedJobSet(
             key=jobset.metadata.key,
             jobset=jobset,
-            jobs=[typed(Job, job) for job in self._jobs.values()],
+            jobs=list(self._jobs.values()),
             services=frozenset(self._surroundings),
             claims=frozenset(self._surroundings),
             config_maps=frozenset(self._surroundings),
@@ -355,10 +374,7 @@ class Simulation:
             pods=self._ledger.histogram(group),
             notes=notes,
             job_of=self._job_of,
-            members=lambda: (
-                [typed(Job, job) for job in self._jobs.values()],
-                [typed(ChildPod, pod) for pod in self._pods.values()],
-            ),
+            members=lambda: (list(self._jobs.values()), list(self._pods.values())),
             backoff=RestartBackoff(),
         )
         plan = plan_epochs(observed, self._epochs_memory, self._moment)
@@ -388,211 +404,182 @@ class Simulation:
                 self._create_job(name, body)
             case p.DeleteJob(name, _):
                 self._delete_job(name)
-            case p.CreateService(name, _) | p.CreateClaim(name, _):
+            case p.CreateService(name) | p.CreateClaim(name) | p.CreateGroupObject(_, name):
                 self._surroundings.add(name)
-            case p.CreateGroupObject(_, name, _):
-                self._surroundings.add(name)
-            case p.ResumeJob(name, _):
-                self._set_job_spec(name, suspend=False)
+            case p.ResumeJob(name) | p.SuspendJob(name):
+                job = self._jobs[name]
+                suspend = isinstance(action, p.SuspendJob)
+                self._jobs[name] = evolve(job, spec=evolve(job.spec, suspend=suspend))
                 self._fill(name)
-            case p.SuspendJob(name, _):
-                self._set_job_spec(name, suspend=True)
 
     # ---- Jobs and pods -----------------------------------------------------------------------
 
     def _create_job(self, name: str, body: Mapping[str, Any]) -> None:
         self._count += 1
-        owner = {"kind": "JobSet", "name": self.name, "uid": UID, "controller": True}
-        owner["apiVersion"] = f"{keys.GROUP}/{keys.VERSION}"
-        meta = {**body["metadata"], "uid": f"job-{self._count}", "ownerReferences": [owner]}
-        meta.setdefault("name", name)
-        meta["namespace"] = self._jobset["metadata"]["namespace"]
-        job: Json = {"metadata": meta, "spec": dict(body["spec"]), "status": {}}
-        self._jobs[name] = job
-        self._failures[name] = 0
-        self._ledger.job_changed(None, typed(Job, job), self._now)
+        job = typed(Job, {"metadata": body["metadata"], "spec": body["spec"]})
+        job = evolve(job, metadata=evolve(job.metadata, uid=f"job-{self._count}"))
+        self._jobs[name], self._templates[name] = job, body["spec"]
+        self._ledger.job_changed(None, job, self._now)
         self._fill(name)
 
     def _delete_job(self, name: str) -> None:
         """Delete a Job with its pods, without the delay of a real cluster."""
-        for pod in [each for each in self._pods.values() if each["job"] == name]:
-            self._remove(pod["metadata"]["name"])
-        old = self._jobs.pop(name)
-        self._ledger.job_changed(typed(Job, old), None, self._now)
+        for pod in self._pods_of(name):
+            self._remove(pod)
+        self._ledger.job_changed(self._jobs.pop(name), None, self._now)
         self._print(f"  job {name} is deleted with its pods")
 
     def _fill(self, name: str) -> None:
         """Create the pods that a Job lacks."""
         job = self._jobs.get(name)
-        if job is None or job["spec"].get("suspend") or job["status"].get("conditions"):
+        if job is None or job.spec.suspend or job.status.conditions:
             return
-        for index in range(job["spec"].get("parallelism") or 1):
-            pod_name = f"{name}-{index}"
-            if pod_name in self._pods:
-                continue
-            if len(self._pods) >= MAX_PODS:
-                raise CommandError(f"error: more than {MAX_PODS} pods are not simulated")
-            self._count += 1
-            owner = {"kind": "Job", "name": name, "uid": job["metadata"]["uid"], "controller": True}
-            pod: Json = {
-                "job": name,
-                "metadata": {
-                    "name": pod_name,
-                    "namespace": job["metadata"]["namespace"],
-                    "uid": f"pod-{self._count}",
-                    "resourceVersion": str(self._count),
-                    "annotations": {
-                        keys.COMPLETION_INDEX_ANNOTATION: str(index),
-                        **self._spares(job),
-                    },
-                    "ownerReferences": [owner],
-                },
-                "spec": {"nodeName": f"node-of-{pod_name}"},
-                "status": {"phase": "Pending"},
-            }
-            self._pods[pod_name] = pod
-            self._ledger.pod_changed(None, typed(ChildPod, pod), self._now)
-            uid = pod["metadata"]["uid"]
-            self._at(self._now + self._start_s, partial(self._started, pod_name, uid))
+        for index in range(job.spec.parallelism or 1):
+            if f"{name}-{index}" not in self._pods:
+                self._create_pod(job, index)
         self._recount(name)
 
-    def _spares(self, job: Json) -> dict[str, str]:
-        name = keys.IN_PLACE_SPARES_ANNOTATION
-        given = text(child(job, "metadata", "annotations"), name)
-        return {name: given} if given else {}
+    def _create_pod(self, job: Job, index: int) -> None:
+        if len(self._pods) >= MAX_PODS:
+            raise CommandError(f"error: more than {MAX_PODS} pods are not simulated")
+        self._count += 1
+        meta, name, uid = job.metadata, f"{job.metadata.name}-{index}", f"pod-{self._count}"
+        owner = OwnerReference(kind="Job", name=meta.name, uid=meta.uid, controller=True)
+        spares = meta.annotations.get(keys.IN_PLACE_SPARES_ANNOTATION, "")
+        self._pods[name] = pod = ChildPod(
+            metadata=ChildPodMeta(
+                name=name,
+                namespace=meta.namespace,
+                uid=uid,
+                resource_version=str(self._count),
+                annotations=ChildPodAnnotations(completion_index=str(index), spares=spares),
+                owner_references=(owner,),
+            ),
+            spec=ChildPodSpec(node_name=f"node-of-{name}"),
+            status=ChildPodStatus(phase="Pending"),
+        )
+        self._ledger.pod_changed(None, pod, self._now)
+        self._at(self._now + self._start_s, partial(self._started, name, uid))
 
     def _started(self, name: str, uid: str) -> None:
         pod = self._pods.get(name)
-        if pod is None or pod["metadata"]["uid"] != uid:
+        if pod is None or pod.metadata.uid != uid:
             return
-        if why := self._without_node(pod):
+        if why := self._without_node(name):
             self._print(f"! {name} waits: {why}")
         else:
-            self._change(name, phase="Running", container=self._running(pod["job"]))
+            self._run(name, phase="Running")
             if self._in_place:
                 self._report(name)
 
-    def _without_node(self, pod: Json) -> str:
+    def _without_node(self, name: str) -> str:
         """Return why a pod has no node; "" if it has one."""
-        found, gang = self._finds_no_node(pod), self._label(pod, keys.POD_GROUP_NAME)
+        found, gang = self._finds_no_node(name), self._gang_of(name)
         if found or not gang:
             return found
-        least = int(self._label(pod, keys.POD_GROUP_MIN_AVAILABLE))
-        members = sum(
-            not self._finds_no_node(each)
-            for each in self._pods.values()
-            if self._label(each, keys.POD_GROUP_NAME) == gang
-        )
+        model = self._model
+        observed = ObservedGangs(key=model.metadata.key, jobset=model, jobs=self._jobs.values())
+        memory = plan_coscheduling(observed, GangMemory(), self._moment).interim or GangMemory()
+        least = memory.standings[gang].minimum if gang in memory.standings else 0
+        every = [each for each in self._pods if self._gang_of(each) == gang]
+        members = sum(not self._finds_no_node(each) for each in every)
         return f"nodes for {members} of {least} pods of its gang" if members < least else ""
 
-    def _label(self, pod: Json, name: str) -> str:
-        labels = child(self._template(pod["job"]), "template", "metadata", "labels")
-        return text(labels, name)
+    def _gang_of(self, name: str) -> str:
+        labels = child(self._template(name), "template", "metadata", "labels")
+        return text(labels, keys.POD_GROUP_NAME)
 
-    def _finds_no_node(self, pod: Json) -> str:
-        notes, leader = self._jobs[pod["job"]]["metadata"]["annotations"], f"{pod['job']}-0"
-        if pod["metadata"]["name"] in self._no_node:
+    def _finds_no_node(self, name: str) -> str:
+        if _runs(self._pods[name]):
+            return ""
+        if name in self._no_node:
             return "it finds no node"
+        notes, leader = self._jobs[_job_name(name)].metadata.annotations, f"{_job_name(name)}-0"
         followers = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION in notes
         if followers and keys.NODE_SELECTOR_ANNOTATION not in notes and leader in self._no_node:
             return f"{leader}, whose domain it follows, finds no node"
         return ""
 
     def _restarted(self, name: str) -> None:
-        if name in self._pods:
-            self._change(name, container=self._running(self._pods[name]["job"]))
+        if name in self._pods and _runs(self._pods[name]):
+            self._run(name)
             self._report(name)
 
     def _report(self, name: str, *, parked: bool = False) -> None:
         """An agent starts, or its worker ends: it comes to the next epoch."""
         status = self._model.status
         epoch = max(status.synced_epoch, status.deprecated_epoch) + 1
-        if _epoch(self._pods[name]) < epoch:
-            self._change(name, epoch=epoch, agent_state=READY if parked else "")
+        if epoch_of(self._pods[name]) < epoch:
+            self._change(name, report=(str(epoch), READY if parked else ""))
 
     def _follow(self) -> None:
         """Agents at a deprecated epoch restart their workers."""
         over = self._model.status.deprecated_epoch
         self._park()
         for name, pod in self._pods.items():
-            if _runs(pod) and 0 < _epoch(pod) <= over:
-                spec = child(self._template(pod["job"]), "template", "spec")
+            if _runs(pod) and 0 < epoch_of(pod) <= over:
+                spec = child(self._template(name), "template", "spec")
                 after = 0.2 if supervised(spec) else self._start_s
-                self._at(self._now + after, partial(self._come, name))
+                self._at(self._now + after, partial(self._restarted, name))
 
     def _park(self) -> None:
         """Agents of pods without a seat come to the next epoch, with standby processes."""
-        jobs = [typed(Job, job) for job in self._jobs.values()]
-        pods = [typed(ChildPod, pod) for pod in self._pods.values()]
-        parked = parked_uids(self._model, jobs, pods)
+        parked = parked_uids(self._model, list(self._jobs.values()), self._pods.values())
         for name, pod in list(self._pods.items()):
-            if pod["metadata"]["uid"] in parked and _runs(pod) and _epoch(pod):
+            if pod.metadata.uid in parked and _runs(pod) and epoch_of(pod):
                 self._report(name, parked=True)
 
-    def _come(self, name: str) -> None:
-        if name in self._pods and _runs(self._pods[name]):
-            self._report(name)
+    def _run(self, name: str, **status: Any) -> None:
+        self._change(name, running=self._worker(name), started=True, failed=(), **status)
 
-    def _change(
-        self,
-        name: str,
-        *,
-        phase: str = "",
-        container: Json | None = None,
-        epoch: int = 0,
-        agent_state: str = "",
-    ) -> None:
+    def _change(self, name: str, report: tuple[str, str] | None = None, **status: Any) -> None:
+        """Change a pod's status, or the epoch and state that its agent reports."""
         old = self._pods[name]
         self._count += 1
-        meta = {**old["metadata"], "resourceVersion": str(self._count)}
-        status = dict(old["status"])
-        if epoch:
-            reported = {keys.EPOCH_ANNOTATION: str(epoch), keys.AGENT_STATE_ANNOTATION: agent_state}
-            meta["annotations"] = {**meta["annotations"], **reported}
-        if phase:
-            status["phase"] = phase
-        if container is not None:
-            status["containerStatuses"] = [container]
-        new = {**old, "metadata": meta, "status": status}
+        meta = evolve(old.metadata, resource_version=str(self._count))
+        if report is not None:
+            notes = evolve(meta.annotations, epoch=report[0], agent_state=report[1])
+            meta = evolve(meta, annotations=notes)
+        new = evolve(old, metadata=meta, status=evolve(old.status, **status))
         self._pods[name] = new
-        self._ledger.pod_changed(typed(ChildPod, old), typed(ChildPod, new), self._now)
-        if phase:
-            self._recount(old["job"])
+        self._ledger.pod_changed(old, new, self._now)
+        if "phase" in status:
+            self._recount(_job_name(name))
 
     def _remove(self, name: str) -> None:
-        old = self._pods.pop(name)
-        self._ledger.pod_changed(typed(ChildPod, old), None, self._now)
+        self._ledger.pod_changed(self._pods.pop(name), None, self._now)
 
     def _recount(self, name: str) -> None:
-        pods = [pod for pod in self._pods.values() if pod["job"] == name]
-        ready = sum(1 for pod in pods if _runs(pod))
-        active = sum(1 for pod in pods if pod["status"]["phase"] in {"Pending", "Running"})
-        self._set_job(name, active=active, ready=ready)
+        phases = Counter(self._pods[pod].status.phase for pod in self._pods_of(name))
+        ready = phases["Running"]
+        self._set_job(name, active=ready + phases["Pending"], ready=ready)
 
     def _set_job(self, name: str, **status: Any) -> None:
         old = self._jobs[name]
-        new = {**old, "status": {**old["status"], "startTime": self._text_now(), **status}}
+        new = evolve(old, status=evolve(old.status, start_time=self._second, **status))
         self._jobs[name] = new
-        self._ledger.job_changed(typed(Job, old), typed(Job, new), self._now)
-
-    def _set_job_spec(self, name: str, **spec: Any) -> None:
-        old = self._jobs[name]
-        self._jobs[name] = {**old, "spec": {**old["spec"], **spec}}
+        self._ledger.job_changed(old, new, self._now)
 
     def _job_of(self, pod: ChildPod) -> Job | None:
-        uid = pod.metadata.controller_uid
-        found = [job for job in self._jobs.values() if job["metadata"]["uid"] == uid]
-        return typed(Job, found[0]) if found else None
+        found = self._jobs.get(_job_name(pod.metadata.name))
+        same = found is not None and found.metadata.uid == pod.metadata.controller_uid
+        return found if same else None
 
-    def _template(self, job: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._jobs[job]["spec"]
-        return found
+    def _pods_of(self, job: str) -> list[str]:
+        return [name for name in self._pods if _job_name(name) == job]
 
-    def _worker(self, job: str) -> Mapping[str, Any]:
-        return objects(child(self._template(job), "template", "spec"), "containers")[0][1]
+    def _template(self, pod: str) -> Mapping[str, Any]:
+        """Return the spec of a pod's Job, as JSON."""
+        return self._templates[_job_name(pod)]
 
-    def _running(self, job: str) -> Json:
-        return {"name": text(self._worker(job), "name"), "state": {"running": {}}}
+    def _worker(self, pod: str) -> str:
+        """Return the name of a pod's first container."""
+        return text(
+            objects(child(self._template(pod), "template", "spec"), "containers")[0][1], "name"
+        )
+
+    def _ended(self, pod: str, code: int) -> tuple[FailedContainer, ...]:
+        return (FailedContainer(name=self._worker(pod), exit_code=code, reason="Error"),)
 
     # ---- what came of it ---------------------------------------------------------------------
 
@@ -633,17 +620,12 @@ def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> Json:
     return {name: value for name, value in {**old, **changed}.items() if value is not None}
 
 
-def _runs(pod: Json) -> bool:
-    return bool(pod["status"]["phase"] == "Running")
+def _runs(pod: ChildPod) -> bool:
+    return pod.status.phase == "Running"
 
 
-def _epoch(pod: Json) -> int:
-    return int(pod["metadata"]["annotations"].get(keys.EPOCH_ANNOTATION, 0))
-
-
-def _ended(worker: Mapping[str, Any], code: int) -> Json:
-    end = {"exitCode": code, "reason": "Error"}
-    return {"name": text(worker, "name"), "state": {"terminated": end}}
+def _job_name(pod: str) -> str:
+    return pod.rpartition("-")[0]
 
 
 def _ending_codes(container: Mapping[str, Any]) -> set[int]:

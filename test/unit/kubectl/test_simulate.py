@@ -171,6 +171,17 @@ def test_group_starts_or_reports_what_it_waits_for_when_a_pod_finds_no_node(
         assert time_of(found, "SeatTaken: pod 'js-w-0-2' takes seat 1") == seconds
 
 
+def test_gang_does_not_wait_for_lost_spares_when_its_workers_have_run(capsys, tmp_path):
+    """After the first start, a pod that replaces a lost one waits for nodes for the seats alone."""
+    flags = ("--no-node", "w-0-2@30s", "--lose-node", "w-0-2@30s", "--lose-node", "w-0-1@60s")
+    found = simulate(capsys, with_spares(tmp_path, GANG), *flags)
+
+    assert time_of(found, "js-w-0-2 waits: it finds no node") == 35
+    (restart,) = found["restarts"]
+    assert (restart["cause"]["pod"], restart["outcome"]) == ("js-w-0-1", "Completed")
+    assert time_of(found, "2 pods are at epoch 2: workers may run") == 65
+
+
 def with_spares(folder, more, jobs=1):
     """Write the manifest of Jobs with two seats and a spare; return its path."""
     annotations = {
