@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from jobsetpy.aio import LoopClock
@@ -15,6 +16,9 @@ from jobsetpy.kubectl.objects import Json, owned
 
 _JOBS: Final = "/apis/batch/v1/namespaces/{}/jobs/{}"
 _JOBSETS: Final = JOBSETS + "/namespaces/{}/jobsets/{}"
+
+Changes = AsyncIterator[tuple[str, Json]]
+"""What was just done, in words, and the object as it is stored now."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,58 +49,50 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     jobset = await cluster.jobset(options.name)
     if end := _end(jobset):
         raise CommandError(f'error: jobset "{options.name}" has ended ({end}) and stays as it is')
-    if options.command == "restart":
-        return await _restart(cluster, options, jobset)
-    return await _suspend(cluster, options, jobset, suspend=options.command == "suspend")
-
-
-async def _suspend(
-    cluster: Cluster, options: argparse.Namespace, jobset: dict[str, Any], *, suspend: bool
-) -> int:
-    word = "suspended" if suspend else "resumed"
-    if bool(jobset.get("spec", {}).get("suspend")) is suspend:
-        _print(options, f"jobset.jobset.x-k8s.io/{options.name} {word} (no change)")
-        _write(options, jobset)
-        return 0
-    stored = await _patch(cluster, options, _JOBSETS, jobset, spec={"suspend": suspend})
-    _print(options, f"jobset.jobset.x-k8s.io/{options.name} {word}")
-    _write(options, stored)
+    stored = []
+    act = _restart if options.command == "restart" else _suspend
+    async for text, changed in act(cluster, options, jobset):
+        stored.append(changed)
+        if not options.output:  # programs get the objects instead
+            print(f"{text} (server dry run)" if options.dry_run == "server" else text)  # noqa: T201
+    if options.output:
+        listed = {"apiVersion": "v1", "kind": "List", "items": stored}
+        output.write(stored[0] if len(stored) == 1 else listed, options.output)
     return 0
 
 
-async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: dict[str, Any]) -> int:
-    if jobset.get("spec", {}).get("suspend"):
+async def _suspend(cluster: Cluster, options: argparse.Namespace, jobset: Json) -> Changes:
+    suspend = options.command == "suspend"
+    text = f"jobset.jobset.x-k8s.io/{options.name} {'suspended' if suspend else 'resumed'}"
+    if bool(jobset.get("spec", {}).get("suspend")) is suspend:
+        yield f"{text} (no change)", jobset
+    else:
+        yield text, await _patch(cluster, options, _JOBSETS, jobset, spec={"suspend": suspend})
+
+
+async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: Json) -> Changes:
+    spec = jobset.get("spec", {})
+    if spec.get("suspend"):
         raise CommandError(f'error: jobset "{options.name}" is suspended; resume it instead')
     if options.in_place:
-        return await _restart_in_place(cluster, options, jobset)
+        if (spec.get("failurePolicy") or {}).get("restartStrategy") != keys.IN_PLACE_RESTART:
+            raise CommandError(
+                f'error: jobset "{options.name}" does not restart in place: its '
+                "spec.failurePolicy.restartStrategy is not InPlaceRestart"
+            )
+        at = {keys.RESTART_IN_PLACE_ANNOTATION: micros_text(LoopClock().now())}
+        stored = await _patch(cluster, options, _JOBSETS, jobset, annotations=at)
+        yield f"jobset.jobset.x-k8s.io/{options.name} restarts in place", stored
+        return
     jobs = [
         job
         for job in owned(await cluster.jobs(options.name), {jobset["metadata"]["uid"]})
         if not job["metadata"].get("deletionTimestamp")
     ]
-    chosen = []
     for job in _chosen(options, jobs):
         at = {keys.RESTART_ANNOTATION: seconds_text(LoopClock().now())}
-        chosen.append(await _patch(cluster, options, _JOBS, job, annotations=at))
-        _print(options, f"job.batch/{job['metadata']['name']} restarted")
-    _write(options, *chosen)
-    return 0
-
-
-async def _restart_in_place(
-    cluster: Cluster, options: argparse.Namespace, jobset: dict[str, Any]
-) -> int:
-    policy = jobset.get("spec", {}).get("failurePolicy") or {}
-    if policy.get("restartStrategy") != "InPlaceRestart":
-        raise CommandError(
-            f'error: jobset "{options.name}" does not restart in place: its '
-            "spec.failurePolicy.restartStrategy is not InPlaceRestart"
-        )
-    at = {keys.RESTART_IN_PLACE_ANNOTATION: micros_text(LoopClock().now())}
-    stored = await _patch(cluster, options, _JOBSETS, jobset, annotations=at)
-    _print(options, f"jobset.jobset.x-k8s.io/{options.name} restarts in place")
-    _write(options, stored)
-    return 0
+        stored = await _patch(cluster, options, _JOBS, job, annotations=at)
+        yield f"job.batch/{job['metadata']['name']} restarted", stored
 
 
 def _chosen(options: argparse.Namespace, jobs: list[Json]) -> list[Json]:
@@ -142,19 +138,6 @@ async def _patch(
         query=(("dryRun", "All"),) if options.dry_run == "server" else (),
         content_type=MERGE_PATCH,
     )
-
-
-def _print(options: argparse.Namespace, text: str) -> None:
-    """Print what was just done, for people; programs get the objects instead."""
-    if not options.output:
-        print(f"{text} (server dry run)" if options.dry_run == "server" else text)  # noqa: T201
-
-
-def _write(options: argparse.Namespace, *stored: dict[str, Any]) -> None:
-    """Print the objects for programs: one document, with a list if there are several."""
-    if options.output:
-        listed = {"apiVersion": "v1", "kind": "List", "items": list(stored)}
-        output.write(stored[0] if len(stored) == 1 else listed, options.output)
 
 
 def _end(jobset: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from jobsetpy.api import keys
-from jobsetpy.client import HttpRequest, HttpResponse, error_from_response
+from jobsetpy.client import HttpRequest, error_from_response
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.kubectl.errors import CommandError, explain
 from jobsetpy.kubectl.kubeconfig import Options, Target, target
@@ -51,26 +51,6 @@ class Cluster:
         Raises:
             JobSetPyError: it failed.
         """
-        answer = await self._request(method, path, body, query, content_type)
-        try:
-            found = json.loads(answer.body) if answer.body else {}
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise CommandError(
-                f"error: {self.server} answers {method} {path} with something else than a "
-                "Kubernetes object: is it an API server?"
-            )
-        return found
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        body: Any,
-        query: tuple[tuple[str, str], ...],
-        content_type: str,
-    ) -> HttpResponse:
         request = HttpRequest(
             method=method,
             path=path,
@@ -84,7 +64,16 @@ class Cluster:
             raise error_from_response(
                 answer.status, answer.headers, answer.body, verb=method.lower(), target=path
             )
-        return answer
+        try:
+            found = json.loads(answer.body) if answer.body else {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise CommandError(
+                f"error: {self.server} answers {method} {path} with something else than a "
+                "Kubernetes object: is it an API server?"
+            )
+        return found
 
     async def jobset(self, name: str) -> Json:
         """A JobSet.
@@ -144,13 +133,6 @@ class Cluster:
         """Pods with the label of a JobSet."""
         path = f"/api/v1/namespaces/{self.namespace}/pods"
         return await self.items(path, ("labelSelector", f"{keys.JOBSET_NAME}={name}"))
-
-    async def events(self, name: str) -> list[Json]:
-        """Events about a JobSet, the oldest first."""
-        path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
-        selector = f"regarding.kind=JobSet,regarding.name={name}"
-        found = await self.items(path, ("fieldSelector", selector))
-        return sorted(found, key=lambda event: event.get("eventTime") or "")
 
     async def aclose(self) -> None:
         """Close connections."""

@@ -6,6 +6,7 @@ import argparse
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from jobsetpy.api import keys
@@ -45,6 +46,8 @@ _RIGHTS: Final = (
 )
 
 Json = Mapping[str, Any]
+Result = tuple[str, str] | tuple[str, str, str]
+"""Verdict, message and fix of a :class:`Finding`."""
 
 
 class Finding(NamedTuple):
@@ -71,12 +74,14 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     """Run all checks; return 1 if one has found an error."""
     found: list[Finding] = []
     for check, look in _CHECKS:
+        result: Result
         try:
-            found += await look(cluster)
+            result = await look(cluster)
         except ForbiddenError:
-            found.append(Finding(check, UNKNOWN, "no right to read it"))
+            result = UNKNOWN, "no right to read it"
         except ApiError as error:
-            found.append(Finding(check, UNKNOWN, error.message))
+            result = UNKNOWN, error.message
+        found.append(Finding(check.format(cluster.namespace), *result))
     if options.output:
         output.write([each._asdict() for each in found], options.output)
     else:
@@ -92,54 +97,42 @@ def _print(found: Iterable[Finding]) -> None:
             print(f"        {output.paint(output.clean(each.fix), 'dim')}")  # noqa: T201
 
 
-async def _server(cluster: Cluster) -> list[Finding]:
+async def _server(cluster: Cluster) -> Result:
     version = (await cluster.get("/version")).get("gitVersion", "")
     if _release(version) < OLDEST:
         text = f"{version} is older than {_text(OLDEST)}, with which nothing here was tried"
-        return [Finding("API server", WARNING, text, "kubectl version")]
-    return [Finding("API server", OK, version)]
+        return WARNING, text, "kubectl version"
+    return OK, version
 
 
-async def _definition(cluster: Cluster) -> list[Finding]:
-    check, fix = "definition", "jobsetpy crds | kubectl apply --server-side -f -"
+async def _definition(cluster: Cluster) -> Result:
+    fix = "jobsetpy crds | kubectl apply --server-side -f -"
     crd = await _found(cluster, _CRD)
     if crd is None:
-        return [Finding(check, ERROR, "JobSets are not installed", _INSTALL)]
+        return ERROR, "JobSets are not installed", _INSTALL
     versions = crd.get("spec", {}).get("versions") or [{}]
     schema = versions[0].get("schema", {}).get("openAPIV3Schema", {}).get("properties", {})
     status = schema.get("status", {}).get("properties", {})
     if "syncedEpoch" not in status:
         text = "it is another controller's: it knows no epochs, so restarts in place cannot work"
-        return [Finding(check, ERROR, text, fix)]
+        return ERROR, text, fix
     if not {"restartHistory", "state"} <= set(status):
-        return [Finding(check, WARNING, "it is older than this plugin: it has no history", fix)]
-    return [Finding(check, OK, "it has all fields of this release")]
+        return WARNING, "it is older than this plugin: it has no history", fix
+    return OK, "it has all fields of this release"
 
 
-async def _webhooks(cluster: Cluster) -> list[Finding]:
-    out: list[Finding] = []
-    for kind, name in (
-        ("mutatingwebhookconfigurations", "jobset-mutating-webhook-configuration"),
-        ("validatingwebhookconfigurations", "jobset-validating-webhook-configuration"),
-    ):
-        check = f"webhooks ({kind.removesuffix('webhookconfigurations')})"
-        found = await _found(cluster, f"{_ADMISSION}/{kind}/{name}")
-        if found is None:
-            text = "not there: JobSets get no defaults, agents are not injected, mistakes stay"
-            out.append(Finding(check, WARNING, text, _INSTALL))
-        else:
-            out.append(await _webhook(cluster, check, found))
-    return out
-
-
-async def _webhook(cluster: Cluster, check: str, found: Json) -> Finding:
+async def _webhooks(kind: str, cluster: Cluster) -> Result:
+    path = f"{kind}webhookconfigurations/jobset-{kind}-webhook-configuration"
+    found = await _found(cluster, f"{_ADMISSION}/{path}")
+    if found is None:
+        text = "not there: JobSets get no defaults, agents are not injected, mistakes stay"
+        return WARNING, text, _INSTALL
     hooks = found.get("webhooks") or []
     if not hooks or any(not each["clientConfig"].get("caBundle") for each in hooks):
-        text = "the manager has not put its certificate authority there yet"
-        return Finding(check, ERROR, text, _MANAGER_LOG)
+        return ERROR, "the manager has not put its certificate authority there yet", _MANAGER_LOG
     service = hooks[0]["clientConfig"].get("service")
     if service is None:
-        return Finding(check, OK, "reached by a URL")
+        return OK, "reached by a URL"
     space, name = service["namespace"], service["name"]
     slices = await cluster.items(
         f"/apis/discovery.k8s.io/v1/namespaces/{space}/endpointslices",
@@ -153,39 +146,29 @@ async def _webhook(cluster: Cluster, check: str, found: Json) -> Finding:
     )
     if not ready:
         text = f"no pod answers for Service {space}/{name}: JobSets cannot be created"
-        return Finding(check, ERROR, text, f"kubectl -n {space} get pods,endpointslices")
-    return Finding(check, OK, f"{ready} {'pod answers' if ready == 1 else 'pods answer'}")
+        return ERROR, text, f"kubectl -n {space} get pods,endpointslices"
+    return OK, f"{ready} {'pod answers' if ready == 1 else 'pods answer'}"
 
 
-async def _agents(cluster: Cluster) -> list[Finding]:
-    return [await _agents_policy(cluster), await _agents_account(cluster)]
-
-
-async def _agents_policy(cluster: Cluster) -> Finding:
-    check = "agents' policy"
-    try:
-        policy = await _found(cluster, f"{_ADMISSION}/validatingadmissionpolicies/{_AGENT}")
-    except ForbiddenError:
-        return Finding(check, UNKNOWN, "no right to read it")
-    if policy is None:
+async def _agents_policy(cluster: Cluster) -> Result:
+    if await _found(cluster, f"{_ADMISSION}/validatingadmissionpolicies/{_AGENT}") is None:
         text = "not there: an agent's account may change more of pods than its own epoch"
-        return Finding(check, WARNING, text, "kubectl apply -k config/agent/policy")
-    return Finding(check, OK, "agents may change their own epoch only")
+        return WARNING, text, "kubectl apply -k config/agent/policy"
+    return OK, "agents may change their own epoch only"
 
 
-async def _agents_account(cluster: Cluster) -> Finding:
-    check, space = "agents' account", cluster.namespace
+async def _agents_account(cluster: Cluster) -> Result:
+    space = cluster.namespace
     if await _found(cluster, f"/api/v1/namespaces/{space}/serviceaccounts/{_AGENT}") is None:
         text = f"no account {_AGENT} in {space}: agents of its JobSets need another with its rights"
-        return Finding(check, WARNING, text, f"kubectl -n {space} apply -k config/agent/account")
-    return Finding(check, OK, f"{_AGENT} is in {space}")
+        return WARNING, text, f"kubectl -n {space} apply -k config/agent/account"
+    return OK, f"{_AGENT} is in {space}"
 
 
-async def _kubelets(cluster: Cluster) -> list[Finding]:
-    check = "kubelets"
+async def _kubelets(cluster: Cluster) -> Result:
     nodes = await cluster.items("/api/v1/nodes")
     if not nodes:
-        return [Finding(check, WARNING, "there are no nodes", "kubectl get nodes")]
+        return WARNING, "there are no nodes", "kubectl get nodes"
     by_version = Counter(map(_kubelet, nodes))
     counted = ", ".join(f"{count} at {version}" for version, count in sorted(by_version.items()))
     undeclared = [
@@ -198,11 +181,11 @@ async def _kubelets(cluster: Cluster) -> list[Finding]:
         need = f"the gate {keys.RESTART_ALL_FEATURE}"
         if oldest < RULES_SINCE:
             need = f"{_text(RULES_SINCE)}; supervisors work everywhere"
-        return [Finding(check, WARNING, f"{counted}: sidecar agents need {need}", _SUPERVISOR)]
+        return WARNING, f"{counted}: sidecar agents need {need}", _SUPERVISOR
     if lost := [node["metadata"]["name"] for node in nodes if _is_lost(node)]:
         text = f"{counted}; not ready: {', '.join(lost[:5])}"
-        return [Finding(check, WARNING, text, f"kubectl describe node {lost[0]}")]
-    return [Finding(check, OK, counted)]
+        return WARNING, text, f"kubectl describe node {lost[0]}"
+    return OK, counted
 
 
 def _kubelet(node: Json) -> str:
@@ -214,33 +197,32 @@ def _is_lost(node: Json) -> bool:
     return any(each["type"] == "Ready" and each["status"] != "True" for each in conditions)
 
 
-async def _images(cluster: Cluster) -> list[Finding]:
+async def _images(cluster: Cluster) -> Result:
     """Check that the images of running agents could be pulled; nothing is created."""
     path = f"/api/v1/namespaces/{cluster.namespace}/pods"
     pods = await cluster.items(path, ("labelSelector", keys.JOBSET_NAME))
-    seen, bad = 0, []
-    for pod in pods:
-        status = pod.get("status", {})
-        for each in status.get("initContainerStatuses") or ():
-            if "agent" not in each["name"]:
-                continue
-            seen += 1
-            waiting = (each.get("state", {}).get("waiting") or {}).get("reason", "")
-            if waiting in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName"}:
-                bad.append((pod["metadata"]["name"], each["image"], waiting))
-    check = "agents' image"
+    agents = [
+        (pod["metadata"]["name"], each)
+        for pod in pods
+        for each in pod.get("status", {}).get("initContainerStatuses") or ()
+        if "agent" in each["name"]
+    ]
+    bad = [
+        (name, each["image"], reason)
+        for name, each in agents
+        if (reason := (each.get("state", {}).get("waiting") or {}).get("reason"))
+        in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName"}
+    ]
     if bad:
         name, image, why = bad[0]
         text = f"{len(bad)} pods cannot pull it: {image} ({why})"
-        fix = f"kubectl -n {cluster.namespace} describe pod {name}"
-        return [Finding(check, ERROR, text, fix)]
-    if not seen:
-        text = f"no pod in {cluster.namespace} has an injected agent: not checked"
-        return [Finding(check, UNKNOWN, text)]
-    return [Finding(check, OK, f"{seen} agents have theirs")]
+        return ERROR, text, f"kubectl -n {cluster.namespace} describe pod {name}"
+    if not agents:
+        return UNKNOWN, f"no pod in {cluster.namespace} has an injected agent: not checked"
+    return OK, f"{len(agents)} agents have theirs"
 
 
-async def _rights(cluster: Cluster) -> list[Finding]:
+async def _rights(cluster: Cluster) -> Result:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     lacking = []
     for group, resource, verb in _RIGHTS:
@@ -254,21 +236,22 @@ async def _rights(cluster: Cluster) -> list[Finding]:
         answer = await cluster.send("POST", path, body)
         if not answer.get("status", {}).get("allowed"):
             lacking.append(f"{verb} {resource}")
-    check = f"your rights in {cluster.namespace}"
     if lacking:
         text = f"you may not {', '.join(lacking)}"
-        return [Finding(check, WARNING, text, f"kubectl -n {cluster.namespace} auth can-i --list")]
-    return [Finding(check, OK, "all that this plugin asks for")]
+        return WARNING, text, f"kubectl -n {cluster.namespace} auth can-i --list"
+    return OK, "all that this plugin asks for"
 
 
 _CHECKS: Final = (
     ("API server", _server),
     ("definition", _definition),
-    ("webhooks", _webhooks),
-    ("agents", _agents),
+    ("webhooks (mutating)", partial(_webhooks, "mutating")),
+    ("webhooks (validating)", partial(_webhooks, "validating")),
+    ("agents' policy", _agents_policy),
+    ("agents' account", _agents_account),
     ("kubelets", _kubelets),
     ("agents' image", _images),
-    ("your rights", _rights),
+    ("your rights in {}", _rights),
 )
 
 

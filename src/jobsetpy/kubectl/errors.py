@@ -5,7 +5,6 @@ from __future__ import annotations
 from jobsetpy.errors import ApiError, ConnectFailedError, JobSetPyError, TransportError
 
 EXIT_ERROR = 1
-EXIT_USAGE = 2
 
 
 class CommandError(Exception):

@@ -67,12 +67,9 @@ def target(options: Options, environ: Mapping[str, str]) -> Target:
             "and this is not a Pod"
         )
     name = options.context or config.get("current-context") or ""
-    context = _named(config, "contexts", "context", name) if name else {}
-    if name and context is None:
-        raise CommandError(f'error: context "{name}" does not exist')
-    context = context or {}
-    cluster = _part(config, "clusters", "cluster", options.cluster or context.get("cluster"))
-    user = _part(config, "users", "user", options.user or context.get("user"))
+    context = _part(config, "context", name)
+    cluster = _part(config, "cluster", options.cluster or context.get("cluster"))
+    user = _part(config, "user", options.user or context.get("user"))
     namespace = options.namespace or context.get("namespace") or "default"
     server = options.server or cluster.get("server") or ""
     if not server:
@@ -122,11 +119,13 @@ def _load(flag: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as problem:
+        config = yaml.load(path.read_text(), loader)  # noqa: S506 - a safe loader, perhaps in C
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
         raise CommandError(f"error: error loading config file {path}: {problem}") from problem
-    config = _parsed(text, path)
     if config is None:
         return {}
     if not isinstance(config, dict):
@@ -141,30 +140,14 @@ def _read(path: Path) -> dict[str, Any]:
     return config
 
 
-def _parsed(text: str, path: Path) -> Any:
-    import yaml
-
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        return yaml.load(text, loader)  # noqa: S506 - a safe loader, perhaps in C
-    except yaml.YAMLError as problem:
-        raise CommandError(f"error: error loading config file {path}: {problem}") from problem
-
-
-def _named(config: Mapping[str, Any], kind: str, part: str, name: str) -> dict[str, Any] | None:
-    for each in config.get(kind) or ():
-        if each.get("name") == name:
-            return each.get(part) or {}
-    return None
-
-
-def _part(config: Mapping[str, Any], kind: str, part: str, name: str | None) -> dict[str, Any]:
+def _part(config: Mapping[str, Any], part: str, name: str | None) -> dict[str, Any]:
+    """Return an entry of the configuration's clusters, contexts or users; {} without a name."""
     if not name:
         return {}
-    found = _named(config, kind, part, name)
-    if found is None:
-        raise CommandError(f'error: {part} "{name}" does not exist')
-    return found
+    for each in config.get(f"{part}s") or ():
+        if each.get("name") == name:
+            return each.get(part) or {}
+    raise CommandError(f'error: {part} "{name}" does not exist')
 
 
 def _transport(
@@ -256,13 +239,10 @@ def _run_plugin(
         raise CommandError(f"{text}\n{hint}" if hint else text) from None
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as problem:
         raise CommandError(f"error: getting credentials: exec: {problem}") from problem
-    out: dict[str, str] = {}
-    if status.get("token"):
-        out["token"] = status["token"]
-    for ours, theirs in (
-        ("client-certificate-data", "clientCertificateData"),
-        ("client-key-data", "clientKeyData"),
-    ):
-        if status.get(theirs):
-            out[ours] = base64.b64encode(status[theirs].encode()).decode()
-    return out
+    pem = {"client-certificate": "clientCertificateData", "client-key": "clientKeyData"}
+    out = {
+        f"{ours}-data": base64.b64encode(status[theirs].encode()).decode()
+        for ours, theirs in pem.items()
+        if status.get(theirs)
+    }
+    return out | ({"token": status["token"]} if status.get("token") else {})

@@ -56,15 +56,6 @@ _STYLE: Final = (
 Record = Mapping[str, Any]
 
 
-class Bar(NamedTuple):
-    """A phase of a restart, in pixels."""
-
-    left: float
-    width: float
-    phase: Phase
-    millis: int
-
-
 def name_of(record: Record) -> str:
     """Return kind and number of a restart."""
     kind, number = record.get("kind", ""), record.get("number")
@@ -254,32 +245,29 @@ def _row(record: Record, y: int, scale: float) -> Iterator[str]:
         f"<tspan class='jr-text' dx='8' font-size='12'>{escape(cause)}</tspan></text>"
     )
     x = float(_LEFT)
-    for bar in _bars(record, scale):
-        phase, took = bar.phase, output.millis(bar.millis)
-        more = ""
-        if phase.label == "gathering" and record.get("lastPod"):
-            more = f", last came {last_of(record)}"
-        yield (
-            f"<rect x='{bar.left:.1f}' y='{y + 22}' width='{bar.width:.1f}' height='20' rx='2' "
-            f"fill='{phase.colour}'><title>{escape(f'{phase.label}: {took}{more}')}</title></rect>"
-        )
-        if bar.width > (len(took) + 1) * _LETTER:
-            look = f"font-size='12' text-anchor='middle' fill='{phase.ink}'"
-            yield _text(bar.left + bar.width / 2, y + 36, took, "jr-in", look)
-        x = bar.left + bar.width
+    for phase in PHASES:
+        millis = record.get(phase.key)
+        if millis is None:
+            continue
+        width = max(1.0, millis * scale)
+        yield from _bar(record, phase, (x, y, width))
+        x += width
     whole = total(record)
     end = output.millis(whole) if whole is not None else (record.get("outcome") or "under way")
     yield _text(x + 8, y + 37, end.lower(), "jr-text jr-bold")
 
 
-def _bars(record: Record, scale: float) -> Iterator[Bar]:
-    x = float(_LEFT)
-    for phase in PHASES:
-        value = record.get(phase.key)
-        if value is not None:
-            width = max(1.0, value * scale)
-            yield Bar(x, width, phase, value)
-            x += width
+def _bar(record: Record, phase: Phase, at: tuple[float, int, float]) -> Iterator[str]:
+    (x, y, width), took, more = at, output.millis(record[phase.key]), ""
+    if phase.label == "gathering" and record.get("lastPod"):
+        more = f", last came {last_of(record)}"
+    yield (
+        f"<rect x='{x:.1f}' y='{y + 22}' width='{width:.1f}' height='20' rx='2' "
+        f"fill='{phase.colour}'><title>{escape(f'{phase.label}: {took}{more}')}</title></rect>"
+    )
+    if width > (len(took) + 1) * _LETTER:
+        look = f"font-size='12' text-anchor='middle' fill='{phase.ink}'"
+        yield _text(x + width / 2, y + 36, took, "jr-in", look)
 
 
 def _cut(text: str, letters: int) -> str:

@@ -84,21 +84,12 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     late, where = _pods(reasons, flag)
     sentences += lacking + late + _complete_without_pod(spec, mine, of_jobs, flag)
     more = where or command or more
+    unheard, bad = _unheard(jobset, of_jobs), _bad_nodes(jobset, of_jobs, now)
     if word == "Running" and not sentences:
-        return Answer(
-            word,
-            [
-                _running(found),
-                *_unheard(jobset, of_jobs),
-                *_last_restart(jobset, now),
-                *_bad_nodes(jobset, of_jobs, now),
-            ],
-            f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix",
-        )
-    if not sentences:
-        sentences = ["its Jobs are not ready yet; no reason is reported."]
-    sentences += _unheard(jobset, of_jobs) + _bad_nodes(jobset, of_jobs, now)
-    return Answer(word, [f"{name} is {word.lower()}:", *sentences], more)
+        sentences = [_running(found), *unheard, *_last_restart(jobset, now), *bad]
+        return Answer(word, sentences, f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix")
+    sentences = sentences or ["its Jobs are not ready yet; no reason is reported."]
+    return Answer(word, [f"{name} is {word.lower()}:", *sentences, *unheard, *bad], more)
 
 
 def _idle(jobset: Json, word: str, conditions: Mapping[str, Any], now: datetime) -> Answer | None:
@@ -107,50 +98,28 @@ def _idle(jobset: Json, word: str, conditions: Mapping[str, Any], now: datetime)
     name, flag = meta["name"], f"-n {meta['namespace']}"
     if meta.get("deletionTimestamp"):
         held = ", ".join(meta.get("finalizers") or ()) or "the garbage collector"
-        return Answer(
-            "Terminating",
-            [f"{name} is being deleted and waits for {held}."],
-            f"kubectl get jobset {name} {flag} -o yaml",
-        )
+        text = f"{name} is being deleted and waits for {held}."
+        return Answer("Terminating", [text], f"kubectl get jobset {name} {flag} -o yaml")
     for end in ("Failed", "Completed"):
         if end in conditions:
             since = output.ago(conditions[end].get("lastTransitionTime"), now)
-            return Answer(
-                end,
-                [f"{name} has {end.lower()} {since} ago: {_sentence(conditions[end]['message'])}"],
-                f"kubectl jobset restarts {name} {flag}",
-            )
+            text = f"{name} has {end.lower()} {since} ago: {_sentence(conditions[end]['message'])}"
+            return Answer(end, [text], f"kubectl jobset restarts {name} {flag}")
     manager = spec.get("managedBy")
     if manager not in {None, keys.JOBSET_CONTROLLER_NAME}:
-        return Answer(
-            word,
-            [f"{name} is left to another controller: spec.managedBy is {manager}."],
-            f"kubectl describe jobset {name} {flag}",
-        )
+        text = f"{name} is left to another controller: spec.managedBy is {manager}."
+        return Answer(word, [text], f"kubectl describe jobset {name} {flag}")
     created = output.parse_time(meta.get("creationTimestamp")) or now
     if not jobset.get("status") and (now - created).total_seconds() > 10:
-        return Answer(
-            "Unknown",
-            [f"No controller has reconciled {name}: its status is empty."],
-            "kubectl jobset doctor",
-        )
-    if spec.get("suspend"):
-        return _suspended(name, flag, meta)
-    return None
-
-
-def _suspended(name: str, flag: str, meta: Json) -> Answer:
+        text = f"No controller has reconciled {name}: its status is empty."
+        return Answer("Unknown", [text], "kubectl jobset doctor")
+    if not spec.get("suspend"):
+        return None
     if queue := (meta.get("labels") or {}).get(keys.KUEUE_QUEUE_LABEL):
-        return Answer(
-            "Suspended",
-            [f"{name} is suspended: it waits in Kueue's queue {queue} to be admitted."],
-            f"kubectl get workloads {flag}",
-        )
-    return Answer(
-        "Suspended",
-        [f"{name} is suspended by spec.suspend, and has no pods until it is resumed."],
-        f"kubectl jobset resume {name} {flag}",
-    )
+        text = f"{name} is suspended: it waits in Kueue's queue {queue} to be admitted."
+        return Answer("Suspended", [text], f"kubectl get workloads {flag}")
+    text = f"{name} is suspended by spec.suspend, and has no pods until it is resumed."
+    return Answer("Suspended", [text], f"kubectl jobset resume {name} {flag}")
 
 
 def _waits(

@@ -65,6 +65,15 @@ class TestTarget:
         assert target(Options(), environ).server == "https://first"
         assert target(Options(cluster="d"), environ).server == "https://d"
 
+    async def test_files_are_next_to_the_kubeconfig(self, write, tmp_path):
+        """A relative path begins in its folder; certificates are checked unless it says otherwise."""
+        (tmp_path / "token").write_text("secret\n")
+        data = config(user={"tokenFile": "token"}, **{"insecure-skip-tls-verify": True})
+        transport = target(Options(kubeconfig=write(data)), {}).transport
+
+        assert transport._token_file.path == str(tmp_path / "token")
+        assert not transport._context.check_hostname
+
     @pytest.mark.parametrize(
         ("data", "options", "message"),
         [
