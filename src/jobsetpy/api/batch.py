@@ -26,7 +26,8 @@ class JobSpec:
 @lru_cache(maxsize=64)  # called for each of thousands of pods that succeed together
 def _intervals(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return first and last numbers of the ranges in a text such as ``0,3-5,7``, ascending."""
-    ranges = [(first, last or first) for first, _, last in _parts(text)]
+    parts = [part.partition("-") for part in text.split(",")]
+    ranges = [(first, last or first) for first, _, last in parts]
     known = [(int(a), int(b)) for a, b in ranges if a.isdecimal() and b.isdecimal()]
     return tuple([first for first, _ in known]), tuple([last for _, last in known])
 
@@ -35,10 +36,6 @@ def _includes(text: str, index: int) -> bool:
     first, last = _intervals(text)
     at = bisect_right(first, index) - 1
     return at >= 0 and index <= last[at]
-
-
-def _parts(text: str) -> list[tuple[str, str, str]]:
-    return [part.partition("-") for part in text.split(",")]
 
 
 @wire

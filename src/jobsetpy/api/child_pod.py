@@ -7,7 +7,7 @@ pod to pod are interned. Labels are fields, not a dict; container statuses are r
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -51,9 +51,10 @@ def _intern(obj: Any, *names: str) -> None:
             object.__setattr__(obj, name, sys.intern(value))
 
 
-@lru_cache(maxsize=256)
-def _shared_finalizers(finalizers: tuple[str, ...]) -> tuple[str, ...]:
-    return finalizers
+@lru_cache(maxsize=4096)
+def _shared(value: Hashable) -> Any:
+    """Return the first of equal values, so that pods share one."""
+    return value
 
 
 @lru_cache(maxsize=1024)
@@ -147,7 +148,7 @@ class ChildPodMeta:
         """Share the namespace's string and the finalizers between pods."""
         _intern(self, "namespace")
         if self.finalizers:
-            object.__setattr__(self, "finalizers", _shared_finalizers(self.finalizers))
+            object.__setattr__(self, "finalizers", _shared(self.finalizers))
 
     @property
     def tracked(self) -> bool:
@@ -170,11 +171,6 @@ class SchedulingGate:
     """Scheduling gate, which keeps a pod out of the scheduler's queue."""
 
     name: str = ""
-
-
-@lru_cache(maxsize=1024)
-def _shared_gates(gates: tuple[SchedulingGate, ...]) -> tuple[SchedulingGate, ...]:
-    return gates
 
 
 @wire
@@ -307,11 +303,6 @@ class ContainerRestarts(NamedTuple):
     failed: bool
 
 
-@lru_cache(maxsize=1024)
-def _shared_restarts(restarts: tuple[ContainerRestarts, ...]) -> tuple[ContainerRestarts, ...]:
-    return restarts
-
-
 @wire
 class ChildPodStatus:
     """The pod's phase, and a digest of its containers' statuses, which are not kept themselves.
@@ -396,7 +387,7 @@ class ChildPodStatus:
             if status.at_barrier:
                 put(self, "at_barrier", True)
         if restarts:
-            put(self, "restarts", _shared_restarts(tuple(restarts)))
+            put(self, "restarts", _shared(tuple(restarts)))
 
 
 def _moment(item: tuple[str, FailedContainer]) -> str:
@@ -439,6 +430,4 @@ class ChildPod:
         selector = _shared_selector(topology, value) if topology and value is not None else None
         object.__setattr__(spec, "node_selector", selector)
         held = topology is not None and spec.held
-        object.__setattr__(
-            spec, "scheduling_gates", _shared_gates(spec.scheduling_gates) if held else ()
-        )
+        object.__setattr__(spec, "scheduling_gates", _shared(spec.scheduling_gates) if held else ())

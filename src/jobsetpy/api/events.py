@@ -17,17 +17,6 @@ class EventSeries:
     last_observed_time: datetime | None = None
 
 
-@wire
-class EventObjectReference:
-    """Slice of v1.ObjectReference: the object of an Event."""
-
-    api_version: str = ""
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
 @resource("events.k8s.io", "v1", "Event", "events")
 @wire
 class Event:
@@ -37,11 +26,7 @@ class Event:
     metadata: ObjectMeta = ObjectMeta()
     type: str = ""
     reason: str = ""
-    action: str = ""
     note: str = ""
-    regarding: EventObjectReference = EventObjectReference()
-    reporting_controller: str = ""
-    reporting_instance: str = ""
     event_time: datetime | None = None
     series: EventSeries | None = None
     deprecated_last_timestamp: datetime | None = None

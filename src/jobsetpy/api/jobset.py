@@ -26,36 +26,8 @@ from typing import Any, ClassVar, Final
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
-from jobsetpy.api.child_pod import ChildPod, ChildPodMeta, ChildPodSpec
+from jobsetpy.api.child_pod import ChildPod as ChildPod  # noqa: PLC0414 - exported, too
 from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
-
-__all__ = [
-    "MAX_REASONS",
-    "MAX_RULES",
-    "ChildPod",
-    "ChildPodMeta",
-    "ChildPodSpec",
-    "Coordinator",
-    "DependsOn",
-    "FailurePolicy",
-    "FailurePolicyRule",
-    "GroupSchedulingConfig",
-    "InPlaceRestartStatus",
-    "JobSet",
-    "JobSetSpec",
-    "JobSetStatus",
-    "Network",
-    "ReplicatedJob",
-    "ReplicatedJobStatus",
-    "RestartCause",
-    "RestartRecord",
-    "RetentionPolicy",
-    "StartupPolicy",
-    "SuccessPolicy",
-    "TakenJob",
-    "TakenSeat",
-    "VolumeClaimPolicy",
-]
 
 MAX_RULES: Final = 128
 """Maximum number of rules of a failure policy."""

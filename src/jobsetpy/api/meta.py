@@ -130,22 +130,18 @@ class Meta(Protocol):
     @property
     def name(self) -> str:
         """Name within the namespace."""
-        ...
 
     @property
     def namespace(self) -> str:
         """Namespace; "" for cluster-scoped objects."""
-        ...
 
     @property
     def uid(self) -> str:
         """Unique identity, different for successive objects of the same name."""
-        ...
 
     @property
     def resource_version(self) -> str:
         """Version, which changes with every write."""
-        ...
 
 
 @runtime_checkable
@@ -157,7 +153,6 @@ class KubeObject(Protocol):
     @property
     def metadata(self) -> Meta:
         """Identity and version."""
-        ...
 
 
 def key_of(obj: KubeObject) -> ObjectKey:

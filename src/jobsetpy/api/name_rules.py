@@ -13,8 +13,8 @@ SUBDOMAIN_MAX = 253
 TOO_LONG_LABEL = f"must be no more than {LABEL_MAX} characters"
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_DNS_1123_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DNS_1123 = re.compile(rf"{_DNS_1123_LABEL}(\.{_DNS_1123_LABEL})*")
+_DNS_1123_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DNS_1123 = re.compile(rf"{_DNS_1123_LABEL.pattern}(\.{_DNS_1123_LABEL.pattern})*")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _URL_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
@@ -41,38 +41,29 @@ _LABEL_VALUE_TEXT = (
 _PREFIX_TEXT = 'must be a domain-prefixed path (such as "acme.io/foo")'
 
 
+def _problems(value: str, pattern: re.Pattern[str], rule: str, longest: int) -> list[str]:
+    long = [f"must be no more than {longest} characters"] if len(value.encode()) > longest else []
+    return long if pattern.fullmatch(value) else [*long, rule]
+
+
 def dns1035_label(value: str) -> list[str]:
     """Return the reasons why ``value`` is not a DNS-1035 label; empty if it is."""
-    problems = [TOO_LONG_LABEL] if len(value.encode()) > LABEL_MAX else []
-    if not _DNS_1035.fullmatch(value):
-        problems.append(_DNS_1035_TEXT)
-    return problems
+    return _problems(value, _DNS_1035, _DNS_1035_TEXT, LABEL_MAX)
 
 
 def dns1123_label(value: str) -> list[str]:
     """Return the reasons why ``value`` is not a DNS-1123 label, such as a namespace's name."""
-    problems = [TOO_LONG_LABEL] if len(value.encode()) > LABEL_MAX else []
-    if not re.fullmatch(_DNS_1123_LABEL, value):
-        problems.append(_DNS_1123_LABEL_TEXT)
-    return problems
+    return _problems(value, _DNS_1123_LABEL, _DNS_1123_LABEL_TEXT, LABEL_MAX)
 
 
 def dns1123_subdomain(value: str) -> list[str]:
     """Return the reasons why ``value`` is not a DNS-1123 subdomain; empty if it is."""
-    problems = []
-    if len(value.encode()) > SUBDOMAIN_MAX:
-        problems.append(f"must be no more than {SUBDOMAIN_MAX} characters")
-    if not _DNS_1123.fullmatch(value):
-        problems.append(_DNS_1123_TEXT)
-    return problems
+    return _problems(value, _DNS_1123, _DNS_1123_TEXT, SUBDOMAIN_MAX)
 
 
 def label_value(value: str) -> list[str]:
     """Return the reasons why ``value`` cannot be a label's value; empty if it can."""
-    problems = [TOO_LONG_LABEL] if len(value.encode()) > LABEL_MAX else []
-    if not _LABEL_VALUE.fullmatch(value):
-        problems.append(_LABEL_VALUE_TEXT)
-    return problems
+    return _problems(value, _LABEL_VALUE, _LABEL_VALUE_TEXT, LABEL_MAX)
 
 
 def domain_prefixed_path(value: str) -> list[str]:

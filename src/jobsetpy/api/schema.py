@@ -21,7 +21,7 @@ from jobsetpy.api._wire import to_json, wire_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import Condition, ObjectMeta
 from jobsetpy.api.quantities import PATTERN
-from jobsetpy.api.schema_embedded import Schema, snapshot, structural
+from jobsetpy.api.schema_embedded import INT_OR_STRING, Schema, snapshot, structural
 
 IMMUTABLE: Final = {"rule": "self == oldSelf", "message": "Value is immutable"}
 
@@ -102,7 +102,9 @@ _COLUMNS: Final = (
         priority=1,
     ),
 )
-_LIMITS: Final = {
+_KEYWORDS: Final = {
+    "description": "description",
+    "schema_default": "default",
     "minimum": "minimum",
     "maximum": "maximum",
     "min_length": "minLength",
@@ -110,11 +112,10 @@ _LIMITS: Final = {
     "pattern": "pattern",
     "min_items": "minItems",
     "max_items": "maxItems",
+    "enum": "enum",
+    "map_keys": "x-kubernetes-list-map-keys",
 }
-_INT_OR_STRING: Final[Schema] = {
-    "x-kubernetes-int-or-string": True,
-    "anyOf": [{"type": "integer"}, {"type": "string"}],
-}
+"""Keywords of a field's schema, by the name in its metadata."""
 
 
 def object_schema(cls: type, definitions: Mapping[str, Schema]) -> Schema:
@@ -260,24 +261,18 @@ def _field_schema(
     meta = attribute.metadata
     out = dict(_type_schema(annotation, meta, definitions))
     if meta.get("quantity"):
-        if out != _INT_OR_STRING:
+        if out != INT_OR_STRING:
             msg = f"field {attribute.name}: a quantity is declared as int | str, not {annotation}"
             raise TypeError(msg)
         out["pattern"] = PATTERN
-    if "description" in meta:
-        out["description"] = meta["description"]
     if meta.get("defaulted"):
         out["default"] = to_json(attribute.default)
-    if "schema_default" in meta:
-        out["default"] = meta["schema_default"]
-    for key, word in _LIMITS.items():
+    for key, word in _KEYWORDS.items():
         if key in meta:
-            out[word] = meta[key]
-    if "enum" in meta:
-        out["enum"] = list(meta["enum"])
+            many = isinstance(meta[key], tuple | set | frozenset)
+            out[word] = list(meta[key]) if many else meta[key]
     if "map_keys" in meta:
         out["x-kubernetes-list-type"] = "map"
-        out["x-kubernetes-list-map-keys"] = list(meta["map_keys"])
     if meta.get("atomic"):
         out["x-kubernetes-list-type"] = "atomic"
     if meta.get("immutable"):
@@ -295,7 +290,7 @@ def _type_schema(
     if origin in {types.UnionType, typing.Union}:
         present = [argument for argument in arguments if argument is not types.NoneType]
         if set(present) == {int, str}:
-            return _INT_OR_STRING
+            return INT_OR_STRING
         if len(present) != 1:
             raise TypeError(f"no schema for {annotation}: one type and None, or int | str")
         return _type_schema(present[0], meta, definitions)

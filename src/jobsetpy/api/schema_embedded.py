@@ -20,7 +20,7 @@ Three decisions:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any, Final
 
@@ -28,21 +28,15 @@ from jobsetpy.api.quantities import PATTERN
 
 Schema = dict[str, Any]
 
-ROOTS: Final[Mapping[str, str]] = {
-    "/openapi/v3/apis/batch/v1": "io.k8s.api.batch.v1.JobTemplateSpec",
-    "/openapi/v3/api/v1": "io.k8s.api.core.v1.PersistentVolumeClaim",
-}
-"""Documents to fetch from an API server, and the root definition of each."""
-
-_INT_OR_STRING: Final[Schema] = {
+INT_OR_STRING: Final[Schema] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
 }
 _STRINGS: Final[Schema] = {"type": "object", "additionalProperties": {"type": "string"}}
 
-_REPLACED: Final[Mapping[str, Schema]] = {
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": {**_INT_OR_STRING, "pattern": PATTERN},
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _INT_OR_STRING,
+REPLACED: Final[Mapping[str, Schema]] = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {**INT_OR_STRING, "pattern": PATTERN},
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": INT_OR_STRING,
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {
         "type": "object",
         "properties": {
@@ -79,31 +73,6 @@ def snapshot() -> dict[str, Schema]:
     return definitions
 
 
-def trim(documents: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Schema]:
-    """Return the content of a snapshot of an API server's OpenAPI documents.
-
-    Args:
-        documents: pairs of a root definition's name and the document that contains it.
-
-    Returns:
-        The root definitions and all that they refer to, without descriptions.
-
-    Raises:
-        KeyError: a definition is missing from a document.
-    """
-    out: dict[str, Schema] = {}
-    for root, document in documents:
-        definitions = document["components"]["schemas"]
-        waiting = [root]
-        while waiting:
-            name = waiting.pop()
-            if name in out or name in _REPLACED:
-                continue
-            out[name] = _without_descriptions(definitions[name])
-            waiting += _references(out[name])
-    return dict(sorted(out.items()))
-
-
 def structural(name: str, definitions: Mapping[str, Schema]) -> Schema:
     """Return the structural schema of a published definition, with all references resolved.
 
@@ -115,7 +84,7 @@ def structural(name: str, definitions: Mapping[str, Schema]) -> Schema:
         KeyError: a definition is missing.
         ValueError: a definition uses a keyword without a conversion rule.
     """
-    replaced = _REPLACED.get(name)
+    replaced = REPLACED.get(name)
     if replaced is not None:
         return replaced
     schema = definitions[name]
@@ -174,28 +143,3 @@ def _without(schema: Schema, keyword: str) -> Schema:
 
 def _target(reference: str) -> str:
     return reference.rpartition("/")[2]
-
-
-def _references(schema: Any) -> Iterator[str]:
-    if isinstance(schema, dict):
-        for key, value in schema.items():
-            if key == "$ref" and isinstance(value, str):
-                yield _target(value)
-            else:
-                yield from _references(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _references(value)
-
-
-def _without_descriptions(schema: Any, *, names: bool = False) -> Any:
-    """Remove descriptions; ``names``: the keys are property names, not keywords."""
-    if isinstance(schema, dict):
-        return {
-            key: _without_descriptions(value, names=key == "properties" and not names)
-            for key, value in sorted(schema.items())
-            if names or key != "description"
-        }
-    if isinstance(schema, list):
-        return [_without_descriptions(value) for value in schema]
-    return schema

@@ -10,7 +10,9 @@ from __future__ import annotations
 import copy
 import json
 import re
+import types
 from collections.abc import Iterator, Mapping
+from operator import gt, lt
 from typing import Any, Final
 
 Cause = dict[str, Any]
@@ -91,22 +93,18 @@ def problems(schema: Node, obj: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "object": Mapping,
-    "array": list,
-    "string": str,
-    "boolean": bool,
+    "null": types.NoneType,
+    "boolean": bool,  # before integers, which truth values are in Python
     "integer": int,
     "number": (int, float),
+    "string": str,
+    "array": list,
+    "object": Mapping,
 }
 
 
 def _type_of(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    names = {int: "integer", float: "number", str: "string", list: "array"}
-    return names.get(type(value), "object")
+    return next((name for name, kind in _TYPES.items() if isinstance(value, kind)), "object")
 
 
 def _fits(kind: str, value: Any) -> bool:
@@ -155,13 +153,11 @@ def _invalid(path: str, value: Any, why: str) -> Cause:
 
 
 def _number_problems(node: Node, value: float, path: str) -> Iterator[Cause]:
-    low, high = node.get("minimum"), node.get("maximum")
-    if low is not None and (value <= low if node.get("exclusiveMinimum") else value < low):
-        more = "greater than" if node.get("exclusiveMinimum") else "greater than or equal to"
-        yield _invalid(path, value, f"should be {more} {low}")
-    if high is not None and (value >= high if node.get("exclusiveMaximum") else value > high):
-        less = "less than" if node.get("exclusiveMaximum") else "less than or equal to"
-        yield _invalid(path, value, f"should be {less} {high}")
+    for word, how, wrong in (("Minimum", "greater", lt), ("Maximum", "less", gt)):
+        bound, exclusive = node.get(word.lower()), node.get(f"exclusive{word}")
+        if bound is not None and (wrong(value, bound) or (exclusive and value == bound)):
+            more = f"{how} than" if exclusive else f"{how} than or equal to"
+            yield _invalid(path, value, f"should be {more} {bound}")
     of = node.get("multipleOf")
     if of and value % of:
         yield _invalid(path, value, f"should be a multiple of {of}")

@@ -4,15 +4,11 @@ import re
 
 import pytest
 
-from jobsetpy.api.schema_embedded import snapshot, structural, trim
+from jobsetpy.api.schema_embedded import snapshot, structural
 
 
 def ref(name):
     return {"$ref": f"#/components/schemas/{name}"}
-
-
-def document(**definitions):
-    return {"components": {"schemas": definitions}}
 
 
 def test_references_are_resolved():
@@ -109,20 +105,6 @@ def test_keywords_that_crds_forbid_are_dropped():
     }
 
 
-def test_properties_may_be_called_like_keywords():
-    """A field named "enum" or "default" is a field."""
-    definition = {
-        "type": "object",
-        "properties": {
-            name: {"type": "string"} for name in ("enum", "default", "description", "properties")
-        },
-    }
-    trimmed = trim([("A", document(A=definition))])
-
-    assert trimmed == {"A": definition}
-    assert structural("A", trimmed) == definition
-
-
 def test_an_unknown_keyword_is_an_error():
     """A keyword of a later Kubernetes version has to be checked first."""
     with pytest.raises(ValueError, match="x-kubernetes-new"):
@@ -133,31 +115,6 @@ def test_a_missing_definition_is_an_error():
     """A reference without a target does not become an empty schema."""
     with pytest.raises(KeyError, match="Gone"):
         structural("A", {"A": {"type": "object", "properties": {"a": ref("Gone")}}})
-
-
-def test_trim_keeps_reachable_definitions():
-    """Only definitions that a root needs are kept, without descriptions, sorted."""
-    first = document(
-        B={"type": "object", "description": "x", "properties": {"c": ref("C")}},
-        C={"type": "object"},
-        Unused={"type": "object"},
-    )
-    second = document(A={"type": "object"})
-
-    found = trim([("B", first), ("A", second)])
-
-    assert list(found) == ["A", "B", "C"]
-    assert found["B"] == {"type": "object", "properties": {"c": ref("C")}}
-
-
-def test_trim_drops_replaced_definitions():
-    """Types with their own schema, such as quantities, are not kept."""
-    quantity = "io.k8s.apimachinery.pkg.api.resource.Quantity"
-    root = {"type": "object", "properties": {"q": ref(quantity)}}
-    found = trim([("A", document(A=root, **{quantity: {}}))])
-
-    assert set(found) == {"A"}
-    assert structural("A", found)["properties"]["q"]["x-kubernetes-int-or-string"] is True
 
 
 @pytest.mark.parametrize(

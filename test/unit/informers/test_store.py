@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from jobsetpy.aio import supervise
+from jobsetpy.api.child_pod import ChildPod, ChildPodMeta
 from jobsetpy.api.core import Pod
-from jobsetpy.api.jobset import ChildPod, ChildPodMeta
 from jobsetpy.api.meta import ObjectKey, ObjectMeta, OwnerReference
 from jobsetpy.errors import (
     AlreadyStartedError,

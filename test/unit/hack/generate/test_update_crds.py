@@ -6,7 +6,17 @@ import yaml
 
 from hack.generate import update_crds
 from hack.generate.generated import settle
+from hack.generate.update_crds import trim
 from jobsetpy.api import schema, schema_embedded
+from jobsetpy.api.schema_embedded import structural
+
+
+def ref(name):
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def document(**definitions):
+    return {"components": {"schemas": definitions}}
 
 
 def test_the_committed_crd_is_up_to_date():
@@ -53,32 +63,48 @@ def test_long_differences_are_shortened(tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 40
 
 
-def test_a_kubeconfig_gives_server_and_token(tmp_path):
-    """Server and token come from the current context; files are relative to the kubeconfig."""
-    (tmp_path / "token").write_text("secret\n")
-    clusters = {
-        "a": {"server": "https://a.example"},
-        "b": {"server": "https://b.example", "insecure-skip-tls-verify": True},
-    }
-    users = {"a": {"token": "other"}, "b": {"tokenFile": "token"}}
-    config = {
-        "current-context": "b",
-        "contexts": [{"name": n, "context": {"cluster": n, "user": n}} for n in "ab"],
-        "clusters": [{"name": n, "cluster": each} for n, each in clusters.items()],
-        "users": [{"name": n, "user": each} for n, each in users.items()],
-    }
-    path = tmp_path / "config"
-    path.write_text(yaml.safe_dump(config))
-
-    server, context, token = update_crds.from_kubeconfig(path)
-
-    assert (server, token) == ("https://b.example", "secret")
-    assert not context.check_hostname
-
-
 def test_the_snapshot_has_one_definition_per_line():
     """A diff of the snapshot names the definitions that changed."""
     text = update_crds.snapshot_text({"B": {"type": "object"}, "A": {}})
 
     assert text == '{\n"A": {},\n"B": {"type":"object"}\n}\n'
     assert json.loads(text) == {"A": {}, "B": {"type": "object"}}
+
+
+def test_properties_may_be_called_like_keywords():
+    """A field named "enum" or "default" is a field."""
+    definition = {
+        "type": "object",
+        "properties": {
+            name: {"type": "string"} for name in ("enum", "default", "description", "properties")
+        },
+    }
+    trimmed = trim([("A", document(A=definition))])
+
+    assert trimmed == {"A": definition}
+    assert structural("A", trimmed) == definition
+
+
+def test_trim_keeps_reachable_definitions():
+    """Only definitions that a root needs are kept, without descriptions, sorted."""
+    first = document(
+        B={"type": "object", "description": "x", "properties": {"c": ref("C")}},
+        C={"type": "object"},
+        Unused={"type": "object"},
+    )
+    second = document(A={"type": "object"})
+
+    found = trim([("B", first), ("A", second)])
+
+    assert list(found) == ["A", "B", "C"]
+    assert found["B"] == {"type": "object", "properties": {"c": ref("C")}}
+
+
+def test_trim_drops_replaced_definitions():
+    """Types with their own schema, such as quantities, are not kept."""
+    quantity = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+    root = {"type": "object", "properties": {"q": ref(quantity)}}
+    found = trim([("A", document(A=root, **{quantity: {}}))])
+
+    assert set(found) == {"A"}
+    assert structural("A", found)["properties"]["q"]["x-kubernetes-int-or-string"] is True
