@@ -18,7 +18,7 @@ _JOBS: Final = "/apis/batch/v1/namespaces/{}/jobs/{}"
 _JOBSETS: Final = JOBSETS + "/namespaces/{}/jobsets/{}"
 
 Changes = AsyncIterator[tuple[str, Json]]
-"""What was just done, in words, and the object as it is stored now."""
+"""Each change in words, and the object as it is stored now."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
