@@ -20,6 +20,7 @@ from typing import Any, cast
 from rich.table import Table
 
 from bench.common import console
+from jobsetpy.admission import WebhookSettings
 from jobsetpy.admission._handlers import JobSetHandlers
 from jobsetpy.app.garbage import young_only
 from jobsetpy.client import Client
@@ -47,7 +48,8 @@ NOW = Now(datetime(2026, 1, 1, tzinfo=UTC), 1000.0)
 def admitted(operation: str, jobset: hostile.Json, old: hostile.Json | None = None) -> list[Steps]:
     """Both handlers, from the decoded review to the answer."""
     request = ReviewRequest(uid="u", operation=operation, object=jobset, old_object=old)
-    handlers = JobSetHandlers(cast("Client", NoClaims()), features=FEATURES, agent_image="agent:1")
+    settings = WebhookSettings(features=FEATURES, agent_image="agent:1")
+    handlers = JobSetHandlers(cast("Client", NoClaims()), settings)
     return [
         (f"{operation}, mutate", lambda: longest_part(handlers.mutate(request))),
         (f"{operation}, validate", lambda: longest_part(handlers.validate(request))),

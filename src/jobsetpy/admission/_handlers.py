@@ -7,27 +7,27 @@ caches), then a pure function decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from jobsetpy.admission import _refusals as refusals
 from jobsetpy.admission._kinds import LimitRange, StoredClaim
+from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.api import shapes
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.structural_schema import cause
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
-from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.jobs.validation.volumes import Claim, LookupFailed
 from jobsetpy.reconcilers.placement import admission as pod_placement
-from jobsetpy.reconcilers.placement.admission import PodPlace, base_name
+from jobsetpy.reconcilers.placement.admission import base_name
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
 from jobsetpy.reconcilers.restart_in_place.injection.update import restore
 from jobsetpy.reconcilers.restart_in_place.validation.agents import (
@@ -35,11 +35,9 @@ from jobsetpy.reconcilers.restart_in_place.validation.agents import (
     release_warning,
     restart_all_rules,
 )
-from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning
-from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.reconcilers.rules.json_tree import Json, child, text
-from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier, add_barrier
+from jobsetpy.reconcilers.startup_groups.injection import add_barrier
 from jobsetpy.reconcilers.validation.create import claims_to_look_up, validate_create
 from jobsetpy.reconcilers.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
 from jobsetpy.reconcilers.validation.kueue import keep_zero_replicas
@@ -58,6 +56,8 @@ VALIDATE_POD = "/validate--v1-pod"
 
 _VERSION_TIMEOUT_S = 1.0
 """Timeout in seconds of the request for the version, which is needed only for a warning."""
+_LOOKUP_TIMEOUT_S = 4.0
+"""Timeout in seconds of each lookup of a volume claim."""
 _LARGE_BYTES = 100_000
 """Size of a request's objects as JSON, in bytes, from which they are processed in another thread:
 that of about 10 ms."""
@@ -84,32 +84,24 @@ class JobSetHandlers:
 
     Args:
         client: API client that looks up volume claims.
-        features: enabled feature gates.
-        agent_image: image of the in-place restart agent, for JobSets that request one.
-        injected: settings of added containers.
-        limit_ranges: all LimitRanges, if they are watched.
+        settings: settings of the webhooks; defaults if ``None``.
         nodes: all nodes, if they are watched.
-        lookup_timeout_s: timeout of each lookup, in seconds.
+        limit_ranges: all LimitRanges, if they are watched.
     """
 
     def __init__(
         self,
         client: Client,
+        settings: WebhookSettings | None = None,
         *,
         nodes: Store[LabelledNode] | None = None,
-        features: Features | None = None,
-        agent_image: str = "",
-        injected: ContainerDefaults | None = None,
         limit_ranges: Store[LimitRange] | None = None,
-        lookup_timeout_s: float = 4.0,
     ) -> None:
         self._client = client
+        self._settings = settings = settings or WebhookSettings()
+        self._features = settings.features
         self._nodes = nodes
-        self._agent_image = agent_image
-        self._injected = injected or ContainerDefaults()
         self._limit_ranges = limit_ranges
-        self._features = features or Features()
-        self._lookup_timeout_s = lookup_timeout_s
         self._one_large = asyncio.Semaphore(1)
         shapes.jobset_spec()  # takes 50 ms, so before the first request
 
@@ -134,13 +126,12 @@ class JobSetHandlers:
         if self._features.in_place_restart:  # otherwise validation rejects the strategy
             injected = inject(
                 jobset,
-                image=self._agent_image,
-                settings=self._injected,
+                image=self._settings.agent_image,
+                settings=self._settings.injected,
                 limit_ranges=limit_ranges,
             )
             if injected.problems:
-                name = text(child(request.object, "metadata"), "name")
-                return refusals.invalid_jobset(name, injected.problems)
+                return invalid_jobset(request.object, injected.problems)
             jobset, patch = injected.jobset, [*patch, *injected.patch]
         return Answer(patch=[*patch, *default_jobset(jobset)])
 
@@ -170,7 +161,7 @@ class JobSetHandlers:
             elif of_release is not None:
                 warned = [*warned, of_release]
         if problems:
-            return refusals.invalid_jobset(text(child(jobset, "metadata"), "name"), problems)
+            return invalid_jobset(jobset, problems)
         return Answer(warnings=[str(each) for each in warned]) if warned else ALLOWED
 
     def _validated_new(
@@ -180,7 +171,7 @@ class JobSetHandlers:
         problems = validate_create(jobset, features=self._features, claims=claims)
         if problems:
             return problems, []
-        return [], warnings(jobset, self._features, pull_secret=self._injected.pull_secret)
+        return [], warnings(jobset, self._features, pull_secret=self._settings.pull_secret)
 
     async def _calculated(self, request: ReviewRequest, rule: Callable[[], T]) -> T:
         """Return the result of pure functions, without holding the loop for a large object.
@@ -230,7 +221,7 @@ class JobSetHandlers:
     async def _claim(self, namespace: str, name: str) -> Claim:
         try:
             claim = await self._client.get(
-                StoredClaim, namespace, name, timeout_s=self._lookup_timeout_s
+                StoredClaim, namespace, name, timeout_s=_LOOKUP_TIMEOUT_S
             )
         except NotFoundError:
             return None
@@ -250,27 +241,24 @@ class PodHandlers:
         nodes: all nodes.
         jobs: child Jobs; ``None`` to reject followers, instead of holding them, until their leader
             has a node.
-        barrier: settings of the barrier of startup groups.
+        settings: settings of the webhooks; defaults if ``None``.
         limit_ranges: all LimitRanges, if they are watched.
-        marks: scheduler fields of pods in gangs.
-        coscheduler: observed state of a coscheduler; ``None`` if none is watched.
     """
 
     def __init__(
         self,
+        settings: WebhookSettings | None = None,
         *,
         pods: Store[ChildPod],
         nodes: Store[LabelledNode],
         jobs: Store[Job] | None = None,
-        barrier: GroupBarrier | None = None,
         limit_ranges: Store[LimitRange] | None = None,
-        marks: SchedulerFields | None = None,
-        coscheduler: CoschedulerWatch | None = None,
     ) -> None:
-        self._barrier = barrier or GroupBarrier()
+        settings = settings or WebhookSettings()
+        self._barrier = settings.barrier
+        self._asked = settings.marks if settings.features.coscheduling else SchedulerFields()
+        self._coscheduler = settings.coscheduler
         self._limit_ranges = limit_ranges
-        self._asked = marks or SchedulerFields()
-        self._coscheduler = coscheduler
         self._pods = pods
         self._nodes = nodes
         self._jobs = jobs
@@ -289,7 +277,7 @@ class PodHandlers:
             over=self._over(request.namespace),
         )
         if mutation.missing_node:
-            return refusals.node_not_found(mutation.missing_node)
+            return _node_not_found(mutation.missing_node)
         if mutation.denied:
             return review.forbidden(mutation.denied)
         limit_ranges = _limit_ranges(self._limit_ranges, request.namespace)
@@ -318,18 +306,7 @@ class PodHandlers:
         return self._asked if self._coscheduler is None else self._coscheduler.marks
 
     def _leaders(self, namespace: str) -> pod_placement.LeaderLookup:
-        def look_up(base: str) -> list[PodPlace]:
-            return [
-                PodPlace(
-                    node=pod.spec.node_name,
-                    phase=pod.status.phase,
-                    deleting=pod.metadata.deletion_timestamp is not None,
-                    controller_uid=pod.metadata.controller_uid,
-                )
-                for pod in self._pods.by_index(LEADERS, f"{namespace}/{base}")
-            ]
-
-        return look_up
+        return lambda base: self._pods.by_index(LEADERS, f"{namespace}/{base}")
 
     def _over(self, namespace: str) -> pod_placement.LeaderOver:
         def is_over(name: str, uid: str) -> bool:
@@ -351,6 +328,18 @@ def routes(jobsets: JobSetHandlers, pods: PodHandlers) -> dict[str, Handler]:
         MUTATE_POD: pods.mutate,
         VALIDATE_POD: pods.validate,
     }
+
+
+def invalid_jobset(jobset: Json, problems: Sequence[FieldError]) -> Answer:
+    """Return a 422 with one cause per problem."""
+    causes = [cause(each.cause, each.message, each.field) for each in problems]
+    return review.invalid(JobSet.RESOURCE, text(child(jobset, "metadata"), "name"), causes)
+
+
+def _node_not_found(name: str) -> Answer:
+    """Return the 404 that the API server gives for a missing node."""
+    details = {"kind": "nodes", "name": name}
+    return review.failure(404, "NotFound", f'nodes "{name}" not found', details=details)
 
 
 def _limit_ranges(store: Store[LimitRange] | None, namespace: str) -> list[Json]:

@@ -12,6 +12,7 @@ from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
+from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
@@ -59,4 +60,13 @@ class WebhookSettings(WebhookServerSettings):
             requests=self.injected_requests,
             limits=self.injected_limits,
             pull_secret=self.pull_secret,
+        )
+
+    @property
+    def barrier(self) -> GroupBarrier:
+        """Settings of the barrier of startup groups."""
+        return GroupBarrier(
+            shell_image=self.group_image,
+            agent_image=self.group_agent_image,
+            settings=self.injected,
         )

@@ -12,7 +12,6 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.manager import WebhookServer
 from jobsetpy.reconcilers.placement.admission import LEADER_INDEX
-from jobsetpy.reconcilers.startup_groups.injection import GroupBarrier
 from jobsetpy.serving.webhook_certificates import certificate_manager
 
 
@@ -34,25 +33,14 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
     jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME, whole=True)
     handlers = routes(
         JobSetHandlers(
-            manager.replica_client,
-            nodes=nodes.store,
-            features=settings.features,
-            agent_image=settings.agent_image,
-            injected=settings.injected,
-            limit_ranges=limit_ranges.store,
+            manager.replica_client, settings, nodes=nodes.store, limit_ranges=limit_ranges.store
         ),
         PodHandlers(
+            settings,
             pods=pods.store,
             nodes=nodes.store,
             jobs=jobs.store if settings.gate_followers else None,
-            barrier=GroupBarrier(
-                shell_image=settings.group_image,
-                agent_image=settings.group_agent_image,
-                settings=settings.injected,
-            ),
             limit_ranges=limit_ranges.store,
-            marks=settings.marks if settings.features.coscheduling else None,
-            coscheduler=settings.coscheduler,
         ),
     )
     certificates = certificate_manager(manager.replica_client, settings, manager.clock)

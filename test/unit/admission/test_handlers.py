@@ -5,6 +5,7 @@ import copy
 
 import pytest
 
+from jobsetpy.admission import WebhookSettings
 from jobsetpy.admission._handlers import LEADERS, JobSetHandlers, PodHandlers, routes
 from jobsetpy.admission._kinds import StoredClaim
 from jobsetpy.api import keys
@@ -106,7 +107,7 @@ async def test_jobsets_are_defaulted_and_validated(handlers):
     """Requests for other objects are errors."""
     async with FakeApiServer() as server:
         client = server.client()
-        jobsets = JobSetHandlers(client, features=Features())
+        jobsets = JobSetHandlers(client)
         paths = routes(jobsets, handlers)
         assert all(path.startswith("/") for path in paths)
         good = {"metadata": {"name": "js"}, "spec": {}}
@@ -163,7 +164,9 @@ def annotated(mode: str, command: list[str] | None = None) -> dict:
 
 async def test_agent_is_injected_before_the_defaults():
     """The patch adds the agent with its restart policy first, and then missing fields."""
-    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="test.invalid/agent:1")
+    handlers = JobSetHandlers(
+        FakeApiServer().client(), WebhookSettings(agent_image="test.invalid/agent:1")
+    )
     patch = (await handlers.mutate(create(annotated("sidecar")))).patch
     first, *others = patch
     template = first["value"]["template"]["spec"]
@@ -177,7 +180,7 @@ async def test_agent_is_injected_before_the_defaults():
 
 async def test_jobset_without_a_command_is_refused_by_injection():
     """The status is that of validation, with field and advice."""
-    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i")
+    handlers = JobSetHandlers(FakeApiServer().client(), WebhookSettings(agent_image="i"))
     status = (await handlers.mutate(create(annotated("supervisor")))).status
     (cause,) = status["details"]["causes"]
 
@@ -309,14 +312,17 @@ async def test_new_jobset_has_warnings(server):
     assert await handlers.validate(update) is ALLOWED
     refused = await handlers.validate(create(killed_alone(action="Terminate")))
     assert (refused.status["code"], refused.warnings) == (422, ())
-    off = JobSetHandlers(server.client(), features=Features(in_place_restart=False))
+    off = JobSetHandlers(
+        server.client(), WebhookSettings(features=Features(in_place_restart=False))
+    )
     assert not (await off.validate(create(good))).warnings
 
 
 async def test_injection_depends_on_its_feature_gate():
     """Without it nothing is added, and validation refuses the strategy."""
     off = Features(in_place_restart=False)
-    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i", features=off)
+    settings = WebhookSettings(agent_image="i", features=off)
+    handlers = JobSetHandlers(FakeApiServer().client(), settings)
     answer = await handlers.mutate(create(annotated("supervisor")))
 
     assert answer.status is None
@@ -325,7 +331,7 @@ async def test_injection_depends_on_its_feature_gate():
 
 async def test_update_keeps_the_injected_agent():
     """A manifest applied again is completed from the stored object; other updates are unchanged."""
-    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i")
+    handlers = JobSetHandlers(FakeApiServer().client(), WebhookSettings(agent_image="i"))
     plain = annotated("supervisor", ["true"])
     stored = dict(plain)
     for operation in (await handlers.mutate(create(plain))).patch:

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from hack.generate.kustomize import render
+from jobsetpy.admission import WebhookSettings
 from jobsetpy.admission import _handlers as handlers
 from jobsetpy.api import keys
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.informers import StoreWriter
 from jobsetpy.reconcilers.coscheduling.backends import GATE, SchedulerFields
+from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import json_patch
 
@@ -25,12 +27,14 @@ ANNOTATED = {keys.COSCHEDULING_BACKEND_ANNOTATION: "coscheduler"}
 
 
 def handlers_of(marks, **more):
-    """Return the handlers of a manager with given scheduler fields."""
+    """Return the handlers of a manager with given scheduler fields, or without coscheduling."""
+    settings = WebhookSettings(
+        features=Features(coscheduling=marks is not None), marks=marks or SchedulerFields(), **more
+    )
     return handlers.PodHandlers(
+        settings,
         pods=StoreWriter(ChildPod, indexes=[handlers.LEADERS]).store,
         nodes=StoreWriter(LabelledNode).store,
-        marks=marks,
-        **more,
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from jobsetpy import aio
 from jobsetpy.admission import WebhookSettings
-from jobsetpy.admission import _refusals as refusals
+from jobsetpy.admission._handlers import invalid_jobset
 from jobsetpy.errors import NotSyncedError
 from jobsetpy.observability import metrics
 from jobsetpy.reconcilers.rules.field_errors import invalid, plain
@@ -96,12 +96,12 @@ def test_encode_warnings():
 def test_invalid_form():
     """Several problems are in brackets, each text once; every problem is a cause."""
     problem, other = invalid("spec.a", "x", "bad"), plain("wrong")
-    single = refusals.invalid_jobset("js", [problem]).status
+    single = invalid_jobset({"metadata": {"name": "js"}}, [problem]).status
     assert (
         single["message"]
         == 'JobSet.jobset.x-k8s.io "js" is invalid: spec.a: Invalid value: "x": bad'
     )
-    several = refusals.invalid_jobset("", [problem, other, other]).status
+    several = invalid_jobset({}, [problem, other, other]).status
     assert several["message"] == (
         'JobSet.jobset.x-k8s.io "" is invalid: [spec.a: Invalid value: "x": bad, '
         "<nil>: Internal error: wrong]"

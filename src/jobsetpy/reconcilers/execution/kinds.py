@@ -7,11 +7,12 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.batch import Job, JobSpec, JobStatus
-from jobsetpy.api.child_pod import ChildPodMeta, ChildPodSpec
+from jobsetpy.api.child_pod import ENDED, ChildPodMeta, ChildPodSpec
 from jobsetpy.api.core import ConfigMap
-from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
+from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, condition_true, resource
 
 
 @resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
@@ -78,6 +79,16 @@ class ListedPod:
     metadata: ChildPodMeta = ChildPodMeta()
     spec: ChildPodSpec = ChildPodSpec()
     status: ListedPodStatus = ListedPodStatus()
+
+    @property
+    def live(self) -> bool:
+        """True if the pod is neither terminated nor being deleted."""
+        return self.metadata.deletion_timestamp is None and self.status.phase not in ENDED
+
+    @property
+    def disrupted(self) -> bool:
+        """True if the pod has the condition ``DisruptionTarget``."""
+        return condition_true(self.status.conditions, keys.DISRUPTION_TARGET_CONDITION) is not None
 
 
 @resource("", "v1", "Pod", "pods")

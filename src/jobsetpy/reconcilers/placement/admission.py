@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.api.child_pod import ENDED
+from jobsetpy.api.jobset import ChildPod
 from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, number, objects, text
 from jobsetpy.reconcilers.rules.names import job_name
 
@@ -27,28 +27,11 @@ MIN_NAME_PARTS = 5
 """JobSet, ReplicatedJob, Job index, pod index and random characters, joined by dashes."""
 
 
-@attrs.frozen
-class PodPlace:
-    """State of a pod that may be a leader.
-
-    Args:
-        node: node of the pod; "" while it is not scheduled.
-        phase: phase of the pod.
-        deleting: it has a deletion timestamp.
-        controller_uid: UID of the Job that manages it; "" if none does.
-    """
-
-    node: str = ""
-    phase: str = ""
-    deleting: bool = False
-    controller_uid: str = ""
-
-
 class LeaderNotFoundError(Exception):
     """No single pod is the leader of this follower."""
 
 
-LeaderLookup = Callable[[str], Iterable[PodPlace]]
+LeaderLookup = Callable[[str], Iterable[ChildPod]]
 """Return the pods of the follower's namespace by :func:`base_name`."""
 
 NodeLabels = Callable[[str], Mapping[str, str] | None]
@@ -129,7 +112,7 @@ def mutate(
         return Mutation(patch + _exclusive_terms(pod, topology, priority))
     gate = gate and _can_be_released(pod)
     try:
-        node = find_leader(pod, leaders).node
+        node = find_leader(pod, leaders).spec.node_name
     except LeaderNotFoundError:
         if gate and over(*_controller(pod)):
             return Mutation(patch + _exclusive_terms(pod, topology, priority))
@@ -183,7 +166,7 @@ def refusal(pod: Json, leaders: LeaderLookup, *, gate: bool = False) -> str:
         leader = find_leader(pod, leaders)
     except LeaderNotFoundError as error:
         return str(error)
-    if not leader.node:
+    if not leader.spec.node_name:
         return (
             "leader pod not yet scheduled, not creating follower pod; this is an expected, "
             "transient error"
@@ -218,14 +201,14 @@ def _hold(pod: Json) -> Patch:
     return [{"op": "add", "path": "/spec/schedulingGates", "value": [gate]}]
 
 
-def find_leader(pod: Json, leaders: LeaderLookup) -> PodPlace:
+def find_leader(pod: Json, leaders: LeaderLookup) -> ChildPod:
     """Return the leader of a follower's own Job, of the same Job UID.
 
     Raises:
         LeaderNotFoundError: there is none, more than one, or it belongs to another Job.
     """
     base = leader_name(pod)
-    found = [place for place in leaders(base) if not place.deleting and place.phase not in ENDED]
+    found = [each for each in leaders(base) if each.live]
     if len(found) != 1:
         msg = f"expected 1 leader pod ({base}), but got {len(found)}"
         raise LeaderNotFoundError(msg)
@@ -233,10 +216,10 @@ def find_leader(pod: Json, leaders: LeaderLookup) -> PodPlace:
     if not owner:
         msg = "follower pod has no controller owner reference"
         raise LeaderNotFoundError(msg)
-    if not found[0].controller_uid:
+    if not found[0].metadata.controller_uid:
         msg = f"leader pod ({base}) has no controller owner reference"
         raise LeaderNotFoundError(msg)
-    if owner != found[0].controller_uid:
+    if owner != found[0].metadata.controller_uid:
         msg = f"follower pod and leader pod ({base}) have different owners"
         raise LeaderNotFoundError(msg)
     return found[0]

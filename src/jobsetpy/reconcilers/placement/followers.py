@@ -13,37 +13,12 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from jobsetpy.reconcilers.placement.admission import NodeLabels
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.reconcilers.execution.kinds import ListedPod
+from jobsetpy.reconcilers.placement.admission import LEADER_INDEX, NodeLabels
 
-
-@attrs.frozen(kw_only=True)
-class PlacedPod:
-    """State of a pod with exclusive placement.
-
-    Args:
-        name, uid: identity of the pod.
-        version: its resourceVersion when it was observed.
-        is_leader: it has completion index 0.
-        live: it has not ended and is not being deleted.
-        topology: key of the node label that names domains.
-        node: node of the pod; "" while it is not scheduled.
-        domain: value of the node selector for the topology, or ``None``.
-        held: it has the scheduling gate of exclusive placement.
-        gates: names of all its scheduling gates.
-        disrupted: it already has the condition ``DisruptionTarget``.
-    """
-
-    name: str
-    uid: str
-    version: str = ""
-    is_leader: bool = False
-    live: bool = True
-    topology: str
-    node: str = ""
-    domain: str | None = None
-    held: bool = False
-    gates: tuple[str, ...] = ()
-    disrupted: bool = False
+PlacedPod = ChildPod | ListedPod
+"""Pod with exclusive placement: from the cache, or just listed from the API server."""
 
 
 @attrs.frozen
@@ -80,6 +55,21 @@ WAIT = FollowersPlan()
 """Plan without actions, until something changes."""
 
 
+def is_leader(pod: PlacedPod) -> bool:
+    """Return True for a pod with completion index 0."""
+    return pod.metadata.annotations.completion_index == LEADER_INDEX
+
+
+def topology_of(pod: PlacedPod) -> str:
+    """Return the key of the node label that names domains."""
+    return pod.metadata.annotations.placed_topology or ""
+
+
+def selected_domain(pod: PlacedPod) -> str | None:
+    """Return the domain in the node selector, if it has one."""
+    return (pod.spec.node_selector or {}).get(topology_of(pod))
+
+
 def plan_followers(pods: Sequence[PlacedPod], nodes: NodeLabels, *, over: bool) -> FollowersPlan:
     """Return the actions for the followers of one Job.
 
@@ -96,15 +86,15 @@ def plan_followers(pods: Sequence[PlacedPod], nodes: NodeLabels, *, over: bool) 
         nodes: lookup of node labels.
         over: no further pod will have completion index 0.
     """
-    followers = [pod for pod in pods if pod.live and not pod.is_leader]
-    leaders = [pod for pod in pods if pod.live and pod.is_leader]
+    followers = [pod for pod in pods if pod.live and not is_leader(pod)]
+    leaders = [pod for pod in pods if pod.live and is_leader(pod)]
     if not leaders:
         return _without_leader(pods, followers, nodes) if over else WAIT
     domain = _common_domain(leaders, nodes)
     if not isinstance(domain, str):
         return WAIT if domain is None else FollowersPlan(unknown=domain)
-    topology = leaders[0].topology
-    loose = [pod for pod in followers if not pod.held]
+    topology = topology_of(leaders[0])
+    loose = [pod for pod in followers if not pod.spec.held]
     plan = _release(domain, followers)
     if any(is_misplaced(pod, topology, domain) for pod in loose):
         return attrs.evolve(plan, evict=(*loose, *plan.evict))
@@ -113,7 +103,7 @@ def plan_followers(pods: Sequence[PlacedPod], nodes: NodeLabels, *, over: bool) 
 
 def _common_domain(leaders: Sequence[PlacedPod], nodes: NodeLabels) -> str | UnknownTopology | None:
     """Return the domain of all leaders; ``None`` if they have no node, or several domains."""
-    if not all(leader.node for leader in leaders):
+    if not all(leader.spec.node_name for leader in leaders):
         return None
     domains = [_domain(leader, nodes) for leader in leaders]
     unknown = next((each for each in domains if isinstance(each, UnknownTopology)), None)
@@ -132,9 +122,9 @@ def is_misplaced(pod: PlacedPod, topology: str, domain: str) -> bool:
         topology: topology key of its leader.
         domain: domain of its leader.
     """
-    if pod.is_leader or not pod.live or pod.held:
+    if is_leader(pod) or not pod.live or pod.spec.held:
         return False
-    return pod.topology != topology or pod.domain != domain
+    return topology_of(pod) != topology or selected_domain(pod) != domain
 
 
 def is_due(follower: PlacedPod, leaders: Sequence[PlacedPod], nodes: NodeLabels) -> bool:
@@ -146,20 +136,20 @@ def is_due(follower: PlacedPod, leaders: Sequence[PlacedPod], nodes: NodeLabels)
         nodes: lookup of node labels.
     """
     live = [leader for leader in leaders if leader.live]
-    if len(live) != 1 or not live[0].node:
+    if len(live) != 1 or not live[0].spec.node_name:
         return False
-    if follower.held:
+    if follower.spec.held:
         return True
     domain = _domain(live[0], nodes)
-    return isinstance(domain, str) and is_misplaced(follower, live[0].topology, domain)
+    return isinstance(domain, str) and is_misplaced(follower, topology_of(live[0]), domain)
 
 
 def _release(domain: str, followers: Iterable[PlacedPod]) -> FollowersPlan:
-    held = [pod for pod in followers if pod.held]
+    held = [pod for pod in followers if pod.spec.held]
     return FollowersPlan(
         domain,
-        release=tuple(pod for pod in held if pod.domain in {None, domain}),
-        evict=tuple(pod for pod in held if pod.domain not in {None, domain}),
+        release=tuple(pod for pod in held if selected_domain(pod) in {None, domain}),
+        evict=tuple(pod for pod in held if selected_domain(pod) not in {None, domain}),
     )
 
 
@@ -170,14 +160,14 @@ def _without_leader(
 
     If no domain is known they are recreated: their replacements get the leader's terms.
     """
-    held = [pod for pod in followers if pod.held]
+    held = [pod for pod in followers if pod.spec.held]
     if not held:
         return WAIT
-    loose = [pod for pod in followers if not pod.held]
-    wanted = {pod.domain for pod in loose} - {None}
+    loose = [pod for pod in followers if not pod.spec.held]
+    wanted = {selected_domain(pod) for pod in loose} - {None}
     if len(wanted) == 1:
         return _release(str(wanted.pop()), held)
-    ended_leaders = [pod for pod in pods if pod.is_leader]
+    ended_leaders = [pod for pod in pods if is_leader(pod)]
     for pod in (*loose, *ended_leaders):
         found = _domain(pod, nodes)
         if isinstance(found, str):
@@ -186,7 +176,8 @@ def _without_leader(
 
 
 def _domain(pod: PlacedPod, nodes: NodeLabels) -> str | UnknownTopology:
-    labels = nodes(pod.node) if pod.node else None
+    node, topology = pod.spec.node_name, topology_of(pod)
+    labels = nodes(node) if node else None
     if labels is None:
-        return UnknownTopology(pod.node)
-    return labels.get(pod.topology) or UnknownTopology(pod.node, pod.topology)
+        return UnknownTopology(node)
+    return labels.get(topology) or UnknownTopology(node, topology)

@@ -6,17 +6,16 @@ are listed from the API server, and the plan is made again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.api.child_pod import ENDED, ChildPodMeta, ChildPodSpec
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.api.meta import Condition, ObjectKey, condition_true
+from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
-from jobsetpy.reconcilers.placement.admission import LEADER_INDEX, NodeLabels
+from jobsetpy.reconcilers.placement.admission import NodeLabels
 from jobsetpy.reconcilers.placement.followers import (
     FollowersPlan,
     PlacedPod,
@@ -33,16 +32,19 @@ class Incarnation:
     """Pods of a Job of one UID.
 
     Args:
-        first: any of its pods, which events refer to.
         over: no further pod will have completion index 0.
-        pods: pods in the cache.
+        pods: pods in the cache, at least one.
         listed: pods just listed from the API server.
     """
 
-    first: ChildPod
     over: bool = False
-    pods: Sequence[PlacedPod]
+    pods: Sequence[ChildPod]
     listed: Sequence[PlacedPod] | None = None
+
+    @property
+    def first(self) -> ChildPod:
+        """Any of its pods, which events refer to."""
+        return self.pods[0]
 
     @property
     def uid(self) -> str:
@@ -138,7 +140,7 @@ def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: No
         reported = plan.unknown
     released = [pod for each in placements for pod in each.followers.release]
     evicted = [pod for each in placements for pod in each.followers.evict]
-    acted |= {pod.uid: pod.version for pod in (*released, *evicted)}
+    acted |= _versions((*released, *evicted))
     result = Result.done()
     if acted:
         summary = f"released {len(released)}, evicted {len(evicted)}"
@@ -154,9 +156,14 @@ def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: No
     )
 
 
+def _versions(pods: Iterable[PlacedPod]) -> dict[str, str]:
+    """Return the resourceVersions of pods by UID."""
+    return {pod.metadata.uid: pod.metadata.resource_version for pod in pods}
+
+
 def _not_shown(acted: Mapping[str, str], observed: ObservedPlacement) -> dict[str, str]:
     """Return the writes that the cache does not show yet."""
-    shown = {p.uid: p.version for each in observed.incarnations for p in each.pods}
+    shown = _versions(pod for each in observed.incarnations for pod in each.pods)
     return {uid: at for uid, at in acted.items() if shown.get(uid) == at}
 
 
@@ -168,8 +175,12 @@ def _followers(
     plan = plan_followers(pods, observed.nodes, over=of.over)
     return attrs.evolve(
         plan,
-        release=tuple(pod for pod in plan.release if acted.get(pod.uid) != pod.version),
-        evict=plan.evict if observed.repair else tuple(pod for pod in plan.evict if pod.held),
+        release=tuple(
+            pod
+            for pod in plan.release
+            if acted.get(pod.metadata.uid) != pod.metadata.resource_version
+        ),
+        evict=plan.evict if observed.repair else tuple(p for p in plan.evict if p.spec.held),
     )
 
 
@@ -184,23 +195,3 @@ def _unknown(
         f"not have the label {unknown.topology!r}: its followers wait"
     )
     return (EmitEvent(WARNING, keys.TOPOLOGY_UNKNOWN_REASON, message, pod=pod),)
-
-
-def placed_pod(
-    meta: ChildPodMeta, spec: ChildPodSpec, phase: str, conditions: tuple[Condition, ...] = ()
-) -> PlacedPod:
-    """Return the state of a pod with exclusive placement; the cache does not hold conditions."""
-    topology = meta.annotations.placed_topology or ""
-    return PlacedPod(
-        name=meta.name,
-        uid=meta.uid,
-        version=meta.resource_version,
-        is_leader=meta.annotations.completion_index == LEADER_INDEX,
-        live=meta.deletion_timestamp is None and phase not in ENDED,
-        topology=topology,
-        node=spec.node_name,
-        domain=(spec.node_selector or {}).get(topology),
-        held=spec.held,
-        gates=tuple(gate.name for gate in spec.scheduling_gates),
-        disrupted=condition_true(conditions, keys.DISRUPTION_TARGET_CONDITION) is not None,
-    )

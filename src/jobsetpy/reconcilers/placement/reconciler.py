@@ -33,15 +33,19 @@ from jobsetpy.reconcilers.execution.kinds import ListedPod
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import moment
-from jobsetpy.reconcilers.placement.admission import LEADER_INDEX
-from jobsetpy.reconcilers.placement.followers import PlacedPod, is_due
+from jobsetpy.reconcilers.placement.followers import (
+    PlacedPod,
+    is_due,
+    is_leader,
+    selected_domain,
+    topology_of,
+)
 from jobsetpy.reconcilers.placement.plan import (
     Incarnation,
     ObservedPlacement,
     Placement,
     PlacementMemory,
     PlacementPlan,
-    placed_pod,
     plan_placement,
 )
 from jobsetpy.reconcilers.rules.plan import EmitEvent
@@ -74,7 +78,7 @@ def _index_values(pod: ChildPod) -> Iterable[str]:
     job = _job_key(pod)
     if job is None:
         return ()
-    if not _is_leader(pod):
+    if not is_leader(pod):
         return (f"job:{job}",)
     leader = (f"job:{job}", f"leader:{job}")
     return (*leader, f"node:{pod.spec.node_name}") if pod.spec.node_name else leader
@@ -114,7 +118,7 @@ class PodPlacementReconciler:
         old, new = event.old, event.new
         if event.obj.metadata.annotations.placed_topology is None:
             return False
-        if _is_leader(event.obj):
+        if is_leader(event.obj):
             return _footing(old) != _footing(new)
         if new is None or not new.live or (old is not None and old.live and old.spec == new.spec):
             return False
@@ -127,11 +131,9 @@ class PodPlacementReconciler:
         if job is None:
             return False
         pods = self._pods.by_index(PLACED, f"leader:{job}")
-        leaders = [_placed(each) for each in pods if each.metadata.controller_uid == uid]
-        follower = _placed(pod)
-        return (follower.held and self._is_over(job, uid)) or is_due(
-            follower, leaders, self._node_labels
-        )
+        leaders = [each for each in pods if each.metadata.controller_uid == uid]
+        over = pod.spec.held and self._is_over(job, uid)
+        return over or is_due(pod, leaders, self._node_labels)
 
     def leaders_on(self, node: LabelledNode) -> list[rt.ObjectKey]:
         """Return the Jobs whose leaders are on a node; empty until pods are synced."""
@@ -160,9 +162,7 @@ class PodPlacementReconciler:
         return ObservedPlacement(
             job=job,
             incarnations=[
-                Incarnation(
-                    first=pods[0], over=self._is_over(job, uid), pods=[_placed(pod) for pod in pods]
-                )
+                Incarnation(over=self._is_over(job, uid), pods=pods)
                 for uid, pods in incarnations.items()
             ],
             nodes=self._node_labels,
@@ -185,7 +185,7 @@ class PodPlacementReconciler:
             failures += await self._place(job, placement, plan.at)
         memory = plan.memory
         if memory is not None:
-            failed = {pod.uid for pod, _ in failures}
+            failed = {pod.metadata.uid for pod, _ in failures}
             acted = {uid: at for uid, at in memory.acted.items() if uid not in failed}
             memory = attrs.evolve(memory, acted=acted)
         self._memory.keep(job, memory)
@@ -200,7 +200,7 @@ class PodPlacementReconciler:
             selector += f",{keys.JOB_KEY}={meta.labels.job_key}"
         page = await self._client.list_page(ListedPod, meta.namespace, label_selector=selector)
         pods = [
-            placed_pod(pod.metadata, pod.spec, pod.status.phase, pod.status.conditions)
+            pod
             for pod in page.items
             if pod.metadata.controller_uid == incarnation.uid
             and pod.metadata.annotations.placed_topology is not None
@@ -216,30 +216,33 @@ class PodPlacementReconciler:
             self._record(placement, notice)
 
         async def release(pod: PlacedPod) -> None:
-            others = [{"name": gate} for gate in pod.gates if gate != keys.PLACEMENT_GATE]
+            names = [gate.name for gate in pod.spec.scheduling_gates]
+            others = [{"name": name} for name in names if name != keys.PLACEMENT_GATE]
             spec: dict[str, Any] = {"schedulingGates": others or None}
-            if pod.domain is None:
-                spec["nodeSelector"] = {pod.topology: followers.domain}
+            if selected_domain(pod) is None:
+                spec["nodeSelector"] = {topology_of(pod): followers.domain}
             # The UID protects other pods of that name. No resourceVersion is needed: gates can only
             # be removed, so the API server rejects the patch if a gate was removed meanwhile.
-            body = {"metadata": {"uid": pod.uid}, "spec": spec}
+            meta = pod.metadata
+            body = {"metadata": {"uid": meta.uid}, "spec": spec}
             with suppress(NotFoundError):
-                await self._client.merge_patch(ChildPod, job.namespace, pod.name, body)
+                await self._client.merge_patch(ChildPod, job.namespace, meta.name, body)
 
         async def evict(pod: PlacedPod) -> None:
+            meta = pod.metadata
             with suppress(NotFoundError):
-                if not pod.disrupted:
-                    metadata = {"name": pod.name, "namespace": job.namespace, "uid": pod.uid}
+                if not (isinstance(pod, ListedPod) and pod.disrupted):
+                    metadata = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
                     reason, why = keys.PLACEMENT_VIOLATION_REASON, keys.PLACEMENT_VIOLATION_MESSAGE
                     await self._client.apply(
                         ListedPod,
-                        job.namespace,
-                        pod.name,
+                        meta.namespace,
+                        meta.name,
                         disruption(metadata, reason, why, at),
                         owner=FIELD_MANAGER,
                         subresource="status",
                     )
-                await self._client.delete(ChildPod, job.namespace, pod.name, uid=pod.uid)
+                await self._client.delete(ChildPod, meta.namespace, meta.name, uid=meta.uid)
 
         limit = self._settings.parallel_writes
         kept = await in_parallel(limit, followers.release, release)
@@ -268,14 +271,6 @@ class PodPlacementReconciler:
     def _node_labels(self, name: str) -> Mapping[str, str] | None:
         node = self._nodes.get(rt.ObjectKey("", name))
         return None if node is None else node.metadata.labels
-
-
-def _placed(pod: ChildPod) -> PlacedPod:
-    return placed_pod(pod.metadata, pod.spec, pod.status.phase)
-
-
-def _is_leader(pod: ChildPod) -> bool:
-    return pod.metadata.annotations.completion_index == LEADER_INDEX
 
 
 def _footing(leader: ChildPod | None) -> tuple[bool, str]:

@@ -3,21 +3,37 @@
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.api.jobset import ChildPod
 from jobsetpy.reconcilers.placement.admission import (
     LeaderNotFoundError,
-    PodPlace,
     base_name,
     find_leader,
     leader_name,
     mutate,
     refusal,
 )
+from jobsetpy.testing.jobsets import decoded
 
 ZONE = "topology.kubernetes.io/zone"
-LEADER = PodPlace(node="n1", phase="Running", controller_uid="u1")
-WAITING = PodPlace(phase="Pending", controller_uid="u1")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 LABEL_PATH = "/metadata/labels/jobset.sigs.k8s.io~1priority"
+
+
+def place(node="", phase="", controller_uid="", **metadata) -> ChildPod:
+    """Return a cached pod that may be a leader."""
+    owners = [{"uid": controller_uid, "controller": True}] if controller_uid else []
+    return decoded(
+        ChildPod,
+        {
+            "metadata": {"ownerReferences": owners, **metadata},
+            "spec": {"nodeName": node},
+            "status": {"phase": phase},
+        },
+    )
+
+
+LEADER = place(node="n1", phase="Running", controller_uid="u1")
+WAITING = place(phase="Pending", controller_uid="u1")
 
 
 def pod(index: str | None = "1", *, zone: str | None = ZONE, drop: str = "", owner: str | None = "u1", annotations=(), **spec) -> dict:  # fmt: skip
@@ -36,7 +52,7 @@ def pod(index: str | None = "1", *, zone: str | None = ZONE, drop: str = "", own
     return {"metadata": metadata, "spec": spec}
 
 
-def among(*places: PodPlace):
+def among(*places: ChildPod):
     """Return a lookup that finds these pods by the leader's base name."""
     return lambda base: places if base == "js-rj-0-0" else ()
 
@@ -117,9 +133,9 @@ def test_follower_without_a_bound_leader_is_refused(places):
 
 def test_leader_on_an_unknown_or_unlabelled_node_ends_the_request():
     """An unknown node is read first; a node without the label denies the pod."""
-    gone = PodPlace(node="gone", controller_uid="u1")
+    gone = place(node="gone", controller_uid="u1")
     assert mutate(pod(), among(gone), nodes).missing_node == "gone"
-    bare = PodPlace(node="bare", controller_uid="u1")
+    bare = place(node="bare", controller_uid="u1")
     assert ZONE in mutate(pod(), among(bare), nodes).denied
 
 
@@ -137,7 +153,7 @@ def test_invalid_follower_is_refused(new, places, words):
     assert words in refusal(new, among(*places))
 
 
-@pytest.mark.parametrize("places", [(LEADER,), (PodPlace(phase="Failed", controller_uid="u0"), LEADER)])  # fmt: skip
+@pytest.mark.parametrize("places", [(LEADER,), (place(phase="Failed", controller_uid="u0"), LEADER)])  # fmt: skip
 def test_valid_follower_is_accepted(places):
     """It has a selector, and its leader is live and bound."""
     assert refusal(pod(nodeSelector={ZONE: "a"}), among(*places)) == ""
@@ -146,7 +162,7 @@ def test_valid_follower_is_accepted(places):
 @pytest.mark.parametrize("ended", ["Failed", "Succeeded"])
 def test_leader_that_has_ended_does_not_count(ended):
     """It is the leader of an earlier attempt."""
-    assert find_leader(pod(), among(PodPlace(phase=ended), LEADER)) is LEADER
+    assert find_leader(pod(), among(place(phase=ended), LEADER)) is LEADER
 
 
 @pytest.mark.parametrize(
@@ -156,9 +172,13 @@ def test_leader_that_has_ended_does_not_count(ended):
         (pod(drop=keys.JOBSET_NAME), (LEADER,), f"pod missing label: {keys.JOBSET_NAME}"),
         (pod(), (), "got 0"),
         (pod(), (LEADER, WAITING), "got 2"),
-        (pod(), (PodPlace(node="n1", deleting=True, controller_uid="u1"),), "got 0"),
-        (pod(), (PodPlace(node="n1", controller_uid="u2"),), "different owners"),
-        (pod(), (PodPlace(node="n1"),), "leader pod (js-rj-0-0) has no controller"),
+        (
+            pod(),
+            (place("n1", controller_uid="u1", deletionTimestamp="2026-01-01T00:00:00Z"),),
+            "got 0",
+        ),
+        (pod(), (place(node="n1", controller_uid="u2"),), "different owners"),
+        (pod(), (place(node="n1"),), "leader pod (js-rj-0-0) has no controller"),
         (pod(owner=None), (LEADER,), "follower pod has no controller"),
     ],
 )
@@ -182,7 +202,7 @@ GATE = {"name": keys.PLACEMENT_GATE}
 OWN = {"name": "users"}
 
 
-@pytest.mark.parametrize("places", [(), (WAITING,), (LEADER, LEADER), (PodPlace(node="gone", controller_uid="u1"),)])  # fmt: skip
+@pytest.mark.parametrize("places", [(), (WAITING,), (LEADER, LEADER), (place(node="gone", controller_uid="u1"),)])  # fmt: skip
 @pytest.mark.parametrize(
     ("spec", "operation"),
     [
@@ -207,7 +227,7 @@ def test_gates_do_not_change_followers_of_a_bound_leader():
     """They get its domain, and a node without the label still denies them."""
     (operation,) = mutate(pod(), among(LEADER), nodes, gate=True).patch
     assert operation["path"] == "/spec/nodeSelector"
-    bare = PodPlace(node="bare", controller_uid="u1")
+    bare = place(node="bare", controller_uid="u1")
     assert ZONE in mutate(pod(), among(bare), nodes, gate=True).denied
 
 
@@ -245,7 +265,7 @@ def test_follower_gets_the_terms_of_a_leader_when_its_leader_has_ended():
 
     new = pod(priority=7)
     new["metadata"]["ownerReferences"][0]["name"] = "js-rj-0"
-    ended = PodPlace(node="n1", phase="Succeeded", controller_uid="u1")
+    ended = place(node="n1", phase="Succeeded", controller_uid="u1")
     label, terms = mutate(new, among(ended), nodes, gate=True, over=over).patch
     assert calls == [("js-rj-0", "u1")]
     assert (label["path"], terms["path"]) == (LABEL_PATH, "/spec/affinity")

@@ -6,31 +6,43 @@ from hypothesis import strategies as st
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import JobStatus
+from jobsetpy.api.jobset import ChildPod
 from jobsetpy.reconcilers.placement.followers import (
     FollowersPlan,
-    PlacedPod,
     UnknownTopology,
+    is_leader,
     is_misplaced,
     plan_followers,
+    selected_domain,
 )
+from jobsetpy.testing.jobsets import decoded
 
 RACK = "rack"
 NODES = {"a1": {RACK: "a"}, "a2": {RACK: "a"}, "b1": {RACK: "b"}, "bare": {"x": "y"}}
 
 
-def pod(name, **fields):
-    """Return a follower."""
-    return PlacedPod(name=name, uid=name, **{"topology": RACK, **fields})
+def pod(name, index="1", *, live=True, topology=RACK, node="", domain=None, held=False):
+    """Return a pod, by default a follower."""
+    notes = {
+        keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: topology,
+        keys.COMPLETION_INDEX_ANNOTATION: index,
+    }
+    spec = {"nodeName": node, "schedulingGates": [{"name": keys.PLACEMENT_GATE}] if held else []}
+    if domain is not None:
+        spec["nodeSelector"] = {topology: domain}
+    metadata = {"name": name, "uid": name, "annotations": notes}
+    status = {"phase": "Running" if live else "Succeeded"}
+    return decoded(ChildPod, {"metadata": metadata, "spec": spec, "status": status})
 
 
 def leader(node="a1", name="leader", **fields):
     """Return a leader on a node."""
-    return pod(name, is_leader=True, node=node, **fields)
+    return pod(name, "0", node=node, **fields)
 
 
 def held(name="held", **fields):
     """Return a follower that is held by the placement gate."""
-    return pod(name, held=True, gates=(keys.PLACEMENT_GATE,), **fields)
+    return pod(name, held=True, **fields)
 
 
 GOOD = pod("good", domain="a")
@@ -41,7 +53,11 @@ BARE = pod("bare")
 def plan(*pods, over=False):
     """Return domain, released and evicted pods of the plan."""
     made = plan_followers(pods, NODES.get, over=over)
-    return made.domain, [p.name for p in made.release], [p.name for p in made.evict]
+    return (
+        made.domain,
+        [p.metadata.name for p in made.release],
+        [p.metadata.name for p in made.evict],
+    )
 
 
 WAITS = (None, [], [])
@@ -137,12 +153,10 @@ def test_plan_names_the_unknown_topology(node, unknown):
 
 PODS = st.lists(
     st.builds(
-        PlacedPod,
+        pod,
         name=st.uuids().map(str),
-        uid=st.uuids().map(str),
-        is_leader=st.booleans(),
+        index=st.sampled_from(["0", "1"]),
         live=st.booleans(),
-        topology=st.just(RACK),
         node=st.sampled_from(["", *NODES, "gone"]),
         domain=st.sampled_from([None, "a", "b"]),
         held=st.booleans(),
@@ -156,18 +170,16 @@ def test_plan_is_safe_and_settles_for_any_pods(pods, over):
     """Leaders and ended pods stay, and no pod is both released and evicted."""
     made = plan_followers(pods, NODES.get, over=over)
     touched = [*made.release, *made.evict]
-    assert len({p.uid for p in touched}) == len(touched)
-    assert all(p.live and not p.is_leader for p in touched)
-    assert all(p.held and p.domain in {None, made.domain} for p in made.release)
+    assert len({p.metadata.uid for p in touched}) == len(touched)
+    assert all(p.live and not is_leader(p) for p in touched)
+    assert all(p.spec.held and selected_domain(p) in {None, made.domain} for p in made.release)
     assert made.release == () or made.domain is not None
-    where = {(NODES.get(p.node) or {}).get(RACK) for p in pods if p.is_leader and p.live}
+    leaders = [p for p in pods if is_leader(p) and p.live]
+    where = {(NODES.get(p.spec.node_name) or {}).get(RACK) for p in leaders}
     if where and touched:
         assert where == {made.domain}
     after = [p for p in pods if p not in touched]
-    after += [
-        PlacedPod(name=p.name, uid=p.uid, topology=RACK, domain=made.domain, node=p.node)
-        for p in made.release
-    ]
+    after += [pod(p.metadata.name, domain=made.domain, node=p.spec.node_name) for p in made.release]
     settled = plan_followers(after, NODES.get, over=over)
     assert (settled.release, settled.evict) == ((), ())
     assert isinstance(settled, FollowersPlan)

@@ -8,14 +8,13 @@ import attrs
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.child_pod import ChildPod, ChildPodStatus
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.reconcilers.placement.followers import is_due
 from jobsetpy.reconcilers.placement.plan import (
     Incarnation,
     ObservedPlacement,
     PlacementMemory,
-    placed_pod,
     plan_placement,
 )
 from jobsetpy.reconcilers.rules.times import Now
@@ -48,15 +47,9 @@ def pod(name, index="1", *, node="", domain=None, held=False, job="job", version
     return decoded(ChildPod, {"metadata": meta, "spec": spec})
 
 
-def placed(each):
-    """Return the pod as the placement rules use it."""
-    return placed_pod(each.metadata, each.spec, each.status.phase)
-
-
 def incarnation(*pods, over=False, listed=None):
     """Return pods of one Job UID; ``listed`` are the pods that the API server has."""
-    listed = None if listed is None else [placed(each) for each in listed]
-    return Incarnation(first=pods[0], over=over, pods=[placed(p) for p in pods], listed=listed)
+    return Incarnation(over=over, pods=pods, listed=listed)
 
 
 def plan(*incarnations, memory=None, **settings):
@@ -70,7 +63,7 @@ def plan(*incarnations, memory=None, **settings):
 def writes(made):
     """Return the names of the released and of the evicted pods."""
     return tuple(
-        [pod.name for each in made.placements for pod in getattr(each.followers, what)]
+        [pod.metadata.name for each in made.placements for pod in getattr(each.followers, what)]
         for what in ("release", "evict")
     )
 
@@ -179,6 +172,6 @@ def test_event_says_how_many_pods_are_evicted_and_where_they_belong(pods, text):
 )
 def test_follower_requests_a_reconcile_when_it_can_be_placed(follower, leaders, due):
     """By the state of its leaders."""
-    assert is_due(placed(follower), [placed(each) for each in leaders], NODES.get) is due
-    ended = [attrs.evolve(placed(each), live=False) for each in leaders]
-    assert not is_due(placed(follower), ended, NODES.get)
+    assert is_due(follower, leaders, NODES.get) is due
+    ended = [attrs.evolve(each, status=ChildPodStatus(phase="Failed")) for each in leaders]
+    assert not is_due(follower, ended, NODES.get)

@@ -9,12 +9,12 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job, JobSpec
-from jobsetpy.api.jobset import JobSet, ReplicatedJob, ReplicatedJobStatus
+from jobsetpy.api.jobset import ChildPod, JobSet, ReplicatedJob, ReplicatedJobStatus
 from jobsetpy.api.meta import Condition, ObjectMeta
 from jobsetpy.api.name_rules import dns1123_subdomain, label_value
 from jobsetpy.reconcilers.jobs.startup_policy import dependencies_reached, has_started
 from jobsetpy.reconcilers.jobs.suspension import resumptions
-from jobsetpy.reconcilers.placement.admission import PodPlace, mutate
+from jobsetpy.reconcilers.placement.admission import mutate
 from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods, group_size
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.rules.conditions import is_true
@@ -202,7 +202,10 @@ def test_owner_that_does_not_control_a_pod_is_ignored():
         },
         "spec": {},
     }
-    leader = PodPlace(node="n", phase="Running", deleting=False, controller_uid="2")
+    owner = {"uid": "2", "controller": True}
+    leader = decoded(
+        ChildPod, {"metadata": {"ownerReferences": [owner]}, "spec": {"nodeName": "n"}}
+    )
     mutation = mutate(pod, lambda _: [leader], lambda _: {"zone": "z"})
     (step,) = (step for step in mutation.patch if "nodeSelector" in step["path"])
     assert step["value"] == {"zone": "z"}
