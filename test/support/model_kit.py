@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.jobs.child_jobs import JobTemplateBuilder, SharedParts
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json
 
@@ -11,6 +15,14 @@ def begin(*replicated_jobs: dict, features: Features | None = None, **spec) -> M
     cluster = ModelCluster(jobset_json(*replicated_jobs, **spec), features)
     cluster.reconcile()
     return cluster
+
+
+def builders(
+    jobset: JobSet, features: Features | None = None, *more: Any
+) -> list[JobTemplateBuilder]:
+    """Return the builders of Jobs, in the order of the spec."""
+    parts = SharedParts(jobset, features or Features(), *more)
+    return [JobTemplateBuilder(parts, item) for item in jobset.spec.replicated_jobs]
 
 
 def settle(cluster: ModelCluster) -> None:

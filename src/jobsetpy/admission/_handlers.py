@@ -25,7 +25,7 @@ from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
-from jobsetpy.reconcilers.jobs.validation.volumes import Claim, LookupFailed
+from jobsetpy.reconcilers.jobs.validation.volumes import Claim
 from jobsetpy.reconcilers.placement import admission as pod_placement
 from jobsetpy.reconcilers.placement.admission import base_name
 from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
@@ -226,7 +226,7 @@ class JobSetHandlers:
         except NotFoundError:
             return None
         except (ApiError, TransportError, DecodeError) as error:
-            return LookupFailed(str(error))
+            return error
         return {"metadata": {"name": name}, "spec": claim.spec}
 
 

@@ -189,7 +189,7 @@ class Simulation:
         self._ledger = EpochLedger()
         self._jobs_memory = p.JobsMemory()
         self._epochs_memory = EpochState()
-        self._surroundings: set[str] = set()
+        self._surroundings: set[tuple[str, str]] = set()
         self.log: list[tuple[float, str]] = []
 
     # ---- faults ------------------------------------------------------------------------------
@@ -349,9 +349,7 @@ class Simulation:
             key=jobset.metadata.key,
             jobset=jobset,
             jobs=list(self._jobs.values()),
-            services=frozenset(self._surroundings),
-            claims=frozenset(self._surroundings),
-            config_maps=frozenset(self._surroundings),
+            surroundings=self._surroundings,
             backoff=RestartBackoff(),
         )
         plan = plan_jobs(observed, self._jobs_memory, self._moment)
@@ -404,8 +402,8 @@ class Simulation:
                 self._create_job(name, body)
             case p.DeleteJob(name, _):
                 self._delete_job(name)
-            case p.CreateService(name) | p.CreateClaim(name) | p.CreateGroupObject(_, name):
-                self._surroundings.add(name)
+            case p.CreateObject(kind, name):
+                self._surroundings.add((kind, name))
             case p.ResumeJob(name) | p.SuspendJob(name):
                 job = self._jobs[name]
                 suspend = isinstance(action, p.SuspendJob)

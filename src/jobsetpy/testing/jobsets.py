@@ -182,10 +182,12 @@ class ModelCluster:
             key=jobset.metadata.key,
             jobset=jobset,
             jobs=[self.job(name) for name in self.jobs],
-            services=frozenset(self.services),
-            claims=frozenset(self.claims),
+            surroundings={
+                *(("Service", name) for name in self.services),
+                *(("PersistentVolumeClaim", name) for name in self.claims),
+                *self.group_objects,
+            },
             features=self.features,
-            config_maps=frozenset(name for kind, name in self.group_objects if kind == "ConfigMap"),
             group_rbac=self.group_rbac,
         )
 
@@ -238,13 +240,13 @@ class ModelCluster:
             case p.ResizeJob(name, _, parallelism, completions):
                 size = {"parallelism": parallelism, "completions": completions}
                 self.jobs[name] = merge(self.jobs[name], {"spec": size})
-            case p.CreateService(name, body):
+            case p.CreateObject("Service", name, body):
                 assert name not in self.services
                 self.services[name] = body
-            case p.CreateClaim(name, body):
+            case p.CreateObject("PersistentVolumeClaim", name, body):
                 assert name not in self.claims
                 self.claims[name] = body
-            case p.CreateGroupObject(kind, name, body):
+            case p.CreateObject(kind, name, body):
                 self.group_objects[kind, name] = body
             case p.DeleteJobSet():
                 self.deleted = True

@@ -911,7 +911,7 @@ class Manager:
                 key=KEY,
                 jobset=jobset,
                 jobs=jobs,
-                services=frozenset({KEY.name}),
+                surroundings=frozenset({("Service", KEY.name)}),
                 features=FEATURES,
                 backoff=RestartBackoff(),
             ),

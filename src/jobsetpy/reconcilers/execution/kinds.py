@@ -11,7 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.batch import Job, JobSpec, JobStatus
 from jobsetpy.api.child_pod import ENDED, ChildPodMeta, ChildPodSpec
-from jobsetpy.api.core import ConfigMap
+from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, condition_true, resource
 
 
@@ -33,8 +33,10 @@ class RoleBinding:
     metadata: ObjectMeta = ObjectMeta()
 
 
-GROUP_KINDS: Final = {"ConfigMap": ConfigMap, "Role": Role, "RoleBinding": RoleBinding}
-"""Kinds that group scheduling needs, by name."""
+CREATED_KINDS: Final = {
+    cls.RESOURCE.kind: cls for cls in (Service, PersistentVolumeClaim, ConfigMap, Role, RoleBinding)
+}
+"""Kinds of the objects besides Jobs that pods need, by name."""
 
 
 @resource("batch", "v1", "Job", "jobs")

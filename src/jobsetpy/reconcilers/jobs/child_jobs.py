@@ -8,7 +8,7 @@ therefore read-only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from jobsetpy.api import keys
@@ -17,8 +17,7 @@ from jobsetpy.api.meta import owner_reference_to
 from jobsetpy.reconcilers.coscheduling import backends
 from jobsetpy.reconcilers.coscheduling import gangs as coscheduling_groups
 from jobsetpy.reconcilers.coscheduling.pod_groups import pod_group_name
-from jobsetpy.reconcilers.jobs.network import dns_hostnames
-from jobsetpy.reconcilers.jobs.volumes import pod_volumes, template_places
+from jobsetpy.reconcilers.jobs.surroundings import dns_hostnames, pod_volumes, template_places
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, job_fields, tolerations
 from jobsetpy.reconcilers.rules.buckets import job_restart_targets
 from jobsetpy.reconcilers.rules.features import Features
@@ -81,19 +80,14 @@ class JobTemplateBuilder:
         reserves_nodes: True if each of its Jobs reserves nodes for itself.
     """
 
-    def __init__(self, shared: _Blueprints, replicated: ReplicatedJob) -> None:
+    def __init__(self, shared: SharedParts, replicated: ReplicatedJob) -> None:
         jobset: JobSet = shared.jobset
         name = replicated.name
-        meta, spares, deadline_s = jobset.metadata, shared.spares.get(name), shared.deadline_s
+        spares, deadline_s = shared.spares.get(name), shared.deadline_s
         self.replicated = replicated
-        self._namespace = meta.namespace
-        self._jobset_name = meta.name
+        self._shared = shared
         self._first_global, self._first_in_group = shared.first[name]
         self._own_attempts = shared.own_attempts.get(name)
-        self._pod_groups = shared.pod_groups
-        self._marks = shared.marks
-        self._attempt = jobset.status.restarts
-        self._owner = [owner_reference_to(jobset)]
 
         group_replicas = shared.replicas_of_groups[replicated.group_name]
         common = _common_keys(jobset, replicated, shared.replicas, group_replicas)
@@ -110,7 +104,7 @@ class JobTemplateBuilder:
         self._job_annotations.pop(keys.RESTART_ANNOTATION, None)
         self._pod_labels = {**child(pod_meta, "labels"), **common}
         self._pod_annotations = {**child(pod_meta, "annotations"), **common, **placement}
-        if self._pod_groups is not None and self._pod_groups.of(name, 0) is not None:
+        if shared.pod_groups is not None and shared.pod_groups.of(name, 0) is not None:
             chosen = backends.job_annotations(shared.marks)
             self._job_annotations |= chosen
             self._pod_annotations |= coscheduling_groups.pod_annotations(jobset) | chosen
@@ -148,7 +142,7 @@ class JobTemplateBuilder:
 
     def name(self, index: int) -> str:
         """Return the name of the Job with this index."""
-        return job_name(self._jobset_name, self.replicated.name, index)
+        return job_name(self._shared.jobset.metadata.name, self.replicated.name, index)
 
     def body(self, index: int, *, gate: bool = True) -> dict[str, Any]:
         """Return the Job with this index as JSON; it shares parts with other bodies.
@@ -157,34 +151,35 @@ class JobTemplateBuilder:
             index: index of the Job.
             gate: set the coscheduler's scheduling gate on pods of a gang.
         """
-        name = self.name(index)
+        name, shared = self.name(index), self._shared
+        namespace = shared.jobset.metadata.namespace
         own = {
             keys.JOB_INDEX: str(index),
-            keys.JOB_KEY: job_key(self._namespace, name),
+            keys.JOB_KEY: job_key(namespace, name),
             keys.JOB_GLOBAL_INDEX: str(self._first_global + index),
             keys.JOB_GROUP_INDEX: str(self._first_in_group + index),
         }
         if self._own_attempts is not None:
             own[keys.JOB_RESTART_ATTEMPT] = str(self._own_attempts.of(index))
-        groups = self._pod_groups
+        groups = shared.pod_groups
         group = None if groups is None else groups.of(self.replicated.name, index)
         in_group = {} if group is None else group.labels
         pod_spec: Mapping[str, Any] = self.pod_spec
         if group is not None:
-            own_group = pod_group_name(group, self._attempt)
-            pod_spec = backends.marked(pod_spec, self._marks, own_group, gate=gate)
+            own_group = pod_group_name(group, shared.jobset.status.restarts)
+            pod_spec = backends.marked(pod_spec, shared.marks, own_group, gate=gate)
         if self.reserves_nodes:
-            selector = {keys.NAMESPACED_JOB_LABEL: namespaced_job(self._namespace, name)}
+            selector = {keys.NAMESPACED_JOB_LABEL: namespaced_job(namespace, name)}
             pod_spec = {**pod_spec, "nodeSelector": {**child(pod_spec, "nodeSelector"), **selector}}
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {
                 "name": name,
-                "namespace": self._namespace,
+                "namespace": namespace,
                 "labels": self._job_labels | own,
                 "annotations": self._job_annotations | own,
-                "ownerReferences": self._owner,
+                "ownerReferences": shared.owners,
             },
             "spec": {
                 **self._spec,
@@ -239,10 +234,15 @@ def _pod_spec(
     return spec
 
 
-class _Blueprints(Mapping[str, JobTemplateBuilder]):
-    """Builders by name of the ReplicatedJob, and what they share.
+class SharedParts:
+    """Properties of the Jobs of all ReplicatedJobs of a JobSet.
 
-    They are created when they are needed: a plan needs only those of missing Jobs.
+    Args:
+        jobset: parent JobSet.
+        features: the feature gates.
+        marks: scheduler fields of pods in gangs, in addition to their labels.
+        lost_node_deadline_s: deadline in seconds for pods on unreachable nodes, if the JobSet sets
+            none.
 
     Attributes:
         first: sums of the replicas of all earlier ReplicatedJobs, and of those in the same API
@@ -252,11 +252,16 @@ class _Blueprints(Mapping[str, JobTemplateBuilder]):
     """
 
     def __init__(
-        self, jobset: JobSet, features: Features, marks: backends.SchedulerFields, deadline_s: float
+        self,
+        jobset: JobSet,
+        features: Features,
+        marks: backends.SchedulerFields = _NO_MARKS,
+        lost_node_deadline_s: float = 0.0,
     ) -> None:
         self.jobset = jobset
         self.marks = marks
-        self.deadline_s = deadline_of(jobset.metadata.annotations, deadline_s)
+        self.owners = [owner_reference_to(jobset)]
+        self.deadline_s = deadline_of(jobset.metadata.annotations, lost_node_deadline_s)
         self.own_attempts = job_restart_targets(jobset) if features.restart_job else {}
         self.pod_groups = coscheduling_groups.gangs_of(jobset) if features.coscheduling else None
         self.claims = template_places(jobset)
@@ -269,37 +274,6 @@ class _Blueprints(Mapping[str, JobTemplateBuilder]):
             self.first[item.name] = self.replicas, self.replicas_of_groups[item.group_name]
             self.replicas += item.replicas
             self.replicas_of_groups[item.group_name] += item.replicas
-        self._items = {item.name: item for item in jobset.spec.replicated_jobs}
-        self._made: dict[str, JobTemplateBuilder] = {}
-
-    def __getitem__(self, name: str) -> JobTemplateBuilder:
-        if name not in self._made:
-            self._made[name] = JobTemplateBuilder(self, self._items[name])
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-
-def blueprints(
-    jobset: JobSet,
-    features: Features,
-    marks: backends.SchedulerFields = _NO_MARKS,
-    lost_node_deadline_s: float = 0.0,
-) -> Mapping[str, JobTemplateBuilder]:
-    """Return a builder for each ReplicatedJob, by name and in the order of the spec.
-
-    Args:
-        jobset: parent JobSet.
-        features: the feature gates.
-        marks: scheduler fields of pods in gangs, in addition to their labels.
-        lost_node_deadline_s: deadline in seconds for pods on unreachable nodes, if the JobSet sets
-            none.
-    """
-    return _Blueprints(jobset, features, marks, lost_node_deadline_s)
 
 
 def placement_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:

@@ -7,7 +7,7 @@ depend on this order, so it is written down only here; every rule has a file of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import cached_property
@@ -28,7 +28,7 @@ from jobsetpy.api.jobset import (
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
-from jobsetpy.reconcilers.jobs.child_jobs import JobTemplateBuilder, blueprints
+from jobsetpy.reconcilers.jobs.child_jobs import JobTemplateBuilder, SharedParts
 from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.reconcilers.jobs.counters import (
     all_jobs_ready,
@@ -38,7 +38,6 @@ from jobsetpy.reconcilers.jobs.counters import (
     without_suspended,
 )
 from jobsetpy.reconcilers.jobs.held import held, held_notices, report_after_s
-from jobsetpy.reconcilers.jobs.network import dns_hostnames, service_body
 from jobsetpy.reconcilers.jobs.recreation import SOON_S, Recreation
 from jobsetpy.reconcilers.jobs.rule_problems import stored_rules_notice
 from jobsetpy.reconcilers.jobs.startup_policy import (
@@ -49,9 +48,9 @@ from jobsetpy.reconcilers.jobs.startup_policy import (
     waiting_notice,
 )
 from jobsetpy.reconcilers.jobs.success_policy import is_out_of_reach, is_satisfied
+from jobsetpy.reconcilers.jobs.surroundings import surroundings
 from jobsetpy.reconcilers.jobs.suspension import resumptions, suspensions
 from jobsetpy.reconcilers.jobs.ttl import deletion_time
-from jobsetpy.reconcilers.jobs.volumes import claim_bodies
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
@@ -75,13 +74,12 @@ from jobsetpy.reconcilers.rules.membership import (
     pods_of,
     replicated_job_of,
 )
-from jobsetpy.reconcilers.rules.names import job_name, subdomain
+from jobsetpy.reconcilers.rules.names import job_name
 from jobsetpy.reconcilers.rules.plan import (
     CREATIONS,
     Action,
-    CreateClaim,
     CreateJob,
-    CreateService,
+    CreateObject,
     DeleteJob,
     DeleteJobSet,
     EmitEvent,
@@ -111,10 +109,9 @@ class ObservedJobSet:
         wait_s: seconds until the JobSet may be planned: until the caches show our own writes, or
             for the pause after the previous plan; the fields below are then empty.
         jobs: Jobs controlled by the JobSet, by UID, in any order.
-        services: names of the relevant Services of its namespace (its own name suffices).
-        claims: names of the volume claims of its namespace that are known to exist.
+        surroundings: kinds and names of the other objects that its pods need and that are known to
+            exist.
         features: the feature gates.
-        config_maps: names of the ConfigMaps of its namespace that are known to exist.
         group_rbac: grant pods the permission to watch their startup group's ConfigMap.
         marks: scheduler fields of pods in gangs.
         queue_is_empty: no gang waits in the coscheduler's queue, so pods need no scheduling gate.
@@ -129,10 +126,8 @@ class ObservedJobSet:
     jobset: JobSet | None
     wait_s: float = 0.0
     jobs: Sequence[Job] = ()
-    services: AbstractSet[str] = frozenset()
-    claims: AbstractSet[str] = frozenset()
+    surroundings: AbstractSet[tuple[str, str]] = frozenset()
     features: Features = attrs.field(factory=Features)
-    config_maps: AbstractSet[str] = frozenset()
     group_rbac: bool = False
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
     queue_is_empty: bool = False
@@ -251,7 +246,13 @@ class _JobsPlanner:
             return self._result()
         # The changes below report actions, and are stored only when those succeeded.
         before_actions = self.draft.change()
-        self._create_what_pods_need()
+        self.actions += [
+            missing
+            for missing in surroundings(
+                self.jobset, self.observed.surroundings, rbac=self.observed.group_rbac
+            )
+            if self.recreation.may_create(missing.name)
+        ]
         if self.features.elastic_jobset:
             self.actions += resizes(self.spec, self.buckets.active)
         self._create_jobs()
@@ -383,12 +384,11 @@ class _JobsPlanner:
         )
 
     def _remembered(self) -> JobsMemory:
-        observed = self.observed
         deleted = [job.metadata.name for job in (*self.buckets.previous, *self.buckets.marked)]
         memory = self.recreation.remember(
             self.buckets.names.difference(deleted) if deleted else self.buckets.names,
             [action.name for action in self.actions if isinstance(action, CREATIONS)],
-            observed.services | observed.claims | observed.config_maps,
+            {name for _, name in self.observed.surroundings},
         )
         return attrs.evolve(
             memory,
@@ -459,25 +459,6 @@ class _JobsPlanner:
             if job.metadata.deletion_timestamp is None
         ]
 
-    def _create_what_pods_need(self) -> None:
-        wanted: list[Action] = []
-        if dns_hostnames(self.jobset):
-            name = subdomain(self.jobset)
-            if name not in self.observed.services:
-                wanted.append(CreateService(name, service_body(self.jobset)))
-        if self.spec.volume_claim_policies:
-            wanted += [
-                CreateClaim(name, body)
-                for name, body in claim_bodies(self.jobset).items()
-                if name not in self.observed.claims
-            ]
-        if self.spec.group_scheduling_config is not None:
-            observed = self.observed
-            wanted += group_scheduling.objects(
-                self.jobset, observed.config_maps, rbac=observed.group_rbac
-            )
-        self.actions += [action for action in wanted if self.recreation.may_create(action.name)]
-
     def _create_jobs(self) -> None:
         policy = self.spec.failure_policy
         blocking = policy is not None and policy.restart_strategy == keys.BLOCKING_RECREATE
@@ -513,16 +494,18 @@ class _JobsPlanner:
         if missing and self.memory.children:
             missing = [i for i in missing if self.recreation.may_create(f"{stem}{i}")]
         if missing:
-            builder = self._builders[item.name]
+            builder = JobTemplateBuilder(self._parts, item)
             gate = self._needs_gate(builder)
             self.actions += [CreateJob(f"{stem}{i}", builder.body(i, gate=gate)) for i in missing]
         return number
 
     @cached_property
-    def _builders(self) -> Mapping[str, JobTemplateBuilder]:
-        """Builders of Jobs; expensive, so they are made only when a Job has to be created."""
+    def _parts(self) -> SharedParts:
+        """Parts of Jobs; expensive, so they are made only when a Job has to be created."""
         observed = self.observed
-        return blueprints(self.jobset, self.features, observed.marks, observed.lost_node_deadline_s)
+        return SharedParts(
+            self.jobset, self.features, observed.marks, observed.lost_node_deadline_s
+        )
 
     def _pauses(self) -> bool:
         """Return whether a restart of all Jobs waits before it recreates them.
@@ -601,7 +584,10 @@ class _JobsPlanner:
 
 def _summary(actions: Sequence[Action], *, writes: bool) -> str:
     """Return a short summary of the plan's actions; "" if there are none."""
-    counts = Counter(type(action).__name__ for action in actions)
+    counts = Counter(
+        f"Create{action.kind}" if isinstance(action, CreateObject) else type(action).__name__
+        for action in actions
+    )
     parts = [f"{name} {count}" for name, count in counts.items()]
     if writes:
         parts.append("status")

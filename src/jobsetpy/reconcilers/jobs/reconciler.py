@@ -16,7 +16,6 @@ from jobsetpy import runtime as rt
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
-from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import ConflictError, TerminalError
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
@@ -31,14 +30,13 @@ from jobsetpy.reconcilers.jobs.counters import is_ready, lacks_pods
 from jobsetpy.reconcilers.jobs.feature_gate_warnings import feature_gate_warnings
 from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
 from jobsetpy.reconcilers.jobs.recreation import SOON_S
-from jobsetpy.reconcilers.jobs.volumes import claim_bodies
+from jobsetpy.reconcilers.jobs.surroundings import surroundings
 from jobsetpy.reconcilers.jobs.writer import ChildWriter
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.backoff import RestartBackoff
 from jobsetpy.reconcilers.rules.failure_policy import DECISIONS
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.names import subdomain
 from jobsetpy.reconcilers.rules.time_accounting import ActivityTimes, Total
 
 
@@ -101,9 +99,11 @@ class JobsReconciler:
     ) -> None:
         client, clock, events = caches.manager.client, caches.manager.clock, caches.events
         self._jobs = jobs = caches.jobs.store
-        self._services = services
-        self._claims = claims
-        self._config_maps = caches.config_maps.store
+        self._surroundings: Mapping[str, rt.Store[Any]] = {
+            "Service": services,
+            "PersistentVolumeClaim": claims,
+            "ConfigMap": caches.config_maps.store,
+        }
         self._settings = settings
         self._clock = clock
         self._pace = CounterPace(
@@ -145,16 +145,6 @@ class JobsReconciler:
         if jobset is None or wait_s > SOON_S:
             return ObservedJobSet(key=key, jobset=jobset, wait_s=wait_s)
         settings = self._settings
-        name = subdomain(jobset)
-        there = self._services.get(rt.ObjectKey(key.namespace, name)) is not None
-        claims: frozenset[str] = frozenset()
-        if jobset.spec.volume_claim_policies:
-            claims = frozenset(
-                claim
-                for claim in claim_bodies(jobset)
-                if self._claims.get(rt.ObjectKey(key.namespace, claim)) is not None
-            )
-        group = rt.ObjectKey(key.namespace, config_map_name(key.name))
         coscheduler = settings.coscheduler
         return ObservedJobSet(
             key=key,
@@ -164,10 +154,13 @@ class JobsReconciler:
                 for job in self._jobs.by_index(rt.OWNER_UID, jobset.metadata.uid)
                 if job.metadata.namespace == key.namespace
             ],
-            services=frozenset({name} if there else ()),
-            claims=claims,
+            surroundings=frozenset(
+                (each.kind, each.name)
+                for each in surroundings(jobset)
+                if self._surroundings[each.kind].get(rt.ObjectKey(key.namespace, each.name))
+                is not None
+            ),
             features=settings.features,
-            config_maps=frozenset({group.name} if self._config_maps.get(group) is not None else ()),
             group_rbac=settings.group_rbac,
             marks=settings.marks if coscheduler is None else coscheduler.marks,
             queue_is_empty=coscheduler is not None and coscheduler.queue_is_empty,

@@ -16,7 +16,7 @@ from typing import Any, Final, assert_never
 from jobsetpy import runtime as rt
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
+from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import (
     AlreadyExistsError,
@@ -25,7 +25,7 @@ from jobsetpy.errors import (
     JobSetPyError,
     NotFoundError,
 )
-from jobsetpy.reconcilers.execution.kinds import GROUP_KINDS, CreatedJob, RoleBinding, WholeJob
+from jobsetpy.reconcilers.execution.kinds import CREATED_KINDS, CreatedJob, WholeJob
 from jobsetpy.reconcilers.execution.parallel import NAMED_FAILURES, in_parallel
 from jobsetpy.reconcilers.jobs.suspension import resume_patch
 from jobsetpy.reconcilers.rules import plan as p
@@ -35,21 +35,17 @@ from jobsetpy.reconcilers.rules.json_tree import child
 _ROLE_LOOKS: Final = 20
 _ROLE_LOOK_S: Final = 0.02
 
-_BEFORE_JOBS: Final = (p.CreateService, p.CreateClaim, p.CreateGroupObject)
-
-_FAILED: Final[Mapping[type[p.Action], str]] = {
-    p.CreateJob: keys.JOB_CREATION_FAILED_REASON,
-    p.CreateService: keys.SERVICE_CREATION_FAILED_REASON,
-    p.CreateClaim: keys.PVC_CREATION_FAILED_REASON,
-    p.CreateGroupObject: keys.GROUP_CREATION_FAILED_REASON,
+_FAILED: Final = {
+    "Service": keys.SERVICE_CREATION_FAILED_REASON,
+    "PersistentVolumeClaim": keys.PVC_CREATION_FAILED_REASON,
 }
-"""Reasons of events about objects that could not be created."""
+"""Reasons of events about objects that could not be created; others are of startup groups."""
 
 Failures = list[tuple[p.Action, JobSetPyError]]
 
 
 def _is_role(action: p.Action) -> bool:
-    return isinstance(action, p.CreateGroupObject) and action.kind != "ConfigMap"
+    return isinstance(action, p.CreateObject) and action.kind in {"Role", "RoleBinding"}
 
 
 class ChildWriter:
@@ -102,15 +98,15 @@ class ChildWriter:
         first: list[p.Action] = [
             item
             for item in actions
-            if isinstance(item, _BEFORE_JOBS)
+            if isinstance(item, p.CreateObject)
             and not _is_role(item)
-            and not (later and isinstance(item, p.CreateGroupObject))
+            and not (later and item.kind == "ConfigMap")
         ]
         failures += await in_parallel(self._parallel, first, act)
         rest = [
             item
             for item in actions
-            if not isinstance(item, _BEFORE_JOBS)
+            if not isinstance(item, p.CreateObject)
             # Pods without their volumes or DNS names would only fail.
             and not (failures and isinstance(item, p.CreateJob))
         ]
@@ -133,12 +129,8 @@ class ChildWriter:
                 await self._patch_job(jobset, name, {"metadata": {"uid": uid}, "spec": size})
             case p.ResumeJob():
                 await self._resume_job(jobset, action)
-            case p.CreateService(name, body):
-                await self._create_if_missing(Service, namespace, body)
-            case p.CreateClaim(name, body):
-                await self._create_if_missing(PersistentVolumeClaim, namespace, body)
-            case p.CreateGroupObject(kind, _, body):
-                await self._create_group_object(GROUP_KINDS[kind], namespace, body)
+            case p.CreateObject():
+                await self._create_object(namespace, action)
             case p.DeleteJobSet(name, uid):
                 with suppress(NotFoundError):
                     await self._client.delete(
@@ -225,12 +217,12 @@ class ChildWriter:
             return
         await self._patch_job(jobset, name, resume_patch(action, child(job.spec, "template")))
 
-    async def _create_if_missing(self, cls: Any, namespace: str, body: Any) -> None:
+    async def _create_if_missing(self, namespace: str, action: p.CreateObject) -> None:
         try:
-            await self._client.create(cls, namespace, body)
+            await self._client.create(CREATED_KINDS[action.kind], namespace, action.body)
         except AlreadyExistsError:
             # Without our label it is in no cache, and pods would wait for it forever.
-            if cls is ConfigMap and await self._is_foreign(namespace, body["metadata"]["name"]):
+            if action.kind == "ConfigMap" and await self._is_foreign(namespace, action.name):
                 raise
 
     async def _is_foreign(self, namespace: str, name: str) -> bool:
@@ -238,30 +230,37 @@ class ChildWriter:
         owner = (await self._client.get(ConfigMap, namespace, name)).metadata.controller
         return owner is None or owner.kind != JobSet.RESOURCE.kind
 
-    async def _create_group_object(self, cls: Any, namespace: str, body: Any) -> None:
+    async def _create_object(self, namespace: str, action: p.CreateObject) -> None:
         """Create the object; retry while the API server does not see a RoleBinding's Role."""
         for _ in range(_ROLE_LOOKS):
             try:
-                await self._create_if_missing(cls, namespace, body)
+                await self._create_if_missing(namespace, action)
             except NotFoundError:
-                if cls is not RoleBinding:
+                if action.kind != "RoleBinding":
                     raise
                 await asyncio.sleep(_ROLE_LOOK_S)
             else:
                 return
-        await self._create_if_missing(cls, namespace, body)
+        await self._create_if_missing(namespace, action)
 
     def _tell_failures(self, jobset: JobSet, failures: Failures) -> None:
         """Emit one event for each kind of object that could not be created."""
         texts: dict[str, list[str]] = {}
         for action, error in failures:
-            reason, text = _FAILED.get(type(action), ""), str(error)
-            if isinstance(action, p.CreateJob):
-                text = f'job "{action.name}" creation failed with error: {error}'
-            elif isinstance(action, p.CreateGroupObject) and isinstance(error, AlreadyExistsError):
-                reason, name = keys.GROUP_FOREIGN_REASON, action.name
-                text = f"no Job is made: the ConfigMap {name} belongs to something else; delete it"
-            if reason:
-                texts.setdefault(reason, []).append(text)
+            match action:
+                case p.CreateJob(name):
+                    reason = keys.JOB_CREATION_FAILED_REASON
+                    text = f'job "{name}" creation failed with error: {error}'
+                case p.CreateObject("ConfigMap", name) if isinstance(error, AlreadyExistsError):
+                    reason = keys.GROUP_FOREIGN_REASON
+                    text = (
+                        f"no Job is made: the ConfigMap {name} belongs to something else; delete it"
+                    )
+                case p.CreateObject(kind):
+                    reason = _FAILED.get(kind, keys.GROUP_CREATION_FAILED_REASON)
+                    text = str(error)
+                case _:
+                    continue
+            texts.setdefault(reason, []).append(text)
         for reason, lines in texts.items():
             self._events.event(jobset, WARNING, reason, "\n".join(lines[:NAMED_FAILURES]))

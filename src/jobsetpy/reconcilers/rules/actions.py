@@ -12,3 +12,8 @@ RESTART_JOB_UNCOUNTED: Final = "RestartJobAndIgnoreMaxRestarts"
 RESTART_REPLICATED_JOB: Final = "RestartReplicatedJob"
 RESTART_REPLICATED_JOB_UNCOUNTED: Final = "RestartReplicatedJobAndIgnoreMaxRestarts"
 FAIL_JOB: Final = "FailJob"
+
+SINGLE: Final = frozenset({RESTART_JOB, RESTART_JOB_UNCOUNTED})
+"""Actions that recreate the Job that failed."""
+WHOLE: Final = frozenset({RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED})
+"""Actions that recreate all Jobs of a ReplicatedJob."""

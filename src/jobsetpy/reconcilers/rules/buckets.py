@@ -69,27 +69,25 @@ def sort_jobs(jobset: JobSet, jobs: Iterable[Job], features: Features) -> Bucket
     names: set[str] = set()
     for job in jobs:
         names.add(job.metadata.name)
-        kind = _class_of(job, jobset.status.restarts, targets, ended=ended)
-        if isinstance(kind, Invalid):
-            found["invalid"].append(kind)
-        else:
-            found[kind].append(job)
+        try:
+            found[_class_of(job, jobset.status.restarts, targets, ended=ended)].append(job)
+        except ValueError as why:
+            found["invalid"].append(Invalid(job, str(why)))
     return Buckets(names=frozenset(names), **{kind: tuple(each) for kind, each in found.items()})
 
 
 def _class_of(
     job: Job, restarts: int, targets: Mapping[str, OwnAttempts] | None, *, ended: bool
-) -> str | Invalid:
-    """Return the class of a Job, as the field of :class:`Buckets`."""
+) -> str:
+    """Return the class of a Job, as the field of :class:`Buckets`.
+
+    Raises:
+        ValueError: it cannot be classified; the message gives the reason.
+    """
     attempt = parse_count(job.metadata.labels.get(keys.RESTART_ATTEMPT))
     if attempt is None:
-        return _invalid(job, keys.RESTART_ATTEMPT)
-    if attempt < restarts:
-        return "previous"
-    current = targets is None or _own_attempt_is_current(job, targets)
-    if isinstance(current, Invalid):
-        return current
-    if not current:
+        raise _unusable(job, keys.RESTART_ATTEMPT)
+    if attempt < restarts or not (targets is None or _own_attempt_is_current(job, targets)):
         return "previous"
     if not ended and keys.RESTART_ANNOTATION in job.metadata.annotations:
         return "marked"
@@ -125,26 +123,25 @@ def job_restart_targets(jobset: JobSet) -> Mapping[str, OwnAttempts]:
     }
 
 
-def _own_attempt_is_current(job: Job, targets: Mapping[str, OwnAttempts]) -> bool | Invalid:
+def _own_attempt_is_current(job: Job, targets: Mapping[str, OwnAttempts]) -> bool:
     labels = job.metadata.labels
     name = labels.get(keys.REPLICATED_JOB_NAME)
     index = parse_count(labels.get(keys.JOB_INDEX))
     if name is None or name not in targets:
-        return _invalid(job, keys.REPLICATED_JOB_NAME)
+        raise _unusable(job, keys.REPLICATED_JOB_NAME)
     if index is None or index >= targets[name].replicas:
-        return _invalid(job, keys.JOB_INDEX)
+        raise _unusable(job, keys.JOB_INDEX)
     # A Job that was created while the gate was off has no such label: none of its own restarts has
     # been executed, so a later decision makes it outdated.
     attempt = parse_count(labels.get(keys.JOB_RESTART_ATTEMPT, "0"))
     if attempt is None:
-        return _invalid(job, keys.JOB_RESTART_ATTEMPT)
+        raise _unusable(job, keys.JOB_RESTART_ATTEMPT)
     return attempt >= targets[name].of(index)
 
 
-def _invalid(job: Job, key: str) -> Invalid:
+def _unusable(job: Job, key: str) -> ValueError:
     value = job.metadata.labels.get(key)
     state = "is missing" if value is None else f"has the unusable value {value!r}"
-    return Invalid(
-        job,
-        f"job {job.metadata.name!r} is left alone and not counted: its label {key} {state}",
+    return ValueError(
+        f"job {job.metadata.name!r} is left alone and not counted: its label {key} {state}"
     )

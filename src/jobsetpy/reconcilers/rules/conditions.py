@@ -107,6 +107,10 @@ def _condition(wanted: DesiredCondition, status: str, since: datetime) -> Condit
     )
 
 
+def _restart_ended(reason: str, message: str) -> DesiredCondition:
+    return DesiredCondition(keys.RESTARTING_CONDITION, False, reason, message)
+
+
 COMPLETED: Final = DesiredCondition(
     keys.COMPLETED_CONDITION, True, keys.ALL_JOBS_COMPLETED_REASON, "jobset completed successfully"
 )
@@ -116,21 +120,12 @@ SUSPENDED: Final = DesiredCondition(
 RESUMED: Final = DesiredCondition(
     keys.SUSPENDED_CONDITION, False, keys.RESUMED_REASON, "jobset is resumed"
 )
-RESTART_ENDED_READY: Final = DesiredCondition(
-    keys.RESTARTING_CONDITION, False, keys.JOBS_READY_REASON, "all jobs are ready"
+RESTART_ENDED_READY: Final = _restart_ended(keys.JOBS_READY_REASON, "all jobs are ready")
+RESTART_ENDED_FAILED: Final = _restart_ended(keys.JOBSET_FAILED_REASON, "jobset failed")
+RESTART_ENDED_COMPLETED: Final = _restart_ended(
+    keys.JOBSET_COMPLETED_REASON, "jobset completed successfully"
 )
-RESTART_ENDED_FAILED: Final = DesiredCondition(
-    keys.RESTARTING_CONDITION, False, keys.JOBSET_FAILED_REASON, "jobset failed"
-)
-RESTART_ENDED_COMPLETED: Final = DesiredCondition(
-    keys.RESTARTING_CONDITION,
-    False,
-    keys.JOBSET_COMPLETED_REASON,
-    "jobset completed successfully",
-)
-RESTART_ENDED_SUSPENDED: Final = DesiredCondition(
-    keys.RESTARTING_CONDITION, False, keys.JOBSET_SUSPENDED_REASON, "jobset is suspended"
-)
+RESTART_ENDED_SUSPENDED: Final = _restart_ended(keys.JOBSET_SUSPENDED_REASON, "jobset is suspended")
 STARTUP_IN_PROGRESS: Final = DesiredCondition(
     keys.STARTUP_IN_PROGRESS_CONDITION,
     True,

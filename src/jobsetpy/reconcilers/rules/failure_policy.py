@@ -23,18 +23,9 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, ReplicatedJobStatus
+from jobsetpy.reconcilers.rules import actions as act
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
-from jobsetpy.reconcilers.rules.actions import (
-    FAIL_JOB,
-    FAIL_JOBSET,
-    RESTART_JOB,
-    RESTART_JOB_UNCOUNTED,
-    RESTART_JOBSET,
-    RESTART_JOBSET_UNCOUNTED,
-    RESTART_REPLICATED_JOB,
-    RESTART_REPLICATED_JOB_UNCOUNTED,
-)
 from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, recorded, restarts_in_place
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
@@ -45,27 +36,20 @@ from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 
 REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
 NO_FAILURE_POLICY: Final = "NoFailurePolicy"
-DECISIONS: Final = (
-    *(FAIL_JOBSET, RESTART_JOBSET, RESTART_JOBSET_UNCOUNTED, RESTART_JOB, RESTART_JOB_UNCOUNTED),
-    *(RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED, FAIL_JOB),
-    *(REACHED_MAX_RESTARTS, NO_FAILURE_POLICY),
-)
-"""Possible decisions on a failure: an action, or the end of the JobSet without one."""
 
-_COUNTED: Final = frozenset({RESTART_JOB, RESTART_REPLICATED_JOB})
-_SINGLE: Final = frozenset({RESTART_JOB, RESTART_JOB_UNCOUNTED})
-_WHOLE: Final = frozenset({RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED})
-"""Actions that recreate all Jobs of a ReplicatedJob."""
+_COUNTED: Final = frozenset({act.RESTART_JOB, act.RESTART_REPLICATED_JOB})
 _RANKS: Final = {
-    FAIL_JOBSET: 0,
-    RESTART_JOBSET: 2,
-    RESTART_JOBSET_UNCOUNTED: 3,
-    RESTART_REPLICATED_JOB: 4,
-    RESTART_REPLICATED_JOB_UNCOUNTED: 5,
-    RESTART_JOB: 6,
-    RESTART_JOB_UNCOUNTED: 7,
+    act.FAIL_JOBSET: 0,
+    act.RESTART_JOBSET: 2,
+    act.RESTART_JOBSET_UNCOUNTED: 3,
+    act.RESTART_REPLICATED_JOB: 4,
+    act.RESTART_REPLICATED_JOB_UNCOUNTED: 5,
+    act.RESTART_JOB: 6,
+    act.RESTART_JOB_UNCOUNTED: 7,
 }
 """Ranks of outcomes, the strongest first; 1 is a restart without budget."""
+DECISIONS: Final = (*_RANKS, act.FAIL_JOB, REACHED_MAX_RESTARTS, NO_FAILURE_POLICY)
+"""Possible decisions on a failure: an action, or the end of the JobSet without one."""
 MAX_REPLICAS_OF_PARTIAL_RESTARTS: Final = 1024
 """Maximum replicas with restarts of single Jobs, which are counted in a list of the status."""
 Parts = dict[tuple[int, str], list["Match"]]
@@ -126,7 +110,7 @@ class Rules:
             known = self._places.get(signs)
             place = self._places[signs] = self._place(*signs) if known is None else known
         if place == len(self._rules):
-            return Match(RESTART_JOBSET, job, None, place)
+            return Match(act.RESTART_JOBSET, job, None, place)
         rule = self._rules[place]
         return Match(rule.action, job, rule, place)
 
@@ -229,11 +213,10 @@ def _apply(
     counters = _PartCounters(jobset, draft)
     recreated: set[str] = set()
     for match in matches:
-        if match.action not in _SINGLE | _WHOLE:
+        if match.action not in act.SINGLE | act.WHOLE:
             return _apply_to_all(policy, match, draft, pace)
         if replicated_job_of(match.job) in recreated:
             continue
-        problem = counters.problem(match)
         if not features.restart_job:
             problem = f"failure policy action {match.action} needs the feature gate RestartJob"
         elif match.action in _COUNTED and left <= 0:
@@ -241,13 +224,14 @@ def _apply(
             _explain_parts(draft, parts)
             _fail_for_max_restarts(policy, match, draft)
             return ""
+        else:
+            problem = counters.restart(match)
         if problem:
             counters.store()
             return problem
-        counters.restart(match)
         left -= match.action in _COUNTED
         draft.decided(match.action)
-        if match.action in _SINGLE:
+        if match.action in act.SINGLE:
             parts.setdefault((match.place, match.action), []).append(match)
         else:
             recreated.add(replicated_job_of(match.job))
@@ -260,7 +244,7 @@ def _rank(match: Match, no_budget: bool) -> tuple[int, int]:
 
     A counted restart for which there is no budget ends the JobSet.
     """
-    if no_budget and match.action in {RESTART_JOBSET, *_COUNTED}:
+    if no_budget and match.action in {act.RESTART_JOBSET, *_COUNTED}:
         return 1, match.place
     return _RANKS.get(match.action, len(_RANKS) + 1), match.place
 
@@ -279,14 +263,14 @@ def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Mat
     Returns:
         Jobs that stay failed, the first to fail in front; and the other Jobs.
     """
-    if policy is None or all(rule.action != FAIL_JOB for rule in policy.rules):
+    if policy is None or all(rule.action != act.FAIL_JOB for rule in policy.rules):
         return [], list(failed)
     rules = Rules(policy)
     stay: list[Match] = []
     others: list[Job] = []
     for job in sorted(failed, key=_failed_first):
         match = rules.choose(job)
-        if match.action == FAIL_JOB:
+        if match.action == act.FAIL_JOB:
             stay.append(match)
         else:
             others.append(job)
@@ -348,7 +332,7 @@ def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft, pace:
             pass
         case _:
             return f"unknown failure policy action {match.action!r}"
-    draft.restart_all(counts_towards_max=match.action == RESTART_JOBSET)
+    draft.restart_all(counts_towards_max=match.action == act.RESTART_JOBSET)
     _record(draft, history.RECREATE, match, number=draft.status.restarts)
     if match.rule is None:
         reason = keys.DEFAULT_FAILURE_POLICY_REASON
@@ -438,9 +422,15 @@ class _PartCounters:
         self._jobs = 0
         self._wholes: list[tuple[Match, int]] = []
 
-    def problem(self, match: Match) -> str:
-        """Return why a restart cannot be counted; "" if it can."""
-        name, replicas, index = self._placed(match.job)
+    def restart(self, match: Match) -> str:
+        """Count the restart of the failed Job, or of every Job of its ReplicatedJob.
+
+        Returns:
+            Reason why it cannot be counted, or "".
+        """
+        name = replicated_job_of(match.job)
+        replicas = self._replicas.get(name)
+        index = parse_count(match.job.metadata.labels.get(keys.JOB_INDEX))
         if replicas is None or index is None or index >= replicas:
             job = match.job.metadata.name
             return f"job {job!r} cannot be restarted: its labels do not place it"
@@ -450,18 +440,11 @@ class _PartCounters:
                 f"{MAX_REPLICAS_OF_PARTIAL_RESTARTS} replicas, since each Job's restarts are "
                 f"counted: {name!r} has {replicas}"
             )
-        return ""
-
-    def restart(self, match: Match) -> None:
-        """Count the restart of the failed Job, or of every Job of its ReplicatedJob."""
-        name, replicas, index = self._placed(match.job)
-        assert replicas is not None
-        assert index is not None
         old = self._old.get(name) or ReplicatedJobStatus()
         if name not in self._restarts:
             self._restarts[name] = _padded(old.job_restarts, replicas)
         restarts = self._restarts[name]
-        whole = match.action in _WHOLE
+        whole = match.action in act.WHOLE
         for at in range(len(restarts)) if whole else (index,):
             restarts[at] += 1
         if match.action in _COUNTED:
@@ -477,6 +460,7 @@ class _PartCounters:
         self._draft.event(
             cond.WARNING, f"{match.action}FailurePolicyAction", f"{message}{_suffix(match.job)}"
         )
+        return ""
 
     def store(self) -> None:
         """Store all counters in the draft."""
@@ -498,11 +482,6 @@ class _PartCounters:
         restarts = tuple(self._restarts[status.name])
         return evolve(status, job_restarts=restarts, job_restarts_count_towards_max=tuple(counted))
 
-    def _placed(self, job: Job) -> tuple[str, int | None, int | None]:
-        name = replicated_job_of(job)
-        index = parse_count(job.metadata.labels.get(keys.JOB_INDEX))
-        return name, self._replicas.get(name), index
-
 
 def _padded(values: tuple[int, ...], length: int) -> list[int]:
     return [*values, *(0 for _ in range(length - len(values)))]
@@ -518,7 +497,7 @@ def _record(draft: StatusDraft, kind: str, match: Match, **details: Any) -> None
             draft.now,
             None if at is _NEVER else at,
             rule="" if match.rule is None else match.rule.name,
-            counted=match.action in _COUNTED or match.action == RESTART_JOBSET,
+            counted=match.action in _COUNTED or match.action == act.RESTART_JOBSET,
             **details,
         )
     )

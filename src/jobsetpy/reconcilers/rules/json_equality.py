@@ -36,33 +36,7 @@ _SCALES: Mapping[str, Decimal] = {
 
 def same(left: Any, right: Any, shape: Shape) -> bool:
     """Return True if two values of a shape are equal."""
-    if left == right:
-        return True
-    if shape.is_quantity:
-        return bool(quantity(left) == quantity(right))
-    if isinstance(left, OBJECT) and isinstance(right, OBJECT):
-        if shape.is_map:
-            item = shape.item or ANY
-            return left.keys() == right.keys() and all(
-                same(value, right[name], item) for name, value in left.items()
-            )
-        return all(
-            _same_field(left.get(name), right.get(name), *_field(shape, name))
-            for name in {**left, **right}
-        )
-    if isinstance(left, list) and isinstance(right, list):
-        item = shape.item or ANY
-        return len(left) == len(right) and all(
-            same(*pair, item) for pair in zip(left, right, strict=True)
-        )
-    return False
-
-
-def _same_field(left: Any, right: Any, shape: Shape, by_value: bool) -> bool:
-    present = _present(left, shape, by_value=by_value)
-    if present != _present(right, shape, by_value=by_value):
-        return False
-    return not present or same(left, right, shape)
+    return rewritten(left, right, shape) is left
 
 
 def rewritten(stored: Any, new: Any, shape: Shape) -> Any:
@@ -74,14 +48,14 @@ def rewritten(stored: Any, new: Any, shape: Shape) -> Any:
     if stored == new:
         return stored
     if shape.is_quantity:
-        return stored if same(stored, new, shape) else new
+        return stored if quantity(stored) == quantity(new) else new
     if isinstance(stored, OBJECT) and isinstance(new, OBJECT):
         return _rewritten_object(stored, new, shape)
     if isinstance(stored, list) and isinstance(new, list) and len(stored) == len(new):
         item = shape.item or ANY
         out = [rewritten(*pair, item) for pair in zip(stored, new, strict=True)]
         return stored if all(map(operator.is_, out, stored)) else out
-    return stored if same(stored, new, shape) else new
+    return new
 
 
 def _rewritten_object(
@@ -91,10 +65,12 @@ def _rewritten_object(
     for name in (*stored, *(name for name in new if name not in stored)):
         inner, by_value = _field(shape, name)
         before, after = stored.get(name), new.get(name)
-        if _present(before, inner, by_value=by_value) or _present(after, inner, by_value=by_value):
-            if name in new:
-                out[name] = rewritten(before, after, inner)
-        elif name in stored:
+        absent = not shape.is_map and not (
+            _present(before, inner, by_value=by_value) or _present(after, inner, by_value=by_value)
+        )
+        if not absent and name in new:
+            out[name] = rewritten(before, after, inner)
+        elif absent and name in stored:
             out[name] = before
     unchanged = out.keys() == stored.keys() and all(out[name] is stored[name] for name in out)
     return stored if unchanged else out

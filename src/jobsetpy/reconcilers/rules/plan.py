@@ -95,27 +95,12 @@ class ResizeJob:
 
 
 @attrs.frozen
-class CreateService:
-    """Create the headless Service; an existing one is not changed."""
-
-    name: str
-    body: Mapping[str, Any]
-
-
-@attrs.frozen
-class CreateClaim:
-    """Create a volume claim; an existing one is not changed."""
-
-    name: str
-    body: Mapping[str, Any]
-
-
-@attrs.frozen
-class CreateGroupObject:
-    """Create an object that group scheduling needs; an existing one is not changed.
+class CreateObject:
+    """Create an object that pods need; an existing one is not changed.
 
     Args:
-        kind: ``ConfigMap``, ``Role`` or ``RoleBinding``.
+        kind: ``Service`` or ``PersistentVolumeClaim``; ``ConfigMap``, ``Role`` or ``RoleBinding``
+            of a startup group.
         name: name of the object.
         body: body of the object.
     """
@@ -133,20 +118,9 @@ class DeleteJobSet:
     uid: str
 
 
-Action = (
-    CreateJob
-    | DeleteJob
-    | SuspendJob
-    | ResumeJob
-    | ResizeJob
-    | CreateService
-    | CreateClaim
-    | CreateGroupObject
-    | DeleteJobSet
-)
+Action = CreateJob | DeleteJob | SuspendJob | ResumeJob | ResizeJob | CreateObject | DeleteJobSet
 
-
-CREATIONS: Final = (CreateJob, CreateService, CreateClaim, CreateGroupObject)
+CREATIONS: Final = (CreateJob, CreateObject)
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
 from jobsetpy.reconcilers.rules.json_tree import child, text
-from jobsetpy.reconcilers.rules.plan import CreateGroupObject
+from jobsetpy.reconcilers.rules.plan import CreateObject
 from jobsetpy.reconcilers.rules.spares import jobs_to_start, pods_to_start, starts_without_spares
 
 ANNOTATIONS: Final = frozenset(
@@ -34,6 +34,8 @@ SUPERVISOR: Final = "supervisor"
 INIT_CONTAINER: Final = "init-container"
 BARRIERS: Final = (INIT_CONTAINER, SUPERVISOR)
 """Values for the kind of barrier that holds a group's pods."""
+
+_RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def targets(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
@@ -100,73 +102,48 @@ def held_from_within(jobset: JobSet) -> bool:
     return jobset.spec.restarts_in_place and notes.get(keys.IN_PLACE_AGENT_ANNOTATION) == SUPERVISOR
 
 
-def objects(jobset: JobSet, present: AbstractSet[str], *, rbac: bool) -> list[CreateGroupObject]:
+def objects(
+    jobset: JobSet, present: AbstractSet[tuple[str, str]] = frozenset(), *, rbac: bool = False
+) -> list[CreateObject]:
     """Return the objects to create before the first pod of the group; none if they exist.
 
     Args:
-        jobset: JobSet with a startup group.
-        present: names of the ConfigMaps that are known to exist.
-        rbac: True to let pods watch theirs; created, and recreated, together with the ConfigMap.
+        jobset: JobSet, with a startup group or without.
+        present: kinds and names of the objects that are known to exist.
+        rbac: True to let pods watch the ConfigMap, which is empty until the group has started;
+            created, and recreated, together with it.
     """
-    name = config_map_name(jobset.metadata.name)
-    if name in present:
+    name, namespace = config_map_name(jobset.metadata.name), jobset.metadata.namespace
+    if jobset.spec.group_scheduling_config is None or ("ConfigMap", name) in present:
         return []
-    bodies = [config_map_body(jobset)]
-    if rbac:
-        bodies += [role_body(jobset), role_binding_body(jobset)]
-    return [CreateGroupObject(body["kind"], name, body) for body in bodies]
-
-
-def config_map_body(jobset: JobSet) -> dict[str, Any]:
-    """Return the empty ConfigMap of a group that has not started."""
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(jobset)}
-
-
-def role_body(jobset: JobSet) -> dict[str, Any]:
-    """Return a Role with the permission to watch that ConfigMap."""
-    name = config_map_name(jobset.metadata.name)
-    rule = {
-        "apiGroups": [""],
-        "resources": ["configmaps"],
-        "resourceNames": [name],
-        "verbs": ["get", "list", "watch"],
-    }
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": _metadata(jobset),
-        "rules": [rule],
-    }
-
-
-def role_binding_body(jobset: JobSet) -> dict[str, Any]:
-    """Return a RoleBinding of that Role to the service accounts of the targets' pods."""
-    metadata = _metadata(jobset)
-    accounts = sorted({_service_account(item) for item in targets(jobset)})
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": metadata,
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "Role",
-            "name": metadata["name"],
-        },
-        "subjects": [
-            {"kind": "ServiceAccount", "name": name, "namespace": jobset.metadata.namespace}
-            for name in accounts
-        ],
-    }
-
-
-def _metadata(jobset: JobSet) -> dict[str, Any]:
-    return {
-        "name": config_map_name(jobset.metadata.name),
-        "namespace": jobset.metadata.namespace,
+    metadata = {
+        "name": name,
+        "namespace": namespace,
         # The manager's cache selects its own ConfigMaps by this label.
         "labels": {keys.JOBSET_NAME: jobset.metadata.name},
         "ownerReferences": [owner_reference_to(jobset)],
     }
+    bodies: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "ConfigMap"}]
+    if rbac:
+        rule = {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [name],
+            "verbs": ["get", "list", "watch"],
+        }
+        accounts = sorted({_service_account(item) for item in targets(jobset)})
+        binding = {
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
+            "subjects": [
+                {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+                for account in accounts
+            ],
+        }
+        bodies += [
+            {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "rules": [rule]},
+            {"apiVersion": f"{_RBAC}/v1", "kind": "RoleBinding", **binding},
+        ]
+    return [CreateObject(body["kind"], name, {**body, "metadata": metadata}) for body in bodies]
 
 
 def _service_account(replicated: ReplicatedJob) -> str:

@@ -16,9 +16,9 @@ from jobsetpy.reconcilers.coscheduling.pod_groups import (
     same_spec,
     workload,
 )
-from jobsetpy.reconcilers.jobs.child_jobs import blueprints
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.model_kit import builders
 
 COSCHEDULER, PODGROUP = SchedulerFields(backend="coscheduler"), SchedulerFields(backend="podgroup")
 OTHER = {"name": "example.com/quota"}
@@ -92,8 +92,7 @@ def test_first_container_requests_none_of_the_member_resource(resources):
 
 def bodies(jobset, marks, features=None):
     """Return metadata and pod template of the first Job of each ReplicatedJob."""
-    made = blueprints(jobset, features or Features(), marks)
-    first = [plan.body(0) for plan in made.values()]
+    first = [plan.body(0) for plan in builders(jobset, features or Features(), marks)]
     return [(body["metadata"], body["spec"]["template"]) for body in first]
 
 
@@ -128,10 +127,9 @@ def test_pods_name_the_pod_groups_that_are_created(scope, restarts):
     """Each template names a created group, and each attempt has its own groups."""
     jobset = make(replicated_job("a", 2), replicated_job("b"), scope=scope, restarts=restarts)
     gangs = gangs_of(jobset)
-    made = blueprints(jobset, Features(), PODGROUP)
     named = {
         plan.body(index)["spec"]["template"]["spec"]["schedulingGroup"]["podGroupName"]
-        for plan in made.values()
+        for plan in builders(jobset, Features(), PODGROUP)
         for index in range(plan.replicated.replicas)
     }
     expected = pod_groups(jobset, gangs, {g.name: g.min_available for g in gangs}, None)

@@ -23,9 +23,9 @@ from jobsetpy.reconcilers.coscheduling.gangs import (
     possible,
 )
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
-from jobsetpy.reconcilers.jobs.child_jobs import blueprints
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.model_kit import builders
 
 NAME, MIN = LABELS
 
@@ -109,7 +109,7 @@ def test_gang_of_a_new_attempt_is_admitted_when_all_its_pods_are_there():
     before, after = (
         PodGroupKey("default", plan.body(0)["spec"]["template"]["metadata"]["labels"][NAME])
         for jobset in (old, new)
-        for plan in blueprints(jobset, Features(), SchedulerFields(backend="coscheduler")).values()
+        for plan in builders(jobset, Features(), SchedulerFields(backend="coscheduler"))
     )
 
     def show(key, index, *, bound):
@@ -138,7 +138,7 @@ def templates(body):
     """Return metadata of the pod templates by the name of their Job."""
     jobset = decoded(JobSet, body)
     found = {}
-    for blueprint in blueprints(jobset, Features()).values():
+    for blueprint in builders(jobset):
         for index in range(blueprint.replicated.replicas):
             found[blueprint.name(index)] = blueprint.body(index)["spec"]["template"]["metadata"]
     return found

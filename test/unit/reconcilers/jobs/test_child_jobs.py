@@ -9,9 +9,9 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers.jobs.child_jobs import blueprints
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from support.model_kit import builders
 
 TOPOLOGY = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION
 SELECTOR = keys.NODE_SELECTOR_ANNOTATION
@@ -23,7 +23,7 @@ def bodies(data, features=None):
     jobset = decoded(JobSet, data)
     return {
         plan.name(index): plan.body(index)
-        for plan in blueprints(jobset, features or Features()).values()
+        for plan in builders(jobset, features)
         for index in range(plan.replicated.replicas)
     }
 

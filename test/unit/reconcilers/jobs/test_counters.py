@@ -8,7 +8,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.jobs.counters import is_ready, replicated_job_statuses
-from jobsetpy.reconcilers.jobs.network import service_body
+from jobsetpy.reconcilers.jobs.surroundings import service_body
 from jobsetpy.reconcilers.rules import names
 from jobsetpy.reconcilers.rules.buckets import sort_jobs
 from jobsetpy.reconcilers.rules.features import Features

@@ -10,7 +10,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.reconcilers.jobs.child_jobs import blueprints
+from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.jobs.suspension import resume_patch, resumptions
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of, job_fields, tolerations
 from jobsetpy.reconcilers.lost_nodes.plan import LeavingPod, ObservedNode, plan_lost_node
@@ -20,6 +20,7 @@ from jobsetpy.reconcilers.validation.create import validate_create
 from jobsetpy.reconcilers.validation.update import validate_update
 from jobsetpy.reconcilers.validation.warnings import warnings
 from jobsetpy.testing.jobsets import EPOCH_START, decoded, jobset_json, replicated_job
+from support.model_kit import builders
 
 NOW = Now(EPOCH_START, 0.0)
 UNREACHABLE, NOT_READY = keys.NODE_UNREACHABLE_TAINT, keys.NODE_NOT_READY_TAINT
@@ -175,13 +176,12 @@ def test_jobs_get_the_tolerations_of_annotation_or_configuration():
     annotated = decoded(JobSet, jobset_json(annotations=annotation))
 
     def made(jobset, *settings):
-        spec = next(iter(blueprints(jobset, Features(), *settings).values())).body(0)["spec"]
+        spec = builders(jobset, Features(), *settings)[0].body(0)["spec"]
         return spec["template"]["spec"].get("tolerations")
 
-    default = blueprints.__defaults__[0]
     assert made(plain) is None
     assert made(annotated) == [added(NOT_READY, 50), added(UNREACHABLE, 20)]
-    assert made(plain, default, 30.0) == BOTH
+    assert made(plain, SchedulerFields(), 30.0) == BOTH
 
 
 # ---- plans ---------------------------------------------------------------------------------------

@@ -373,7 +373,7 @@ class Recreations:
         """Reconcile once with these Jobs; return the plan."""
         observed = ObservedJobSet(
             key=ObjectKey("default", "test-js"), jobset=decoded(JobSet, self.json), jobs=jobs,
-            services=frozenset({"test-js"}), backoff=RestartBackoff(),
+            surroundings={("Service", "test-js")}, backoff=RestartBackoff(),
         )  # fmt: skip
         now = Now(self.wall + timedelta(seconds=self.at), self.at)
         plan = plan_jobs(observed, attrs.evolve(self.memory, children=frozenset()), now)

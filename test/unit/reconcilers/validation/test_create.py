@@ -5,7 +5,6 @@ import time
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.reconcilers.jobs.validation.volumes import LookupFailed
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.membership import MAX_JOBS
 from jobsetpy.reconcilers.rules.names import effective_name
@@ -324,7 +323,7 @@ def test_restart_in_place_needs_its_feature_gate():
             ["spec.volumeClaimPolicies[0].template[0].spec"],
         ),
         ("Retain", {"spec": {**SPEC, "resources": {"requests": {"storage": "1024Mi"}}}}, []),
-        ("Retain", LookupFailed("timed out"), ["spec.volumeClaimPolicies[0].template[0]"]),
+        ("Retain", TimeoutError("timed out"), ["spec.volumeClaimPolicies[0].template[0]"]),
         ("Delete", None, []),
     ],
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from jobsetpy.api.jobset import MAX_REASONS, MAX_RULES
 from jobsetpy.reconcilers.jobs.rule_problems import reason_doubt, reason_problem
+from jobsetpy.reconcilers.rules.actions import SINGLE, WHOLE
 from jobsetpy.reconcilers.rules.failure_policy import MAX_REPLICAS_OF_PARTIAL_RESTARTS
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import (
@@ -21,10 +22,6 @@ from jobsetpy.reconcilers.rules.patterns import patterns_problems
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 
 RULE_NAME_MAX = 128
-SINGLE_RESTARTS = frozenset({"RestartJob", "RestartJobAndIgnoreMaxRestarts"})
-REPLICATED_JOB_RESTARTS = frozenset(
-    {"RestartReplicatedJob", "RestartReplicatedJobAndIgnoreMaxRestarts"}
-)
 
 _RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
@@ -44,9 +41,7 @@ def failure_policy(spec: Json, names: set[str], features: Features) -> list[Fiel
         return too_long
     problems: list[FieldError] = []
     wanted = {text(rule, "action") for _, rule in rules}
-    partial = next(
-        (each for each in (SINGLE_RESTARTS, REPLICATED_JOB_RESTARTS) if each & wanted), None
-    )
+    partial = next((each for each in (SINGLE, WHOLE) if each & wanted), None)
     if partial is not None:
         actions = " and ".join(sorted(partial))
         if not features.restart_job:
@@ -99,7 +94,7 @@ def _targets_of_partial_restarts(rules: list[tuple[int, Json]], names: set[str])
     """Return the names of the ReplicatedJobs with Jobs that some rule restarts individually."""
     found: set[str] = set()
     for _, rule in rules:
-        if text(rule, "action") in SINGLE_RESTARTS | REPLICATED_JOB_RESTARTS:
+        if text(rule, "action") in SINGLE | WHOLE:
             found.update(texts(rule, "targetReplicatedJobs") or names)
     return found
 

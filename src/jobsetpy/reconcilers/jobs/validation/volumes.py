@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import attrs
-
 from jobsetpy.api import shapes
 from jobsetpy.api.name_rules import LABEL_MAX, dns1123_subdomain
 from jobsetpy.reconcilers.rules.field_errors import FieldError, internal, invalid
@@ -13,20 +11,8 @@ from jobsetpy.reconcilers.rules.json_equality import same
 from jobsetpy.reconcilers.rules.json_tree import Json, child, containers, objects, pod_spec, text
 from jobsetpy.reconcilers.rules.names import claim_name
 
-
-@attrs.frozen
-class LookupFailed:
-    """Failed lookup of a volume claim.
-
-    Args:
-        message: error of the lookup.
-    """
-
-    message: str
-
-
-Claim = Json | LookupFailed | None
-"""Volume claim as JSON, ``None`` if it does not exist, or a failed lookup."""
+Claim = Json | Exception | None
+"""Volume claim as JSON, ``None`` if it does not exist, or the error of a failed lookup."""
 
 
 def claim_names(spec: Json, name: str) -> list[str]:
@@ -77,8 +63,8 @@ def _present_claim(path: str, policy: Json, template: Json, claim: Claim) -> Ite
     """Validate an existing claim: it is reused, so it has to match the template."""
     if claim is None:
         return
-    if isinstance(claim, LookupFailed):
-        yield internal(path, f"failed to look up the volume claim: {claim.message}")
+    if isinstance(claim, Exception):
+        yield internal(path, f"failed to look up the volume claim: {claim}")
         return
     wanted = child(template, "spec")
     if not same(child(claim, "spec"), wanted, shapes.claim_spec()):

@@ -1,14 +1,66 @@
-"""Volume claims shared by the pods of a JobSet."""
+"""Objects that a JobSet's pods need besides their Jobs: Service, volume claims, those of groups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import owner_reference_to
-from jobsetpy.reconcilers.rules.names import claim_name
+from jobsetpy.reconcilers.rules.names import claim_name, subdomain
+from jobsetpy.reconcilers.rules.plan import CreateObject
+from jobsetpy.reconcilers.startup_groups.spec import objects
+
+
+def surroundings(
+    jobset: JobSet, present: AbstractSet[tuple[str, str]] = frozenset(), *, rbac: bool = False
+) -> Iterator[CreateObject]:
+    """Yield the missing objects, in the order of their creation.
+
+    Args:
+        jobset: parent JobSet.
+        present: kinds and names of the objects of its namespace that are known to exist.
+        rbac: True to let pods of a startup group watch its ConfigMap.
+    """
+    service = "Service", subdomain(jobset)
+    if dns_hostnames(jobset) and service not in present:
+        yield CreateObject(*service, service_body(jobset))
+    for name, body in claim_bodies(jobset).items():
+        if ("PersistentVolumeClaim", name) not in present:
+            yield CreateObject("PersistentVolumeClaim", name, body)
+    yield from objects(jobset, present, rbac=rbac)
+
+
+def dns_hostnames(jobset: JobSet) -> bool:
+    """Return whether pods get DNS names; without ``network`` they do not."""
+    network = jobset.spec.network
+    return network is not None and network.enable_dns_hostnames is True
+
+
+def service_body(jobset: JobSet) -> dict[str, Any]:
+    """Return the Service: headless, without ports, selecting all pods of the JobSet.
+
+    Pods are published before they are ready unless the spec says otherwise, because workers resolve
+    each other's names while they start.
+    """
+    network = jobset.spec.network
+    publish = network.publish_not_ready_addresses if network is not None else None
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": subdomain(jobset),
+            "namespace": jobset.metadata.namespace,
+            "ownerReferences": [owner_reference_to(jobset)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "selector": {keys.JOBSET_NAME: jobset.metadata.name},
+            "publishNotReadyAddresses": True if publish is None else publish,
+        },
+    }
 
 
 def claim_bodies(jobset: JobSet) -> dict[str, dict[str, Any]]:
