@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
+from jobsetpy.reconcilers.execution.caches import first_index_is_over, node_labels
 from jobsetpy.reconcilers.jobs.validation.volumes import Claim
 from jobsetpy.reconcilers.placement import admission as pod_placement
 from jobsetpy.reconcilers.placement.admission import base_name
@@ -260,7 +262,7 @@ class PodHandlers:
         self._coscheduler = settings.coscheduler
         self._limit_ranges = limit_ranges
         self._pods = pods
-        self._nodes = nodes
+        self._node_labels = partial(node_labels, nodes)
         self._jobs = jobs
 
     async def mutate(self, request: ReviewRequest) -> Answer:
@@ -309,15 +311,10 @@ class PodHandlers:
         return lambda base: self._pods.by_index(LEADERS, f"{namespace}/{base}")
 
     def _over(self, namespace: str) -> pod_placement.LeaderOver:
-        def is_over(name: str, uid: str) -> bool:
-            job = None if self._jobs is None else self._jobs.get(ObjectKey(namespace, name))
-            return job is not None and job.metadata.uid == uid and job.status.first_index_is_over
-
-        return is_over
-
-    def _node_labels(self, name: str) -> Mapping[str, str] | None:
-        node = self._nodes.get(ObjectKey("", name))
-        return None if node is None else node.metadata.labels
+        jobs = self._jobs
+        if jobs is None:
+            return pod_placement.never_over
+        return lambda name, uid: first_index_is_over(jobs, ObjectKey(namespace, name), uid)
 
 
 def routes(jobsets: JobSetHandlers, pods: PodHandlers) -> dict[str, Handler]:

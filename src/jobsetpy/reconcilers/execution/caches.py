@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -115,6 +116,18 @@ class SharedCaches:
         )
         self.manager.add(controller)
         return controller
+
+
+def node_labels(nodes: rt.Store[LabelledNode], name: str) -> Mapping[str, str] | None:
+    """Return the labels of a node; ``None`` if it does not exist."""
+    node = nodes.get(rt.ObjectKey("", name))
+    return None if node is None else node.metadata.labels
+
+
+def first_index_is_over(jobs: rt.Store[Job], key: rt.ObjectKey, uid: str) -> bool:
+    """Return True if index 0 of the Job of that name and UID has ended."""
+    job = jobs.get(key)
+    return job is not None and job.metadata.uid == uid and job.status.first_index_is_over
 
 
 def job_of(jobs: rt.Store[Job], pod: ChildPod) -> Job | None:

@@ -14,6 +14,7 @@ from typing import Final, Literal
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from jobsetpy.api import keys
 from jobsetpy.observability.metrics import MetricRegistry
 from jobsetpy.reconcilers.rules.time_accounting import ACTIVITIES, Total
 
@@ -39,10 +40,12 @@ MAX_JOBSET_SERIES: Final = 10_000
 """Maximum number of series that name a JobSet; the least recently changed one is dropped."""
 
 _NAMED: Final = ("jobset_name", "namespace")
-_failed = REGISTRY.counter("jobset_failed_total", "The total number of failed JobSets", *_NAMED)
-_completed = REGISTRY.counter(
-    "jobset_completed_total", "The total number of completed JobSets", *_NAMED
-)
+_finished: Final = {
+    end: REGISTRY.counter(
+        f"jobset_{end.lower()}_total", f"The total number of {end.lower()} JobSets", *_NAMED
+    )
+    for end in (keys.FAILED_CONDITION, keys.COMPLETED_CONDITION)
+}
 _named_series: OrderedDict[tuple[str, str], None] = OrderedDict()
 
 _restarts = REGISTRY.counter(
@@ -249,14 +252,20 @@ for _use in ("starting", "repeating", "training", "restarting"):
     _in_place_run_seconds.labels(_use)
 
 
-def jobset_failed(namespace: str, name: str) -> None:
-    """Count a failed JobSet. Call it after the status was written, so that each counts once."""
-    _failed.labels(*_named(namespace, name)).inc()
+def jobset_finished(end: str, namespace: str, name: str) -> None:
+    """Count a JobSet that has ended. Call it after the status was written: each counts once.
 
-
-def jobset_completed(namespace: str, name: str) -> None:
-    """Count a completed JobSet. Call it after the status was written, so that each counts once."""
-    _completed.labels(*_named(namespace, name)).inc()
+    Args:
+        end: ``Completed`` or ``Failed``.
+        namespace: namespace of the JobSet.
+        name: its name.
+    """
+    series = (name, namespace)
+    _named_series[series] = None
+    _named_series.move_to_end(series)
+    if len(_named_series) > MAX_JOBSET_SERIES:
+        _drop(*_named_series.popitem(last=False)[0])
+    _finished[end].labels(*series).inc()
 
 
 def forget_jobset(namespace: str, name: str) -> None:
@@ -266,17 +275,8 @@ def forget_jobset(namespace: str, name: str) -> None:
         _drop(name, namespace)
 
 
-def _named(namespace: str, name: str) -> tuple[str, str]:
-    series = (name, namespace)
-    _named_series[series] = None
-    _named_series.move_to_end(series)
-    if len(_named_series) > MAX_JOBSET_SERIES:
-        _drop(*_named_series.popitem(last=False)[0])
-    return series
-
-
 def _drop(name: str, namespace: str) -> None:
-    for counter in (_failed, _completed):
+    for counter in _finished.values():
         with suppress(KeyError):  # it may have neither; older releases then raise
             counter.remove(name, namespace)
 

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
-from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
@@ -219,10 +218,8 @@ def _version(jobset: JobSet | None) -> int:
 
 def _count(jobset: JobSet, change: StatusChange, took_s: float) -> None:
     key = jobset.metadata.key
-    if change.finished == keys.FAILED_CONDITION:
-        execution_metrics.jobset_failed(key.namespace, key.name)
-    elif change.finished == keys.COMPLETED_CONDITION:
-        execution_metrics.jobset_completed(key.namespace, key.name)
+    if change.finished:
+        execution_metrics.jobset_finished(change.finished, key.namespace, key.name)
     if change.ready_s is not None:
         execution_metrics.jobset_ready(change.ready_s)
     for decision in change.decisions:

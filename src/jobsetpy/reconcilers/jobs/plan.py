@@ -216,7 +216,7 @@ class _JobsPlanner:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
         self.draft.count_replicated_jobs(statuses)
         self.counters = {item.name: item for item in without_suspended(statuses, self.buckets)}
-        self.draft.count_pods(ready_pods(self.jobset, self.buckets.active))
+        self.draft.evolve(ready_pods=ready_pods(self.jobset, self.buckets.active))
         if cond.finished(self.jobset.status.conditions) is not None:
             return self._clean_up()
         self._delete(self.buckets.previous)
@@ -282,13 +282,15 @@ class _JobsPlanner:
             return None
         return max(0.0, (self.now.wall - since).total_seconds())
 
+    @property
+    def _remade(self) -> list[str]:
+        """Names of the Jobs that are recreated on request."""
+        marked = (job.metadata for job in self.buckets.marked)
+        return sorted(meta.name for meta in marked if meta.deletion_timestamp is None)
+
     def _record_remade(self) -> None:
         """Record Jobs that are recreated on request, once, together with their deletion."""
-        going = sorted(
-            job.metadata.name
-            for job in self.buckets.marked
-            if job.metadata.deletion_timestamp is None
-        )
+        going = self._remade
         if not going:
             return
         known = self.draft.status.restart_history
@@ -388,7 +390,7 @@ class _JobsPlanner:
         memory = self.recreation.remember(
             self.buckets.names.difference(deleted) if deleted else self.buckets.names,
             [action.name for action in self.actions if isinstance(action, CREATIONS)],
-            {name for _, name in self.observed.surroundings},
+            [name for _, name in self.observed.surroundings],
         )
         return attrs.evolve(
             memory,
@@ -424,11 +426,7 @@ class _JobsPlanner:
                 f"{keys.RESTART_ANNOTATION}",
                 name,
             )
-            for name in sorted(
-                job.metadata.name
-                for job in self.buckets.marked
-                if job.metadata.deletion_timestamp is None
-            )
+            for name in self._remade
         ]
         if problem:
             reason = keys.FAILURE_POLICY_NOT_APPLICABLE_REASON

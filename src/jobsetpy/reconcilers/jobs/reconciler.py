@@ -250,14 +250,6 @@ class JobsReconciler:
         self._memory.keep(key, memory)
 
 
-def job_matters(event: rt.Event[Any]) -> bool:
-    """Return whether a change of a Job can affect a decision; most of its status updates cannot."""
-    old, new = event.old, event.new
-    if old is None or new is None:
-        return True
-    return _digest(old) != _digest(new)
-
-
 def _digest(job: Job) -> tuple[Any, ...]:
     finished = job.status.finished
     return (
@@ -272,18 +264,6 @@ def _digest(job: Job) -> tuple[Any, ...]:
         job.status.start_time is None,
         finished.type if finished is not None else "",
     )
-
-
-def jobset_matters(event: rt.Event[Any]) -> bool:
-    """Return whether a change of a JobSet can affect a decision; most writes of epochs cannot.
-
-    Counters wait while a restart in place is in progress, so its end counts. This reconciler's own
-    writes always count: reconciles that were postponed until the cache shows them wait for them.
-    """
-    old, new = event.old, event.new
-    if old is None or new is None:
-        return True
-    return _jobset_digest(old) != _jobset_digest(new)
 
 
 def _jobset_digest(jobset: JobSet) -> tuple[Any, ...]:
@@ -304,8 +284,19 @@ def _jobset_digest(jobset: JobSet) -> tuple[Any, ...]:
     )
 
 
-def _appears_or_goes(event: rt.Event[Any]) -> bool:
-    return event.old is None or event.new is None
+def _changes(digest: Callable[[Any], tuple[Any, ...]]) -> rt.Predicate:
+    return lambda event: not event.is_update or digest(event.old) != digest(event.new)
+
+
+job_matters = _changes(_digest)
+"""Passes changes of Jobs that can affect a decision; most of their status updates cannot."""
+
+jobset_matters = _changes(_jobset_digest)
+"""Passes changes of JobSets that can affect a decision; most writes of epochs cannot.
+
+Counters wait while a restart in place is in progress, so its end counts. This reconciler's own
+writes always count: reconciles that were postponed until the cache shows them wait for them.
+"""
 
 
 def _jobset_by_label(child: PersistentVolumeClaim | ConfigMap) -> list[rt.ObjectKey]:
@@ -329,6 +320,7 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
     execution_metrics.failure_decisions(DECISIONS)
     manager.add_metrics(execution_metrics.activity_registry(reconciler.activity_totals))
     of_owner, by_label = rt.enqueue_owner(JobSet), rt.enqueue_mapped(_jobset_by_label)
+    appears_or_goes = rt.not_(rt.updated)
     return caches.controller(
         "jobset",
         reconciler,
@@ -338,7 +330,7 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
         rt.Watch(caches.jobs, reconciler.own_jobs.handler(of_owner)),
         rt.Watch(caches.jobsets, rt.enqueue_self, when=jobset_matters),
         rt.Watch(caches.jobs, of_owner, when=job_matters),
-        rt.Watch(services, of_owner, when=_appears_or_goes),
-        rt.Watch(claims, by_label, when=_appears_or_goes),
-        rt.Watch(caches.config_maps, by_label, when=_appears_or_goes),
+        rt.Watch(services, of_owner, when=appears_or_goes),
+        rt.Watch(claims, by_label, when=appears_or_goes),
+        rt.Watch(caches.config_maps, by_label, when=appears_or_goes),
     )

@@ -8,7 +8,6 @@ is created, and if that happens repeatedly, the pauses grow.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from typing import Final
 
 import attrs
@@ -49,7 +48,7 @@ class Recreation:
 
     def may_create(self, name: str) -> bool:
         """Return whether a missing child may be created now."""
-        if name not in self._memory.children and name not in self._memory.surroundings:
+        if name not in self._memory.children:
             return True
         if self.wait_s > SOON_S:
             self.held.add(name)
@@ -58,18 +57,16 @@ class Recreation:
         return True
 
     def remember(
-        self, jobs: frozenset[str], made: Iterable[str], surroundings: AbstractSet[str]
+        self, jobs: frozenset[str], made: Iterable[str], others: Iterable[str]
     ) -> JobsMemory:
         """Return the memory with the children that are expected at the next plan.
 
         Args:
             jobs: names of the existing Jobs, without those that are being deleted.
             made: names of all children that are created.
-            surroundings: names of the other existing children.
+            others: names of the other existing children.
         """
-        memory = attrs.evolve(
-            self._memory, children=jobs.union(made, self.held), surroundings=surroundings
-        )
+        memory = attrs.evolve(self._memory, children=jobs.union(made, self.held, others))
         if not self.confirm:
             return memory
         calm = self._now - memory.recreated_at > _CALM_S

@@ -15,7 +15,6 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
@@ -23,8 +22,8 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.reconcilers.jobs.counters import lacks_pods
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.membership import is_ours
-from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan, StatusChange
-from jobsetpy.reconcilers.rules.status_draft import condition_json
+from jobsetpy.reconcilers.rules.plan import Plan, StatusChange
+from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.times import Now
 
 GRACE_S: Final = 10.0
@@ -137,13 +136,8 @@ def _again(memory: RefusalMemory, now: Now) -> Result:
     return Result.requeue_after(memory.not_before - now.monotonic)
 
 
-def _change(jobset: JobSet, wanted: cond.DesiredCondition, now: Now) -> StatusChange | None:
-    conditions = cond.updated(jobset.status.conditions, wanted, now.wall)
-    if conditions is None:
-        return None
-    event = EmitEvent(wanted.event_type, wanted.type, wanted.message)
-    return StatusChange(
-        evolve(jobset.status, conditions=conditions),
-        patch={"conditions": [condition_json(each) for each in conditions]},
-        events=(event,) if wanted.status else (),
-    )
+def _change(jobset: JobSet, wanted: cond.DesiredCondition, now: Now) -> StatusChange:
+    draft = StatusDraft(jobset.status, now.wall)
+    if draft.set(wanted, announce=False) and wanted.status:
+        draft.event(wanted.event_type, wanted.type, wanted.message)
+    return draft.change()

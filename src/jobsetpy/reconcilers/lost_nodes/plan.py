@@ -66,7 +66,6 @@ class ObservedNode:
         pods: pods that are being deleted on it.
         default_s: deadline in seconds of JobSets without the annotation; 0 for never.
         confirmed: the node was just read from the API server.
-        due: ``LostNodePlan.due`` of the previous plan.
     """
 
     name: str
@@ -74,7 +73,10 @@ class ObservedNode:
     pods: Sequence[LeavingPod] = ()
     default_s: float = 0.0
     confirmed: bool = False
-    due: Mapping[str, PinnedTime] = attrs.field(factory=dict)
+
+
+DueTimes = Mapping[str, PinnedTime]
+"""Times at which pods are given up, by UID; remembered from plan to plan."""
 
 
 @attrs.frozen
@@ -103,7 +105,7 @@ class LostPods:
 
 
 @attrs.frozen(kw_only=True)
-class LostNodePlan(Plan[None]):
+class LostNodePlan(Plan[DueTimes]):
     """Actions for a node.
 
     Args:
@@ -111,16 +113,14 @@ class LostNodePlan(Plan[None]):
             action.
         lost: pods to give up.
         at: time of the plan.
-        due: time at which pods are given up, by UID.
     """
 
     at: datetime
     confirm: bool = False
     lost: tuple[LostPods, ...] = ()
-    due: Mapping[str, PinnedTime] = attrs.field(factory=dict)
 
 
-def plan_lost_node(observed: ObservedNode, now: Now) -> LostNodePlan:
+def plan_lost_node(observed: ObservedNode, memory: DueTimes, now: Now) -> LostNodePlan:
     """Plan one reconcile of a node; O(pods that are being deleted on it)."""
     since = observed.unreachable_since
     if since is None:
@@ -130,7 +130,7 @@ def plan_lost_node(observed: ObservedNode, now: Now) -> LostNodePlan:
     waits: list[float] = []
     for each in observed.pods:
         uid = each.pod.metadata.uid
-        at = _due_at(each, since, observed.default_s, observed.due.get(uid), now)
+        at = _due_at(each, since, observed.default_s, memory.get(uid), now)
         if at is None:
             continue
         due[uid] = at
@@ -146,11 +146,11 @@ def plan_lost_node(observed: ObservedNode, now: Now) -> LostNodePlan:
     )
     result = Result.requeue_after(min(waits)) if waits else Result.done()
     if not observed.confirmed:
-        return LostNodePlan(at=now.wall, confirm=bool(lost), result=result, due=due)
+        return LostNodePlan(at=now.wall, confirm=bool(lost), result=result, memory=due or None)
     if lost:
         count = sum(len(each.pods) for each in lost)
         result = attrs.evolve(result, summary=f"gave up {count} pods")
-    return LostNodePlan(at=now.wall, lost=lost, result=result, due=due)
+    return LostNodePlan(at=now.wall, lost=lost, result=result, memory=due or None)
 
 
 def is_leaving(pod: ChildPod) -> bool:

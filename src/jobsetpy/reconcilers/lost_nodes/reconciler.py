@@ -12,7 +12,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -31,10 +31,12 @@ from jobsetpy.reconcilers.execution import metrics as execution_metrics
 from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of
 from jobsetpy.reconcilers.execution.disruption import disruption
 from jobsetpy.reconcilers.execution.kinds import ListedPod
+from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import moment
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of
 from jobsetpy.reconcilers.lost_nodes.plan import (
+    DueTimes,
     LeavingPod,
     LostNodePlan,
     LostPods,
@@ -43,7 +45,6 @@ from jobsetpy.reconcilers.lost_nodes.plan import (
     plan_lost_node,
 )
 from jobsetpy.reconcilers.rules.membership import is_ours
-from jobsetpy.reconcilers.rules.times import PinnedTime
 
 FIELD_MANAGER: Final = "jobset-lost-nodes"
 """Field manager for phase and condition of pods that are given up."""
@@ -91,7 +92,7 @@ class LostNodesReconciler:
         self._nodes = caches.nodes.store
         self._events = caches.events
         self._settings = settings
-        self._due: dict[str, Mapping[str, PinnedTime]] = {}
+        self._memory: Memories[DueTimes] = Memories(dict)
 
     # -- events ---------------------------------------------------------------------------
 
@@ -105,8 +106,7 @@ class LostNodesReconciler:
             return ()
         key = rt.ObjectKey("", new.spec.node_name)
         if self._nodes.has_synced:
-            node = self._nodes.get(key)
-            if node is None or node.unreachable_since is None:
+            if _unreachable_since(self._nodes, key) is None:
                 return ()
         return (rt.Request(key),)
 
@@ -135,21 +135,17 @@ class LostNodesReconciler:
         Raises:
             ExceptionGroup: some writes failed; the others were made.
         """
-        observed = self._observe(request.key)
-        plan = plan_lost_node(observed, moment(self._clock))
+        observed, memory = self._observe(request.key), self._memory.of(request.key)
+        plan = plan_lost_node(observed, memory, moment(self._clock))
         if plan.confirm:
             observed = await self._confirm(observed)
-            plan = plan_lost_node(observed, moment(self._clock))
-        if plan.due:
-            self._due[request.name] = plan.due
-        else:
-            self._due.pop(request.name, None)
+            plan = plan_lost_node(observed, memory, moment(self._clock))
+        self._memory.keep(request.key, plan.memory)
         await self._execute(plan)
         return plan.result
 
     def _observe(self, key: rt.ObjectKey) -> ObservedNode:
-        node = self._nodes.get(key)
-        since = None if node is None else node.unreachable_since
+        since = _unreachable_since(self._nodes, key)
         if since is None:
             return ObservedNode(name=key.name)
         pods = (
@@ -162,7 +158,6 @@ class LostNodesReconciler:
             unreachable_since=since,
             pods=tuple(pods),
             default_s=self._settings.deadline_s,
-            due=self._due.get(key.name, {}),
         )
 
     async def _confirm(self, observed: ObservedNode) -> ObservedNode:
@@ -264,6 +259,11 @@ def _jobset_key(pod: ChildPod) -> rt.ObjectKey:
     return rt.ObjectKey(pod.metadata.namespace, pod.metadata.labels.jobset_name)
 
 
+def _unreachable_since(nodes: rt.Store[LabelledNode], key: rt.ObjectKey) -> datetime | None:
+    node = nodes.get(key)
+    return None if node is None else node.unreachable_since
+
+
 def _becomes_unreachable(event: rt.Event[LabelledNode]) -> bool:
     """Return whether a node becomes unreachable, or has been since another time."""
     old, new = event.old, event.new
@@ -283,11 +283,10 @@ def lookup(manager: rt.Manager) -> Callable[[rt.ObjectKey], bool]:
     pods, nodes = caches.pods.store, caches.nodes.store
 
     def is_lost(key: rt.ObjectKey) -> bool:
-        for pod in pods.by_index(LEAVING, f"jobset:{key}"):
-            node = nodes.get(rt.ObjectKey("", pod.spec.node_name))
-            if node is not None and node.unreachable_since is not None:
-                return True
-        return False
+        return any(
+            _unreachable_since(nodes, rt.ObjectKey("", pod.spec.node_name)) is not None
+            for pod in pods.by_index(LEAVING, f"jobset:{key}")
+        )
 
     return is_lost
 

@@ -41,7 +41,8 @@ LeaderOver = Callable[[str, str], bool]
 """Return whether index 0 of a Job, by name and UID, has ended, so that no leader will come."""
 
 
-def _never_over(name: str, uid: str) -> bool:  # noqa: ARG001 - the signature of LeaderOver
+def never_over(name: str, uid: str) -> bool:  # noqa: ARG001 - the signature of LeaderOver
+    """Return False: a leader may still come."""
     return False
 
 
@@ -80,7 +81,7 @@ def mutate(
     nodes: NodeLabels,
     *,
     gate: bool = False,
-    over: LeaderOver = _never_over,
+    over: LeaderOver = never_over,
 ) -> Mutation:
     """Return the placement of a new pod, as far as it is known.
 

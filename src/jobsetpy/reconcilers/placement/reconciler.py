@@ -13,9 +13,10 @@ without a reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -27,7 +28,7 @@ from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import controller_of
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.reconcilers.execution import metrics as execution_metrics
-from jobsetpy.reconcilers.execution.caches import SharedCaches
+from jobsetpy.reconcilers.execution.caches import SharedCaches, first_index_is_over, node_labels
 from jobsetpy.reconcilers.execution.disruption import disruption
 from jobsetpy.reconcilers.execution.kinds import ListedPod
 from jobsetpy.reconcilers.execution.memory import Memories
@@ -103,6 +104,7 @@ class PodPlacementReconciler:
         self._jobs = caches.jobs.store
         self._pods = caches.pods.store
         self._nodes = caches.nodes.store
+        self._node_labels = partial(node_labels, self._nodes)
         self._events = caches.events
         self._settings = settings
         self._memory = Memories(PlacementMemory)
@@ -132,7 +134,7 @@ class PodPlacementReconciler:
             return False
         pods = self._pods.by_index(PLACED, f"leader:{job}")
         leaders = [each for each in pods if each.metadata.controller_uid == uid]
-        over = pod.spec.held and self._is_over(job, uid)
+        over = pod.spec.held and first_index_is_over(self._jobs, job, uid)
         return over or is_due(pod, leaders, self._node_labels)
 
     def leaders_on(self, node: LabelledNode) -> list[rt.ObjectKey]:
@@ -162,7 +164,7 @@ class PodPlacementReconciler:
         return ObservedPlacement(
             job=job,
             incarnations=[
-                Incarnation(over=self._is_over(job, uid), pods=pods)
+                Incarnation(over=first_index_is_over(self._jobs, job, uid), pods=pods)
                 for uid, pods in incarnations.items()
             ],
             nodes=self._node_labels,
@@ -261,16 +263,6 @@ class PodPlacementReconciler:
         if jobset is not None and meta.annotations.jobset_uid in {"", jobset.metadata.uid}:
             related = placement.of.first
             self._events.event(jobset, event.type_, event.reason, event.message, related=related)
-
-    # -- cache lookups ------------------------------------------------------------------------
-
-    def _is_over(self, job: rt.ObjectKey, uid: str) -> bool:
-        found = self._jobs.get(job)
-        return found is not None and found.metadata.uid == uid and found.status.first_index_is_over
-
-    def _node_labels(self, name: str) -> Mapping[str, str] | None:
-        node = self._nodes.get(rt.ObjectKey("", name))
-        return None if node is None else node.metadata.labels
 
 
 def _footing(leader: ChildPod | None) -> tuple[bool, str]:

@@ -55,30 +55,20 @@ def updated(
     status = "True" if wanted.status else "False"
     exclusive = _EXCLUSIVE.get(wanted.type) if wanted.status else None
     out: list[Condition] = []
-    found = changed = False
-    for condition in conditions:
-        if condition.type == wanted.type and not found:
+    found = False
+    for old in conditions:
+        new = old
+        if old.type == wanted.type and not found:
             found = True
-            same_status = condition.status == status
-            if (
-                same_status
-                and condition.reason == wanted.reason
-                and condition.message == wanted.message
-            ):
-                out.append(condition)
-                continue
-            changed = True
-            since = condition.last_transition_time if same_status else None
-            out.append(_condition(wanted, status, since or now))
-        elif condition.type == exclusive and condition.status == "True":
-            changed = True
-            out.append(evolve(condition, status="False"))
-        else:
-            out.append(condition)
+            since = old.last_transition_time if old.status == status else None
+            if (old.status, old.reason, old.message) != (status, wanted.reason, wanted.message):
+                new = _condition(wanted, status, since or now)
+        elif old.type == exclusive and old.status == "True":
+            new = evolve(old, status="False")
+        out.append(new)
     if not found and wanted.status:
-        changed = True
         out.append(_condition(wanted, status, now))
-    return tuple(out) if changed else None
+    return None if tuple(out) == conditions else tuple(out)
 
 
 def finished(conditions: tuple[Condition, ...]) -> Condition | None:

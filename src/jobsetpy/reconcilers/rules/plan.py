@@ -9,7 +9,6 @@ an action decided on a stale cache never affects a newer object of the same name
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -177,9 +176,8 @@ class JobsMemory:
         counters_at: monotonic time of the last status that agents were notified of.
         restarting: True if a restart in place was in progress.
         not_before: monotonic time before which the JobSet is not reconciled again.
-        children: names of existing and created Jobs, without those that this reconciler deletes:
-            missing ones were deleted by another client.
-        surroundings: the same for Service, claims and ConfigMaps.
+        children: names of existing and created Jobs, without those that this reconciler deletes,
+            and of the other objects that pods need: missing ones were deleted by another client.
         recreations: number of consecutive recreations of such children.
         recreated_at: monotonic time of the last one.
         ready_since: the creation, restart or resume after which all Jobs have been ready.
@@ -194,7 +192,6 @@ class JobsMemory:
     restarting: bool = False
     not_before: float = float("-inf")
     children: frozenset[str] = frozenset()
-    surroundings: AbstractSet[str] = frozenset()
     recreations: int = 0
     recreated_at: float = float("-inf")
     ready_since: datetime | None = None

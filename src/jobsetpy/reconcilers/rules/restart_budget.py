@@ -7,34 +7,19 @@ that each counts the other's restarts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 
-class _InPlace(Protocol):
-    @property
-    def uncounted_epochs(self) -> int: ...
-
-
-class _OfReplicatedJob(Protocol):
-    @property
-    def job_restarts_count_towards_max(self) -> Sequence[int]: ...
-
-
-class Recreated(Protocol):
-    """Fields of a status with recreations of Jobs."""
+class Restarted(Protocol):
+    """Fields of a status with all restarts: of a JobSet's status, or of a slice of it."""
 
     @property
     def restarts_count_towards_max(self) -> int:
         """Number of restarts of all Jobs that count."""
 
     @property
-    def replicated_jobs_status(self) -> Sequence[_OfReplicatedJob]:
+    def replicated_jobs_status(self) -> Any:
         """Restarts of single Jobs, by ReplicatedJob."""
-
-
-class Restarted(Recreated, Protocol):
-    """Fields of a status with all restarts, including those in place."""
 
     @property
     def synced_epoch(self) -> int:
@@ -45,8 +30,8 @@ class Restarted(Recreated, Protocol):
         """Epoch up to which pods have to restart."""
 
     @property
-    def in_place_restart(self) -> _InPlace | None:
-        """Record of the epochs that do not count as restarts."""
+    def in_place_restart(self) -> Any:
+        """Record of the epochs that do not count as restarts, if there is one."""
 
 
 def spent(status: Restarted) -> int:
@@ -62,7 +47,7 @@ def spent(status: Restarted) -> int:
     return recreations(status) + in_place(opened, uncounted)
 
 
-def recreations(status: Recreated) -> int:
+def recreations(status: Restarted) -> int:
     """Return the number of restarts of Jobs that count, of all Jobs or of single ones."""
     return status.restarts_count_towards_max + sum(
         sum(item.job_restarts_count_towards_max) for item in status.replicated_jobs_status

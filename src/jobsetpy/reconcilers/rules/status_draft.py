@@ -83,15 +83,6 @@ class StatusDraft:
         if {item.name: item for item in old} != {item.name: item for item in statuses}:
             self.status = evolve(self.status, replicated_jobs_status=statuses)
 
-    def count_pods(self, ready: str) -> None:
-        """Set the number of ready pods, stored with the next other change.
-
-        Args:
-            ready: value of ``status.readyPods``.
-        """
-        if ready != self.status.ready_pods:
-            self.evolve(ready_pods=ready)
-
     def restart_all(self, *, counts_towards_max: bool) -> None:
         """Count a restart of all Jobs."""
         self._restarted[history.RECREATE] = 1

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
-import attrs
-
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
@@ -148,22 +146,12 @@ def next_complaint(elapsed: float) -> float:
     return at
 
 
-@attrs.frozen
-class Missing:
-    """Pod that has not started, with the reason as far as known."""
-
-    name: str
-    why: str
-
-    def __str__(self) -> str:
-        """Return a description for users."""
-        return f"{self.name} ({self.why})"
-
-
 def missing_pods(
     jobset: JobSet, jobs: Iterable[Job], pods: Iterable[ChildPod], *, limit: int = NAMED
-) -> list[Missing]:
-    """Return some of the pods that have not started, in the order of the spec; O(pods + Jobs).
+) -> list[str]:
+    """Return some of the pods that have not started, with reasons, in the order of the spec.
+
+    O(pods + Jobs).
 
     Args:
         jobset: JobSet with the desired Jobs.
@@ -176,13 +164,13 @@ def missing_pods(
     for pod in pods:
         if pod.metadata.labels.jobset_name == jobset.metadata.name:
             by_job.setdefault(pod.metadata.controller_uid, []).append(pod)
-    out: list[Missing] = []
+    out: list[str] = []
     for item in targets(jobset):
         for index in range(item.replicas):
             name = job_name(jobset.metadata.name, item.name, index)
             job = by_name.get(name)
             if job is None:
-                out.append(Missing(name, "its job does not exist"))
+                out.append(f"{name} (its job does not exist)")
             elif job.status.finished is None and not _is_outside(job):
                 out += _missing_of(job, by_job.get(job.metadata.uid, ()))
             if len(out) >= limit:
@@ -190,7 +178,7 @@ def missing_pods(
     return out
 
 
-def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[Missing]:
+def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[str]:
     wanted = pods_at_once(job.spec.parallelism, job.spec.completions, job.status.succeeded)
     attempt = job.metadata.annotations.get(keys.GROUP_ATTEMPT)
     present = [
@@ -199,23 +187,23 @@ def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[Missing]:
     started = sum(pod.group_started for pod in present)
     if started >= pods_to_start_of_job(job, job.status.succeeded):
         return []  # the others are spares
-    out = [Missing(p.metadata.name, _why(p)) for p in present if not p.group_started]
-    return sorted([*out, *_absent(job, present, wanted)], key=lambda item: item.name)
+    out = [f"{pod.metadata.name} ({_why(pod)})" for pod in present if not pod.group_started]
+    return sorted([*out, *_absent(job, present, wanted)])
 
 
-def _absent(job: Job, present: Sequence[ChildPod], wanted: int) -> list[Missing]:
+def _absent(job: Job, present: Sequence[ChildPod], wanted: int) -> list[str]:
     """Return pods of a Job that do not exist."""
     if job.spec.completion_mode == "Indexed":
         there = {pod.metadata.annotations.completion_index for pod in present}
         absent = islice((index for index in range(wanted) if str(index) not in there), NAMED)
         if job.status.succeeded:  # it is unknown which indexes no longer have a pod
             return []
-        return [Missing(f"{job.metadata.name}-{i}", "its pod does not exist") for i in absent]
+        return [f"{job.metadata.name}-{index} (its pod does not exist)" for index in absent]
     lack = wanted - len(present)
     if lack <= 0:
         return []
     why = "1 pod does not exist" if lack == 1 else f"{lack} pods do not exist"
-    return [Missing(job.metadata.name, why)]
+    return [f"{job.metadata.name} ({why})"]
 
 
 def _why(pod: ChildPod) -> str:
@@ -237,11 +225,11 @@ def starting(started: int, expected: int) -> cond.DesiredCondition:
 
 
 def complaint(
-    started: int, expected: int, missing: Sequence[Missing], after_s: float
+    started: int, expected: int, missing: Sequence[str], after_s: float
 ) -> cond.DesiredCondition:
     """Return the same condition as a warning when it takes long."""
     more = expected - started - len(missing)
-    names = ", ".join(map(str, missing)) + (f" and {more} more" if more > 0 else "")
+    names = ", ".join(missing) + (f" and {more} more" if more > 0 else "")
     return cond.DesiredCondition(
         keys.GROUP_IN_PROGRESS_CONDITION,
         True,

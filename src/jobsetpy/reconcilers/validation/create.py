@@ -40,7 +40,7 @@ from jobsetpy.reconcilers.rules.field_errors import (
     too_long,
 )
 from jobsetpy.reconcilers.rules.injected_containers import amount_problems
-from jobsetpy.reconcilers.rules.json_tree import Json, child, items, number, objects, text, texts
+from jobsetpy.reconcilers.rules.json_tree import Json, child, job_spec, number, objects, text, texts
 from jobsetpy.reconcilers.rules.names import effective_name
 from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
 from jobsetpy.reconcilers.startup_groups import validation as validation_groups
@@ -165,52 +165,37 @@ def _success_policy(spec: Json, names: set[str]) -> list[FieldError]:
     ]
 
 
-def coordinator(spec: Json, name: str) -> list[FieldError]:
+def coordinator(spec: Json, name: str) -> Iterator[FieldError]:
     """Validate the coordinator of a JobSet of that name."""
     pod = spec.get("coordinator")
     if not isinstance(pod, Mapping):
-        return []
-    refusal = _coordinator_refusal(spec, pod)
-    job, job_index, pod_index = _coordinates(pod)
+        return
+    job, at, index = text(pod, "replicatedJob"), number(pod, "jobIndex"), number(pod, "podIndex")
+    refusal = _coordinator_refusal(spec, job, at or 0, index or 0)
+    if refusal:
+        yield plain(refusal)
     subdomain = text(child(spec, "network"), "subdomain") or name
-    endpoint = f"{name}-{job}-{job_index}-{pod_index}.{subdomain}"
-    return [
-        *([plain(refusal)] if refusal else []),
-        *(
-            plain(
-                f"spec will lead to invalid label value {endpoint!r} for coordinator label "
-                f"{keys.COORDINATOR}: {problem}"
-            )
-            for problem in label_value(endpoint)
-        ),
-    ]
+    endpoint = f"{name}-{job}-{at or 0}-{index or 0}.{subdomain}"
+    for problem in label_value(endpoint):
+        yield plain(
+            f"spec will lead to invalid label value {endpoint!r} for coordinator label "
+            f"{keys.COORDINATOR}: {problem}"
+        )
 
 
-def _coordinates(coordinator: Json) -> tuple[str, int, int]:
-    return (
-        text(coordinator, "replicatedJob"),
-        number(coordinator, "jobIndex") or 0,
-        number(coordinator, "podIndex") or 0,
-    )
-
-
-def _coordinator_refusal(spec: Json, coordinator: Json) -> str:
+def _coordinator_refusal(spec: Json, name: str, job_index: int, pod_index: int) -> str:
     """Return why there is no such pod; "" if there is."""
-    name, job_index, pod_index = _coordinates(coordinator)
-    for job in items(spec, "replicatedJobs"):
-        if isinstance(job, Mapping) and text(job, "name") == name:
-            break
-    else:
+    jobs = [job for _, job in objects(spec, "replicatedJobs") if text(job, "name") == name]
+    if not jobs:
         return f"coordinator replicatedJob {name} does not exist"
-    replicas = replicas_of(job)
+    replicas = replicas_of(jobs[0])
     if not 0 <= job_index < replicas:
         return (
             f"coordinator job index {job_index} is invalid for replicatedJob {name} with "
             f"{replicas} replicas"
         )
-    job_template = child(job, "template", "spec")
-    completions = number(job_template, "completions")
-    if text(job_template, "completionMode") != "Indexed" or completions is None:
+    completions = number(job_spec(jobs[0]), "completions")
+    if text(job_spec(jobs[0]), "completionMode") != "Indexed" or completions is None:
         return (
             "job for coordinator must be indexed completion mode, and completions number must "
             "be set"

@@ -38,8 +38,8 @@ class TestRegistry:
 
     def test_only_two_metrics_name_objects(self):
         """Except for the two counters that users know, no label names an object."""
-        execution_metrics.jobset_failed("ns", "label-test")
-        execution_metrics.jobset_completed("ns", "label-test")
+        execution_metrics.jobset_finished("Failed", "ns", "label-test")
+        execution_metrics.jobset_finished("Completed", "ns", "label-test")
         named = {
             family.name
             for family in REGISTRY.collect()
@@ -65,9 +65,9 @@ class TestJobSets:
 
     def test_jobset_has_its_own_series_until_it_is_deleted(self):
         """A JobSet without series can be forgotten as well."""
-        execution_metrics.jobset_failed("ns", "a")
-        execution_metrics.jobset_failed("ns", "a")
-        execution_metrics.jobset_completed("ns", "b")
+        execution_metrics.jobset_finished("Failed", "ns", "a")
+        execution_metrics.jobset_finished("Failed", "ns", "a")
+        execution_metrics.jobset_finished("Completed", "ns", "b")
         assert value("jobset_failed_total", jobset_name="a", namespace="ns") == 2
         assert value("jobset_completed_total", jobset_name="b", namespace="ns") == 1
         for name in ("a", "b", "never seen"):
@@ -79,11 +79,11 @@ class TestJobSets:
     def test_number_of_series_is_limited(self):
         """A new series replaces the one that changed longest ago."""
         for number in range(execution_metrics.MAX_JOBSET_SERIES + 1):
-            execution_metrics.jobset_completed("bound", str(number))
+            execution_metrics.jobset_finished("Completed", "bound", str(number))
             if number == 0:
-                execution_metrics.jobset_failed("bound", "kept")
+                execution_metrics.jobset_finished("Failed", "bound", "kept")
             if number == execution_metrics.MAX_JOBSET_SERIES // 2:
-                execution_metrics.jobset_failed("bound", "kept")
+                execution_metrics.jobset_finished("Failed", "bound", "kept")
         assert len(_named_series) == execution_metrics.MAX_JOBSET_SERIES
         kept = value("jobset_failed_total", jobset_name="kept", namespace="bound")
         first = value("jobset_completed_total", jobset_name="0", namespace="bound")

@@ -199,13 +199,13 @@ def leaving(name, *, deleted_ago, grace=30, deadline="30s", jobset="js", phase="
     return LeavingPod(decoded(ChildPod, body), owner)
 
 
-def plan(*pods, since=60, confirmed=True, default_s=0.0, now=NOW, **more):
+def plan(*pods, since=60, confirmed=True, default_s=0.0, memory=None, now=NOW):
     """Return the plan for a node that has been unreachable for this number of seconds."""
     at = None if since is None else EPOCH_START - timedelta(seconds=since)
     observed = ObservedNode(
-        name="n", unreachable_since=at, pods=pods, confirmed=confirmed, default_s=default_s, **more
+        name="n", unreachable_since=at, pods=pods, confirmed=confirmed, default_s=default_s
     )
-    return plan_lost_node(observed, now)
+    return plan_lost_node(observed, memory or {}, now)
 
 
 def names(made):
@@ -247,8 +247,8 @@ def test_pod_is_given_up_in_time_when_the_wall_clock_is_set(hours):
     first = plan(pod, since=20)
     assert first.result.delay == timedelta(seconds=10)
     wall = NOW.wall + timedelta(hours=hours)
-    again = plan(pod, since=20, due=first.due, now=Now(wall, 9.0))
-    last = plan(pod, since=20, due=again.due, now=Now(wall, 10.0))
+    again = plan(pod, since=20, memory=first.memory, now=Now(wall, 9.0))
+    last = plan(pod, since=20, memory=again.memory, now=Now(wall, 10.0))
 
     assert (names(again), again.result.delay) == ([], timedelta(seconds=1))
     assert names(last) == ["p"]
