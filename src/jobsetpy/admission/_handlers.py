@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from jobsetpy.admission._kinds import LimitRange, StoredClaim
+from jobsetpy.admission._kinds import StoredClaim
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.api import shapes
 from jobsetpy.api.batch import Job
@@ -21,12 +22,14 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.structural_schema import cause
+from jobsetpy.api.unstructured import Unstructured
 from jobsetpy.client import Client, HttpRequest
-from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
+from jobsetpy.errors import ApiError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
 from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
 from jobsetpy.reconcilers.coscheduling.backends import SchedulerFields
 from jobsetpy.reconcilers.execution.caches import first_index_is_over, node_labels
+from jobsetpy.reconcilers.execution.parallel import in_parallel
 from jobsetpy.reconcilers.jobs.validation.volumes import Claim
 from jobsetpy.reconcilers.placement import admission as pod_placement
 from jobsetpy.reconcilers.placement.admission import base_name
@@ -97,7 +100,7 @@ class JobSetHandlers:
         settings: WebhookSettings | None = None,
         *,
         nodes: Store[LabelledNode] | None = None,
-        limit_ranges: Store[LimitRange] | None = None,
+        limit_ranges: Store[Unstructured] | None = None,
     ) -> None:
         self._client = client
         self._settings = settings = settings or WebhookSettings()
@@ -207,29 +210,17 @@ class JobSetHandlers:
             rules[0], version, nodes=len(nodes), declared=declared
         )
 
-    async def _claims(self, namespace: str, names: Iterable[str]) -> dict[str, Claim]:
+    async def _claims(self, namespace: str, names: Sequence[str]) -> dict[str, Claim]:
         found: dict[str, Claim] = {}
-        free = asyncio.Semaphore(_LOOKUPS_AT_ONCE)
 
         async def look_up(name: str) -> None:
-            async with free:
-                found[name] = await self._claim(namespace, name)
+            with suppress(NotFoundError):
+                claim = await self._client.get(
+                    StoredClaim, namespace, name, timeout_s=_LOOKUP_TIMEOUT_S
+                )
+                found[name] = {"metadata": {"name": name}, "spec": claim.spec}
 
-        async with asyncio.TaskGroup() as lookups:
-            for name in names:
-                lookups.create_task(look_up(name), name=f"claim-{name}")
-        return found
-
-    async def _claim(self, namespace: str, name: str) -> Claim:
-        try:
-            claim = await self._client.get(
-                StoredClaim, namespace, name, timeout_s=_LOOKUP_TIMEOUT_S
-            )
-        except NotFoundError:
-            return None
-        except (ApiError, TransportError, DecodeError) as error:
-            return error
-        return {"metadata": {"name": name}, "spec": claim.spec}
+        return found | dict(await in_parallel(_LOOKUPS_AT_ONCE, names, look_up))
 
 
 class PodHandlers:
@@ -254,7 +245,7 @@ class PodHandlers:
         pods: Store[ChildPod],
         nodes: Store[LabelledNode],
         jobs: Store[Job] | None = None,
-        limit_ranges: Store[LimitRange] | None = None,
+        limit_ranges: Store[Unstructured] | None = None,
     ) -> None:
         settings = settings or WebhookSettings()
         self._barrier = settings.barrier
@@ -339,7 +330,7 @@ def _node_not_found(name: str) -> Answer:
     return review.failure(404, "NotFound", f'nodes "{name}" not found', details=details)
 
 
-def _limit_ranges(store: Store[LimitRange] | None, namespace: str) -> list[Json]:
+def _limit_ranges(store: Store[Unstructured] | None, namespace: str) -> list[Json]:
     """Return the specs of a namespace's LimitRanges; empty until they are synced."""
     if store is None or not store.has_synced:
         return []

@@ -1,29 +1,12 @@
-"""Partial types of kinds that only admission reads."""
+"""Kinds that only admission reads, as plain JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Final
 
-from jobsetpy.api._wire import field, wire
-from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+from jobsetpy.api.core import PersistentVolumeClaim
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.api.unstructured import unstructured
 
-
-@resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-@wire
-class StoredClaim:
-    """Volume claim with its spec as plain JSON."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    spec: Mapping[str, Any] = field(factory=dict)
-
-
-@resource("", "v1", "LimitRange", "limitranges")
-@wire
-class LimitRange:
-    """Bounds on the resources of a namespace's containers, as plain JSON."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    spec: Mapping[str, Any] = field(factory=dict)
+StoredClaim: Final = unstructured(PersistentVolumeClaim.RESOURCE)
+LimitRange: Final = unstructured(ResourceInfo("", "v1", "LimitRange", "limitranges"))

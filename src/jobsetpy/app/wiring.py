@@ -195,9 +195,7 @@ def add_jobset_controllers(
     # All managers together notify the agents of the cluster.
     events_per_s = job_settings.agent_events_per_s / configuration["shards.count"]
     jobs_reconciler.setup(manager, attrs.evolve(job_settings, agent_events_per_s=events_per_s))
-    startup_groups_reconciler.setup(
-        manager, make(startup_groups_reconciler.StartupGroupsSettings, features=features)
-    )
+    startup_groups_reconciler.setup(manager, features)
     if features.coscheduling:
         coscheduling_reconciler.setup(
             manager,
@@ -214,8 +212,7 @@ def add_jobset_controllers(
     lost_nodes_reconciler.setup(manager, lost)
     refused_pods_reconciler.setup(manager)
     # Without the pod webhook, a misplaced pod is no accident.
-    repair = configuration["--webhooks"]
-    placement_reconciler.setup(manager, make(placement_reconciler.PlacementSettings, repair=repair))
+    placement_reconciler.setup(manager, repair=configuration["--webhooks"])
 
 
 def _add_restart_in_place(

@@ -6,14 +6,15 @@ from datetime import datetime
 from typing import Any
 
 from jobsetpy.api import keys
+from jobsetpy.api.child_pod import ChildPodMeta
 from jobsetpy.api.timestamps import seconds_text
 
 
-def disruption(metadata: dict[str, Any], reason: str, message: str, at: datetime) -> dict[str, Any]:
+def disruption(pod: ChildPodMeta, reason: str, message: str, at: datetime) -> dict[str, Any]:
     """Return a pod with the condition ``DisruptionTarget``, for a server-side apply.
 
     Args:
-        metadata: name and namespace, and further preconditions.
+        pod: metadata of the pod.
         reason: reason of the deletion, as one word.
         message: the same for users.
         at: time since which that is known.
@@ -28,6 +29,6 @@ def disruption(metadata: dict[str, Any], reason: str, message: str, at: datetime
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata,
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
         "status": {"conditions": [condition]},
     }

@@ -13,25 +13,12 @@ from jobsetpy.api.batch import Job, JobSpec, JobStatus
 from jobsetpy.api.child_pod import ENDED, ChildPodMeta, ChildPodSpec
 from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, condition_true, resource
+from jobsetpy.api.unstructured import unstructured
 
+_RBAC: Final = "rbac.authorization.k8s.io"
 
-@resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
-@wire
-class Role:
-    """A Role, for creation only."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-
-
-@resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
-@wire
-class RoleBinding:
-    """A RoleBinding, for creation only."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-
+Role: Final = unstructured(ResourceInfo(_RBAC, "v1", "Role", "roles"))
+RoleBinding: Final = unstructured(ResourceInfo(_RBAC, "v1", "RoleBinding", "rolebindings"))
 
 CREATED_KINDS: Final = {
     cls.RESOURCE.kind: cls for cls in (Service, PersistentVolumeClaim, ConfigMap, Role, RoleBinding)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
@@ -50,7 +50,6 @@ from jobsetpy.reconcilers.jobs.startup_policy import (
 from jobsetpy.reconcilers.jobs.success_policy import is_out_of_reach, is_satisfied
 from jobsetpy.reconcilers.jobs.surroundings import surroundings
 from jobsetpy.reconcilers.jobs.suspension import resumptions, suspensions
-from jobsetpy.reconcilers.jobs.ttl import deletion_time
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
@@ -90,7 +89,7 @@ from jobsetpy.reconcilers.rules.plan import (
 from jobsetpy.reconcilers.rules.spares import working_jobs
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.time_accounting import activity
-from jobsetpy.reconcilers.rules.times import Now, PinnedTime
+from jobsetpy.reconcilers.rules.times import Now, PinnedTime, pin
 from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
 
 _COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts", "readyPods"})
@@ -440,7 +439,7 @@ class _JobsPlanner:
         nothing running.
         """
         self._delete([job for job in self.observed.jobs if job.status.finished is None])
-        self.deletion = deletion_time(self.jobset, self.memory.deletion, self.now)
+        self.deletion = self._deletion_time()
         if self.deletion is None:
             return self._result()
         left_s = self.deletion.left_s(self.now)
@@ -449,6 +448,19 @@ class _JobsPlanner:
         meta = self.jobset.metadata
         self.actions.append(DeleteJobSet(meta.name, meta.uid))
         return self._result()
+
+    def _deletion_time(self) -> PinnedTime | None:
+        """Return the time at which the finished JobSet has to be deleted.
+
+        ``None`` if it has no ``ttlSecondsAfterFinished``, or no finish time (it is then kept, which
+        is the safe choice).
+        """
+        ttl = self.spec.ttl_seconds_after_finished
+        end = cond.finished(self.jobset.status.conditions)
+        if ttl is None or end is None or end.last_transition_time is None:
+            return None
+        at = end.last_transition_time + timedelta(seconds=ttl)
+        return pin(self.memory.deletion, at, self.now, longest_s=ttl)
 
     def _delete(self, jobs: Sequence[Job]) -> None:
         self.actions += [

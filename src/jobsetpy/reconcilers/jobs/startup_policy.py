@@ -46,15 +46,10 @@ def dependencies_reached(
         wanted_jobs: number of Jobs by name, without spare ones.
     """
     for dependency in replicated.depends_on:
-        status = statuses.get(dependency.name)
-        wanted = wanted_jobs.get(dependency.name)
-        if status is None or wanted is None:
+        status, wanted = statuses.get(dependency.name), wanted_jobs.get(dependency.name)
+        if status is None or wanted is None or not has_started(wanted, status):
             return False
-        if dependency.status == "Complete":
-            reached = status.succeeded
-        else:
-            reached = status.ready + status.failed + status.succeeded
-        if reached < wanted:
+        if dependency.status == "Complete" and status.succeeded < wanted:
             return False
     return True
 

@@ -105,9 +105,8 @@ class LostNodesReconciler:
         if new is None or not is_leaving(new) or (old is not None and is_leaving(old)):
             return ()
         key = rt.ObjectKey("", new.spec.node_name)
-        if self._nodes.has_synced:
-            if _unreachable_since(self._nodes, key) is None:
-                return ()
+        if self._nodes.has_synced and _unreachable_since(self._nodes, key) is None:
+            return ()
         return (rt.Request(key),)
 
     def nodes_of(self, jobset: JobSet) -> Iterable[rt.ObjectKey]:
@@ -241,14 +240,8 @@ def _failed(pod: ChildPod, lost: LostPods, at: datetime) -> dict[str, Any]:
     was last ready. The node controller writes that time as well, but its write conflicts with the
     eviction of the pods at the same moment and is retried only five seconds later.
     """
-    meta = pod.metadata
-    metadata = {
-        "name": meta.name,
-        "namespace": meta.namespace,
-        "uid": meta.uid,
-        "resourceVersion": meta.resource_version,
-    }
-    body = disruption(metadata, keys.NODE_LOST_REASON, f"Deleted by force, {lost.why}", at)
+    body = disruption(pod.metadata, keys.NODE_LOST_REASON, f"Deleted by force, {lost.why}", at)
+    body["metadata"]["resourceVersion"] = pod.metadata.resource_version
     body["status"]["phase"] = "Failed"
     ready = {"type": "Ready", "status": "False", "reason": keys.NODE_LOST_REASON}
     body["status"]["conditions"].append({**ready, "lastTransitionTime": seconds_text(lost.since)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 import attrs
 
@@ -25,6 +26,9 @@ from jobsetpy.reconcilers.placement.followers import (
 from jobsetpy.reconcilers.rules.conditions import WARNING
 from jobsetpy.reconcilers.rules.plan import EmitEvent, Plan
 from jobsetpy.reconcilers.rules.times import Now
+
+LOOK_AGAIN_S: Final = 30.0
+"""Time in seconds after writes until the next reconcile; the cache shows them by then."""
 
 
 @attrs.frozen(kw_only=True)
@@ -61,14 +65,12 @@ class ObservedPlacement:
         incarnations: its pods, grouped by the UID of their Job.
         nodes: lookup of node labels.
         repair: evict misplaced followers.
-        look_again_s: seconds after writes until the next reconcile.
     """
 
     job: ObjectKey
     incarnations: Sequence[Incarnation]
     nodes: NodeLabels
     repair: bool = True
-    look_again_s: float = 30.0
 
 
 @attrs.frozen(kw_only=True)
@@ -145,7 +147,7 @@ def plan_placement(observed: ObservedPlacement, memory: PlacementMemory, now: No
     if acted:
         summary = f"released {len(released)}, evicted {len(evicted)}"
         summary = summary if released or evicted else ""
-        result = Result.requeue_after(observed.look_again_s, summary=summary)
+        result = Result.requeue_after(LOOK_AGAIN_S, summary=summary)
     kept = PlacementMemory(acted=acted, reported=reported)
     return PlacementPlan(
         at=now.wall,

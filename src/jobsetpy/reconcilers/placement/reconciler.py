@@ -55,22 +55,10 @@ FIELD_MANAGER: Final = "jobset-placement"
 """Field manager for the condition on evicted pods."""
 
 
-@attrs.frozen(kw_only=True)
-class PlacementSettings:
-    """Settings of the placement reconciler.
-
-    Args:
-        workers: maximum concurrent reconciles.
-        parallel_writes: maximum concurrent requests for one Job.
-        repair: evict misplaced followers. Without the pod webhook no follower has a place, and all
-            would be evicted forever; held ones are released in any case.
-        look_again_s: seconds after writes until the next reconcile; the cache shows them by then.
-    """
-
-    workers: int = 8
-    parallel_writes: int = 50
-    repair: bool = True
-    look_again_s: float = 30.0
+WORKERS: Final = 8
+"""Maximum number of concurrent reconciles."""
+PARALLEL_WRITES: Final = 50
+"""Maximum number of concurrent requests for one Job."""
 
 
 def _index_values(pod: ChildPod) -> Iterable[str]:
@@ -94,10 +82,11 @@ class PodPlacementReconciler:
 
     Args:
         caches: shared informers; pods with the index :data:`PLACED`.
-        settings: settings of the reconciler.
+        repair: evict misplaced followers. Without the pod webhook no follower has a place, and all
+            would be evicted forever; held ones are released in any case.
     """
 
-    def __init__(self, caches: SharedCaches, settings: PlacementSettings) -> None:
+    def __init__(self, caches: SharedCaches, *, repair: bool) -> None:
         self._client = caches.manager.client
         self._clock = caches.manager.clock
         self._jobsets = caches.jobsets.store
@@ -106,7 +95,7 @@ class PodPlacementReconciler:
         self._nodes = caches.nodes.store
         self._node_labels = partial(node_labels, self._nodes)
         self._events = caches.events
-        self._settings = settings
+        self._repair = repair
         self._memory = Memories(PlacementMemory)
 
     # -- events ---------------------------------------------------------------------------
@@ -168,8 +157,7 @@ class PodPlacementReconciler:
                 for uid, pods in incarnations.items()
             ],
             nodes=self._node_labels,
-            repair=self._settings.repair,
-            look_again_s=self._settings.look_again_s,
+            repair=self._repair,
         )
 
     async def _execute(self, observed: ObservedPlacement, plan: PlacementPlan) -> PlacementPlan:
@@ -234,21 +222,19 @@ class PodPlacementReconciler:
             meta = pod.metadata
             with suppress(NotFoundError):
                 if not (isinstance(pod, ListedPod) and pod.disrupted):
-                    metadata = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
                     reason, why = keys.PLACEMENT_VIOLATION_REASON, keys.PLACEMENT_VIOLATION_MESSAGE
                     await self._client.apply(
                         ListedPod,
                         meta.namespace,
                         meta.name,
-                        disruption(metadata, reason, why, at),
+                        disruption(meta, reason, why, at),
                         owner=FIELD_MANAGER,
                         subresource="status",
                     )
                 await self._client.delete(ChildPod, meta.namespace, meta.name, uid=meta.uid)
 
-        limit = self._settings.parallel_writes
-        kept = await in_parallel(limit, followers.release, release)
-        stayed = await in_parallel(limit, followers.evict, evict)
+        kept = await in_parallel(PARALLEL_WRITES, followers.release, release)
+        stayed = await in_parallel(PARALLEL_WRITES, followers.evict, evict)
         evicted = len(followers.evict) - len(stayed)
         execution_metrics.followers_placed(
             released=len(followers.release) - len(kept), evicted=evicted
@@ -298,21 +284,20 @@ def _tells_more(event: rt.Event[Any]) -> bool:
     return old is None or bool(new.metadata.labels.keys() - old.metadata.labels.keys())
 
 
-def setup(manager: rt.Manager, settings: PlacementSettings | None = None) -> rt.Controller:
+def setup(manager: rt.Manager, *, repair: bool = True) -> rt.Controller:
     """Wire the placement reconciler: its caches, watches and controller.
 
     Args:
         manager: not started yet.
-        settings: settings of the reconciler; defaults if ``None``.
+        repair: evict misplaced followers, which needs the pod webhook.
     """
-    settings = settings or PlacementSettings()
     caches = SharedCaches(manager)
     caches.pods.add_index(PLACED)
-    reconciler = PodPlacementReconciler(caches, settings)
+    reconciler = PodPlacementReconciler(caches, repair=repair)
     return caches.controller(
         "pod",
         reconciler,
-        settings.workers,
+        WORKERS,
         rt.Watch(caches.pods, rt.enqueue_mapped(_jobs_of_pod), when=reconciler.needs_reconcile),
         rt.Watch(caches.jobs, rt.enqueue_self, when=_leader_ends),
         rt.Watch(caches.nodes, rt.enqueue_mapped(reconciler.leaders_on), when=_tells_more),

@@ -88,14 +88,12 @@ class Rules:
         ]
         patterns = [rule.on_job_failure_message_patterns for rule in policy.rules]
         problems = iter(patterns_problems(tuple(each for some in patterns for each in some)))
-        self._tests = [
-            _Test(
-                frozenset(rule.target_replicated_jobs),
-                frozenset(rule.on_job_failure_reasons),
-                [pattern for pattern in some if not next(problems)] if some else None,
-            )
-            for rule, some in zip(policy.rules, patterns, strict=True)
+        # Patterns of which one has to match the message; any message if ``None``.
+        self._patterns = [
+            [pattern for pattern in some if not next(problems)] if some else None
+            for some in patterns
         ]
+        self._targets = [frozenset(rule.target_replicated_jobs) for rule in policy.rules]
         self._candidates: dict[tuple[str, str], list[int]] = {}
         self._places: dict[tuple[str, str, str], int] = {}
 
@@ -119,7 +117,7 @@ class Rules:
         if sign not in self._candidates:
             self._candidates[sign] = self._possible(*sign)
         for place in self._candidates[sign]:
-            patterns = self._tests[place].patterns
+            patterns = self._patterns[place]
             if patterns is None or any(found(each, message) for each in patterns):
                 return place
         return len(self._rules)
@@ -127,32 +125,13 @@ class Rules:
     def _possible(self, replicated: str, reason: str) -> list[int]:
         """Return the rules that may apply, up to the first that applies to any message."""
         out = []
-        for place, test in enumerate(self._tests):
-            if test.applies(replicated, reason):
+        for place, (rule, targets) in enumerate(zip(self._rules, self._targets, strict=True)):
+            reasons = rule.on_job_failure_reasons or (reason,)
+            if reason in reasons and replicated in (targets or {replicated}):
                 out.append(place)
-                if test.patterns is None:
+                if self._patterns[place] is None:
                     break
         return out
-
-
-@attrs.frozen
-class _Test:
-    """Criteria of a rule for a Job's failure.
-
-    Args:
-        targets: ReplicatedJobs; any if empty.
-        reasons: reasons of the failure; any if empty.
-        patterns: patterns of which one has to match the message; any message if ``None``.
-    """
-
-    targets: frozenset[str]
-    reasons: frozenset[str]
-    patterns: list[str] | None
-
-    def applies(self, replicated: str, reason: str) -> bool:
-        if self.targets and replicated not in self.targets:
-            return False
-        return not self.reasons or reason in self.reasons
 
 
 def apply_failure_policy(

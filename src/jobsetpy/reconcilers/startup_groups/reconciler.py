@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-
-import attrs
+from typing import Final
 
 from jobsetpy import runtime as rt
 from jobsetpy.api.batch import Job
@@ -45,18 +44,8 @@ from jobsetpy.reconcilers.startup_groups.plan import (
     plan_startup_group,
 )
 
-
-@attrs.frozen(kw_only=True)
-class StartupGroupsSettings:
-    """Settings of the reconciler of startup groups.
-
-    Args:
-        features: the feature gates.
-        workers: maximum concurrent reconciles.
-    """
-
-    features: Features = attrs.field(factory=Features)
-    workers: int = 8
+WORKERS: Final = 8
+"""Maximum number of concurrent reconciles."""
 
 
 class StartupGroupsReconciler:
@@ -64,17 +53,17 @@ class StartupGroupsReconciler:
 
     Args:
         caches: caches that it reads.
-        settings: settings of the reconciler.
+        features: the feature gates.
     """
 
-    def __init__(self, caches: SharedCaches, settings: StartupGroupsSettings) -> None:
+    def __init__(self, caches: SharedCaches, features: Features) -> None:
         self._client = caches.manager.client
         self._clock = caches.manager.clock
         self._jobsets = caches.jobsets.store
         self._jobs = caches.jobs.store
         self._pods = caches.pods.store
         self._config_maps = caches.config_maps.store
-        self._settings = settings
+        self._features = features
         self._ledger = StartLedger()
         self._memory = Memories(GroupMemory)
         self._waiting: set[rt.ObjectKey] = set()
@@ -124,7 +113,7 @@ class StartupGroupsReconciler:
             ledger=self._ledger,
             jobs=lambda: self._jobs.by_index(rt.OWNER_UID, uid),
             pods=lambda: pods_labelled(self._pods, key),
-            features=self._settings.features,
+            features=self._features,
         )
 
     async def _execute(self, observed: ObservedGroup, plan: StartupGroupPlan) -> None:
@@ -189,20 +178,19 @@ def _uses_groups(event: rt.Event[JobSet]) -> bool:
     )
 
 
-def setup(manager: rt.Manager, settings: StartupGroupsSettings | None = None) -> rt.Controller:
+def setup(manager: rt.Manager, features: Features | None = None) -> rt.Controller:
     """Wire the reconciler of startup groups: its caches, ledger and controller.
 
     Args:
         manager: manager that is not started yet.
-        settings: settings of the reconciler.
+        features: the feature gates; the defaults if ``None``.
     """
-    settings = settings or StartupGroupsSettings()
     caches = SharedCaches(manager)
-    reconciler = StartupGroupsReconciler(caches, settings)
+    reconciler = StartupGroupsReconciler(caches, features or Features())
     return caches.controller(
         "leader-pods",
         reconciler,
-        settings.workers,
+        WORKERS,
         rt.Watch(caches.jobsets, rt.enqueue_self, when=_uses_groups),
         rt.Watch(caches.config_maps, rt.enqueue_owner(JobSet)),
         rt.Watch(caches.jobs, reconciler.on_job, standby=True),

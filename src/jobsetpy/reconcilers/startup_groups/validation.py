@@ -31,7 +31,7 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
     problems = barrier(wanted)
     config = spec.get("groupSchedulingConfig")
     if not isinstance(config, Mapping):
-        return problems + _reserved_name(spec, set())
+        return [*problems, *_reserved_names(spec, set())]
     problems += [
         invalid(
             f"{_PATH}.targetReplicatedJobs[{at}]",
@@ -44,13 +44,11 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
     targets = set(texts(config, "targetReplicatedJobs")) & names or names
     if len(targets) > 1:
         problems += _order(spec, targets)
-    for at, job in objects(spec, "replicatedJobs"):
+    for at, job in objects(spec, "replicatedJobs") if wanted == SUPERVISOR else ():
         if text(job, "name") in targets:
             path = f"spec.replicatedJobs[{at}].template.spec.template.spec"
-            problems += _taken_names(job, path)
-            if wanted == SUPERVISOR:
-                problems += _unholdable(pod_spec(job), path)
-    problems += _reserved_name(spec, targets)
+            problems += _unholdable(pod_spec(job), path)
+    problems += _reserved_names(spec, targets)
     for at, policy in objects(spec, "volumeClaimPolicies"):
         for nth, template in objects(policy, "templates"):
             if text(child(template, "metadata"), "name") == keys.GROUP_VOLUME:
@@ -102,41 +100,21 @@ def _order(spec: Json, targets: set[str]) -> Iterator[FieldError]:
             yield invalid(path, name, f"{why}{how}")
 
 
-def _reserved_name(spec: Json, targets: set[str]) -> list[FieldError]:
-    """Return errors for the barrier's container name in ReplicatedJobs that are not targets.
+def _reserved_names(spec: Json, targets: set[str]) -> Iterator[FieldError]:
+    """Return errors for the barrier's names in pods.
 
-    KEP-498 reserves the name in every JobSet: ``groupSchedulingConfig`` may be added later, and
-    tools read the name as the barrier's.
+    KEP-498 reserves its container's name in every JobSet, also in ReplicatedJobs that are not
+    targets: ``groupSchedulingConfig`` may be added later, and tools read the name as the barrier's.
     """
-    return [
-        invalid(f"{path}.name", keys.GROUP_INIT_CONTAINER, _RESERVED)
-        for at, job in objects(spec, "replicatedJobs")
-        if text(job, "name") not in targets
-        for path, name in _containers(
-            pod_spec(job), f"spec.replicatedJobs[{at}].template.spec.template.spec"
-        )
-        if name == keys.GROUP_INIT_CONTAINER
-    ]
-
-
-def _containers(spec: Json, path: str) -> list[tuple[str, str]]:
-    return [
-        (f"{path}.{kind}[{at}]", text(container, "name"))
-        for kind in ("initContainers", "containers")
-        for at, container in objects(spec, kind)
-    ]
-
-
-def _taken_names(job: Json, path: str) -> list[FieldError]:
-    spec = pod_spec(job)
-    taken = [
-        (f"{container}.name", name)
-        for container, name in _containers(spec, path)
-        if name in {keys.GROUP_INIT_CONTAINER, keys.GROUP_AGENT}
-    ]
-    taken += [
-        (f"{path}.volumes[{at}].name", name)
-        for at, volume in objects(spec, "volumes")
-        if (name := text(volume, "name")) in {keys.GROUP_VOLUME, keys.GROUP_AGENT}
-    ]
-    return [invalid(field, name, _RESERVED) for field, name in taken]
+    for at, job in objects(spec, "replicatedJobs"):
+        own = {keys.GROUP_AGENT} if text(job, "name") in targets else set()
+        containers = {keys.GROUP_INIT_CONTAINER, *own}
+        for kind, reserved in (
+            ("initContainers", containers),
+            ("containers", containers),
+            ("volumes", {keys.GROUP_VOLUME, *own} if own else own),
+        ):
+            path = f"spec.replicatedJobs[{at}].template.spec.template.spec.{kind}"
+            for nth, each in objects(pod_spec(job), kind):
+                if text(each, "name") in reserved:
+                    yield invalid(f"{path}[{nth}].name", text(each, "name"), _RESERVED)

@@ -99,19 +99,13 @@ def rewrite_jobset(new: Json, old: Json | None = None) -> tuple[Json, Patch]:
 
 
 def _default_replicated_job(patch: Patch, job: Json, path: str) -> None:
-    template = job.get("template")
-    if not isinstance(template, Mapping):
-        return  # required by the schema
-    spec = template.get("spec")
+    spec = child(job, "template").get("spec")
     if not isinstance(spec, Mapping):
         return  # a Job without pods is rejected by the schema
     _fill(patch, spec, f"{path}/template/spec", "completionMode", "Indexed")
-    pod = spec.get("template")
-    if isinstance(pod, Mapping) and isinstance(pod.get("spec"), Mapping):
-        pod_spec = pod["spec"]
-        if not pod_spec.get("restartPolicy"):
-            where = f"{path}/template/spec/template/spec/restartPolicy"
-            patch.append(_add(where, "OnFailure"))
+    pod = child(spec, "template").get("spec")
+    if isinstance(pod, Mapping) and not pod.get("restartPolicy"):
+        patch.append(_add(f"{path}/template/spec/template/spec/restartPolicy", "OnFailure"))
 
 
 def _fill(patch: Patch, parent: Json, path: str, name: str, value: Any) -> None:

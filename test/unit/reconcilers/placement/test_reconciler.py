@@ -37,9 +37,7 @@ class Rack:
     async def manager(self, **settings):
         """Run a manager until the block ends."""
         manager = Manager(RecordingClient(self.world, qps=0), clock=VirtualClock())
-        self.controller = placement_reconciler.setup(
-            manager, placement_reconciler.PlacementSettings(**settings)
-        )
+        self.controller = placement_reconciler.setup(manager, **settings)
         async with started(manager):
             yield manager
 
