@@ -89,8 +89,7 @@ class JobTemplateBuilder:
         self._first_global, self._first_in_group = shared.first[name]
         self._own_attempts = shared.own_attempts.get(name)
 
-        group_replicas = shared.replicas_of_groups[replicated.group_name]
-        common = _common_keys(jobset, replicated, shared.replicas, group_replicas)
+        common = shared.keys_of(replicated)
         job_template = child(replicated.template, "metadata")
         job_spec = child(replicated.template, "spec")
         pod_template = child(job_spec, "template")
@@ -118,12 +117,8 @@ class JobTemplateBuilder:
             keys.EXCLUSIVE_TOPOLOGY_ANNOTATION in self._job_annotations
             and keys.NODE_SELECTOR_ANNOTATION in self._job_annotations
         )
-        self.pod_spec = _pod_spec(
-            jobset,
-            child(pod_template, "spec"),
-            shared.claims,
-            deadline_s,
-            [_NO_SCHEDULE_TOLERATION] if self.reserves_nodes else [],
+        self.pod_spec = shared.pod_spec(
+            child(pod_template, "spec"), [_NO_SCHEDULE_TOLERATION] if self.reserves_nodes else []
         )
         self._pod_meta = pod_meta
         self._pod_template = pod_template
@@ -196,44 +191,6 @@ class JobTemplateBuilder:
         }
 
 
-def _common_keys(
-    jobset: JobSet, replicated: ReplicatedJob, global_replicas: int, group_replicas: int
-) -> dict[str, str]:
-    """Return the labels, which are annotations as well, of all Jobs and pods of a ReplicatedJob."""
-    common = {
-        keys.JOBSET_NAME: jobset.metadata.name,
-        keys.JOBSET_UID: jobset.metadata.uid,
-        keys.REPLICATED_JOB_NAME: replicated.name,
-        keys.RESTART_ATTEMPT: str(jobset.status.restarts),
-        keys.REPLICATED_JOB_REPLICAS: str(replicated.replicas),
-        keys.GLOBAL_REPLICAS: str(global_replicas),
-        keys.GROUP_NAME: replicated.group_name,
-        keys.GROUP_REPLICAS: str(group_replicas),
-    }
-    endpoint = coordinator_endpoint(jobset)
-    return common if endpoint is None else {**common, keys.COORDINATOR: endpoint}
-
-
-def _pod_spec(
-    jobset: JobSet,
-    template: Mapping[str, Any],
-    claims: Mapping[str, int],
-    lost_node_deadline_s: float,
-    own_tolerations: list[Mapping[str, str]],
-) -> dict[str, Any]:
-    """Return a pod template's spec with subdomain, volumes and tolerations."""
-    spec = dict(template)
-    if dns_hostnames(jobset):
-        spec["subdomain"] = subdomain(jobset)
-    volumes = pod_volumes(jobset, spec, claims)
-    if volumes:
-        spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
-    tolerated = [*tolerations(spec, lost_node_deadline_s), *own_tolerations]
-    if tolerated:
-        spec["tolerations"] = tolerated
-    return spec
-
-
 class SharedParts:
     """Properties of the Jobs of all ReplicatedJobs of a JobSet.
 
@@ -274,6 +231,37 @@ class SharedParts:
             self.first[item.name] = self.replicas, self.replicas_of_groups[item.group_name]
             self.replicas += item.replicas
             self.replicas_of_groups[item.group_name] += item.replicas
+
+    def keys_of(self, replicated: ReplicatedJob) -> dict[str, str]:
+        """Return labels, which are annotations as well, of a ReplicatedJob's Jobs and pods."""
+        jobset = self.jobset
+        common = {
+            keys.JOBSET_NAME: jobset.metadata.name,
+            keys.JOBSET_UID: jobset.metadata.uid,
+            keys.REPLICATED_JOB_NAME: replicated.name,
+            keys.RESTART_ATTEMPT: str(jobset.status.restarts),
+            keys.REPLICATED_JOB_REPLICAS: str(replicated.replicas),
+            keys.GLOBAL_REPLICAS: str(self.replicas),
+            keys.GROUP_NAME: replicated.group_name,
+            keys.GROUP_REPLICAS: str(self.replicas_of_groups[replicated.group_name]),
+        }
+        endpoint = coordinator_endpoint(jobset)
+        return common if endpoint is None else {**common, keys.COORDINATOR: endpoint}
+
+    def pod_spec(
+        self, template: Mapping[str, Any], own_tolerations: list[Mapping[str, str]]
+    ) -> dict[str, Any]:
+        """Return a pod template's spec with subdomain, volumes and tolerations."""
+        spec = dict(template)
+        if dns_hostnames(self.jobset):
+            spec["subdomain"] = subdomain(self.jobset)
+        volumes = pod_volumes(self.jobset, spec, self.claims)
+        if volumes:
+            spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
+        tolerated = [*tolerations(spec, self.deadline_s), *own_tolerations]
+        if tolerated:
+            spec["tolerations"] = tolerated
+        return spec
 
 
 def placement_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:

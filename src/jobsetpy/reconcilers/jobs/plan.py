@@ -53,6 +53,7 @@ from jobsetpy.reconcilers.jobs.suspension import resumptions, suspensions
 from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
+from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.actions import FAIL_JOB
 from jobsetpy.reconcilers.rules.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.buckets import Buckets, sort_jobs
@@ -74,18 +75,6 @@ from jobsetpy.reconcilers.rules.membership import (
     replicated_job_of,
 )
 from jobsetpy.reconcilers.rules.names import job_name
-from jobsetpy.reconcilers.rules.plan import (
-    CREATIONS,
-    Action,
-    CreateJob,
-    CreateObject,
-    DeleteJob,
-    DeleteJobSet,
-    EmitEvent,
-    JobsMemory,
-    JobsPlan,
-    StatusChange,
-)
 from jobsetpy.reconcilers.rules.spares import working_jobs
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
 from jobsetpy.reconcilers.rules.time_accounting import activity
@@ -136,7 +125,7 @@ class ObservedJobSet:
     lost: bool = False
 
 
-def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Now) -> JobsPlan:
+def plan_jobs(observed: ObservedJobSet, memory: p.JobsMemory, now: Now) -> p.JobsPlan:
     """Return everything that one reconcile does.
 
     The same input gives the same plan in any order of Jobs; repeated planning and execution
@@ -149,26 +138,26 @@ def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Now) -> JobsPla
     """
     jobset = observed.jobset
     if jobset is None:
-        return JobsPlan()
+        return p.JobsPlan()
     if memory.uid != jobset.metadata.uid:
-        memory = JobsMemory(jobset.metadata.uid)
+        memory = p.JobsMemory(jobset.metadata.uid)
     if observed.wait_s > SOON_S:
-        return JobsPlan(memory=memory, result=Result.requeue_after(observed.wait_s))
+        return p.JobsPlan(memory=memory, result=Result.requeue_after(observed.wait_s))
     if not is_ours(jobset) or jobset.metadata.deletion_timestamp is not None:
         return _leave_alone(jobset, memory, now)
     return _JobsPlanner(observed, jobset, memory, now).plan()
 
 
-def _leave_alone(jobset: JobSet, memory: JobsMemory, now: Now) -> JobsPlan:
-    notices: tuple[EmitEvent, ...] = ()
+def _leave_alone(jobset: JobSet, memory: p.JobsMemory, now: Now) -> p.JobsPlan:
+    notices: tuple[p.EmitEvent, ...] = ()
     count = jobs_of(jobset)
     if count > MAX_JOBS and is_left_to_us(jobset):
         message = (
             f"the JobSet is left alone: its replicas ask for {count} Jobs together, and there may "
             f"be {MAX_JOBS}"
         )
-        notices = (EmitEvent(cond.WARNING, keys.TOO_MANY_JOBS_REASON, message),)
-    return JobsPlan(
+        notices = (p.EmitEvent(cond.WARNING, keys.TOO_MANY_JOBS_REASON, message),)
+    return p.JobsPlan(
         memory=attrs.evolve(memory, notified=frozenset(notices)),
         notices=tuple(notice for notice in notices if notice not in memory.notified),
         begun=now.monotonic,
@@ -180,7 +169,7 @@ class _JobsPlanner:
     """State of one planning pass."""
 
     def __init__(
-        self, observed: ObservedJobSet, jobset: JobSet, memory: JobsMemory, now: Now
+        self, observed: ObservedJobSet, jobset: JobSet, memory: p.JobsMemory, now: Now
     ) -> None:
         self.observed = observed
         self.jobset = jobset
@@ -189,14 +178,14 @@ class _JobsPlanner:
         self.memory = memory
         self.now = now
         self.draft = StatusDraft(self.jobset.status, now.wall)
-        self.actions: list[Action] = []
+        self.actions: list[p.Action] = []
         self.buckets: Buckets = sort_jobs(self.jobset, observed.jobs, observed.features)
         self.suspended = self.spec.suspend is True
         self.in_order = in_order(self.spec)
         self.counters: dict[str, ReplicatedJobStatus] = {}
         self.wanted_jobs = working_jobs(jobset)
         self.stay_failed: list[Match] = []
-        self.waits: list[EmitEvent] = []
+        self.waits: list[p.EmitEvent] = []
         self.recreation = Recreation(memory, now)
         self.ready = False
         self.restarting = is_restarting(jobset)
@@ -211,7 +200,7 @@ class _JobsPlanner:
         # Back-off of a restart in place; that of a restart of all Jobs is computed before creation.
         self.paused_s = self._wait_s() if self.restarting else 0.0
 
-    def plan(self) -> JobsPlan:
+    def plan(self) -> p.JobsPlan:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
         self.draft.count_replicated_jobs(statuses)
         self.counters = {item.name: item for item in without_suspended(statuses, self.buckets)}
@@ -325,11 +314,11 @@ class _JobsPlanner:
     def _result(
         self,
         *,
-        partial: StatusChange | None = None,
+        partial: p.StatusChange | None = None,
         problem: str = "",
         delay_s: float = 0.0,
-    ) -> JobsPlan:
-        change: StatusChange | None = self.draft.change()
+    ) -> p.JobsPlan:
+        change: p.StatusChange | None = self.draft.change()
         partial = partial or change
         if self._counters_wait_s(partial) > SOON_S:
             partial = None
@@ -357,7 +346,7 @@ class _JobsPlanner:
             ready_since=ready_since,
             counters_at=self.now.monotonic if writes else self.counters_at,
         )
-        return JobsPlan(
+        return p.JobsPlan(
             actions=tuple(self.actions),
             status=change,
             partial_status=partial,
@@ -384,11 +373,11 @@ class _JobsPlanner:
             lacks_pods=not self.ready and any(lacks_pods(job) for job in self.buckets.active),
         )
 
-    def _remembered(self) -> JobsMemory:
+    def _remembered(self) -> p.JobsMemory:
         deleted = [job.metadata.name for job in (*self.buckets.previous, *self.buckets.marked)]
         memory = self.recreation.remember(
             self.buckets.names.difference(deleted) if deleted else self.buckets.names,
-            [action.name for action in self.actions if isinstance(action, CREATIONS)],
+            [action.name for action in self.actions if isinstance(action, p.CREATIONS)],
             [name for _, name in self.observed.surroundings],
         )
         return attrs.evolve(
@@ -399,7 +388,7 @@ class _JobsPlanner:
             held=self.held,
         )
 
-    def _counters_wait_s(self, change: StatusChange | None) -> float:
+    def _counters_wait_s(self, change: p.StatusChange | None) -> float:
         """Return the remaining wait for a change that affects only counters, in seconds."""
         if change is None or change.events or not change.patch.keys() <= _COUNTERS:
             return 0.0
@@ -408,9 +397,9 @@ class _JobsPlanner:
         pause_s = self.observed.pace.pause_s(self.jobset)
         return self.counters_at + pause_s - self.now.monotonic
 
-    def _notices(self, problem: str) -> tuple[EmitEvent, ...]:
+    def _notices(self, problem: str) -> tuple[p.EmitEvent, ...]:
         notices = [
-            EmitEvent(cond.WARNING, keys.INVALID_JOB_REASON, item.why, item.job.metadata.name)
+            p.EmitEvent(cond.WARNING, keys.INVALID_JOB_REASON, item.why, item.job.metadata.name)
             for item in sorted(self.buckets.invalid, key=lambda item: item.job.metadata.name)
         ]
         notices += stored_rules_notice(self.spec.failure_policy)
@@ -418,7 +407,7 @@ class _JobsPlanner:
             notices += held_notices(self.observed.jobs, self.held, self.now.monotonic)
         notices += [stays_failed_notice(match) for match in self.stay_failed]
         notices += [
-            EmitEvent(
+            p.EmitEvent(
                 cond.NORMAL,
                 keys.RESTART_REQUESTED_REASON,
                 f"job {name!r} is recreated at the same attempt, since it carries the annotation "
@@ -429,10 +418,10 @@ class _JobsPlanner:
         ]
         if problem:
             reason = keys.FAILURE_POLICY_NOT_APPLICABLE_REASON
-            notices.append(EmitEvent(cond.WARNING, reason, problem))
+            notices.append(p.EmitEvent(cond.WARNING, reason, problem))
         return (*notices, *self.waits)
 
-    def _clean_up(self) -> JobsPlan:
+    def _clean_up(self) -> p.JobsPlan:
         """Delete the unfinished Jobs of a finished JobSet, and the JobSet after its TTL.
 
         Jobs of any attempt are deleted, also those with unreadable labels: a finished JobSet leaves
@@ -446,7 +435,7 @@ class _JobsPlanner:
         if left_s > SOON_S:
             return self._result(delay_s=left_s)
         meta = self.jobset.metadata
-        self.actions.append(DeleteJobSet(meta.name, meta.uid))
+        self.actions.append(p.DeleteJobSet(meta.name, meta.uid))
         return self._result()
 
     def _deletion_time(self) -> PinnedTime | None:
@@ -464,7 +453,7 @@ class _JobsPlanner:
 
     def _delete(self, jobs: Sequence[Job]) -> None:
         self.actions += [
-            DeleteJob(job.metadata.name, job.metadata.uid)
+            p.DeleteJob(job.metadata.name, job.metadata.uid)
             for job in jobs
             if job.metadata.deletion_timestamp is None
         ]
@@ -506,7 +495,7 @@ class _JobsPlanner:
         if missing:
             builder = JobTemplateBuilder(self._parts, item)
             gate = self._needs_gate(builder)
-            self.actions += [CreateJob(f"{stem}{i}", builder.body(i, gate=gate)) for i in missing]
+            self.actions += [p.CreateJob(f"{stem}{i}", builder.body(i, gate=gate)) for i in missing]
         return number
 
     @cached_property
@@ -592,10 +581,10 @@ class _JobsPlanner:
         return not item.depends_on or dependencies_reached(item, self.counters, self.wanted_jobs)
 
 
-def _summary(actions: Sequence[Action], *, writes: bool) -> str:
+def _summary(actions: Sequence[p.Action], *, writes: bool) -> str:
     """Return a short summary of the plan's actions; "" if there are none."""
     counts = Counter(
-        f"Create{action.kind}" if isinstance(action, CreateObject) else type(action).__name__
+        f"Create{action.kind}" if isinstance(action, p.CreateObject) else type(action).__name__
         for action in actions
     )
     parts = [f"{name} {count}" for name, count in counts.items()]

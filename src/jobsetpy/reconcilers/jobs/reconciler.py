@@ -8,7 +8,7 @@ resourceVersion that the plan was based on, so a failure is counted once even if
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -39,6 +39,14 @@ from jobsetpy.reconcilers.rules.failure_policy import DECISIONS
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.time_accounting import ActivityTimes, Total
 
+WORKERS: Final = 8
+"""Maximum number of concurrent reconciles."""
+OWN_WRITES_TTL_S: Final = 30.0
+"""Maximum time in seconds to wait until the cache shows our own writes."""
+COOLDOWN_FACTOR: Final = 8.0
+"""Minimum pause between two reconciles of a JobSet, as a multiple of the time that planning the
+first one took. Bounds one JobSet's share of the event loop."""
+
 
 @attrs.frozen(kw_only=True)
 class JobsSettings:
@@ -46,13 +54,10 @@ class JobsSettings:
 
     Args:
         features: the feature gates.
-        workers: maximum concurrent reconciles.
-        parallel_writes: maximum concurrent requests for one JobSet.
         counters_every_s: minimum interval in seconds between a status write that changes only
             counters and the write before it; all other changes are written immediately.
         agent_events_per_s: maximum number of agents notified per second by such writes, which also
             wait for the end of a restart in place; 0 for no limit.
-        own_writes_ttl_s: maximum time in seconds to wait until the cache shows our own writes.
         group_rbac: grant pods of a startup group the permission to watch their ConfigMap.
         marks: scheduler fields of pods in gangs, if no coscheduler is watched.
         coscheduler: observed state of a coscheduler; ``None`` if none is watched.
@@ -60,17 +65,11 @@ class JobsSettings:
             set none; 0 for never.
         backoff: delay between restarts of all Jobs in quick succession.
         lost: predicate for JobSets with pods that are being deleted on unreachable nodes.
-        cooldown_factor: minimum pause between two reconciles of a JobSet, as a multiple of the time
-            that planning the first one took. Bounds one JobSet's share of the event loop.
     """
 
     features: Features = attrs.field(factory=Features)
-    workers: int = 8
-    parallel_writes: int = 64
     counters_every_s: float = 0.2
     agent_events_per_s: float = 5000.0
-    own_writes_ttl_s: float = 30.0
-    cooldown_factor: float = 8.0
     group_rbac: bool = False
     marks: SchedulerFields = attrs.field(factory=SchedulerFields)
     coscheduler: CoschedulerWatch | None = None
@@ -109,12 +108,9 @@ class JobsReconciler:
         self._pace = CounterPace(
             every_s=settings.counters_every_s, agent_events_per_s=settings.agent_events_per_s
         )
-        ttl_s = settings.own_writes_ttl_s
-        self.own_jobs = rt.Expectations("jobset/jobs", ttl_s=ttl_s, clock=clock)
-        self._writer = ChildWriter(
-            client, jobs, events, self.own_jobs, parallel=settings.parallel_writes
-        )
-        self.own_status = rt.Expectations("jobset/status", ttl_s=ttl_s, clock=clock)
+        self.own_jobs = rt.Expectations("jobset/jobs", ttl_s=OWN_WRITES_TTL_S, clock=clock)
+        self._writer = ChildWriter(client, jobs, events, self.own_jobs)
+        self.own_status = rt.Expectations("jobset/status", ttl_s=OWN_WRITES_TTL_S, clock=clock)
         self._status = StatusWriter(
             client,
             caches.jobsets.store,
@@ -238,7 +234,7 @@ class JobsReconciler:
         memory = plan.memory
         if memory is not None and plan.begun is not None:
             end = self._clock.monotonic()
-            pause_s = (end - plan.begun) * self._settings.cooldown_factor
+            pause_s = (end - plan.begun) * COOLDOWN_FACTOR
             memory = attrs.evolve(memory, not_before=end + pause_s)
         if memory is None and key in self._memory:
             self.own_jobs.forget(key)
@@ -324,7 +320,7 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
     return caches.controller(
         "jobset",
         reconciler,
-        settings.workers,
+        WORKERS,
         *feature_gate_warnings(caches.jobsets, settings.features),
         rt.Watch(caches.jobsets, reconciler.own_status.handler(rt.enqueue_self)),
         rt.Watch(caches.jobs, reconciler.own_jobs.handler(of_owner)),

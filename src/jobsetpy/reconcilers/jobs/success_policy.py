@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import JobSetSpec, SuccessPolicy
+from jobsetpy.api.jobset import JobSetSpec, ReplicatedJob, SuccessPolicy
 from jobsetpy.reconcilers.rules.membership import replicated_job_of
 
 
@@ -73,20 +73,22 @@ def is_out_of_reach(
 
 def _lost(spec: JobSetSpec, failed: Counter[str], going: Counter[str]) -> dict[str, int]:
     """Return the number of Jobs of each ReplicatedJob that never start because of a dependency."""
+    dependents: dict[str, list[ReplicatedJob]] = {}
     lost: dict[str, int] = {}
-    more = True
-    while more:  # a dependency usually comes first, so that one pass finds all
-        more = False
-        for item in spec.replicated_jobs:
-            missing = item.replicas - going[item.name]
-            if (
-                missing > 0
-                and item.name not in lost
-                and any(
-                    each.name in lost or (each.status == "Complete" and failed[each.name])
-                    for each in item.depends_on
-                )
-            ):
-                lost[item.name] = missing
-                more = True
+    todo: list[str] = []
+
+    def lose(item: ReplicatedJob) -> None:
+        missing = item.replicas - going[item.name]
+        if missing > 0 and item.name not in lost:
+            lost[item.name] = missing
+            todo.append(item.name)
+
+    for item in spec.replicated_jobs:
+        for each in item.depends_on:
+            dependents.setdefault(each.name, []).append(item)
+            if each.status == "Complete" and failed[each.name]:
+                lose(item)
+    while todo:
+        for item in dependents.get(todo.pop(), ()):
+            lose(item)
     return lost

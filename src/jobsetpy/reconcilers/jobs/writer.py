@@ -32,6 +32,9 @@ from jobsetpy.reconcilers.rules import plan as p
 from jobsetpy.reconcilers.rules.conditions import WARNING
 from jobsetpy.reconcilers.rules.json_tree import child
 
+PARALLEL_WRITES: Final = 64
+"""Maximum number of concurrent requests for one JobSet."""
+
 _ROLE_LOOKS: Final = 20
 _ROLE_LOOK_S: Final = 0.02
 
@@ -56,7 +59,6 @@ class ChildWriter:
         jobs: cache of child Jobs.
         events: recorder for events about failed creations.
         own: expectations about Jobs, by key of their JobSet.
-        parallel: maximum concurrent requests for one JobSet.
     """
 
     def __init__(
@@ -65,14 +67,11 @@ class ChildWriter:
         jobs: rt.Store[Job],
         events: rt.EventRecorder,
         own: rt.Expectations,
-        *,
-        parallel: int,
     ) -> None:
         self._client = client
         self._jobs = jobs
         self._events = events
         self._own = own
-        self._parallel = parallel
 
     async def carry_out(self, jobset: JobSet, actions: Sequence[p.Action]) -> Failures:
         """Execute actions.
@@ -91,7 +90,7 @@ class ChildWriter:
             await self._act_one(jobset, action)
 
         roles = [item for item in actions if _is_role(item)]
-        failures: Failures = await in_parallel(self._parallel, roles, act)
+        failures: Failures = await in_parallel(PARALLEL_WRITES, roles, act)
         # The ConfigMap signals that its Role exists, so it waits until the Role was created; but
         # not if RBAC forbids the Role, since pods work without it.
         later = any(not isinstance(error, ForbiddenError) for _, error in failures)
@@ -102,7 +101,7 @@ class ChildWriter:
             and not _is_role(item)
             and not (later and item.kind == "ConfigMap")
         ]
-        failures += await in_parallel(self._parallel, first, act)
+        failures += await in_parallel(PARALLEL_WRITES, first, act)
         rest = [
             item
             for item in actions
@@ -110,7 +109,7 @@ class ChildWriter:
             # Pods without their volumes or DNS names would only fail.
             and not (failures and isinstance(item, p.CreateJob))
         ]
-        failures += await in_parallel(self._parallel, rest, act)
+        failures += await in_parallel(PARALLEL_WRITES, rest, act)
         self._tell_failures(jobset, failures)
         return failures
 

@@ -48,6 +48,10 @@ from jobsetpy.reconcilers.rules.membership import is_ours
 
 FIELD_MANAGER: Final = "jobset-lost-nodes"
 """Field manager for phase and condition of pods that are given up."""
+WORKERS: Final = 4
+"""Maximum number of concurrent reconciles."""
+PARALLEL_WRITES: Final = 16
+"""Maximum number of concurrent requests for one node."""
 
 
 @attrs.frozen(kw_only=True)
@@ -56,13 +60,9 @@ class LostNodesSettings:
 
     Args:
         deadline_s: deadline in seconds of JobSets without the annotation; 0 for never.
-        workers: maximum concurrent reconciles.
-        parallel_writes: maximum concurrent requests for one node.
     """
 
     deadline_s: float = 0.0
-    workers: int = 4
-    parallel_writes: int = 16
 
 
 def _leaving(pod: ChildPod) -> Iterable[str]:
@@ -201,7 +201,7 @@ class LostNodesReconciler:
                 )
                 deleted.append(meta.name)
 
-        failures = await in_parallel(self._settings.parallel_writes, lost.pods, delete)
+        failures = await in_parallel(PARALLEL_WRITES, lost.pods, delete)
         if deleted:
             execution_metrics.lost_pods_deleted(len(deleted))
             event = lost.event(deleted)
@@ -299,7 +299,7 @@ def setup(manager: rt.Manager, settings: LostNodesSettings | None = None) -> rt.
     return caches.controller(
         "lost-nodes",
         reconciler,
-        settings.workers,
+        WORKERS,
         rt.Watch(caches.nodes, rt.enqueue_self, when=_becomes_unreachable),
         rt.Watch(caches.pods, reconciler.on_pod),
         rt.Watch(caches.jobsets, ask_nodes, when=reconciler.deadline_changes),

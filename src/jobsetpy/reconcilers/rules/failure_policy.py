@@ -52,8 +52,6 @@ DECISIONS: Final = (*_RANKS, act.FAIL_JOB, REACHED_MAX_RESTARTS, NO_FAILURE_POLI
 """Possible decisions on a failure: an action, or the end of the JobSet without one."""
 MAX_REPLICAS_OF_PARTIAL_RESTARTS: Final = 1024
 """Maximum replicas with restarts of single Jobs, which are counted in a list of the status."""
-Parts = dict[tuple[int, str], list["Match"]]
-"""Restarts of single Jobs, by index of the rule and action."""
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -164,9 +162,7 @@ def apply_failure_policy(
         draft.decided(NO_FAILURE_POLICY)
         _explain(draft, [remaining[0]], "no failure policy")
         return ""
-    parts: Parts = {}
-    problem = _apply(jobset, policy, remaining, draft, features=features, pace=pace, parts=parts)
-    _explain_parts(draft, parts)
+    problem = _apply(jobset, policy, remaining, draft, features=features, pace=pace)
     draft.evolve(
         restart_pacing=pace.remember(
             draft.old, draft.status.restart_pacing, recorded(draft.status), policy.max_restarts
@@ -183,9 +179,8 @@ def _apply(
     *,
     features: Features,
     pace: Pace,
-    parts: Parts,
 ) -> str:
-    """Execute the strongest decision; ``parts`` collects restarts of single Jobs."""
+    """Execute the strongest decision."""
     left = pace.left(draft.old, spent(draft.status), policy.max_restarts)
     rules = Rules(policy)
     matches = sorted(map(rules.choose, failed), key=lambda match: _rank(match, left <= 0))
@@ -200,7 +195,6 @@ def _apply(
             problem = f"failure policy action {match.action} needs the feature gate RestartJob"
         elif match.action in _COUNTED and left <= 0:
             counters.store()
-            _explain_parts(draft, parts)
             _fail_for_max_restarts(policy, match, draft)
             return ""
         else:
@@ -210,9 +204,7 @@ def _apply(
             return problem
         left -= match.action in _COUNTED
         draft.decided(match.action)
-        if match.action in act.SINGLE:
-            parts.setdefault((match.place, match.action), []).append(match)
-        else:
+        if match.action in act.WHOLE:
             recreated.add(replicated_job_of(match.job))
     counters.store()
     return ""
@@ -352,23 +344,6 @@ def _chosen(rule: FailurePolicyRule | None, action: str) -> str:
     return f"{'no rule applies' if rule is None else f'rule {rule.name!r}'}, action {action}"
 
 
-def _explain_parts(draft: StatusDraft, parts: Parts) -> None:
-    """Report restarts of single Jobs, all Jobs of a rule together; each is reported once."""
-    for (_, action), matches in parts.items():
-        match = matches[0]
-        _record(
-            draft,
-            history.JOB,
-            match,
-            number=_own_restarts(draft, match.job),
-            target=match.job.metadata.name,
-            more_jobs=len(matches) - 1,
-        )
-        jobs = [each.job for each in matches]
-        _explain(draft, jobs, _chosen(match.rule, action))
-    parts.clear()
-
-
 def _explain(draft: StatusDraft, jobs: list[Job], decision: str) -> None:
     """Report rule, Job, reason and the failure's own message.
 
@@ -398,8 +373,8 @@ class _PartCounters:
         self._old = {item.name: item for item in draft.status.replicated_jobs_status}
         self._restarts: dict[str, list[int]] = {}
         self._counted: dict[str, list[int]] = {}
-        self._jobs = 0
         self._wholes: list[tuple[Match, int]] = []
+        self._parts: dict[tuple[int, str], list[tuple[Match, int]]] = {}
 
     def restart(self, match: Match) -> str:
         """Count the restart of the failed Job, or of every Job of its ReplicatedJob.
@@ -435,14 +410,18 @@ class _PartCounters:
             self._wholes.append((match, restarts[index]))
             message += f" to replicated job {name!r}{_cause(match)}"
         else:
-            self._jobs += 1
+            parts = self._parts.setdefault((match.place, match.action), [])
+            parts.append((match, restarts[index]))
         self._draft.event(
             cond.WARNING, f"{match.action}FailurePolicyAction", f"{message}{_suffix(match.job)}"
         )
         return ""
 
     def store(self) -> None:
-        """Store all counters in the draft."""
+        """Store all counters in the draft, and report the restarts.
+
+        Those of single Jobs are reported for all Jobs of a rule together.
+        """
         if not self._restarts:
             return
         self._draft.restart_parts(
@@ -450,11 +429,20 @@ class _PartCounters:
                 self._changed(item) if item.name in self._restarts else item
                 for item in self._draft.status.replicated_jobs_status
             ),
-            {history.JOB: self._jobs, history.REPLICATED_JOB: len(self._wholes)},
+            {
+                history.JOB: sum(map(len, self._parts.values())),
+                history.REPLICATED_JOB: len(self._wholes),
+            },
         )
         for match, number in self._wholes[-history.MAX_RECORDS :]:
             name = replicated_job_of(match.job)
             _record(self._draft, history.REPLICATED_JOB, match, number=number, target=name)
+        for (_, action), parts in self._parts.items():
+            match, number = parts[0]
+            target, more = match.job.metadata.name, len(parts) - 1
+            _record(self._draft, history.JOB, match, number=number, target=target, more_jobs=more)
+            jobs = [each.job for each, _ in parts]
+            _explain(self._draft, jobs, _chosen(match.rule, action))
 
     def _changed(self, status: ReplicatedJobStatus) -> ReplicatedJobStatus:
         counted = self._counted.get(status.name, status.job_restarts_count_towards_max)
@@ -480,16 +468,6 @@ def _record(draft: StatusDraft, kind: str, match: Match, **details: Any) -> None
             **details,
         )
     )
-
-
-def _own_restarts(draft: StatusDraft, job: Job) -> int:
-    """Return the number of restarts of a Job by itself or with its ReplicatedJob."""
-    index = parse_count(job.metadata.labels.get(keys.JOB_INDEX)) or 0
-    name = replicated_job_of(job)
-    for item in draft.status.replicated_jobs_status:
-        if item.name == name and index < len(item.job_restarts):
-            return item.job_restarts[index]
-    return 0
 
 
 def _cause(match: Match) -> str:
