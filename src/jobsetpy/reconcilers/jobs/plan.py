@@ -234,13 +234,7 @@ class _JobsPlanner:
             return self._result()
         # The changes below report actions, and are stored only when those succeeded.
         before_actions = self.draft.change()
-        self.actions += [
-            missing
-            for missing in surroundings(
-                self.jobset, self.observed.surroundings, rbac=self.observed.group_rbac
-            )
-            if self.recreation.may_create(missing.name)
-        ]
+        self._create_surroundings()
         if self.features.elastic_jobset:
             self.actions += resizes(self.spec, self.buckets.active)
         self._create_jobs()
@@ -457,6 +451,11 @@ class _JobsPlanner:
             for job in jobs
             if job.metadata.deletion_timestamp is None
         ]
+
+    def _create_surroundings(self) -> None:
+        present, rbac = self.observed.surroundings, self.observed.group_rbac
+        missing = surroundings(self.jobset, present, rbac=rbac)
+        self.actions += [each for each in missing if self.recreation.may_create(each.name)]
 
     def _create_jobs(self) -> None:
         policy = self.spec.failure_policy

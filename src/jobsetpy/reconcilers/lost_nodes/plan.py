@@ -146,11 +146,11 @@ def plan_lost_node(observed: ObservedNode, memory: DueTimes, now: Now) -> LostNo
     )
     result = Result.requeue_after(min(waits)) if waits else Result.done()
     if not observed.confirmed:
-        return LostNodePlan(at=now.wall, confirm=bool(lost), result=result, memory=due or None)
+        return LostNodePlan(at=now.wall, confirm=bool(lost), result=result, memory=due)
     if lost:
         count = sum(len(each.pods) for each in lost)
         result = attrs.evolve(result, summary=f"gave up {count} pods")
-    return LostNodePlan(at=now.wall, lost=lost, result=result, memory=due or None)
+    return LostNodePlan(at=now.wall, lost=lost, result=result, memory=due)
 
 
 def is_leaving(pod: ChildPod) -> bool:

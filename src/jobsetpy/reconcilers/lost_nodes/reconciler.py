@@ -139,7 +139,7 @@ class LostNodesReconciler:
         if plan.confirm:
             observed = await self._confirm(observed)
             plan = plan_lost_node(observed, memory, moment(self._clock))
-        self._memory.keep(request.key, plan.memory)
+        self._memory.keep(request.key, plan.memory or None)
         await self._execute(plan)
         return plan.result
 

@@ -84,13 +84,7 @@ class Rules:
             rule if rule.name else evolve(rule, name=f"failurePolicyRule{at}")
             for at, rule in enumerate(policy.rules)
         ]
-        patterns = [rule.on_job_failure_message_patterns for rule in policy.rules]
-        problems = iter(patterns_problems(tuple(each for some in patterns for each in some)))
-        # Patterns of which one has to match the message; any message if ``None``.
-        self._patterns = [
-            [pattern for pattern in some if not next(problems)] if some else None
-            for some in patterns
-        ]
+        self._patterns = _usable_patterns(policy)
         self._targets = [frozenset(rule.target_replicated_jobs) for rule in policy.rules]
         self._candidates: dict[tuple[str, str], list[int]] = {}
         self._places: dict[tuple[str, str, str], int] = {}
@@ -130,6 +124,15 @@ class Rules:
                 if self._patterns[place] is None:
                     break
         return out
+
+
+def _usable_patterns(policy: FailurePolicy) -> list[list[str] | None]:
+    """Return by rule the patterns of which one has to match; ``None`` for any message."""
+    patterns = [rule.on_job_failure_message_patterns for rule in policy.rules]
+    problems = iter(patterns_problems(tuple(each for some in patterns for each in some)))
+    return [
+        [pattern for pattern in some if not next(problems)] if some else None for some in patterns
+    ]
 
 
 def apply_failure_policy(
@@ -395,16 +398,13 @@ class _PartCounters:
                 f"counted: {name!r} has {replicas}"
             )
         old = self._old.get(name) or ReplicatedJobStatus()
-        if name not in self._restarts:
-            self._restarts[name] = _padded(old.job_restarts, replicas)
-        restarts = self._restarts[name]
+        restarts = _numbers(self._restarts, name, old.job_restarts, replicas)
         whole = match.action in act.WHOLE
         for at in range(len(restarts)) if whole else (index,):
             restarts[at] += 1
         if match.action in _COUNTED:
-            if name not in self._counted:
-                self._counted[name] = _padded(old.job_restarts_count_towards_max, replicas)
-            self._counted[name][index] += 1
+            stored = old.job_restarts_count_towards_max
+            _numbers(self._counted, name, stored, replicas)[index] += 1
         message = f"applying {match.action} failure policy action"
         if whole:
             self._wholes.append((match, restarts[index]))
@@ -450,8 +450,13 @@ class _PartCounters:
         return evolve(status, job_restarts=restarts, job_restarts_count_towards_max=tuple(counted))
 
 
-def _padded(values: tuple[int, ...], length: int) -> list[int]:
-    return [*values, *(0 for _ in range(length - len(values)))]
+def _numbers(
+    known: dict[str, list[int]], name: str, stored: tuple[int, ...], length: int
+) -> list[int]:
+    """Return the numbers of a ReplicatedJob's Jobs, at first the stored ones, else 0."""
+    if name not in known:
+        known[name] = [*stored, *(0 for _ in range(length - len(stored)))]
+    return known[name]
 
 
 def _record(draft: StatusDraft, kind: str, match: Match, **details: Any) -> None:
