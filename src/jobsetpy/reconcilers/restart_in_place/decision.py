@@ -114,6 +114,7 @@ def decide_epochs(
     pace: Pace = UNPACED,
     waited_s: float = inf,
     suspect: Collection[str] = (),
+    silent: Collection[str] = (),
 ) -> EpochDecision:
     """Decide on the epochs of a JobSet.
 
@@ -131,6 +132,7 @@ def decide_epochs(
         pace: back-off of restarts, and the window in which they are counted.
         waited_s: seconds since the restart began, for the last call for missing pods.
         suspect: names of nodes that get no seat while a prepared spare is elsewhere.
+        silent: UIDs of pods that get no seat, since their heartbeats are missing.
     """
     policy = jobset.spec.failure_policy
     if policy is None or not takes_part(jobset):
@@ -139,7 +141,7 @@ def decide_epochs(
     synced, deprecated = next_move(jobset, pods, cause, expected)
     seats = None
     if deprecated is None:
-        seats = seating.plan_seats(jobset, pods, expected, waited_s, suspect)
+        seats = seating.plan_seats(jobset, pods, expected, waited_s, suspect, silent)
     if seats is not None and seats.complete and synced is None:
         synced = next_epoch(jobset.status, pods.epochs)
     opened = synced or (deprecated or 0) + 1
@@ -203,7 +205,7 @@ class _Case:
             return EpochDecision(record=on_crash(jobset, *crash))
         if has_shrunk(jobset, self.pods, self.expected):
             return EpochDecision(record=evolve(record, pods=self.expected))
-        if spares is None or not seating.spares_changed(jobset, self.pods):
+        if not seating.spares_changed(jobset, self.pods):
             return EpochDecision(call_s=call_s)
         return EpochDecision(
             record=evolve(record, ready_spares=spares.ready),
@@ -240,7 +242,9 @@ class _Case:
     def sync(self) -> EpochDecision:
         """Sync an epoch, unless workers have to wait, or the runs before made no progress."""
         jobset, pods, charged, pace = self.jobset, self.pods, self.charged, self.pace
-        stuck = progress.no_progress(jobset, charged, pods)
+        seats = self.seats
+        digest = pods.digest if seats is None else seats.digest
+        stuck = progress.no_progress(jobset, charged, pods, digest)
         if stuck is not None:
             return EpochDecision(record=stuck[0], failed=stuck[1])
         begun = pause.pacing_of(jobset, charged, pace)
@@ -249,11 +253,10 @@ class _Case:
                 return EpochDecision(wait_s=pace.wait_s(begun))
             # All have arrived simultaneously. The status records that they wait, and until when.
             return self.deprecate(charged.epoch - 1)
-        seats = self.seats
         count = pods.epochs.get(charged.epoch, 0) if seats is None else seats.filled
         record = on_sync(jobset, charged, self.expected)
-        record = progress.with_progress(jobset, record, charged, pods)
-        if pods.spares is not None and seats is not None:
+        record = progress.with_progress(jobset, record, charged, pods, digest)
+        if seats is not None:
             record = evolve(
                 record,
                 taken_seats=seats.taken,

@@ -14,7 +14,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import FailedContainer
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier import record_of, requested
-from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal, reported_cause
+from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures import Failure, newly_failed
 from jobsetpy.reconcilers.restart_in_place.job_rules import (
     fails_the_job,
@@ -60,8 +60,8 @@ def _requested_cause(jobset: JobSet) -> Cause | None:
 
 def reported_in(notes: Observations, opened: int) -> Cause | None:
     """Return the cause that the failed pod's agent has reported with the epoch that it opens."""
-    report = notes.reported
-    return None if report is None or report.epoch != opened else reported_cause(report)
+    cause = notes.reported
+    return cause if cause is not None and cause.epoch == opened - 1 else None
 
 
 def _judged(jobset: JobSet, observed: ObservedEpochs, failure: Failure) -> Cause | None:

@@ -123,9 +123,8 @@ class RestartInPlaceReconciler:
         jobset = self._jobsets.get(key)
         if jobset is None or AttemptKey.of(jobset) != group:
             return False
-        ledger = self.ledger
-        pods, notes = ledger.histogram(group), ledger.notes(group)
-        return needs_plan(jobset, pods, notes, self._memories.of(key))
+        pods = self.ledger.histogram(group)
+        return needs_plan(jobset, pods, pods.notes, self._memories.of(key))
 
     # ---- reconcile -------------------------------------------------------------------------------
 
@@ -147,7 +146,6 @@ class RestartInPlaceReconciler:
         return ObservedEpochs(
             jobset=jobset,
             pods=self.ledger.histogram(group),
-            invalid=self.ledger.invalid(group),
             notes=self.ledger.notes(group),
             job_of=partial(job_of, self._jobs),
             node_ready=self._node_ready,

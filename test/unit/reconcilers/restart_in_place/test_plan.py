@@ -6,13 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from jobsetpy.reconcilers.restart_in_place.observed import (
-    Histogram,
-    InvalidEpoch,
-    Observations,
-    ObservedEpochs,
-)
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.pod_counts import InvalidEpoch
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from support.restarts.epoch_plans import RESTARTING, at, condition, failure, jobset, observed
 
