@@ -223,11 +223,11 @@ def _add_agent(
     if mode == SIDECAR:
         add_sidecar(pod, options, agent)
         return problems
-    options = attrs.evolve(options, ring=ring)
+    seats: dict[str, str] = {}
     if seated is not None:
         for _, worker in _workers(pod, where, options):
-            found = seat_variables(seated, worker, notes, ranks)
-            options = attrs.evolve(options, seats=found)
+            seats = seat_variables(seated, worker, notes, ranks)
+    options = attrs.evolve(options, variables={**options.variables, **seats, **ring})
     problems += _unsupervisable(pod, where, options)
     if not problems:
         add_supervisor(pod, options, agent)
