@@ -19,7 +19,6 @@ from jobsetpy.reconcilers.restart_in_place.budget import missing_pods_failure, r
 from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.decision import EpochDecision, decide_epochs
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.pause import pace_of
 from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.transition import plan_transition
 from jobsetpy.reconcilers.rules import conditions as cond
@@ -32,17 +31,13 @@ LOOK_AGAIN_MAX_S: Final = 600.0
 
 
 def plan_gathering(
-    jobset: JobSet,
-    observed: ObservedEpochs,
-    memory: EpochState,
-    now: Now,
-    call_s: float,
+    observed: ObservedEpochs, memory: EpochState, now: Now, call_s: float
 ) -> EpochPlan:
     """Plan for a closed barrier without a decision: check for how long it has been closed.
 
     ``call_s`` is the time until spares take over for missing pods, 0 if none can.
     """
-    pods, at = observed.pods, now.monotonic
+    jobset, pods, at = observed.jobset, observed.pods, now.monotonic
     expected = group_size(jobset, pods) - pods.succeeded
     if expected <= 0 and not pods.epochs:
         return EpochPlan(memory=memory.at_rest())
@@ -54,14 +49,14 @@ def plan_gathering(
         memory = attrs.evolve(memory, waiting_since=at, look_at=at + observed.stalled_after_s)
     change = None
     if at >= memory.look_at:
-        memory, change = _report_pods(jobset, observed, memory, epoch, now)
+        memory, change = _report_pods(observed, memory, epoch, now)
     wait_s = memory.look_at - at
     wait_s = min(wait_s, call_s) if call_s else wait_s
     return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait_s))
 
 
 def plan_backoff(
-    jobset: JobSet, observed: ObservedEpochs, wait_s: float, memory: EpochState, now: Now
+    observed: ObservedEpochs, wait_s: float, memory: EpochState, now: Now
 ) -> EpochPlan:
     """Plan for a complete group while the back-off after restarts in quick succession lasts."""
     at = now.monotonic
@@ -73,15 +68,15 @@ def plan_backoff(
         stalled=False,
     )
     wait = Result.requeue_after(wait_s, summary="waits for the back-off")
-    change = _clear_stalled(jobset, keys.RESTART_BACKOFF_REASON, now)
+    change = _clear_stalled(observed.jobset, keys.RESTART_BACKOFF_REASON, now)
     return EpochPlan(memory=memory, status=change, result=wait)
 
 
 def _report_pods(
-    jobset: JobSet, observed: ObservedEpochs, memory: EpochState, epoch: int, now: Now
+    observed: ObservedEpochs, memory: EpochState, epoch: int, now: Now
 ) -> tuple[EpochState, StatusChange | None]:
     """Check which pods block the barrier, and report them unless already reported."""
-    at = now.monotonic
+    jobset, at = observed.jobset, now.monotonic
     members, after_s = observed.members(), observed.stalled_after_s
     found = laggards(jobset, *members, epoch, after_s, _delay_of(observed, now))
     # The longer nothing happens, the less often all pods are checked.
@@ -153,11 +148,9 @@ def has_missing_pods(jobset: JobSet, pods: Histogram, expected: int) -> bool:
     return present < expected - pods.succeeded and not renewed(jobset, expected)
 
 
-def plan_missing(
-    jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now
-) -> EpochPlan:
+def plan_missing(observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan:
     """Plan for running workers that lack pods, without a decision."""
-    at, grace = now.monotonic, observed.missing_after_s
+    jobset, at, grace = observed.jobset, now.monotonic, observed.missing_after_s
     lacking_since = at if memory.lacking_since is None else memory.lacking_since
     if memory.lacking_since is None:
         memory = attrs.evolve(memory.at_rest(), lacking_since=at, look_at=at + grace)
@@ -174,17 +167,17 @@ def plan_missing(
         return EpochPlan(memory=memory, result=Result.requeue_after(pause))
     epoch = jobset.status.synced_epoch
     cause = Cause(epoch, FailureSignal.PODS_MISSING, "", reason=found.message)
-    pace = pace_of(jobset, observed, memory, now)
+    pace = memory.pace(jobset, observed.backoff, now)
     decision = decide_epochs(jobset, observed.pods, cause, pace)
     if not decision.empty:
         memory = attrs.evolve(memory, cause=cause, lacking_since=None)
-        return plan_transition(jobset, observed, decision, memory, now)
+        return plan_transition(observed, decision, memory, now)
     # No restarts are left. A new pod would fail the JobSet; without one, it must not hang.
     patience = grace + observed.stalled_after_s
     if lacking_s >= patience:
         found = absentees(jobset, jobs, pods, f"for more than {patience:g} s", delay)
         failed = EpochDecision(failed=missing_pods_failure(found.message))
-        return plan_transition(jobset, observed, failed, memory, now)
+        return plan_transition(observed, failed, memory, now)
     since = f"since {seconds_text(now.wall - timedelta(seconds=lacking_s))}"
     who = absentees(jobset, jobs, pods, since, delay).message
     message = (

@@ -89,7 +89,7 @@ class ObservedEpochs:
     """Observed state of one JobSet.
 
     Args:
-        jobset: the JobSet; ``None`` if it is deleted.
+        jobset: the JobSet.
         pods: counts of its current attempt.
         notes: observations since the last plan.
         job_of: finds the Job of a pod.
@@ -105,7 +105,7 @@ class ObservedEpochs:
         unheard: pods whose agents report neighbours that send no heartbeats, in any epoch.
     """
 
-    jobset: JobSet | None
+    jobset: JobSet
     pods: Histogram = attrs.field(factory=Histogram)
     notes: Observations = attrs.field(factory=Observations)
     job_of: Callable[[ChildPod], Job | None] = lambda _pod: None

@@ -51,11 +51,11 @@ def plan_seats(
     return seating if seating.filled == expected - pods.succeeded else None
 
 
-def suspect_nodes(jobset: JobSet, observed: ObservedEpochs, now: Now) -> Collection[str]:
+def suspect_nodes(observed: ObservedEpochs, now: Now) -> Collection[str]:
     """Return the nodes whose pods should have no seats."""
     if not observed.pods.spares.seats or observed.nodes.avoid == node_memory.OFF:
         return ()
-    return node_memory.suspects(jobset.status.restart_history, now.wall, observed.nodes)
+    return node_memory.suspects(observed.jobset.status.restart_history, now.wall, observed.nodes)
 
 
 def may_be_filled(jobset: JobSet, pods: Histogram, expected: int) -> bool:
@@ -106,12 +106,12 @@ def swap_events(seating: Seating | None) -> tuple[EmitEvent, ...]:
     )
 
 
-def seconds_waited(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> float:
+def seconds_waited(observed: ObservedEpochs, memory: EpochState, now: Now) -> float:
     """Return the time since the last call for missing pods began, in seconds.
 
     That is the first sign of a restart; when the pods are new, the arrival of the first of them.
     """
-    opened, at = observed.notes.opened
+    jobset, (opened, at) = observed.jobset, observed.notes.opened
     known = [at] if opened > jobset.status.synced_epoch else []
     starting = is_starting(jobset)
     if memory.waiting_since is not None and not starting:

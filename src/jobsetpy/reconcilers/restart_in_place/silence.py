@@ -215,7 +215,7 @@ def can_be_replaced(
 def silence_of(observed: ObservedEpochs) -> Silence:
     """Evaluate the reports of a JobSet's pods; O(pods) if there are some of this epoch."""
     jobset, spares = observed.jobset, observed.pods.spares
-    if jobset is None or not observed.unheard:
+    if not observed.unheard:
         return NO_SILENCE
     epoch = jobset.status.synced_epoch
     parsed = ((pod, parse_report(pod.metadata.annotations.unheard)) for pod in observed.unheard)

@@ -19,7 +19,7 @@ from jobsetpy.agent.supervisor.self_fence import (
 )
 from jobsetpy.client import Client, HttpRequest, HttpResponse
 from jobsetpy.errors import TransportError
-from jobsetpy.reconcilers.restart_in_place.seats import CALLS
+from jobsetpy.reconcilers.restart_in_place.job_seats import CALLS
 
 FENCE_S = fence_after(silent_s=2.0, interval_s=0.5)
 

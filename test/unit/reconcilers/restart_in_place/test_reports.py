@@ -21,8 +21,8 @@ from jobsetpy.reconcilers.restart_in_place.reports import (
     parse_first,
     parse_progress,
 )
-from jobsetpy.reconcilers.restart_in_place.restart_history import cause_of
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
+from jobsetpy.reconcilers.restart_in_place.transition import cause_of
 from jobsetpy.testing.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP, at, job, observed, stored

@@ -226,12 +226,13 @@ def process_variables(
     }
 
 
-def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldError:
+def ranks_of(spec: Json, notes: Mapping[str, Any], problems: list[FieldError]) -> dict[int, Ranks]:
     """Return the ranks of each ReplicatedJob that has any, by its index.
 
     Args:
         spec: spec of the JobSet; Jobs' counts are filled in.
         notes: annotations of the JobSet.
+        problems: errors so far, to which that of a coordinator without ranks is added.
     """
     name = keys.IN_PLACE_PROCESSES_ANNOTATION
     found, world = _placed_ranks(spec, notes)
@@ -244,12 +245,12 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
     chosen = child(spec, "coordinator")
     job_name = text(chosen, "replicatedJob") or next(iter(places))
     if job_name not in places:
-        return invalid(
-            "spec.coordinator.replicatedJob",
-            job_name,
+        why = (
             f"has no ranks, and the first one must be the coordinator: set the annotation {name} "
-            "for its pods as well",
+            "for its pods as well"
         )
+        problems.append(invalid("spec.coordinator.replicatedJob", job_name, why))
+        return found
     place = places[job_name]
     job_index, pod_index = number(chosen, "jobIndex") or 0, number(chosen, "podIndex") or 0
     common: dict[str, Any] = {
