@@ -157,7 +157,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert histogram.first.keys() <= epochs.keys()
             assert histogram.succeeded == len(done)
             assert leaving == histogram.leaving
-            assert invalid == histogram.invalid.keys()
+            assert invalid == self.ledger.invalid(group).keys()
 
     def teardown(self):
         """When all objects are deleted, nothing is left."""

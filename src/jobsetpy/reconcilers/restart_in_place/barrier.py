@@ -29,19 +29,15 @@ LONGEST_REQUEST: Final = 63
 NO_RECORD: Final = InPlaceRestartStatus()
 
 
-def is_live(jobset: JobSet) -> bool:
-    """Return True for a live JobSet with restart in place, running or suspended."""
+def takes_part(jobset: JobSet) -> bool:
+    """Return True for a live, running JobSet with restart in place."""
     return (
         jobset.spec.restarts_in_place
         and jobset.metadata.deletion_timestamp is None
+        and jobset.spec.suspend is not True
         and is_ours(jobset)
         and cond.finished(jobset.status.conditions) is None
     )
-
-
-def takes_part(jobset: JobSet) -> bool:
-    """Return True for a live, running JobSet with restart in place."""
-    return jobset.spec.suspend is not True and is_live(jobset)
 
 
 def expected_pods(jobset: JobSet) -> int:

@@ -10,7 +10,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus
-from jobsetpy.reconcilers.restart_in_place.attempt import MAX_FAILURES
+from jobsetpy.reconcilers.restart_in_place.attempt_notes import MAX_FAILURES
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.observed import Observations
 from jobsetpy.reconcilers.rules.membership import AttemptKey
@@ -162,7 +162,7 @@ def test_pods_count_when_their_job_is_observed_after_them():
 
     assert book.job_changed(None, job()) == GROUP
     assert counts(book) == ({1: 1}, 0)
-    assert list(book.histogram(GROUP).invalid) == ["q"]
+    assert list(book.invalid(GROUP)) == ["q"]
 
 
 def test_pods_leave_the_group_with_their_job():
@@ -174,7 +174,7 @@ def test_pods_leave_the_group_with_their_job():
 
     assert book.job_changed(job(), None) == GROUP
     assert counts(book) == ({1: 1}, 0)
-    assert book.histogram(GROUP).invalid == {}
+    assert book.invalid(GROUP) == {}
 
 
 def test_attempts_are_counted_separately():
@@ -253,13 +253,13 @@ def test_pod_does_not_count_when_its_annotation_is_invalid():
     assert book.pod_changed(pod("q", "two"), pod("q", "three")) == GROUP
     assert book.pod_changed(pod("q", "three"), pod("q", "three")) is None
 
-    (bad,) = book.histogram(GROUP).invalid.values()
+    (bad,) = book.invalid(GROUP).values()
     assert (bad.pod_name, bad.pod_uid, bad.text) == ("q", "q", "three")
     assert counts(book) == ({1: 1}, 0)
 
     book.pod_changed(pod("q", "three"), pod("q", 1))
     assert counts(book) == ({1: 2}, 0)
-    assert book.histogram(GROUP).invalid == {}
+    assert book.invalid(GROUP) == {}
 
 
 def test_first_pod_at_an_epoch_is_known():

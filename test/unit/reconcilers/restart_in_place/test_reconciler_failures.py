@@ -485,18 +485,6 @@ async def test_pods_that_block_a_barrier_are_named_after_a_minute(rig):
         assert metrics() == (0, 0)
 
 
-async def test_deleted_jobset_is_forgotten(rig):
-    """Its stalled barrier no longer counts in metrics."""
-    async with rig.manager():
-        names = await started(rig)
-        await fail(rig, names[0], settle_s=70)
-        assert (metric("_missing_pods"), metric("s_stalled")) == (4, 1)
-
-        rig.world.delete("jobsets", "test-js")
-        await rig.settle()
-        assert (metric("_missing_pods"), metric("s_stalled")) == (0, 0)
-
-
 async def test_check_of_a_closed_barrier_reads_no_other_pods(rig, monkeypatch):
     """The pods that block it are found by an index, not among all pods of the cluster."""
     scanned = []
