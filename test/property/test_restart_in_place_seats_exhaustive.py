@@ -127,7 +127,7 @@ def fresh_decisions() -> Iterator[None]:
 def test_manager_that_counts_parked_pods_is_found(monkeypatch):
     """A pod without a seat would open the next epoch."""
     monkeypatch.setattr(
-        "jobsetpy.reconcilers.restart_in_place.attempt_counts.JobSeats.parks", lambda *_: False
+        "jobsetpy.reconcilers.restart_in_place.seat_counts.JobSeats.parks", lambda *_: False
     )
 
     with pytest.raises(Violation, match="a restart without a fault"):

@@ -285,7 +285,7 @@ class _Manager:
         group.noted, group.excused, crashed, crashes = view.crashes
         group.crashed, group.crashes = dict(crashed), dict(crashes)
         self.failures = {_failure(*seen): seen for seen in view.failures}
-        group.failures = list(self.failures)
+        group.notes.failures = tuple(self.failures)
         cause = None
         if view.cause:
             sign = FailureSignal(view.cause[1])
@@ -305,7 +305,7 @@ class _Manager:
             cause = (known.epoch, known.sign.value)
         mark = self.group.mark
         fresh = tuple(bool(pod) and v > mark.version for pod, v in zip(pods, versions, strict=True))
-        failures = [self.failures.get(one, change) for one in self.group.failures]
+        failures = [self.failures.get(one, change) for one in self.group.notes.failures]
         return View(
             pods, fresh, cause, mark.epoch, self.group.deprecated,
             tuple(seen for seen in failures if seen is not None),

@@ -16,11 +16,9 @@ from __future__ import annotations
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet, JobSetStatus
-from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods
+from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods, is_live
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.restart_in_place.record import on_take_over
-from jobsetpy.reconcilers.rules import conditions as cond
-from jobsetpy.reconcilers.rules.membership import is_ours
 
 
 def reports_attempts(status: JobSetStatus, pods: Histogram) -> bool:
@@ -51,15 +49,8 @@ def adopt_go_controller_state(jobset: JobSet, pods: Histogram) -> JobSetStatus |
     Returns:
         ``None`` if they agree.
     """
-    status, policy = jobset.status, jobset.spec.failure_policy
-    if (
-        not reports_attempts(status, pods)
-        or policy is None
-        or policy.restart_strategy != keys.IN_PLACE_RESTART
-        or jobset.metadata.deletion_timestamp is not None
-        or not is_ours(jobset)
-        or cond.finished(status.conditions) is not None
-    ):
+    status = jobset.status
+    if not reports_attempts(status, pods) or not is_live(jobset):
         return None
     synced = max(status.synced_epoch, _epoch(status.current_in_place_restart_attempt))
     over = max(status.deprecated_epoch, _epoch(status.previous_in_place_restart_attempt))

@@ -29,15 +29,19 @@ LONGEST_REQUEST: Final = 63
 NO_RECORD: Final = InPlaceRestartStatus()
 
 
-def takes_part(jobset: JobSet) -> bool:
-    """Return True for a live, running JobSet with restart in place."""
+def is_live(jobset: JobSet) -> bool:
+    """Return True for a live JobSet with restart in place, running or suspended."""
     return (
         jobset.spec.restarts_in_place
         and jobset.metadata.deletion_timestamp is None
-        and jobset.spec.suspend is not True
         and is_ours(jobset)
         and cond.finished(jobset.status.conditions) is None
     )
+
+
+def takes_part(jobset: JobSet) -> bool:
+    """Return True for a live, running JobSet with restart in place."""
+    return jobset.spec.suspend is not True and is_live(jobset)
 
 
 def expected_pods(jobset: JobSet) -> int:

@@ -9,8 +9,13 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.api.child_pod import FailedContainer
-from jobsetpy.reconcilers.restart_in_place.reports import EXIT_CODE, ReportedEnd, signal_name
+from jobsetpy.api.child_pod import ChildPod, FailedContainer
+from jobsetpy.reconcilers.restart_in_place.reports import (
+    EXIT_CODE,
+    parse_cause,
+    parse_progress,
+    signal_name,
+)
 
 
 class FailureSignal(enum.Enum):
@@ -111,15 +116,17 @@ class Cause:
         return f"its worker ended with exit code {code}{killed}{said}"
 
 
-def reported_cause(report: ReportedEnd) -> Cause:
-    """Return a supervisor's report on its worker as the cause for the end of the previous epoch."""
-    epoch, end = report.epoch - 1, report.end
+def reported_cause(pod: ChildPod, epoch: int) -> Cause | None:
+    """Return a supervisor's report on its worker as the cause for the end of an epoch, if valid."""
+    notes, name, node = pod.metadata.annotations, pod.metadata.name, pod.spec.node_name
+    end = parse_cause(notes.restart_cause)
+    if end is None:
+        return None
     if end.kind == EXIT_CODE:
         container = FailedContainer(exit_code=end.number)
-        return Cause(
-            epoch, FailureSignal.WORKER_FAILED, report.pod, container, end.text, node=report.node
-        )
-    where = "" if report.step < 0 else f" at step {report.step}"
+        return Cause(epoch, FailureSignal.WORKER_FAILED, name, container, end.text, node=node)
+    step = parse_progress(notes.progress)
+    where = "" if step is None or step < 0 else f" at step {step}"
     said = f" ({end.text})" if end.text else ""
     reason = f"no progress for {end.number} s{where}{said}"
-    return Cause(epoch, FailureSignal.WORKER_HUNG, report.pod, reason=reason, node=report.node)
+    return Cause(epoch, FailureSignal.WORKER_HUNG, name, reason=reason, node=node)

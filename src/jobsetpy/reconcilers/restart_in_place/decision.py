@@ -1,8 +1,8 @@
 """Decision on restarts in place and on lifting the barrier (KEP-467).
 
 It needs only a histogram of epochs, never the pods themselves. ``barrier`` has the rule of the
-epochs, ``budget`` that of ``maxRestarts``, ``pause`` the back-off, ``crashes`` and ``progress`` the
-other reasons to give up, ``seating`` the use of spares.
+epochs, ``budget`` that of ``maxRestarts``, ``crashes`` and ``progress`` the other reasons to give
+up, ``seating`` the use of spares.
 """
 
 from __future__ import annotations
@@ -15,14 +15,7 @@ import attrs
 
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, RestartPacing
-from jobsetpy.reconcilers.restart_in_place import crashes, pause, progress, seating, texts
-from jobsetpy.reconcilers.restart_in_place.barrier import (
-    group_size,
-    has_shrunk,
-    next_move,
-    record_of,
-    takes_part,
-)
+from jobsetpy.reconcilers.restart_in_place import barrier, crashes, progress, seating, texts
 from jobsetpy.reconcilers.restart_in_place.barrier_state import next_epoch
 from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge, account, over_budget
 from jobsetpy.reconcilers.restart_in_place.cause import Cause
@@ -30,6 +23,7 @@ from jobsetpy.reconcilers.restart_in_place.job_seats import Seating
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
 from jobsetpy.reconcilers.restart_in_place.record import on_crash, on_deprecate, on_sync
 from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.backoff import UNPACED, Pace, restarts_in_place
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 
@@ -99,11 +93,11 @@ def needs_decision(
         cause: detected cause for the end of an epoch.
     """
     return (
-        next_move(jobset, pods, cause, expected) != (None, None)
+        barrier.next_move(jobset, pods, cause, expected) != (None, None)
         or seating.may_be_filled(jobset, pods, expected)
         or seating.spares_changed(jobset, pods)
         or crashes.has_crashed(jobset, pods)
-        or has_shrunk(jobset, pods, expected)
+        or barrier.has_shrunk(jobset, pods, expected)
     )
 
 
@@ -114,6 +108,7 @@ def decide_epochs(
     pace: Pace = UNPACED,
     waited_s: float = inf,
     suspect: Collection[str] = (),
+    silent: Collection[str] = (),
 ) -> EpochDecision:
     """Decide on the epochs of a JobSet.
 
@@ -131,23 +126,24 @@ def decide_epochs(
         pace: back-off of restarts, and the window in which they are counted.
         waited_s: seconds since the restart began, for the last call for missing pods.
         suspect: names of nodes that get no seat while a prepared spare is elsewhere.
+        silent: UIDs of pods that get no seat, since their heartbeats are missing.
     """
     policy = jobset.spec.failure_policy
-    if policy is None or not takes_part(jobset):
+    if policy is None or not barrier.takes_part(jobset):
         return NOTHING
-    expected = group_size(jobset, pods)
-    synced, deprecated = next_move(jobset, pods, cause, expected)
+    expected = barrier.group_size(jobset, pods)
+    synced, deprecated = barrier.next_move(jobset, pods, cause, expected)
     seats = None
     if deprecated is None:
-        seats = seating.plan_seats(jobset, pods, expected, waited_s, suspect)
+        seats = seating.plan_seats(jobset, pods, expected, waited_s, suspect, silent)
     if seats is not None and seats.complete and synced is None:
         synced = next_epoch(jobset.status, pods.epochs)
     opened = synced or (deprecated or 0) + 1
     remade = cause is not None and cause.epoch + 1 == opened and not cause.counted
     newest = max(opened, jobset.status.synced_epoch, *pods.epochs)
     charged = account(jobset, newest, expected, remade=remade)
-    case = _Case(jobset, pods, expected, charged, cause, pace, seats)
-    no_more = case.give_up(policy.max_restarts, opened)
+    case = _Case(jobset, pods, expected, charged, cause, pace, seats, policy.max_restarts)
+    no_more = case.give_up(opened)
     if no_more is not None:
         return no_more
     if synced is not None:
@@ -167,6 +163,7 @@ class _Case:
         cause: failure that was detected early.
         pace: back-off and window.
         seats: assignment of seats, if there are spares.
+        allowed: ``maxRestarts``.
     """
 
     jobset: JobSet
@@ -176,10 +173,12 @@ class _Case:
     cause: Cause | None
     pace: Pace
     seats: Seating | None
+    allowed: int
 
-    def give_up(self, allowed: int, opened: int) -> EpochDecision | None:
+    def give_up(self, opened: int) -> EpochDecision | None:
         """Return the decision to fail a JobSet whose budget is spent, or to wait for that."""
         jobset, status, pace, epochs = self.jobset, self.jobset.status, self.pace, self.pods.epochs
+        allowed = self.allowed
         if pace.used(status, self.charged.spent) > allowed:
             before = account(jobset, status.synced_epoch, self.expected).spent
             early = opened > max(status.synced_epoch, *epochs, 0)
@@ -197,13 +196,13 @@ class _Case:
         """Return the decision to record what no change of an epoch will record."""
         jobset, spares = self.jobset, self.pods.spares
         crash = crashes.worst_crash(jobset, self.pods, self.pace)
-        record, call_s = record_of(jobset), 0.0 if self.seats is None else self.seats.wait_s
+        record, call_s = barrier.record_of(jobset), 0.0 if self.seats is None else self.seats.wait_s
         if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
             # The next manager must not start counting from zero.
-            return EpochDecision(record=on_crash(jobset, *crash))
-        if has_shrunk(jobset, self.pods, self.expected):
+            return EpochDecision(record=on_crash(jobset, crash))
+        if barrier.has_shrunk(jobset, self.pods, self.expected):
             return EpochDecision(record=evolve(record, pods=self.expected))
-        if spares is None or not seating.spares_changed(jobset, self.pods):
+        if not seating.spares_changed(jobset, self.pods):
             return EpochDecision(call_s=call_s)
         return EpochDecision(
             record=evolve(record, ready_spares=spares.ready),
@@ -225,8 +224,8 @@ class _Case:
             said = texts.uncounted_begun(jobset, charged, cause, pods, pace)
             pacing = None
         else:
-            begun = pause.pacing_of(jobset, charged, pace)
-            pacing = pause.remembered(jobset, begun, record, pace)
+            begun = self._pacing()
+            pacing = self._remembered(begun, record)
             said = texts.restart_begun(charged, cause, pods, pace.explain(begun))
         return EpochDecision(
             deprecated=deprecated,
@@ -237,23 +236,40 @@ class _Case:
             events=said.events,
         )
 
+    def _pacing(self) -> RestartPacing | None:
+        """Return the delay of the restart that opens the epoch, whether stored yet or not."""
+        status = self.jobset.status
+        if self.charged.renewed or status.synced_epoch == 0:
+            # Nothing has failed in place. If Jobs were recreated, that was delayed already.
+            known = status.restart_pacing
+            return None if known is None else evolve(known, not_before=None)
+        return status.restart_pacing if restarts_in_place(status) else self.pace.begin(status)
+
+    def _remembered(
+        self, pacing: RestartPacing | None, record: InPlaceRestartStatus
+    ) -> RestartPacing | None:
+        """Return the pacing to store, with the times of restarts that count."""
+        counted = restart_budget.recreations(self.jobset.status) + record.restarts
+        return self.pace.remember(self.jobset.status, pacing, counted, self.allowed)
+
     def sync(self) -> EpochDecision:
         """Sync an epoch, unless workers have to wait, or the runs before made no progress."""
         jobset, pods, charged, pace = self.jobset, self.pods, self.charged, self.pace
-        stuck = progress.no_progress(jobset, charged, pods)
+        seats = self.seats
+        digest = pods.digest if seats is None else seats.digest
+        stuck = progress.no_progress(jobset, charged, pods, digest)
         if stuck is not None:
             return EpochDecision(record=stuck[0], failed=stuck[1])
-        begun = pause.pacing_of(jobset, charged, pace)
+        begun = self._pacing()
         if pace.wait_s(begun):
             if restarts_in_place(jobset.status):
                 return EpochDecision(wait_s=pace.wait_s(begun))
             # All have arrived simultaneously. The status records that they wait, and until when.
             return self.deprecate(charged.epoch - 1)
-        seats = self.seats
         count = pods.epochs.get(charged.epoch, 0) if seats is None else seats.filled
         record = on_sync(jobset, charged, self.expected)
-        record = progress.with_progress(jobset, record, charged, pods)
-        if pods.spares is not None and seats is not None:
+        record = progress.with_progress(jobset, record, charged, pods, digest)
+        if seats is not None:
             record = evolve(
                 record,
                 taken_seats=seats.taken,
@@ -265,7 +281,7 @@ class _Case:
         return EpochDecision(
             synced=charged.epoch,
             record=record,
-            pacing=pause.remembered(jobset, started, record, pace),
+            pacing=self._remembered(started, record),
             conditions=said.conditions,
             charge=charged,
             events=(*said.events, *seating.swap_events(seats)),

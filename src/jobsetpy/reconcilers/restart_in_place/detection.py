@@ -13,15 +13,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import FailedContainer
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place import job_rules
 from jobsetpy.reconcilers.restart_in_place.barrier import record_of, requested
-from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal, reported_cause
+from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures import Failure, newly_failed
-from jobsetpy.reconcilers.restart_in_place.job_rules import (
-    fails_the_job,
-    is_ending,
-    may_fail_by_condition,
-    template_of,
-)
 from jobsetpy.reconcilers.restart_in_place.observed import Observations, ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules.agent_containers import RESTART_ALL_ACTIONS, restart_action
@@ -29,24 +24,24 @@ from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, te
 
 
 def find_cause(
-    jobset: JobSet, observed: ObservedEpochs, memory: EpochState, silent: Cause | None = None
+    observed: ObservedEpochs, memory: EpochState, silent: Cause | None = None
 ) -> Cause | None:
     """Return the failure that ended the synced epoch, if one was detected and none before.
 
     Args:
-        jobset: the JobSet.
-        observed: what was observed of it.
+        observed: observed state of the JobSet.
         memory: state after the previous plan.
         silent: a pod whose heartbeats are missing, which counts if there is no other failure.
     """
-    epoch, notes = jobset.status.synced_epoch, observed.notes
+    jobset, notes = observed.jobset, observed.notes
+    epoch = jobset.status.synced_epoch
     if memory.left or epoch <= jobset.status.deprecated_epoch:
         return None
     if memory.cause is not None and memory.cause.epoch >= epoch:
         return None
     if notes.remade:
         return Cause(epoch, None, notes.remade, counted=False)
-    seen = next(filter(None, (_judged(jobset, observed, one) for one in notes.failures)), None)
+    seen = next(filter(None, (_judged(observed, one) for one in notes.failures)), None)
     return seen or reported_in(notes, epoch + 1) or _requested_cause(jobset) or silent
 
 
@@ -60,11 +55,12 @@ def _requested_cause(jobset: JobSet) -> Cause | None:
 
 def reported_in(notes: Observations, opened: int) -> Cause | None:
     """Return the cause that the failed pod's agent has reported with the epoch that it opens."""
-    report = notes.reported
-    return None if report is None or report.epoch != opened else reported_cause(report)
+    cause = notes.reported
+    return cause if cause is not None and cause.epoch == opened - 1 else None
 
 
-def _judged(jobset: JobSet, observed: ObservedEpochs, failure: Failure) -> Cause | None:
+def _judged(observed: ObservedEpochs, failure: Failure) -> Cause | None:
+    jobset = observed.jobset
     if failure.epoch != jobset.status.synced_epoch:
         return None
     job = observed.job_of(failure.old)
@@ -83,8 +79,8 @@ def judge(
         node_ready: returns True if the node with a name is ready.
     """
     sign, epoch, old, new = failure.sign, failure.epoch, failure.old, failure.new
-    template = template_of(jobset, job, old)
-    if template is None or is_ending(job):
+    template = job_rules.template_of(jobset, job, old)
+    if template is None or job_rules.is_ending(job):
         return None
     pod = child(child(template, "template"), "spec")
     name, node = old.metadata.name, old.spec.node_name
@@ -93,11 +89,11 @@ def judge(
         failed = newly_failed(old, new)
         if failed is None or not _ends_the_epoch(pod, failed):
             return None
-        if fails_the_job(template, (failed,)):
+        if job_rules.fails_the_job(template, (failed,)):
             return None
         return Cause(epoch, sign, name, failed, node=node)
     known = new.status.failed if new is not None else ()
-    if fails_the_job(template, known) or may_fail_by_condition(template):
+    if job_rules.fails_the_job(template, known) or job_rules.may_fail_by_condition(template):
         return None
     if sign is FailureSignal.POD_LEAVING:
         assert new is not None

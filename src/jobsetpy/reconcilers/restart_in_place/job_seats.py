@@ -6,7 +6,10 @@ The rules are explained in :mod:`reconcilers.restart_in_place.seats`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import xor
 from typing import Final
+from zlib import crc32
 
 import attrs
 
@@ -56,7 +59,6 @@ class SeatPod:
         leaving: True if it is being deleted.
         address: its IP address, "" if unknown.
         node: its node, "" if unknown.
-        silent: True if agents on other nodes do not receive its heartbeats.
     """
 
     name: str
@@ -67,7 +69,6 @@ class SeatPod:
     leaving: bool = False
     address: str = ""
     node: str = ""
-    silent: bool = False
 
     @property
     def is_unfit(self) -> bool:
@@ -151,6 +152,7 @@ class Seating:
         unfilled: number of seats that no pod can fill.
         wait_s: seconds until the last call for missing holders is over, if all can be filled.
         ready: number of ready spares that get a seat.
+        digest: digest of the UIDs of all holders, in any order.
         taken_jobs: the new exceptions, by Job.
         job_swaps: Jobs whose seats all change their holder.
     """
@@ -161,6 +163,7 @@ class Seating:
     unfilled: int = 0
     wait_s: float = 0.0
     ready: int = 0
+    digest: int = 0
     taken_jobs: tuple[TakenJob, ...] = ()
     job_swaps: tuple[JobSwap, ...] = ()
 
@@ -189,6 +192,7 @@ class Round:
         starting: True if the pods are new, and no seat has been lost.
         calls: times for which missing holders are waited for.
         suspect: names of nodes that get no seat while a prepared spare is elsewhere.
+        silent: UIDs of pods whose heartbeats agents on other nodes do not receive.
         doubtful: names of nodes with a pod that has not come for an unknown reason. They may be
             dead, with spares that still look ready.
     """
@@ -198,11 +202,12 @@ class Round:
     starting: bool
     calls: Calls = CALLS
     suspect: Collection[str] = ()
+    silent: Collection[str] = ()
     doubtful: Collection[str] = ()
 
     def has(self, pod: SeatPod | None) -> bool:
         """Return True if a pod can have a seat."""
-        if pod is None or pod.leaving or pod.is_unfit or pod.silent:
+        if pod is None or pod.leaving or pod.is_unfit or pod.uid in self.silent:
             return False
         return pod.epoch == self.epoch
 
@@ -212,7 +217,12 @@ class Round:
 
     def is_doubtful(self, pod: SeatPod) -> bool:
         """Return True if a pod has not come for an unknown reason."""
-        return pod.silent or not (self.has(pod) or pod.leaving or pod.is_unfit)
+        return pod.uid in self.silent or not (self.has(pod) or pod.leaving or pod.is_unfit)
+
+
+def uid_digest(uid: str) -> int:
+    """Return the digest of a pod's UID; that of several pods is the exclusive or of theirs."""
+    return crc32(uid.encode()) & keys.INT32_MAX
 
 
 def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seating:
@@ -242,6 +252,7 @@ def assign_job(job: SeatedJob, taken: Iterable[TakenSeat], now: Round) -> Seatin
         unfilled=sum(seat not in holders for seat in lost),
         wait_s=max(0.0, wait_s),
         ready=sum(pod.state == READY for pod in holders.values()),
+        digest=reduce(xor, (uid_digest(pod.uid) for pod in holders.values()), 0),
     )
 
 
@@ -325,7 +336,9 @@ def call_s(pod: SeatPod | None, now: Round) -> float:
         return calls.start_s
     if pod is None:
         return 0.0
-    if pod.silent:  # its own agent, cut off, kills the worker in that time (see ``self_fence``)
+    if (
+        pod.uid in now.silent
+    ):  # its own agent, cut off, kills the worker in that time (see ``self_fence``)
         return calls.last_s
     if pod.state.startswith(SAVING):
         seconds = pod.state.removeprefix(SAVING)

@@ -35,12 +35,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
-from jobsetpy.reconcilers.restart_in_place.job_rules import (
-    fails_the_job,
-    is_over,
-    may_fail_by_condition,
-    template_of,
-)
+from jobsetpy.reconcilers.restart_in_place import job_rules
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, text
 from jobsetpy.reconcilers.rules.membership import is_ours, parse_count
@@ -71,6 +66,7 @@ class ObservedLeaving:
         jobset: the Job's JobSet; ``None`` if it is deleted or does not own the Job.
         checks: number of checks of its Job since the pod has ended, or was not known.
         replaced: True if another pod of the same index has succeeded.
+        since: monotonic time at which it was first observed leaving.
     """
 
     first: ChildPod
@@ -79,6 +75,7 @@ class ObservedLeaving:
     jobset: JobSet | None
     checks: int = 0
     replaced: bool = False
+    since: float = 0.0
 
 
 @attrs.frozen(kw_only=True)
@@ -166,10 +163,10 @@ def _replaces_pods(jobset: JobSet) -> bool:
 
 
 def _is_replaced(jobset: JobSet, job: Job, pod: ChildPod) -> bool:
-    template = template_of(jobset, job, pod)
-    if template is None or is_over(job) or may_fail_by_condition(template):
+    template = job_rules.template_of(jobset, job, pod)
+    if template is None or job_rules.is_over(job) or job_rules.may_fail_by_condition(template):
         return False
-    return not any(fails_the_job(template, (end,)) for end in _ends(template, pod))
+    return not any(job_rules.fails_the_job(template, (end,)) for end in _ends(template, pod))
 
 
 def _ends(template: Json, pod: ChildPod) -> Iterable[FailedContainer]:

@@ -55,8 +55,7 @@ class LeavingPodsReconciler:
         self._pods = caches.pods.store
         self._events = caches.events
         self._leaving: dict[rt.ObjectKey, ObservedLeaving] = {}
-        self._since: dict[rt.ObjectKey, float] = {}
-        """Time at which each of these was observed first, on the monotonic clock, in that order."""
+        """Pods in the order in which they were first observed leaving."""
         self._unserved: set[rt.ObjectKey] = set()
         """Those that were not reconciled yet."""
 
@@ -70,8 +69,8 @@ class LeavingPodsReconciler:
         if known is not None and known.first.metadata.uid == pod.metadata.uid:
             return ()
         self._forget_old()
-        self._leaving[key] = ObservedLeaving(first=pod, pod=pod, job=None, jobset=None)
-        self._since[key] = self._clock.monotonic()
+        now = self._clock.monotonic()
+        self._leaving[key] = ObservedLeaving(first=pod, pod=pod, job=None, jobset=None, since=now)
         self._unserved.add(key)
         return (rt.Request(key),)
 
@@ -85,15 +84,14 @@ class LeavingPodsReconciler:
     def _forget_old(self) -> None:
         """Forget pods that left long ago: while another process leads, none is reconciled."""
         before = self._clock.monotonic() - REMEMBERED_S
-        while self._since:
-            key, since = next(iter(self._since.items()))
-            if since >= before:
+        while self._leaving:
+            key, known = next(iter(self._leaving.items()))
+            if known.since >= before:
                 return
             self._forget(key)
 
     def _forget(self, key: rt.ObjectKey) -> None:
         self._leaving.pop(key, None)
-        self._since.pop(key, None)
         self._unserved.discard(key)
 
     async def reconcile(self, request: rt.Request) -> rt.Result:

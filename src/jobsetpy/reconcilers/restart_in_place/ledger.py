@@ -8,41 +8,31 @@ latest single one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from datetime import datetime
-from functools import partial
+
+import attrs
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.meta import version_number
-from jobsetpy.reconcilers.restart_in_place.attempt_counts import Attempt
-from jobsetpy.reconcilers.restart_in_place.barrier import NO_RECORD
+from jobsetpy.reconcilers.restart_in_place.attempt import Attempt
 from jobsetpy.reconcilers.restart_in_place.cause import FailureSignal
 from jobsetpy.reconcilers.restart_in_place.failures import Failure, sign_of
-from jobsetpy.reconcilers.restart_in_place.job_seats import SeatedJob
-from jobsetpy.reconcilers.restart_in_place.observed import (
-    Histogram,
-    InvalidEpoch,
-    Observations,
-    Spares,
-)
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.pod_backoff import FailureTimes
 from jobsetpy.reconcilers.restart_in_place.pod_counts import (
     CountedJob,
     CountedPod,
     JobCounts,
-    LivePod,
     begins_recreation,
     failed_since,
-    place_of,
     read_job,
     read_pod,
-    seat_pod,
 )
-from jobsetpy.reconcilers.restart_in_place.reports import epoch_of, parse_report
-from jobsetpy.reconcilers.restart_in_place.seats import taken_jobs_of
-from jobsetpy.reconcilers.restart_in_place.succeeded import counted, is_counted
+from jobsetpy.reconcilers.restart_in_place.reports import epoch_of
+from jobsetpy.reconcilers.restart_in_place.seat_counts import Spares
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
 
@@ -57,7 +47,7 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
     __slots__ = ("_failure_times", "newest_version")
 
     def __init__(self) -> None:
-        super().__init__(read_pod, read_job, JobCounts, Attempt)
+        super().__init__(read_pod, read_job, JobCounts, lambda: Attempt(spares=Spares(self._pods)))
         self.newest_version = 0
         self._failure_times = FailureTimes()
 
@@ -96,19 +86,15 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
             crashed = None
         else:
             crashed = self._note_crashes(old, new, wall)
-        if old is not None and new is None:
-            self._forget_crashes(old)
+        if old is not None and new is None and (key := self.group_of_pod(old)) is not None:
+            self._attempts[key].forget_crashes(old)
         failed = None if old is None else self._note_failure(old, new, now)
         return failed or crashed or changed
 
     def _is_parked(self, pod: ChildPod) -> bool:
         """Return True for a pod of a Job with spares that has no seat."""
         job = self._jobs.get(pod.metadata.controller_uid)
-        place = place_of(pod)
-        if job is None or place is None:
-            return False
-        seats = self._attempts[job[0]].seats.get(job[1].name)
-        return seats is not None and seats.parks_pod(pod.metadata.uid, place[0])
+        return job is not None and self._attempts[job[0]].spares.parks(job[1], pod)
 
     def _note_crashes(
         self, old: ChildPod, new: ChildPod, wall: Callable[[], datetime] | None
@@ -121,15 +107,6 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         for one in failed:
             self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one, at)
         return job[0] if failed else None
-
-    def _forget_crashes(self, gone: ChildPod) -> None:
-        """Drop the crash counts of a deleted pod; the worst crash is kept."""
-        key = self.group_of_pod(gone)
-        if key is None:
-            return
-        for one in gone.status.restarts:
-            self._attempts[key].crashed.pop((gone.metadata.name, one.name), None)
-            self._attempts[key].crashed_at.pop((gone.metadata.name, one.name), None)
 
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
         sign = sign_of(old, new)
@@ -162,22 +139,21 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         remade = None
         if old is not None and begins_recreation(old, new) and old.metadata.uid in self._jobs:
             remade = self._jobs[old.metadata.uid][0]
-            self._attempts[remade].remade = old.metadata.name
+            self._attempts[remade].notes.remade = old.metadata.name
         changed = super().job_changed(old, new)
         if changed is not None and changed in self._attempts:
             self._attempts[changed].note_epochs(now)
         return changed or remade
 
     def notes(self, group: AttemptKey) -> Observations:
-        """Return the current observations of an attempt."""
-        known = self._attempts.get(group)
-        return Observations() if known is None else known.notes()
+        """Return the current observations of an attempt; later ones are not added to them."""
+        return attrs.evolve(self.histogram(group).notes)
 
     def forget_notes(self, group: AttemptKey, notes: Observations) -> None:
         """Drop processed observations, except those newer than the synced epoch."""
         known = self._attempts.get(group)
         if known is not None:
-            known.forget(notes)
+            known.forget(notes.failures, notes.remade)
 
     def note_status(
         self,
@@ -197,16 +173,8 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
             window_s: window in seconds for counting crashes; 0 for since the barrier closed.
         """
         known = self._attempts.get(group)
-        if known is None:
-            return
-        record = status.in_place_restart or NO_RECORD
-        if (
-            record.taken_seats != known.taken
-            or taken_jobs_of(record.taken_jobs) != known.taken_jobs
-        ):
-            known.move(record, self._pods)
-            known.note_epochs(now)
-        known.note_status(status, version, now, window_s)
+        if known is not None:
+            known.note_status(status, version, now, window_s)
 
     def histogram(self, group: AttemptKey) -> Histogram:
         """Return the pods of the Jobs of one attempt; a live view, for immediate use.
@@ -214,64 +182,4 @@ class EpochLedger(MembershipLedger[CountedPod, CountedJob, JobCounts, Attempt]):
         Succeeded pods are known from their Job's status, and before that from themselves
         (:mod:`reconcilers.restart_in_place.succeeded`).
         """
-        counts = self._attempts.get(group)
-        if counts is None:
-            return Histogram()
-        return Histogram(
-            counts.epochs,
-            counts.succeeded,
-            counts.first,
-            counts.restarts,
-            counts.lost,
-            counts.leaving,
-            counts.doubles,
-            counts.crashes,
-            counts.attempts,
-            counts.progress,
-            0 if counts.reported is None else counts.reported.epoch,
-            counts.digest,
-            counts.slow,
-            Spares(
-                counts.parked,
-                counts.ready,
-                counts.exhausted,
-                partial(self._seated_jobs, counts),
-            )
-            if counts.seats
-            else None,
-        )
-
-    def _seated_jobs(self, attempt: Attempt) -> list[SeatedJob]:
-        """Return the Jobs with spares, and their pods; O(pods)."""
-        return [
-            SeatedJob(
-                name,
-                seats.job.seats,
-                [seat_pod(pod) for pod in self._placed(seats.job) if parse_report(*pod[:2]) > 0],
-                partial(self._has_completed, seats.job),
-                seats.job.replicated_job,
-                seats.job.number,
-                seats.job.working,
-                begun=self._has_begun(seats.job),
-            )
-            for name, seats in attempt.seats.items()
-            if not seats.job.lost
-        ]
-
-    def _placed(self, job: CountedJob) -> Iterable[LivePod]:
-        counts = self._pods.get(job.uid)
-        return () if counts is None else counts.placed.values()
-
-    def _has_completed(self, job: CountedJob, index: int) -> bool:
-        counts = self._pods.get(job.uid)
-        here = counts is not None and str(index) in counts.completions
-        return here or is_counted(job.status, str(index))
-
-    def _has_begun(self, job: CountedJob) -> bool:
-        counts = self._pods.get(job.uid)
-        return bool(counted(job.status) or (counts is not None and counts.completions))
-
-    def invalid(self, group: AttemptKey) -> Mapping[str, InvalidEpoch]:
-        """Return pods with an invalid annotation, by UID; a live view."""
-        counts = self._attempts.get(group)
-        return {} if counts is None else counts.invalid
+        return self._attempts.get(group) or Histogram()

@@ -11,8 +11,7 @@ from jobsetpy.reconcilers.restart_in_place.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.decision import EpochDecision
 from jobsetpy.reconcilers.restart_in_place.detection import reported_in
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.restart import Restart, Run, Times, Use
-from jobsetpy.reconcilers.restart_in_place.state import EpochState
+from jobsetpy.reconcilers.restart_in_place.state import EpochState, Restart, Run, Times, Use
 from jobsetpy.reconcilers.rules import history
 
 
@@ -71,11 +70,9 @@ def end_of_run(observed: ObservedEpochs, memory: EpochState, epoch: int, at: flo
     return max(memory.ran_from, min(signs))
 
 
-def run_before(
-    jobset: JobSet, observed: ObservedEpochs, memory: EpochState, until: float, at: float
-) -> Run:
+def run_before(observed: ObservedEpochs, memory: EpochState, until: float, at: float) -> Run:
     """Return the pods' reports on the run that has lasted until a time, when another one starts."""
-    first, progress = observed.notes.first, observed.pods.progress
+    jobset, first, progress = observed.jobset, observed.notes.first, observed.pods.progress
     synced = 0 if memory.restart is None else memory.restart.epoch
     if first is None or first[0] != synced:
         return Run()

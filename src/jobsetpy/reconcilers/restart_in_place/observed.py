@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -11,21 +11,13 @@ import attrs
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.cause import Cause
 from jobsetpy.reconcilers.restart_in_place.failures import Failure
-from jobsetpy.reconcilers.restart_in_place.job_seats import SeatedJob
 from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
-from jobsetpy.reconcilers.restart_in_place.reports import FirstProgress, ReportedEnd
+from jobsetpy.reconcilers.restart_in_place.pod_counts import Counts
+from jobsetpy.reconcilers.restart_in_place.reports import FirstProgress
+from jobsetpy.reconcilers.restart_in_place.seat_counts import Spares
 from jobsetpy.reconcilers.rules.backoff import OFF, RestartBackoff
-
-
-@attrs.frozen
-class InvalidEpoch:
-    """Pod whose annotation is not a valid epoch or attempt."""
-
-    pod_name: str
-    pod_uid: str
-    text: str
-    is_attempt: bool = False
 
 
 class Crash(NamedTuple):
@@ -41,64 +33,7 @@ class Crash(NamedTuple):
     at: tuple[datetime, ...] = ()
 
 
-@attrs.frozen
-class Spares:
-    """Parked pods of an attempt, and access to all pods of its Jobs with spares.
-
-    Args:
-        parked: number of parked pods at each epoch.
-        ready: number of those whose standby process is ready, at any epoch.
-        exhausted: number of Jobs without a ready spare.
-        jobs: returns the Jobs with spares and their pods; O(pods).
-    """
-
-    parked: Mapping[int, int]
-    ready: int
-    exhausted: int
-    jobs: Callable[[], Sequence[SeatedJob]]
-
-
-@attrs.frozen
-class Histogram:
-    """Counts of the pods of a JobSet's current Jobs.
-
-    Args:
-        epochs: number of live pods at each epoch, without zeros.
-        succeeded: number of pods that have left the group by succeeding.
-        first: a pod that was observed early at each epoch, as far as known.
-        restarts: number of live pods for each restart count of a container above 0, for any cause.
-        lost: number of pods lost with failed Jobs, without those that succeeded.
-        leaving: number of pods at an epoch that are being deleted.
-        doubles: number of live pods whose completion index another live pod has as well; including
-            those that have not reported an epoch yet, and may join any that is not synced.
-        crashes: the worst crash since the barrier closed, by ReplicatedJob and container; including
-            containers that the JobSet does not name.
-        attempts: number of live pods with an agent of the Go project, which reports attempts.
-        progress: the newest epoch with which a pod has reported earlier progress, and the highest
-            step; -1 without a number.
-        ended: the newest epoch with which a pod has reported the end of its worker.
-        slow: number of pods whose worker waits for a slow API server at its epoch.
-        digest: digest of the UIDs of pods with an epoch, in any order.
-        spares: parked pods, which are counted nowhere else; ``None`` without Jobs with spares.
-    """
-
-    epochs: Mapping[int, int] = attrs.field(factory=dict)
-    succeeded: int = 0
-    first: Mapping[int, str] = attrs.field(factory=dict)
-    restarts: Mapping[int, int] = attrs.field(factory=dict)
-    lost: int = 0
-    leaving: int = 0
-    doubles: int = 0
-    crashes: Mapping[tuple[str, str], Crash] = attrs.field(factory=dict)
-    attempts: int = 0
-    progress: tuple[int, int] = (0, -1)
-    ended: int = 0
-    digest: int = 0
-    slow: int = 0
-    spares: Spares | None = None
-
-
-@attrs.frozen
+@attrs.define
 class Observations:
     """Events of an attempt's pods since the last decision on its epochs.
 
@@ -111,7 +46,7 @@ class Observations:
         opener: the newest epoch, and name and node of the first pod that has reached it.
         latest: the same for the last pod so far.
         reported: report of the first pod that reached the newest epoch because its worker had
-            failed.
+            failed, as the cause for the end of the epoch before.
         first: the newest epoch, and the first progress in the previous run as reported with it: the
             lowest step, and the longest time.
     """
@@ -123,8 +58,30 @@ class Observations:
     single: tuple[int, float] = (0, 0.0)
     opener: tuple[int, str, str] = (0, "", "")
     latest: tuple[int, str, str] = (0, "", "")
-    reported: ReportedEnd | None = None
+    reported: Cause | None = None
     first: tuple[int, FirstProgress] | None = None
+
+
+@attrs.define(eq=False)
+class Histogram(Counts):
+    """Counts of the pods of a JobSet's current Jobs.
+
+    Args:
+        succeeded: number of pods that have left the group by succeeding.
+        lost: number of pods lost with failed Jobs, without those that succeeded.
+        crashes: the worst crash since the barrier closed, by ReplicatedJob and container; including
+            containers that the JobSet does not name.
+        ended: the newest epoch with which a pod has reported the end of its worker.
+        spares: Jobs with spares, and their parked pods, which are counted nowhere else.
+        notes: observations until now.
+    """
+
+    succeeded: int = 0
+    lost: int = 0
+    crashes: dict[tuple[str, str], Crash] = attrs.field(factory=dict)
+    ended: int = 0
+    spares: Spares = attrs.field(factory=Spares)
+    notes: Observations = attrs.field(factory=Observations)
 
 
 @attrs.frozen(kw_only=True)
@@ -132,9 +89,8 @@ class ObservedEpochs:
     """Observed state of one JobSet.
 
     Args:
-        jobset: the JobSet; ``None`` if it is deleted.
+        jobset: the JobSet.
         pods: counts of its current attempt.
-        invalid: pods with an invalid annotation, by UID.
         notes: observations since the last plan.
         job_of: finds the Job of a pod.
         node_ready: returns True if the node with a name is ready, as far as known.
@@ -149,9 +105,8 @@ class ObservedEpochs:
         unheard: pods whose agents report neighbours that send no heartbeats, in any epoch.
     """
 
-    jobset: JobSet | None
+    jobset: JobSet
     pods: Histogram = attrs.field(factory=Histogram)
-    invalid: Mapping[str, InvalidEpoch] = attrs.field(factory=dict)
     notes: Observations = attrs.field(factory=Observations)
     job_of: Callable[[ChildPod], Job | None] = lambda _pod: None
     node_ready: Callable[[str], bool] = lambda _name: True

@@ -2,50 +2,27 @@
 
 ``decide_epochs`` derives the numbers from the counts. The plan adds everything that depends on time
 or memory: the cause among the observed failures (``detection``), the durations of a restart and its
-phases (``measure``), the time for which a barrier has been closed and the pods that block it
-(``stall``), and pods that are missing from a running group (``missing``).
+phases (``measure``), the time for which a barrier has been closed, and the pods that block it or
+are missing from a running group (``missing``).
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import attrs
 
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
-from jobsetpy.reconcilers.restart_in_place.attempts import (
-    adopt_go_controller_state,
-    managed_by_go_controller,
-)
+from jobsetpy.reconcilers.restart_in_place import attempts, missing, silence, transition
 from jobsetpy.reconcilers.restart_in_place.barrier import group_size, takes_part
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting
 from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs, needs_decision
 from jobsetpy.reconcilers.restart_in_place.detection import find_cause
-from jobsetpy.reconcilers.restart_in_place.missing import (
-    has_missing_pods,
-    plan_complete,
-    plan_missing,
-)
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.pause import pace_of
 from jobsetpy.reconcilers.restart_in_place.seating import seconds_waited, suspect_nodes
-from jobsetpy.reconcilers.restart_in_place.silence import (
-    mark_silent,
-    silence_of,
-    silent_cause,
-    unheard_events,
-)
-from jobsetpy.reconcilers.restart_in_place.stall import (
-    plan_backoff,
-    plan_gathering,
-    reports_slowness,
-)
 from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
 from jobsetpy.reconcilers.restart_in_place.texts import conditions_to_clear, invalid_notices
-from jobsetpy.reconcilers.restart_in_place.transition import (
-    is_recreated,
-    plan_recreation,
-    plan_transition,
-)
 from jobsetpy.reconcilers.rules.backoff import Pace
 from jobsetpy.reconcilers.rules.membership import is_ours
 from jobsetpy.reconcilers.rules.status_draft import StatusDraft
@@ -57,19 +34,19 @@ def needs_plan(jobset: JobSet, pods: Histogram, notes: Observations, memory: Epo
 
     The JobSet's own events cause plans too, which detect changes that are not visible here yet.
     """
-    if not takes_part(jobset) or managed_by_go_controller(jobset, pods):
+    if not takes_part(jobset) or attempts.managed_by_go_controller(jobset, pods):
         return False
     status = jobset.status
-    if adopt_go_controller_state(jobset, pods) is not None:
+    if attempts.adopt_go_controller_state(jobset, pods) is not None:
         return True
     if status.synced_epoch > status.deprecated_epoch and (
         notes.remade or (notes.failures and notes.failures[0].epoch == status.synced_epoch)
     ):
         return True
-    if notes.invalid != memory.invalid or bool(pods.slow) is not reports_slowness(jobset):
+    if notes.invalid != memory.invalid or bool(pods.slow) is not missing.reports_slowness(jobset):
         return True
     expected = group_size(jobset, pods)
-    lacking = has_missing_pods(jobset, pods, expected)
+    lacking = missing.has_missing_pods(jobset, pods, expected)
     if lacking is not (memory.lacking_since is not None):
         return True
     return needs_decision(jobset, pods, expected, memory.cause)
@@ -83,58 +60,61 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochState, now: Now) -> Epoch
         memory: state after the previous plan.
         now: time on both clocks.
     """
-    jobset = observed.jobset
-    if jobset is None:
-        return EpochPlan()
+    jobset, pods = observed.jobset, observed.pods
     if memory.uid != jobset.metadata.uid:
         memory = EpochState(uid=jobset.metadata.uid)
-    if (other := _without_decision(jobset, observed, memory, now)) is not None:
+    if (other := _without_decision(observed, memory, now)) is not None:
         return other
-    silence = silence_of(observed)
-    observed = attrs.evolve(observed, pods=mark_silent(observed.pods, silence))
-    cause = find_cause(jobset, observed, memory, silent_cause(jobset, silence))
-    pace = pace_of(jobset, observed, memory, now)
-    waited_s = seconds_waited(jobset, observed, memory, now)
-    bad = suspect_nodes(jobset, observed, now)
-    decision = decide_epochs(jobset, observed.pods, cause or memory.cause, pace, waited_s, bad)
+    quiet = silence.silence_of(observed)
+    cause = find_cause(observed, memory, silence.silent_cause(jobset, quiet))
+    pace = memory.pace(jobset, observed.backoff, now)
+    decide = partial(
+        decide_epochs,
+        jobset,
+        pods,
+        pace=pace,
+        waited_s=seconds_waited(observed, memory, now),
+        suspect=suspect_nodes(observed, now),
+        silent=quiet.uids,
+    )
+    decision = decide(cause or memory.cause)
     if cause is not None and decision.empty:
         # No restarts are left: the failed pod's agent will report it, which fails the JobSet.
-        decision = decide_epochs(jobset, observed.pods, memory.cause, pace, waited_s, bad)
+        decision = decide(memory.cause)
         cause = None
-    unheard = unheard_events(jobset, silence, decision)
+    unheard = silence.unheard_events(jobset, quiet, decision)
     notices = invalid_notices(observed, memory)
     notices += tuple(each for each in unheard if each.message not in memory.unheard_reported)
-    lacking = has_missing_pods(jobset, observed.pods, group_size(jobset, observed.pods))
+    lacking = missing.has_missing_pods(jobset, pods, group_size(jobset, pods))
     memory = attrs.evolve(
         _observed_state(observed, memory, pace),
         lacking_since=memory.lacking_since if lacking else None,
         cause=cause or memory.cause,
-        silent=silence.uids,
+        silent=quiet.uids,
         unheard_reported=frozenset(each.message for each in unheard),
     )
-    if is_recreated(jobset, decision, observed.pods):
-        plan = plan_recreation(jobset, observed, decision, memory, pace, now)
+    if transition.is_recreated(jobset, decision, pods):
+        plan = transition.plan_recreation(observed, decision, memory, pace, now)
     elif not decision.empty:
-        plan = plan_transition(jobset, observed, decision, memory, now)
+        plan = transition.plan_transition(observed, decision, memory, now)
     elif decision.wait_s:
-        plan = plan_backoff(jobset, observed, decision.wait_s, memory, now)
-    elif is_waiting(jobset.status, observed.pods.epochs):
-        plan = plan_gathering(jobset, observed, memory, now, decision.call_s)
+        plan = missing.plan_backoff(observed, decision.wait_s, memory, now)
+    elif is_waiting(jobset.status, pods.epochs):
+        plan = missing.plan_gathering(observed, memory, now, decision.call_s)
     elif lacking:
-        plan = plan_missing(jobset, observed, memory, now)
+        plan = missing.plan_missing(observed, memory, now)
     else:
-        plan = plan_complete(jobset, observed.pods, memory, now)
+        plan = missing.plan_complete(jobset, pods, memory, now)
     return attrs.evolve(plan, notices=notices, judged=True)
 
 
-def _without_decision(
-    jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now
-) -> EpochPlan | None:
+def _without_decision(observed: ObservedEpochs, memory: EpochState, now: Now) -> EpochPlan | None:
     """Return the plan for a JobSet about which nothing is to be decided now; ``None`` otherwise."""
-    part = takes_part(jobset) and not managed_by_go_controller(jobset, observed.pods)
+    jobset = observed.jobset
+    part = takes_part(jobset) and not attempts.managed_by_go_controller(jobset, observed.pods)
     if part and observed.wait_s > 0:
         return EpochPlan(memory=memory, result=Result.requeue_after(observed.wait_s))
-    status = adopt_go_controller_state(jobset, observed.pods)
+    status = attempts.adopt_go_controller_state(jobset, observed.pods)
     if status is not None:
         draft = StatusDraft(jobset.status, now.wall)
         draft.status = status
@@ -149,11 +129,11 @@ def _observed_state(observed: ObservedEpochs, memory: EpochState, pace: Pace) ->
     return attrs.evolve(
         memory,
         left=False,
-        reported=frozenset(observed.invalid.values()),
+        reported=frozenset(observed.pods.invalid.values()),
         invalid=observed.notes.invalid,
         pause=pace.pause,
-        ready_spares=0 if spares is None else spares.ready,
-        exhausted=0 if spares is None else spares.exhausted,
+        ready_spares=spares.ready,
+        exhausted=spares.exhausted,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
-from zlib import crc32
 
 import attrs
 
@@ -12,8 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job, JobStatus
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID
-from jobsetpy.reconcilers.restart_in_place.job_seats import SeatPod
-from jobsetpy.reconcilers.restart_in_place.observed import InvalidEpoch
+from jobsetpy.reconcilers.restart_in_place.job_seats import SeatedJob, SeatPod, uid_digest
 from jobsetpy.reconcilers.restart_in_place.reports import parse_progress, parse_report
 from jobsetpy.reconcilers.restart_in_place.succeeded import completion_of, counted, is_counted
 from jobsetpy.reconcilers.rules.membership import (
@@ -37,6 +35,16 @@ LivePod: TypeAlias = tuple[
 ]
 
 CountedPod: TypeAlias = LivePod | tuple[str]
+
+
+@attrs.frozen
+class InvalidEpoch:
+    """Pod whose annotation is not a valid epoch or attempt."""
+
+    pod_name: str
+    pod_uid: str
+    text: str
+    is_attempt: bool = False
 
 
 class CountedJob(NamedTuple):
@@ -63,7 +71,23 @@ class CountedJob(NamedTuple):
 
 @attrs.define(eq=False)
 class Counts:
-    """Pods of one Job, or of all Jobs of an attempt."""
+    """Pods of one Job, or of all Jobs of an attempt.
+
+    Args:
+        epochs: number of live pods at each epoch, without zeros.
+        first: a pod that was observed early at each epoch, as far as known.
+        restarts: number of live pods for each restart count of a container above 0, for any cause.
+        completions: number of succeeded pods by what they complete; of one Job only.
+        leaving: number of pods at an epoch that are being deleted.
+        doubles: number of live pods whose completion index another live pod has as well; including
+            those that have not reported an epoch yet, and may join any that is not synced.
+        attempts: number of live pods with an agent of the Go project, which reports attempts.
+        digest: digest of the UIDs of pods with an epoch, in any order.
+        slow: number of pods whose worker waits for a slow API server at its epoch.
+        progress: the newest epoch with which a pod has reported earlier progress, and the highest
+            step; -1 without a number.
+        invalid: pods with an invalid annotation, by UID.
+    """
 
     epochs: dict[int, int] = attrs.field(factory=dict)
     first: dict[int, str] = attrs.field(factory=dict)
@@ -89,7 +113,7 @@ class Counts:
             self.leaving += number * leaving
             self.attempts += number * is_attempt
             self.slow += number * slow
-            self.digest ^= crc32(uid.encode()) & keys.INT32_MAX  # the same in and out
+            self.digest ^= uid_digest(uid)  # the same in and out
             if number > 0:
                 self.reach(epoch, parse_progress(progress))
         elif epoch == INVALID:
@@ -164,6 +188,20 @@ class JobCounts(Counts):
             self.placed[pod[5]] = pod
         else:
             self.placed.pop(pod[5], None)
+
+    def seated(self, job: CountedJob) -> SeatedJob:
+        """Return a Job with spares, whose pods these are; O(pods)."""
+        found = (seat_pod(pod) for pod in self.placed.values())
+        return SeatedJob(
+            job.name,
+            job.seats,
+            [pod for pod in found if pod.epoch > 0],
+            lambda index: str(index) in self.completions or is_counted(job.status, str(index)),
+            job.replicated_job,
+            job.number,
+            job.working,
+            begun=bool(self.completions or counted(job.status)),
+        )
 
     @property
     def empty(self) -> bool:

@@ -12,11 +12,11 @@ from jobsetpy.reconcilers.rules import conditions as cond
 
 
 def no_progress(
-    jobset: JobSet, charged: EpochCharge, pods: Histogram
+    jobset: JobSet, charged: EpochCharge, pods: Histogram, digest: int
 ) -> tuple[InPlaceRestartStatus, cond.DesiredCondition] | None:
     """Return record and failure of a JobSet whose consecutive restarts led to no new step."""
     allowed = max_without_progress(jobset)
-    record = with_progress(jobset, record_of(jobset), charged, pods)
+    record = with_progress(jobset, record_of(jobset), charged, pods, digest)
     without = record.restarts_without_progress
     if not allowed or without < allowed or not charged.counts:
         return None
@@ -28,14 +28,15 @@ def no_progress(
 
 
 def with_progress(
-    jobset: JobSet, record: InPlaceRestartStatus, charged: EpochCharge, pods: Histogram
+    jobset: JobSet, record: InPlaceRestartStatus, charged: EpochCharge, pods: Histogram, digest: int
 ) -> InPlaceRestartStatus:
     """Return the record to store with an epoch that is about to be synced, with its pods' progress.
 
     Touches count as progress until there has been a step: a program reports steps or it does not. A
     run counts as one without progress only if some pod has reported on it; without any reported
     step, only if no pod is new, as the one that reports steps may have been lost. A pod is new if
-    the digest of all differs from that in the record.
+    the digest of all differs from that in the record. ``digest`` is that of the pods that will run:
+    after a swap of seats others than those that have run.
     """
     (epoch, step), best = pods.progress, record.highest_step
     limited, shown = max_without_progress(jobset) > 0, epoch == charged.epoch
@@ -47,7 +48,7 @@ def with_progress(
     elif known and charged.counts and (limited or best is not None):
         without = min(record.restarts_without_progress + 1, keys.INT32_MAX)
         record = evolve(record, restarts_without_progress=without)
-    return evolve(record, pods_digest=pods.digest) if limited or best is not None else record
+    return evolve(record, pods_digest=digest) if limited or best is not None else record
 
 
 def max_without_progress(jobset: JobSet) -> int:

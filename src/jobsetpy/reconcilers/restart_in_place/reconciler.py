@@ -29,8 +29,7 @@ from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.node_memory import NodeMemory
 from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
-from jobsetpy.reconcilers.restart_in_place.restart import Restart
-from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
+from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState, Restart
 from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now
@@ -123,9 +122,8 @@ class RestartInPlaceReconciler:
         jobset = self._jobsets.get(key)
         if jobset is None or AttemptKey.of(jobset) != group:
             return False
-        ledger = self.ledger
-        pods, notes = ledger.histogram(group), ledger.notes(group)
-        return needs_plan(jobset, pods, notes, self._memories.of(key))
+        pods = self.ledger.histogram(group)
+        return needs_plan(jobset, pods, pods.notes, self._memories.of(key))
 
     # ---- reconcile -------------------------------------------------------------------------------
 
@@ -134,20 +132,23 @@ class RestartInPlaceReconciler:
         """Write the epochs of one JobSet if the counts require others."""
         now = Now(self._clock.now(), self._clock.monotonic())
         observed = self._observe(request.key)
+        if observed is None:
+            self._status.forget(request.key)
+            self._keep(request.key, None)
+            return rt.Result.done()
         plan = plan_epochs(observed, self._memories.of(request.key), now)
         await self._execute(request.key, observed, plan)
         return plan.result
 
-    def _observe(self, key: rt.ObjectKey) -> ObservedEpochs:
+    def _observe(self, key: rt.ObjectKey) -> ObservedEpochs | None:
         jobset = self._status.latest(key)
         if jobset is None:
-            return ObservedEpochs(jobset=None)
+            return None
         group, own = AttemptKey.of(jobset), self.expectations
         self._note_status(group, jobset, jobset.status)
         return ObservedEpochs(
             jobset=jobset,
             pods=self.ledger.histogram(group),
-            invalid=self.ledger.invalid(group),
             notes=self.ledger.notes(group),
             job_of=partial(job_of, self._jobs),
             node_ready=self._node_ready,
@@ -163,10 +164,6 @@ class RestartInPlaceReconciler:
 
     async def _execute(self, key: rt.ObjectKey, observed: ObservedEpochs, plan: EpochPlan) -> None:
         jobset = observed.jobset
-        if jobset is None:
-            self._status.forget(key)
-            self._keep(key, None)
-            return
         group, version = AttemptKey.of(jobset), self.ledger.newest_version
         if plan.status is not None:
             if await self._status.store(jobset, plan.status) is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier import record_of, requested
 from jobsetpy.reconcilers.restart_in_place.budget import EpochCharge
+from jobsetpy.reconcilers.restart_in_place.observed import Crash
 from jobsetpy.reconcilers.rules import restart_budget
 from jobsetpy.reconcilers.rules.in_place_record import job_restarts, resumed_at
 
@@ -59,24 +59,14 @@ def on_deprecate(
     return evolve(_charge(jobset, charged), container_restarts=container_restarts, **NO_CRASH)
 
 
-def on_crash(
-    jobset: JobSet, crashes: int, pod: str, container: str, at: tuple[datetime, ...] = ()
-) -> InPlaceRestartStatus:
-    """Return the record to store when a container has crashed before the barrier lifted.
-
-    Args:
-        jobset: JobSet with the current record.
-        crashes: number of crashes.
-        pod: name of its pod.
-        container: name of the container.
-        at: times of the crashes, if they count within a window.
-    """
+def on_crash(jobset: JobSet, crash: Crash) -> InPlaceRestartStatus:
+    """Return the record to store when a container has crashed before the barrier lifted."""
     return evolve(
         record_of(jobset),
-        crashes=crashes,
-        crashing_pod=pod,
-        crashing_container=container,
-        crash_times=at,
+        crashes=crash.times,
+        crashing_pod=crash.pod,
+        crashing_container=crash.container,
+        crash_times=crash.at,
     )
 
 

@@ -48,24 +48,6 @@ class WorkerEnd(NamedTuple):
     text: str = ""
 
 
-class ReportedEnd(NamedTuple):
-    """Report of a pod on the end of an epoch.
-
-    Args:
-        epoch: the epoch that the pod has reached since.
-        pod: name of the pod.
-        node: node of the pod.
-        end: failure of its worker.
-        step: last step that it had reported; -1 if none.
-    """
-
-    epoch: int
-    pod: str
-    node: str
-    end: WorkerEnd
-    step: int
-
-
 def parse_cause(text: str | None) -> WorkerEnd | None:
     """Return an annotation as the end of a worker; ``None`` if it is missing or invalid."""
     found = _CAUSE.fullmatch(text or "")

@@ -11,8 +11,9 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.restart_in_place import node_memory
 from jobsetpy.reconcilers.restart_in_place.barrier import record_of
 from jobsetpy.reconcilers.restart_in_place.barrier_state import is_waiting, next_epoch
-from jobsetpy.reconcilers.restart_in_place.job_seats import CALLS, WITHOUT_SPARES, Seating
-from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs, Spares
+from jobsetpy.reconcilers.restart_in_place.job_seats import CALLS, WITHOUT_SPARES, Round, Seating
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.seat_counts import Spares
 from jobsetpy.reconcilers.restart_in_place.seats import assign_seats
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules import conditions as cond
@@ -31,29 +32,30 @@ def plan_seats(
     expected: int,
     waited_s: float,
     suspect: Collection[str] = (),
+    silent: Collection[str] = (),
 ) -> Seating | None:
     """Return the seats at the next epoch, as far as pods can fill them; ``None`` without spares."""
-    if pods.spares is None or not may_be_filled(jobset, pods, expected):
+    if not may_be_filled(jobset, pods, expected):
         return None
-    seating = assign_seats(
-        pods.spares.jobs(),
-        record_of(jobset).taken_seats,
+    now = Round(
         next_epoch(jobset.status, pods.epochs),
-        taken_jobs=record_of(jobset).taken_jobs,
-        waited_s=waited_s,
-        starting=is_starting(jobset),
-        calls=WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
-        suspect=suspect,
+        waited_s,
+        is_starting(jobset),
+        WITHOUT_SPARES if starts_without_spares(jobset) else CALLS,
+        suspect,
+        silent,
     )
+    record = record_of(jobset)
+    seating = assign_seats(pods.spares.jobs(), record.taken_seats, now, record.taken_jobs)
     # Jobs that do not exist yet have seats too.
     return seating if seating.filled == expected - pods.succeeded else None
 
 
-def suspect_nodes(jobset: JobSet, observed: ObservedEpochs, now: Now) -> Collection[str]:
+def suspect_nodes(observed: ObservedEpochs, now: Now) -> Collection[str]:
     """Return the nodes whose pods should have no seats."""
-    if observed.pods.spares is None or observed.nodes.avoid == node_memory.OFF:
+    if not observed.pods.spares.seats or observed.nodes.avoid == node_memory.OFF:
         return ()
-    return node_memory.suspects(jobset.status.restart_history, now.wall, observed.nodes)
+    return node_memory.suspects(observed.jobset.status.restart_history, now.wall, observed.nodes)
 
 
 def may_be_filled(jobset: JobSet, pods: Histogram, expected: int) -> bool:
@@ -61,7 +63,7 @@ def may_be_filled(jobset: JobSet, pods: Histogram, expected: int) -> bool:
 
     A necessary condition, in O(1): each Job fills its seats with its own pods, or gives all up.
     """
-    if pods.spares is None or not is_waiting(jobset.status, pods.epochs):
+    if not pods.spares.seats or not is_waiting(jobset.status, pods.epochs):
         return False
     epoch = next_epoch(jobset.status, pods.epochs)
     there = pods.epochs.get(epoch, 0) + pods.spares.parked.get(epoch, 0)
@@ -70,7 +72,7 @@ def may_be_filled(jobset: JobSet, pods: Histogram, expected: int) -> bool:
 
 def spares_changed(jobset: JobSet, pods: Histogram) -> bool:
     """Return True if the number of ready spares differs from the status."""
-    if pods.spares is None:
+    if not pods.spares.seats:
         return False
     record = record_of(jobset)
     exhausted = cond.is_true(jobset.status.conditions, keys.SPARES_EXHAUSTED_CONDITION)
@@ -104,12 +106,12 @@ def swap_events(seating: Seating | None) -> tuple[EmitEvent, ...]:
     )
 
 
-def seconds_waited(jobset: JobSet, observed: ObservedEpochs, memory: EpochState, now: Now) -> float:
+def seconds_waited(observed: ObservedEpochs, memory: EpochState, now: Now) -> float:
     """Return the time since the last call for missing pods began, in seconds.
 
     That is the first sign of a restart; when the pods are new, the arrival of the first of them.
     """
-    opened, at = observed.notes.opened
+    jobset, (opened, at) = observed.jobset, observed.notes.opened
     known = [at] if opened > jobset.status.synced_epoch else []
     starting = is_starting(jobset)
     if memory.waiting_since is not None and not starting:

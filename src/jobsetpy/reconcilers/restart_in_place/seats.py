@@ -30,8 +30,9 @@ decides the same, from the stored lists and the pods.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, reduce
+from operator import xor
 from typing import Final
 
 import attrs
@@ -39,8 +40,6 @@ import attrs
 from jobsetpy.api.jobset import TakenJob, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.barrier_state import holds_job
 from jobsetpy.reconcilers.restart_in_place.job_seats import (
-    CALLS,
-    Calls,
     JobSwap,
     Round,
     SeatedJob,
@@ -74,29 +73,19 @@ def taken_jobs_of(taken: Iterable[TakenJob]) -> dict[str, str]:
 def assign_seats(
     jobs: Iterable[SeatedJob],
     taken: Iterable[TakenSeat],
-    epoch: int,
-    *,
-    waited_s: float,
-    starting: bool,
+    now: Round,
     taken_jobs: Iterable[TakenJob] = (),
-    calls: Calls = CALLS,
-    suspect: Collection[str] = (),
 ) -> Seating:
     """Assign all seats at an epoch; O(pods).
 
     Args:
         jobs: the Jobs of a JobSet with spares.
         taken: the assignment so far, of seats.
-        epoch: epoch that pods have to reach.
-        waited_s: seconds since the first sign of the restart, or of the first pod's arrival.
-        starting: True if the pods are new, and no seat has been lost.
+        now: the assignment that is to be made; ``doubtful`` is found here.
         taken_jobs: the assignment so far, of Jobs.
-        calls: times for which missing holders are waited for.
-        suspect: names of nodes that get no seat while a prepared spare is elsewhere.
     """
     jobs = sorted(jobs, key=lambda job: (job.replicated_job, job.index, job.name))
-    now = Round(epoch, waited_s, starting, calls, suspect)
-    if not starting:
+    if not now.starting:
         pods = (pod for job in jobs for pod in job.pods if pod.node)
         now = attrs.evolve(now, doubtful={pod.node for pod in pods if now.is_doubtful(pod)})
     groups: dict[str, list[SeatedJob]] = {}
@@ -135,6 +124,7 @@ def _sum(parts: Iterable[Seating]) -> Seating:
         unfilled=sum(part.unfilled for part in known),
         wait_s=max((part.wait_s for part in known), default=0.0),
         ready=sum(part.ready for part in known),
+        digest=reduce(xor, (part.digest for part in known), 0),
         taken_jobs=tuple(one for part in known for one in part.taken_jobs),
         job_swaps=tuple(one for part in known for one in part.job_swaps),
     )

@@ -42,8 +42,8 @@ from jobsetpy.reconcilers.restart_in_place.heartbeat_report import (
     Report,
     parse_report,
 )
-from jobsetpy.reconcilers.restart_in_place.job_seats import PARKED, READY, SeatedJob
-from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
+from jobsetpy.reconcilers.restart_in_place.job_seats import PARKED, READY, Round, SeatedJob
+from jobsetpy.reconcilers.restart_in_place.observed import ObservedEpochs
 from jobsetpy.reconcilers.restart_in_place.seats import assign_seats
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules.membership import parse_count
@@ -205,9 +205,8 @@ def can_be_replaced(
         )
         for job in jobs
     ]
-    taken, taken_jobs = record.taken_seats, record.taken_jobs
-    seating = assign_seats(left, taken, 1, waited_s=inf, starting=False, taken_jobs=taken_jobs)
-    return not seating.unfilled
+    now = Round(epoch=1, waited_s=inf, starting=False)
+    return not assign_seats(left, record.taken_seats, now, record.taken_jobs).unfilled
 
 
 # ---- seam with the plan --------------------------------------------------------------------------
@@ -216,7 +215,7 @@ def can_be_replaced(
 def silence_of(observed: ObservedEpochs) -> Silence:
     """Evaluate the reports of a JobSet's pods; O(pods) if there are some of this epoch."""
     jobset, spares = observed.jobset, observed.pods.spares
-    if jobset is None or not observed.unheard:
+    if not observed.unheard:
         return NO_SILENCE
     epoch = jobset.status.synced_epoch
     parsed = ((pod, parse_report(pod.metadata.annotations.unheard)) for pod in observed.unheard)
@@ -226,30 +225,10 @@ def silence_of(observed: ObservedEpochs) -> Silence:
         return Silence(outage=True) if reports else NO_SILENCE
     names = [item.name for item in jobset.spec.replicated_jobs]
     found = find_silence(epoch, names, observed.members()[1], reports)
-    if found.motion != STALLED or spares is None:
+    if found.motion != STALLED or not spares.seats:
         return found
     replaceable = can_be_replaced(spares.jobs(), record_of(jobset), found.gone)
     return attrs.evolve(found, replaceable=replaceable)
-
-
-def mark_silent(pods: Histogram, silence: Silence) -> Histogram:
-    """Return the counts with silent pods marked for the assignment of seats."""
-    spares, silent = pods.spares, silence.uids
-    if spares is None or not silent:
-        return pods
-
-    def jobs() -> list[SeatedJob]:
-        return [
-            attrs.evolve(
-                job,
-                pods=[
-                    attrs.evolve(pod, silent=True) if pod.uid in silent else pod for pod in job.pods
-                ],
-            )
-            for job in spares.jobs()
-        ]
-
-    return attrs.evolve(pods, spares=attrs.evolve(spares, jobs=jobs))
 
 
 def silent_cause(jobset: JobSet, silence: Silence) -> Cause | None:

@@ -39,23 +39,9 @@ from jobsetpy.api.child_pod import ENDED
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import version_number
 from jobsetpy.api.reconcile import Result
-from jobsetpy.reconcilers.restart_in_place import pod_backoff
+from jobsetpy.reconcilers.restart_in_place import job_rules, node_memory, pod_backoff
 from jobsetpy.reconcilers.restart_in_place.barrier import takes_part
-from jobsetpy.reconcilers.restart_in_place.job_rules import (
-    ENDING_ACTIONS,
-    fails_the_job,
-    is_ending,
-    job_template,
-    may_fail_by_condition,
-    pods_wanted,
-)
 from jobsetpy.reconcilers.restart_in_place.leaving import is_leaving
-from jobsetpy.reconcilers.restart_in_place.node_memory import (
-    NodeMemory,
-    avoided,
-    is_unfit,
-    unfit_codes,
-)
 from jobsetpy.reconcilers.restart_in_place.reports import epoch_of
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, text
 from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of, parse_count
@@ -97,7 +83,7 @@ class ObservedMembers:
     job: Job | None
     jobset: JobSet | None = None
     pods: Sequence[ChildPod] = ()
-    nodes: NodeMemory = attrs.field(factory=NodeMemory)
+    nodes: node_memory.NodeMemory = attrs.field(factory=node_memory.NodeMemory)
     failed_at: float | None = None
     confirmed: bool = False
 
@@ -210,7 +196,7 @@ def plan_successors(observed: ObservedMembers, memory: MissingMembers, now: Now)
         return SuccessorPlan(memory=memory, result=result)
     return SuccessorPlan(
         create=tuple(create) if observed.confirmed else (),
-        avoid=avoided(jobset, template, observed.pods, now.wall, observed.nodes),
+        avoid=node_memory.avoided(jobset, template, observed.pods, now.wall, observed.nodes),
         confirm=not observed.confirmed,
         memory=memory,
         result=attrs.evolve(result, summary=f"creates {len(create)} pods"),
@@ -226,10 +212,10 @@ def _successors(
 ) -> Iterator[Successor]:
     """Yield the next pods of indexes without one, unless they are left to the Job controller."""
     names, synced = {pod.metadata.name for pod in observed.pods}, jobset.status.synced_epoch
-    codes = unfit_codes(jobset, template)
+    codes = node_memory.unfit_codes(jobset, template)
     for index, pods in missing.items():
         last, name = _predecessor(job, index, pods, names, synced)
-        unfit = last is not None and is_unfit(last, codes)
+        unfit = last is not None and node_memory.is_unfit(last, codes)
         one = _successor(index, name, last, synced, unfit=unfit)
         if one is not None and (last is None or not _may_fail_the_job(template, last)):
             yield one
@@ -248,14 +234,18 @@ def successor_name(job: str, index: int, seed: str) -> str:
 
 def _template(jobset: JobSet, job: Job) -> Json | None:
     """Return the spec of a Job's template if the manager may create pods for the Job."""
-    if not takes_part(jobset) or is_ending(job) or attempt_of(job) != AttemptKey.of(jobset):
+    if (
+        not takes_part(jobset)
+        or job_rules.is_ending(job)
+        or attempt_of(job) != AttemptKey.of(jobset)
+    ):
         return None
     if job.spec.completion_mode != "Indexed" or keys.RESTART_ANNOTATION in job.metadata.annotations:
         return None
-    template = job_template(jobset, job)
+    template = job_rules.job_template(jobset, job)
     if template is None or text(template, "managedBy") not in _JOB_CONTROLLER:
         return None
-    return None if may_fail_by_condition(template) else template
+    return None if job_rules.may_fail_by_condition(template) else template
 
 
 def _missing(job: Job, template: Json, pods: Sequence[ChildPod]) -> dict[int, list[ChildPod]]:
@@ -265,7 +255,7 @@ def _missing(job: Job, template: Json, pods: Sequence[ChildPod]) -> dict[int, li
         index = parse_count(pod.metadata.annotations.completion_index)
         if index is not None:
             found[index].append(pod)
-    wanted = min(job.spec.completions or 0, pods_wanted(template))
+    wanted = min(job.spec.completions or 0, job_rules.pods_wanted(template))
     return {at: found[at] for at in range(wanted) if not _is_taken(job, at, found[at])}
 
 
@@ -343,9 +333,9 @@ def _may_fail_the_job(template: Json, last: ChildPod) -> bool:
     Exit codes of init containers are not cached.
     """
     if last.status.failed:
-        return fails_the_job(template, last.status.failed)
+        return job_rules.fails_the_job(template, last.status.failed)
     rules = objects(child(template, "podFailurePolicy"), "rules")
-    return any(rule.get("action") in ENDING_ACTIONS for _, rule in rules)
+    return any(rule.get("action") in job_rules.ENDING_ACTIONS for _, rule in rules)
 
 
 def _wait_s(

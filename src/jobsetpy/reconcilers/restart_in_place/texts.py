@@ -162,7 +162,7 @@ def invalid_notices(observed: ObservedEpochs, memory: EpochState) -> tuple[EmitE
             "delete the pod, and its Job makes another one",
             pod=item.pod_name,
         )
-        for item in observed.invalid.values()
+        for item in observed.pods.invalid.values()
         if item not in memory.reported
     )
 

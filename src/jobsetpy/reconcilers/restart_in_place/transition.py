@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
 import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
-from jobsetpy.api.jobset import JobSet, RestartRecord
+from jobsetpy.api.jobset import JobSet, RestartCause, RestartRecord
 from jobsetpy.api.reconcile import Result
+from jobsetpy.reconcilers.restart_in_place import measure
 from jobsetpy.reconcilers.restart_in_place.attempts import reports_attempts, with_attempts
+from jobsetpy.reconcilers.restart_in_place.cause import Cause, FailureSignal
 from jobsetpy.reconcilers.restart_in_place.decision import EpochDecision
-from jobsetpy.reconcilers.restart_in_place.measure import (
-    end_of_run,
-    restart_begun,
-    restart_ended,
-    run_before,
-)
 from jobsetpy.reconcilers.restart_in_place.node_memory import suspicion
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, ObservedEpochs
-from jobsetpy.reconcilers.restart_in_place.restart import Restart, Run
-from jobsetpy.reconcilers.restart_in_place.restart_history import cause_of, write_history
-from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState
+from jobsetpy.reconcilers.restart_in_place.state import EpochPlan, EpochState, Restart, Run
 from jobsetpy.reconcilers.restart_in_place.texts import conditions_to_clear
 from jobsetpy.reconcilers.rules import conditions as cond
 from jobsetpy.reconcilers.rules import history
@@ -34,34 +29,30 @@ from jobsetpy.reconcilers.rules.times import Now
 
 
 def plan_transition(
-    jobset: JobSet,
-    observed: ObservedEpochs,
-    decision: EpochDecision,
-    memory: EpochState,
-    now: Now,
+    observed: ObservedEpochs, decision: EpochDecision, memory: EpochState, now: Now
 ) -> EpochPlan:
     """Plan the write of a decision, and what is measured with it."""
     at, known, run = now.monotonic, memory.restart, Run()
     begun = ended = None
     again = Result.done(summary=_summary(decision))
     if decision.deprecated is not None:
-        begun = restart_begun(observed, decision, memory, at)
+        begun = measure.restart_begun(observed, decision, memory, at)
         look_at = at + observed.stalled_after_s
         memory = attrs.evolve(memory, restart=begun, waiting_since=at, look_at=look_at)
-        until = end_of_run(observed, memory, decision.deprecated + 1, at)
+        until = measure.end_of_run(observed, memory, decision.deprecated + 1, at)
         memory = attrs.evolve(memory, ran_until=until)
         again = Result.requeue_after(observed.stalled_after_s, summary=_summary(decision))
     elif decision.synced is not None:
-        ended = restart_ended(observed, decision, memory, at)
-        if ended.charge.restarts and jobset.status.deprecated_epoch < decision.synced - 1:
+        ended = measure.restart_ended(observed, decision, memory, at)
+        if ended.charge.restarts and observed.jobset.status.deprecated_epoch < decision.synced - 1:
             begun = ended  # all pods have arrived simultaneously
         memory = attrs.evolve(memory.at_rest(), restart=ended)
-        until = end_of_run(observed, memory, decision.synced, at)
-        run = run_before(jobset, observed, memory, until, at)
+        until = measure.end_of_run(observed, memory, decision.synced, at)
+        run = measure.run_before(observed, memory, until, at)
         memory = attrs.evolve(memory, ran_from=at, ran_until=0.0)
     return EpochPlan(
         memory=memory,
-        status=_status(jobset, observed, decision, (known, begun, ended), now),
+        status=_status(observed, decision, (known, begun, ended), now),
         begun=begun,
         ended=ended,
         run=run,
@@ -70,14 +61,14 @@ def plan_transition(
 
 
 def _status(
-    jobset: JobSet,
     observed: ObservedEpochs,
     decision: EpochDecision,
     restarts: tuple[Restart | None, Restart | None, Restart | None],
     now: Now,
 ) -> StatusChange:
+    jobset = observed.jobset
     draft = StatusDraft(jobset.status, now.wall)
-    write_history(draft, *restarts, now)
+    _write_history(draft, *restarts, now)
     if decision.failed is not None:
         draft.fail(decision.failed.reason, decision.failed.message)
     ended = conditions_to_clear(evolve(jobset, status=draft.status))
@@ -124,7 +115,6 @@ def is_recreated(jobset: JobSet, decision: EpochDecision, pods: Histogram) -> bo
 
 
 def plan_recreation(
-    jobset: JobSet,
     observed: ObservedEpochs,
     decision: EpochDecision,
     memory: EpochState,
@@ -133,10 +123,10 @@ def plan_recreation(
 ) -> EpochPlan:
     """Recreate all Jobs: pods that have succeeded do not restart in place."""
     count = observed.pods.succeeded
-    restart = restart_begun(observed, decision, memory, now.monotonic)
+    restart = measure.restart_begun(observed, decision, memory, now.monotonic)
     assert restart is not None
     cause = restart.cause
-    draft = StatusDraft(jobset.status, now.wall)
+    draft = StatusDraft(observed.jobset.status, now.wall)
     draft.restart_all(counts_towards_max=decision.restart)
     draft.record(
         RestartRecord(
@@ -156,3 +146,92 @@ def plan_recreation(
     )
     result = Result.done(summary="recreates all jobs, since pods have succeeded")
     return EpochPlan(memory=memory.at_rest(), status=draft.change(), result=result)
+
+
+# ---- history -------------------------------------------------------------------------------------
+
+
+def _write_history(
+    draft: StatusDraft,
+    known: Restart | None,
+    begun: Restart | None,
+    ended: Restart | None,
+    now: Now,
+) -> None:
+    """Record the restarts that begin and end with a draft.
+
+    Args:
+        draft: status draft whose history receives them.
+        known: restart before, for the duration of its last write.
+        begun: restart that begins.
+        ended: restart that ends.
+        now: time on both clocks.
+    """
+    if known is not None and known.times.lifted is not None and known.times.stored is not None:
+        lift_s = known.times.stored - known.times.lifted
+        old = draft.status.restart_history
+        draft.evolve(restart_history=history.with_lift(old, known.epoch, lift_s))
+    if ended is not None:
+        is_open = history.is_open(draft.status.restart_history)
+        begun = ended if ended.charge.restarts and not is_open else None
+    if begun is not None:
+        _begin(draft, begun, now)
+    if ended is not None:
+        _end(draft, ended)
+
+
+def _begin(draft: StatusDraft, restart: Restart, now: Now) -> None:
+    """Record a restart, unless it does not count because it is part of a restart of Jobs."""
+    known, counted = draft.status.restart_history, restart.charge.restarts
+    if not counted and history.is_open(known) and known[-1].kind != history.IN_PLACE:
+        return
+    before = max(0.0, now.monotonic - restart.times.began)
+    draft.record(
+        RestartRecord(
+            kind=history.IN_PLACE,
+            number=restart.epoch,
+            counted=counted,
+            began_at=history.whole_millis(now.wall - timedelta(seconds=before)),
+            cause=_cause(restart),
+            detection_millis=history.millis(before),
+        )
+    )
+
+
+def _end(draft: StatusDraft, restart: Restart) -> None:
+    """End the latest restart in the history, which may be one of Jobs."""
+    phases = restart.times.phases
+    details: dict[str, Any] = {}
+    if restart.seats_taken:
+        details["seats_taken"] = restart.seats_taken
+    if "deprecate" in phases:
+        details["deprecation_millis"] = history.millis(phases["deprecate"])
+        details["gathering_millis"] = history.millis(phases["gather"])
+    pod, node = restart.last
+    if pod or node:
+        details.update(last_pod=pod, last_node=node)
+    draft.end_restart(**details)
+
+
+def _cause(restart: Restart) -> RestartCause:
+    if restart.charge.renewed == "resized":
+        return RestartCause(reason=keys.IN_PLACE_GROUP_RESIZED_REASON)
+    return cause_of(restart.cause, restart.first)
+
+
+def cause_of(cause: Cause | None, first: tuple[str, str] = ("", "")) -> RestartCause:
+    """Return a cause as it is stored; without one, the first pod (name, node) that restarted."""
+    if cause is None:
+        return RestartCause(reason=keys.POD_RESTARTED_REASON, pod=first[0], node=first[1])
+    if cause.sign is None:
+        return RestartCause(reason=cause.condition_reason, job=cause.name)
+    container = cause.container
+    texts = [cause.reason, "" if container is None else container.reason]
+    return RestartCause(
+        reason=cause.condition_reason,
+        pod="" if cause.sign is FailureSignal.PODS_MISSING else cause.name,
+        node=cause.node,
+        container="" if container is None else container.name,
+        exit_code=None if container is None else container.exit_code,
+        message=", ".join(filter(None, texts)),
+    )

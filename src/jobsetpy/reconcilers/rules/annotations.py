@@ -1,30 +1,16 @@
-"""Annotations of one ReplicatedJob: on its pod template, or else on the JobSet."""
+"""Annotations of a JobSet and of its pod templates."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
-
-import attrs
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from jobsetpy.reconcilers.rules.json_tree import Json, child, objects, pod_notes
 
 MAX_SECONDS: Final = 86400
 
 _SECONDS: Final = re.compile(r"[0-9]{1,5}(\.[0-9]{1,3})?")
-
-
-@attrs.frozen
-class Note:
-    """One annotation: its value (``None`` if there is none) and its field."""
-
-    value: Any
-    field: str
-    own: bool
-
-
-NoteReader = Callable[[str], Note]
 
 
 def note_field(name: str, path: str = "") -> str:

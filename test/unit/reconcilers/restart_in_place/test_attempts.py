@@ -97,8 +97,8 @@ class TestReports:
 
     def test_event_names_the_annotation_of_an_invalid_attempt(self):
         """It is not the one of epochs."""
-        invalid = ledger(pod("a", attempt="x")).invalid(GROUP)
-        (notice,) = planned(jobset(), Histogram(), invalid=invalid).notices
+        pods = ledger(pod("a", attempt="x")).histogram(GROUP)
+        (notice,) = planned(jobset(), pods).notices
         assert f"{keys.ATTEMPT_ANNOTATION} has the unusable value 'x'" in notice.message
 
     def test_late_pod_is_reported_with_its_attempt(self):

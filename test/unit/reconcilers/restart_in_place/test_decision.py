@@ -45,7 +45,7 @@ CASES = {
 def test_epochs_are_decided_when(case):
     """Synced when all are at one epoch, otherwise everything before the newest is deprecated."""
     (synced, deprecated), epochs, succeeded, expected = CASES[case]
-    decision = decide_epochs(jobset(synced, deprecated), Histogram(epochs, succeeded))
+    decision = decide_epochs(jobset(synced, deprecated), Histogram(epochs, succeeded=succeeded))
 
     assert (decision.synced, decision.deprecated) == expected
     assert decision.empty is (expected == (None, None))

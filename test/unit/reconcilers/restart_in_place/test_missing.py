@@ -1,13 +1,68 @@
-"""Running groups that are missing pods, in virtual time."""
+"""Closed barriers, and running groups that are missing pods, in virtual time."""
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
+from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
-from support.restarts.epoch_plans import at, job, jobset, observed, stored
+from support.restarts.epoch_plans import STALLED, at, condition, job, jobset, observed, pod, stored
+
+
+class TestStalls:
+    def checks(self, until, pods):
+        """Return the times until ``until`` at which the pods of a closed barrier are read."""
+        of, now, memory, seen = jobset(1, 1), 0.0, EpochState(), []
+
+        def members():
+            seen.append(now)
+            return [job()], pods
+
+        while now < until:
+            plan = plan_epochs(observed(of, {1: 1, 2: 3}, members=members), memory, at(now))
+            memory, of = plan.memory, stored(of, plan)
+            now += plan.result.delay.total_seconds()
+        return seen
+
+    def test_checks_become_rare(self):
+        """The first after a minute, then less often, up to ten minutes apart."""
+        pods = [pod("a", 1), *(pod(f"b{i}", 2) for i in range(3))]
+        times = self.checks(3000, pods)
+
+        assert times[:7] == [60, 120, 240, 480, 960, 1560, 2160]
+
+    def test_condition_and_event_name_the_pods_that_block_the_barrier(self):
+        """The event is emitted once per epoch, the condition is kept up to date."""
+        of, pods = jobset(1, 1), [pod("a", 1), *(pod(f"b{i}", 2) for i in range(3))]
+        view = observed(of, {1: 1, 2: 3}, pods=pods)
+        first = plan_epochs(view, EpochState(), at(0))
+        stalled = plan_epochs(view, first.memory, at(60))
+        view = attrs.evolve(view, jobset=stored(of, stalled), members=lambda: ([job()], []))
+        later = plan_epochs(view, stalled.memory, at(120))
+        text = "1 of 4 pods has not come to epoch 2 for more than 60 s: pod 'a' (at epoch 1)"
+        events = [(event.reason, event.message) for event in stalled.status.events]
+
+        assert (first.status, first.memory.missing, first.memory.stalled) == (None, 1, False)
+        assert condition(stalled, STALLED) == [("True", text)]
+        assert events == [(keys.BARRIER_STALLED_CONDITION, text)]
+        assert (stalled.memory.missing, stalled.memory.stalled) == (1, True)
+        assert later.status.events == ()
+        assert "job 'j' is missing 4 pods" in condition(later, STALLED)[0][1]
+
+    def test_time_starts_again_when_the_barrier_lifts(self):
+        """All pods have come."""
+        memory = EpochState(
+            uid="js-uid", waiting_since=0.0, look_at=9.0, stall_reported=2, missing=1, stalled=True
+        )
+        plan = plan_epochs(observed(jobset(1, 1), {2: 4}), memory, at(100))
+        after = plan.memory
+
+        assert plan.status.patch["syncedEpoch"] == 2
+        assert (after.waiting_since, after.stall_reported) == (None, 0)
+        assert (after.missing, after.stalled) == (0, False)
 
 
 class TestMissingMembers:
@@ -29,6 +84,14 @@ class TestMissingMembers:
     def test_epoch_is_over_after_some_seconds(self):
         """The replacement may come in time."""
         assert self.follow(jobset(), {1: 3}, 100) == [(0.0, False), (10.0, "deprecated 1")]
+
+    def test_jobset_fails_a_minute_later_when_no_restarts_are_left(self):
+        """The condition says so before."""
+        assert self.follow(jobset(max_restarts=0), {1: 3}, 100) == [
+            (0.0, False),
+            (10.0, True),
+            (70.0, "failed: no restarts left"),
+        ]
 
     @pytest.mark.parametrize("epochs", [{1: 4}, Histogram({1: 3}, succeeded=1)])
     def test_no_pod_is_missing_when_the_others_have_succeeded(self, epochs):

@@ -6,25 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from jobsetpy.api import keys
-from jobsetpy.reconcilers.restart_in_place.observed import (
-    Histogram,
-    InvalidEpoch,
-    Observations,
-    ObservedEpochs,
-)
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
+from jobsetpy.reconcilers.restart_in_place.pod_counts import InvalidEpoch
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from support.restarts.epoch_plans import RESTARTING, at, condition, failure, jobset, observed
 
 
 class TestJobSetsWithoutAPlan:
-    def test_state_is_forgotten_when_the_jobset_is_gone(self):
-        """Nothing is done either."""
-        plan = plan_epochs(ObservedEpochs(jobset=None), EpochState(uid="x"), at(0))
-
-        assert (plan.memory, plan.status, plan.result.delay) == (None, None, None)
-
     def test_state_is_replaced_when_another_jobset_has_the_name(self):
         """The state of the former one does not count."""
         reported = frozenset({InvalidEpoch("p", "p", "x")})
@@ -67,9 +56,6 @@ class TestJobSetsWithoutAPlan:
         else:
             message = f"jobset {'is ' * (state == 'suspended')}{state}"
             assert condition(plan, RESTARTING) == [("False", message)]
-            assert (keys.JOBSET_SUSPENDED_REASON in str(plan.status.patch)) is (
-                state == "suspended"
-            )
             assert plan.status.events == ()
 
 

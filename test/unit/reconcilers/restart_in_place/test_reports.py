@@ -16,14 +16,14 @@ from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.reports import (
     MAX_STEP,
     FirstProgress,
-    ReportedEnd,
     WorkerEnd,
     parse_cause,
     parse_first,
     parse_progress,
 )
-from jobsetpy.reconcilers.restart_in_place.restart_history import cause_of
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
+from jobsetpy.reconcilers.restart_in_place.transition import cause_of
+from jobsetpy.testing.jobsets import replicated_job
 from support.restarts import epoch_plans
 from support.restarts.epoch_plans import GROUP, at, job, observed, stored
 
@@ -134,7 +134,7 @@ def test_first_worker_that_fails_is_the_reported_one():
         (pod("b"), pod("b", 2, cause="exit-code=1", progress="9")),
     )
 
-    assert book.notes(GROUP).reported == ReportedEnd(2, "a", "n1", WorkerEnd("exit-code", 137), 7)
+    assert book.notes(GROUP).reported == reported_cause(pod("a", 2, cause="exit-code=137"), 1)
     assert book.histogram(GROUP).progress == (2, 9)
 
 
@@ -142,7 +142,7 @@ def test_last_error_line_of_a_worker_is_in_its_cause():
     """For the condition, the event and the history."""
     words = "RuntimeError: CUDA error: out of memory"
     book = ledger((None, pod("a")), (pod("a"), pod("a", 2, cause=f"exit-code=1 {words}")))
-    cause = reported_cause(book.notes(GROUP).reported)
+    cause = book.notes(GROUP).reported
 
     assert str(cause) == f"pod 'a': its worker ended with exit code 1: {words}"
     assert cause_of(cause).message == words
@@ -171,24 +171,24 @@ def test_progress_is_known_when_the_job_comes_after_its_pods():
     ("end", "step", "reason", "text", "cause"),
     [
         pytest.param(
-            WorkerEnd("exit-code", 137),
-            7,
+            "exit-code=137",
+            "7",
             "WorkerFailed",
             "pod 'p': its worker ended with exit code 137 (SIGKILL)",
             RestartCause(reason="WorkerFailed", pod="p", node="n1", exit_code=137),
             id="killed",
         ),
         pytest.param(
-            WorkerEnd("exit-code", 7),
-            -1,
+            "exit-code=7",
+            None,
             "WorkerFailed",
             "pod 'p': its worker ended with exit code 7",
             RestartCause(reason="WorkerFailed", pod="p", node="n1", exit_code=7),
             id="failed",
         ),
         pytest.param(
-            WorkerEnd("no-progress", 300),
-            1234,
+            "no-progress=300",
+            "1234",
             "WorkerHung",
             "pod 'p': no progress for 300 s at step 1234",
             RestartCause(
@@ -200,8 +200,8 @@ def test_progress_is_known_when_the_job_comes_after_its_pods():
             id="hung",
         ),
         pytest.param(
-            WorkerEnd("no-progress", 47, "the limit follows from the longest step, 9.4 s"),
-            3,
+            "no-progress=47 the limit follows from the longest step, 9.4 s",
+            "3",
             "WorkerHung",
             "pod 'p': no progress for 47 s at step 3 (the limit follows from the longest step, "
             "9.4 s)",
@@ -218,7 +218,8 @@ def test_progress_is_known_when_the_job_comes_after_its_pods():
 )
 def test_cause_is_shown_as_the_supervisor_reported_it(end, step, reason, text, cause):
     """Condition, event, history and metric name the pod and the end of its worker."""
-    notes = Observations(opened=(2, 99.0), reported=ReportedEnd(2, "p", "n1", end, step))
+    ended = reported_cause(pod("p", 2, cause=end, progress=step), 1)
+    notes = Observations(opened=(2, 99.0), reported=ended)
     done = plan(jobset(), {1: 3, 2: 1}, notes=notes)
 
     message = f"{text}: restarting in place from epoch 1 to 2, 3 pods to follow"
@@ -229,7 +230,7 @@ def test_cause_is_shown_as_the_supervisor_reported_it(end, step, reason, text, c
     assert done.status.status.in_place_restart.restarts == 1
 
 
-FAILED = ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1)
+FAILED = reported_cause(pod("p", 2, cause="exit-code=7"), 1)
 
 
 def test_report_is_not_shown_when_it_is_of_another_epoch():
@@ -342,6 +343,27 @@ def test_run_counts_as_one_without_progress_unless_a_pod_was_replaced(new, witho
 
     assert done.status.synced_epoch == 2
     assert done.status.in_place_restart.restarts_without_progress == without
+
+
+def test_run_after_a_swap_of_seats_counts_as_one_without_progress():
+    """The pod that has taken a seat is no longer new when its first run has ended."""
+    spares, without = {keys.IN_PLACE_SPARES_ANNOTATION: "1"}, []
+    group = replicated_job("w", parallelism=3)
+    of = epoch_plans.jobset(0, items=[group], notes={LIMIT: "3", **spares})
+    for epoch, names in enumerate(("abc", "ac", "ac"), 1):
+        book = EpochLedger()
+        book.job_changed(None, job(notes=spares, spec={"parallelism": 3}))
+        book.note_status(GROUP, of.status, 0, 0.0)
+        for name in names:
+            notes = {keys.RESTART_CAUSE_ANNOTATION: None if epoch == 1 else "exit-code=1", **spares}
+            one = epoch_plans.pod(name, epoch, index="abc".index(name), notes=notes)
+            book.pod_changed(None, one, 5.0)
+        for _ in ("the epoch before is over", "its successor starts"):
+            of = stored(of, plan_of(of, book))
+        without.append(of.status.in_place_restart.restarts_without_progress)
+
+    assert [one.pod for one in of.status.in_place_restart.taken_seats] == ["c"]
+    assert (of.status.synced_epoch, without) == (3, [0, 0, 1])
 
 
 @pytest.mark.parametrize(("epoch", "waits"), [(1, True), (2, False)])

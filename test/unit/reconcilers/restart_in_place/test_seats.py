@@ -22,6 +22,9 @@ from jobsetpy.reconcilers.restart_in_place.job_seats import (
 from jobsetpy.reconcilers.restart_in_place.seats import MAX_ENTRIES, assign_seats, taken_by_job
 from jobsetpy.reconcilers.rules.status_draft import _json
 
+LATE = Round(2, waited_s=9.0, starting=False)
+"""Assignment at epoch 2, long after the first sign of the restart."""
+
 
 def pod(index, epoch=2, state="", uid="", **more):
     """Return a pod of the Job; its UID is its index with a letter for each successor."""
@@ -37,11 +40,10 @@ def entry(seat, holder):
     )  # fmt: skip
 
 
-def assigned(*pods, taken=(), seats=2, completed=(), waited_s=0.0, starting=False, suspect=()):
+def assigned(*pods, taken=(), seats=2, completed=(), waited_s=0.0, starting=False, **more):
     """Return the seats of one Job at epoch 2."""
     job = SeatedJob("w", seats, pods, completed.__contains__)
-    more = {"waited_s": waited_s, "starting": starting, "suspect": suspect}
-    return assign_seats([job], taken, 2, **more)
+    return assign_seats([job], taken, Round(2, waited_s, starting, **more))
 
 
 def holders(seating):
@@ -136,7 +138,7 @@ def test_spare_never_takes_a_seat_of_another_job():
         SeatedJob("a", 1, [], lambda _: False),
         SeatedJob("b", 1, [pod(0), pod(1, state=READY)], lambda _: False),
     ]
-    assert assign_seats(jobs, [], 2, waited_s=9.0, starting=False).unfilled == 1
+    assert assign_seats(jobs, [], LATE).unfilled == 1
 
 
 UNFIT = "unfit: exit code 3: row remap failed"
@@ -198,7 +200,7 @@ def test_spares_on_suspect_nodes_come_last():
     ("missing", "taker"),
     [
         (pod(1, epoch=1, node="n1"), "3a"),
-        (pod(1, node="n1", silent=True), "3a"),
+        (pod(1, node="n1", uid="silent"), "3a"),
         (pod(1, epoch=1, node="n1", leaving=True), "2a"),
         (pod(1, epoch=1, node="n2"), "2a"),
         (pod(1, epoch=1), "2a"),
@@ -208,10 +210,11 @@ def test_spares_on_suspect_nodes_come_last():
 def test_spare_on_the_node_of_a_missing_pod_comes_last(missing, taker):
     """A dead node loses its spares, too, which appear ready until Kubernetes notices it."""
     spares = pod(2, state=READY, node="n1"), pod(3, state=PARKED, node="n2")
-    seating = assigned(pod(0, node="n0"), missing, *spares, waited_s=1.0)
+    late = {"waited_s": 1.0, "silent": {"silent"}}
+    seating = assigned(pod(0, node="n0"), missing, *spares, **late)
 
     assert holders(seating) == {1: taker}
-    assert assigned(pod(0), missing, spares[0], waited_s=1.0).complete
+    assert assigned(pod(0), missing, spares[0], **late).complete
 
 
 def test_spare_on_a_suspect_node_comes_before_one_on_the_node_of_a_missing_pod():
@@ -270,9 +273,7 @@ def job(index, *pods, seats=2, working=2, completed=()):
 def seated(*jobs, taken=(), held=(), waited_s=0.0, starting=False):
     """Return the seats of all Jobs at epoch 2."""
     entries = [TakenJob(job=f"js-w-{one}", holder=f"js-w-{other}") for one, other in held]
-    return assign_seats(
-        jobs, taken, 2, waited_s=waited_s, starting=starting, taken_jobs=entries
-    )  # fmt: skip
+    return assign_seats(jobs, taken, Round(2, waited_s, starting), entries)
 
 
 def held(seating):
@@ -436,7 +437,7 @@ def test_list_of_jobs_stays_short_over_400_swaps():
             job(at, *(() if f"js-w-{at}" == lost else [pod(0)]), seats=1, working=working)
             for at in range(count)
         ]
-        seating = assign_seats(jobs, (), 2, waited_s=9.0, starting=False, taken_jobs=entries)
+        seating = assign_seats(jobs, (), LATE, entries)
         assert seating.complete
         entries = seating.taken_jobs
         most = max(most, len(entries))
@@ -463,7 +464,7 @@ def test_seats_of_a_job_with_a_success_stay_as_they_are():
     turned = [entry(seat, pods[(seat + 1) % count]) for seat in range(count)]
     done = {1}
     jobs = [SeatedJob("w", count, pods[:1] + pods[2:], done.__contains__, begun=True)]
-    seating = assign_seats(jobs, turned, 2, waited_s=9.0, starting=False)
+    seating = assign_seats(jobs, turned, LATE)
 
     assert seating.complete
     assert seating.taken == tuple(turned)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import attrs
-
-from jobsetpy.reconcilers.restart_in_place.observed import InvalidEpoch, Observations
+from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
+from jobsetpy.reconcilers.restart_in_place.pod_counts import InvalidEpoch
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from support.restarts.epoch_plans import at, jobset, observed
 
 
 class TestUnusableAnnotations:
+    def seen(self, invalid, appeared):
+        """Return the input of a plan with invalid annotations, and the number of all so far."""
+        pods = Histogram({1: 2}, invalid=invalid)
+        return observed(jobset(), pods, notes=Observations(invalid=appeared))
+
     def test_each_is_reported_once_while_it_exists(self):
         """By one Warning for each pod and value."""
         one, two = InvalidEpoch("a", "a", "x"), InvalidEpoch("b", "b", "y" * 50)
-        view = observed(jobset(), {1: 2}, invalid={"a": one}, notes=Observations(invalid=1))
+        view = self.seen({"a": one}, appeared=1)
         first = plan_epochs(view, EpochState(), at(0))
-        both = attrs.evolve(view, invalid={"a": one, "b": two}, notes=Observations(invalid=2))
-        second = plan_epochs(both, first.memory, at(1))
-        none = plan_epochs(attrs.evolve(view, invalid={}), second.memory, at(2))
+        second = plan_epochs(self.seen({"a": one, "b": two}, appeared=2), first.memory, at(1))
+        none = plan_epochs(self.seen({}, appeared=1), second.memory, at(2))
         again = plan_epochs(view, none.memory, at(3))
 
         assert [event.pod for event in first.notices] == ["a"]

@@ -18,18 +18,9 @@ from typing import Any
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection import pods, worker_variables
 from jobsetpy.reconcilers.restart_in_place.injection.heartbeats import ring_variables
 from jobsetpy.reconcilers.restart_in_place.injection.options import Options, read_options
-from jobsetpy.reconcilers.restart_in_place.injection.pods import (
-    AgentContainer,
-    add_sidecar,
-    add_supervisor,
-)
-from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
-    Ranks,
-    ranks_of,
-    seat_variables,
-)
 from jobsetpy.reconcilers.rules.agent_containers import runs_agent
 from jobsetpy.reconcilers.rules.annotations import note_field
 from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid, required
@@ -86,18 +77,15 @@ def inject(
     jobs = copied(list(items(spec, "replicatedJobs")))
     for _, template, _ in templates(jobs):
         fill_job_fields(template)
-    group = _group_of(spec, notes, jobs) if mode == SUPERVISOR else _Group()
-    if isinstance(group, list):
-        return Injection(jobset, problems=group)
-    agent = AgentContainer(
+    group = _group_of(spec, notes, jobs, problems) if mode == SUPERVISOR else _Group()
+    if problems:
+        return Injection(jobset, problems=problems)
+    agent = pods.AgentContainer(
         image=image, settings=settings or ContainerDefaults(), limit_ranges=limit_ranges
     )
     for at, template, pod in templates(jobs):
         if not runs_agent(pod):
-            seated = jobs[at] if group.has_spares else None
-            shared = (group.ranks.get(at), group.ring)
-            path = f"spec.replicatedJobs[{at}].template.spec"
-            problems += _add_agent(mode, template, notes, path, agent, shared, seated=seated)
+            problems += _add_agent(mode, at, jobs[at], template, notes, agent, group)
     if problems:
         return Injection(jobset, problems=list(dict.fromkeys(problems)))
     return injected(jobset, jobs)
@@ -126,19 +114,17 @@ class _Group:
         has_spares: True if a Job of the JobSet has spares.
     """
 
-    ranks: Mapping[int, Ranks] = attrs.field(factory=dict)
+    ranks: Mapping[int, worker_variables.Ranks] = attrs.field(factory=dict)
     ring: Mapping[str, str] = attrs.field(factory=dict)
     has_spares: bool = False
 
 
-def _group_of(spec: Json, notes: Json, jobs: list[Any]) -> _Group | list[FieldError]:
-    ranks = ranks_of({**spec, "replicatedJobs": jobs}, notes)
-    if isinstance(ranks, FieldError):
-        return [ranks]
+def _group_of(spec: Json, notes: Json, jobs: list[Any], problems: list[FieldError]) -> _Group:
+    """Return what the supervisors share; errors are added to ``problems``."""
+    ranks = worker_variables.ranks_of({**spec, "replicatedJobs": jobs}, notes, problems)
     found = [(jobs[at], pod) for at, _, pod in templates(jobs)]
-    ring = ring_variables(spec, notes, [job for job, pod in found if not runs_agent(pod)])
-    if isinstance(ring, list):
-        return ring
+    members = [job for job, pod in found if not runs_agent(pod)]
+    ring = ring_variables(spec, notes, members, problems)
     return _Group(ranks, ring, any(any(spares_in(job, notes)) for job, _ in found))
 
 
@@ -193,20 +179,15 @@ def _strategy(spec: Json) -> Iterator[FieldError]:
 
 def _add_agent(
     mode: str,
+    at: int,
+    job: Json,
     template: dict[str, Any],
     notes: Json,
-    path: str,
-    agent: AgentContainer,
-    group: tuple[Ranks | None, Mapping[str, str]],
-    *,
-    seated: Json | None,
+    agent: pods.AgentContainer,
+    group: _Group,
 ) -> list[FieldError]:
-    """Add the agent to one Job's pods; after an error the result must not be used.
-
-    ``group`` has its ranks, if it has any, and the variables of its ring. ``seated`` is the
-    ReplicatedJob if the JobSet has spares.
-    """
-    ranks, ring = group
+    """Add the agent to the pods of the ReplicatedJob at an index; not to be used after an error."""
+    path, ranks = f"spec.replicatedJobs[{at}].template.spec", group.ranks.get(at)
     if not agent.image:
         why = (
             "this cluster's JobSet manager has no agent image (its flag --agent-image): "
@@ -221,16 +202,15 @@ def _add_agent(
     agent = attrs.evolve(agent, settings=agent.settings.with_annotations(notes, own))
     problems = [*_clashes(pod, where, options), *_account(pod, where)]
     if mode == SIDECAR:
-        add_sidecar(pod, options, agent)
+        pods.add_sidecar(pod, options, agent)
         return problems
-    options = attrs.evolve(options, ring=ring)
-    if seated is not None:
-        for _, worker in _workers(pod, where, options):
-            found = seat_variables(seated, worker, notes, ranks)
-            options = attrs.evolve(options, seats=found)
+    variables = dict(options.variables)
+    for _, worker in _workers(pod, where, options) if group.has_spares else ():
+        variables |= worker_variables.seat_variables(job, worker, notes, ranks)
+    options = attrs.evolve(options, variables={**variables, **group.ring})
     problems += _unsupervisable(pod, where, options)
     if not problems:
-        add_supervisor(pod, options, agent)
+        pods.add_supervisor(pod, options, agent)
     return problems
 
 

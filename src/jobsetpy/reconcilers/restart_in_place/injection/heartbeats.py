@@ -19,19 +19,19 @@ _NAME = keys.IN_PLACE_HEARTBEAT_ANNOTATION
 
 
 def ring_variables(
-    spec: Json, notes: Json, members: Iterable[Json]
-) -> dict[str, str] | list[FieldError]:
-    """Return the supervisors' variables about their ring, or the errors in them.
+    spec: Json, notes: Json, members: Iterable[Json], problems: list[FieldError]
+) -> dict[str, str]:
+    """Return the supervisors' variables about their ring.
 
     Args:
         spec: spec of the JobSet.
         notes: annotations of the JobSet.
         members: its ReplicatedJobs with an injected supervisor; Jobs' counts are filled in.
+        problems: errors so far, to which those in the annotation are added.
     """
     value = notes.get(_NAME)
     if value is None:
         return {}
-    problems = []
     if not _is_interval(value):
         why = f'must be a number of seconds from {MIN_S} to {MAX_S}, or "{AUTO}"'
         problems.append(invalid(note_field(_NAME), value, why))
@@ -39,8 +39,6 @@ def ring_variables(
     if network.get("enableDNSHostnames") is False:
         why = "agents find each other by the names of their pods: allow the names"
         problems.append(invalid("spec.network.enableDNSHostnames", False, why))
-    if problems:
-        return problems
     group = [
         f"{text(job, 'name')}:{_count(number(job, 'replicas'))}:"
         f"{_count(number(job_spec(job), 'completions'))}"

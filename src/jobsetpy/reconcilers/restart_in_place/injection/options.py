@@ -1,37 +1,27 @@
-"""User's annotations about the injected agent, and their combination.
-
-An annotation on a pod template overrides the same one on the JobSet, so that ReplicatedJobs may
-differ.
-"""
+"""User's annotations about the injected agent, and their combination."""
 
 from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.hang_sections import SECTIONS_FORM, hang_sections
+from jobsetpy.reconcilers.restart_in_place.injection.notes import Notes
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
     WORKER_SETTINGS,
     Ranks,
-    not_supervised,
-    read_health,
-    read_processes,
-    read_standby,
+    health_variables,
+    process_variables,
+    standby_variables,
 )
 from jobsetpy.reconcilers.restart_in_place.job_rules import ENDING_ACTIONS
-from jobsetpy.reconcilers.rules.annotations import (
-    MAX_SECONDS,
-    Note,
-    NoteReader,
-    is_seconds,
-    note_field,
-)
-from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
+from jobsetpy.reconcilers.rules.annotations import MAX_SECONDS, is_seconds, note_field
+from jobsetpy.reconcilers.rules.field_errors import FieldError, required
 from jobsetpy.reconcilers.rules.json_tree import Json, child, items, number, objects, text
 
 MAX_HANG_S = 604800
@@ -41,17 +31,18 @@ AUTO_HANG = "auto"
 MAX_END_CODES = 64
 DEFAULT_BARRIER_PORT = 8080
 
-HANG_SETTINGS = (
-    keys.IN_PLACE_HANG_ANNOTATION,
-    keys.IN_PLACE_HANG_FIRST_ANNOTATION,
-    keys.IN_PLACE_HANG_SECTIONS_ANNOTATION,
-    keys.IN_PLACE_HANG_SIGNAL_ANNOTATION,
-)
+_HANG_VARIABLES = {
+    keys.IN_PLACE_HANG_ANNOTATION: "HANG_SECONDS",
+    keys.IN_PLACE_HANG_FIRST_ANNOTATION: "HANG_FIRST_SECONDS",
+    keys.IN_PLACE_HANG_SECTIONS_ANNOTATION: "HANG_SECTIONS",
+    keys.IN_PLACE_HANG_SIGNAL_ANNOTATION: "HANG_SIGNAL",
+}
+HANG_SETTINGS = tuple(_HANG_VARIABLES)
+_CODE_SETTINGS = (keys.IN_PLACE_END_CODES_ANNOTATION, keys.IN_PLACE_UNFIT_CODES_ANNOTATION)
 SETTINGS = (
     keys.IN_PLACE_CONTAINER_ANNOTATION,
     keys.IN_PLACE_GRACE_ANNOTATION,
-    keys.IN_PLACE_END_CODES_ANNOTATION,
-    keys.IN_PLACE_UNFIT_CODES_ANNOTATION,
+    *_CODE_SETTINGS,
     keys.IN_PLACE_BARRIER_PORT_ANNOTATION,
     *keys.INJECTED_ANNOTATIONS,
     *HANG_SETTINGS,
@@ -62,12 +53,16 @@ SETTINGS = (
 )
 
 _WHOLE_SECONDS = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
-_HANG_VARIABLES = {
-    keys.IN_PLACE_HANG_ANNOTATION: "HANG_SECONDS",
-    keys.IN_PLACE_HANG_FIRST_ANNOTATION: "HANG_FIRST_SECONDS",
-    keys.IN_PLACE_HANG_SECTIONS_ANNOTATION: "HANG_SECTIONS",
-    keys.IN_PLACE_HANG_SIGNAL_ANNOTATION: "HANG_SIGNAL",
+_ONLY_SUPERVISED = {
+    name: f'has no effect in sidecar mode, {why}: use "supervisor", or remove it'
+    for why, names in (
+        ("where the kubelet stops the containers", (keys.IN_PLACE_GRACE_ANNOTATION,)),
+        ("where the agent does not see the worker's file", HANG_SETTINGS),
+        ("which starts no processes", WORKER_SETTINGS),
+    )
+    for name in names
 }
+"""Annotations that a sidecar does not support, and why."""
 _CODE = re.compile(r"[1-9][0-9]{0,2}")
 
 
@@ -78,35 +73,27 @@ class Options:
     Args:
         supervised: True for a supervisor, False for a sidecar.
         workers: indices of the containers whose failure restarts the group; one if supervised.
-        grace: ``WORKER_GRACE_SECONDS`` as given by the user, "" for the agent's default.
         end_codes: exit codes of a worker that end its pod; ascending.
         end_codes_given: True if the user has set any, not only through the Job's own policy.
-        hang: variables of the supervisor about hangs of its worker.
-        processes: its variables about standby processes and about several processes.
-        seats: its variables about seats, if a Job of the JobSet has spares.
-        ring: its variables about heartbeats.
+        variables: variables of the supervisor, without their prefix; empty ones are left out.
         barrier_port: port on which the sidecar answers the startup probe.
     """
 
     supervised: bool
     workers: frozenset[int]
-    grace: str = ""
     end_codes: tuple[int, ...] = ()
     end_codes_given: bool = False
-    hang: Mapping[str, str] = attrs.field(factory=dict)
-    processes: Mapping[str, str] = attrs.field(factory=dict)
-    seats: Mapping[str, str] = attrs.field(factory=dict)
-    ring: Mapping[str, str] = attrs.field(factory=dict)
+    variables: Mapping[str, str] = attrs.field(factory=dict)
     barrier_port: int = DEFAULT_BARRIER_PORT
 
 
 def read_options(
-    notes: Json, template: Json, path: str, *, supervised: bool, ranks: Ranks | None = None
+    shared: Json, template: Json, path: str, *, supervised: bool, ranks: Ranks | None = None
 ) -> Options | list[FieldError]:
     """Return the options of one ReplicatedJob, or the errors in them.
 
     Args:
-        notes: the JobSet's annotations.
+        shared: the JobSet's annotations.
         template: the Job's spec.
         path: field path of the Job's spec.
         supervised: True for supervisor mode.
@@ -114,130 +101,98 @@ def read_options(
     """
     own = child(template, "template", "metadata", "annotations")
     pod = child(template, "template", "spec")
-
-    def note(name: str) -> Note:
-        if own.get(name) is not None:
-            return Note(own[name], note_field(name, f"{path}.template"), own=True)
-        return Note(notes.get(name), note_field(name), own=False)
-
-    workers, problems = _workers(note(keys.IN_PLACE_CONTAINER_ANNOTATION), pod, path, supervised)
-    grace, more = _grace(note(keys.IN_PLACE_GRACE_ANNOTATION), supervised)
-    problems += more
-    given = note(keys.IN_PLACE_END_CODES_ANNOTATION)
-    codes, more = _codes(given)
-    problems += more
-    unfit = note(keys.IN_PLACE_UNFIT_CODES_ANNOTATION)
-    unfit_codes, more = _codes(unfit)
-    problems += more
-    hang, more = _hang({name: note(name) for name in HANG_SETTINGS}, supervised)
-    problems += more
-    processes, more = _processes(note, template, path, ranks) if supervised else ({}, [])
-    problems += more if supervised else not_supervised(note)
-    port, more = _port(note(keys.IN_PLACE_BARRIER_PORT_ANNOTATION), pod, supervised)
-    problems += more
-    if problems:
-        return problems
+    notes = Notes(shared, own, f"{path}.template")
+    workers = _workers(notes, pod, supervised)
+    codes = frozenset().union(*(_codes(notes, name) for name in _CODE_SETTINGS))
+    variables, port = {}, DEFAULT_BARRIER_PORT
+    if supervised:
+        variables = _supervisor_variables(notes, template, path, workers, ranks)
+    else:
+        port = _sidecar_port(notes, pod)
+    if notes.problems:
+        return notes.problems
     names = {text(each, "name") for at, each in objects(pod, "containers") if at in workers}
     return Options(
         supervised=supervised,
         workers=workers,
-        grace=grace,
-        end_codes=tuple(sorted(codes | unfit_codes | _codes_of_policy(template, names))),
-        end_codes_given=given.value is not None or unfit.value is not None,
-        hang=hang,
-        processes=processes,
+        end_codes=tuple(sorted(codes | _codes_of_policy(template, names))),
+        end_codes_given=any(notes.value(name) is not None for name in _CODE_SETTINGS),
+        variables=variables,
         barrier_port=port,
     )
 
 
-def _processes(
-    note: NoteReader, template: Json, path: str, ranks: Ranks | None
-) -> tuple[dict[str, str], list[FieldError]]:
-    """Return variables about the worker's standby processes and processes, and errors."""
-    pod = child(template, "template", "spec")
-    workers, _ = _workers(note(keys.IN_PLACE_CONTAINER_ANNOTATION), pod, path, supervised=True)
-    found: dict[str, str] = {}
-    problems: list[FieldError] = []
+def _supervisor_variables(
+    notes: Notes, template: Json, path: str, workers: Collection[int], ranks: Ranks | None
+) -> dict[str, str]:
+    """Return the supervisor's variables that follow from annotations."""
+    pod, where = child(template, "template", "spec"), f"{path}.template.spec"
+    variables = _grace(notes) | _hang(notes)
     for at, worker in objects(pod, "containers"):
         if at in workers:
-            where = f"{path}.template.spec.containers[{at}]"
-            count = note(keys.IN_PLACE_PROCESSES_ANNOTATION)
-            for more, wrong in (
-                read_standby(note, worker),
-                read_health(note, pod, f"{path}.template.spec"),
-                read_processes(count, template, worker, where, ranks),
-            ):
-                found |= more
-                problems += wrong
-    return found, problems
+            field = f"{where}.containers[{at}]"
+            variables |= standby_variables(notes, worker) | health_variables(notes, pod, where)
+            variables |= process_variables(notes, template, worker, field, ranks)
+    if notes.value(keys.IN_PLACE_BARRIER_PORT_ANNOTATION) is not None:
+        why = "has no effect in supervisor mode, which needs no port: remove it"
+        notes.refuse(keys.IN_PLACE_BARRIER_PORT_ANNOTATION, why)
+    return variables
 
 
-def _workers(
-    note: Note, pod: Json, path: str, supervised: bool
-) -> tuple[frozenset[int], list[FieldError]]:
-    """Return the indices of the worker containers, and errors.
+def _workers(notes: Notes, pod: Json, supervised: bool) -> frozenset[int]:
+    """Return the indices of the worker containers; none after an error.
 
     A pod has one epoch, so at most one supervisor: of several containers, the one that it runs must
     be named. A sidecar restarts all containers; unless one is named, each of them counts.
     """
-    containers = objects(pod, "containers")
+    name = keys.IN_PLACE_CONTAINER_ANNOTATION
+    value, containers = notes.value(name), objects(pod, "containers")
     indices = {text(each, "name"): at for at, each in containers}
-    if isinstance(note.value, str) and note.value in indices:
-        return frozenset({indices[note.value]}), []
-    if note.value is not None and (note.own or len(containers) != 1):
+    if isinstance(value, str) and value in indices:
+        return frozenset({indices[value]})
+    if value is not None and (notes.is_own(name) or len(containers) != 1):
         # On the JobSet it may name a container of another ReplicatedJob.
-        why = f"no container of this name is in {path}.template.spec.containers"
-        return frozenset(), [invalid(note.field, note.value, why)]
+        notes.refuse(name, f"no container of this name is in {notes.path}.spec.containers")
+        return frozenset()
     if supervised and len(containers) > 1:
         why = (
             "a supervisor runs one container's command, and the pod has "
             f"{len(containers)}: name the worker by this annotation, on the JobSet or here"
         )
-        field = note_field(keys.IN_PLACE_CONTAINER_ANNOTATION, f"{path}.template")
-        return frozenset(), [required(field, why)]
-    return frozenset(at for at, _ in containers), []
+        notes.problems.append(required(note_field(name, notes.path), why))
+        return frozenset()
+    return frozenset(at for at, _ in containers)
 
 
-def _grace(note: Note, supervised: bool) -> tuple[str, list[FieldError]]:
-    value = note.value
+def _grace(notes: Notes) -> dict[str, str]:
+    name = keys.IN_PLACE_GRACE_ANNOTATION
+    value = notes.value(name)
     if value is None:
-        return "", []
-    if not supervised:
-        why = (
-            "has no effect in sidecar mode, where the kubelet stops the containers: use "
-            '"supervisor", or remove it'
-        )
-        return "", [invalid(note.field, value, why)]
+        return {}
     if not is_seconds(value):
-        return "", [invalid(note.field, value, f"must be a number from 0 to {MAX_SECONDS}")]
-    return str(value), []
+        notes.refuse(name, f"must be a number from 0 to {MAX_SECONDS}")
+    return {"WORKER_GRACE_SECONDS": str(value)}
 
 
-def _hang(notes: Mapping[str, Note], supervised: bool) -> tuple[dict[str, str], list[FieldError]]:
-    """Return the supervisor's variables about hangs of its worker, and errors."""
-    given = {name: note for name, note in notes.items() if note.value is not None}
-    if given and not supervised:
-        why = (
-            "has no effect in sidecar mode, where the agent does not see the worker's file: use "
-            '"supervisor", or remove it'
-        )
-        return {}, [invalid(note.field, note.value, why) for note in given.values()]
+def _hang(notes: Notes) -> dict[str, str]:
+    """Return the supervisor's variables about hangs of its worker."""
+    given = {name: notes.value(name) for name in HANG_SETTINGS}
+    given = {name: value for name, value in given.items() if value is not None}
     after, first = keys.IN_PLACE_HANG_ANNOTATION, keys.IN_PLACE_HANG_FIRST_ANNOTATION
-    problems = []
-    for name, note in given.items():
-        why = _hang_problem(name, note.value)
-        if not why and after not in given:
-            why = f"has no effect without the annotation {after}: set it, or remove this one"
-        if why:
-            problems.append(invalid(note.field, note.value, why))
-    fixed = not problems and first in given and given[after].value != AUTO_HANG
-    if fixed and int(given[first].value) < int(given[after].value):
-        why = (
+    wrong = {name: _hang_problem(name, value) for name, value in given.items()}
+    if after not in given:
+        why = f"has no effect without the annotation {after}: set it, or remove this one"
+        wrong = {name: problem or why for name, problem in wrong.items()}
+    fixed = not any(wrong.values()) and first in given and given[after] != AUTO_HANG
+    if fixed and int(given[first]) < int(given[after]):
+        wrong[first] = (
             f"must not be less than the annotation {after}: the first step after a start takes "
             "longer than those that follow"
         )
-        problems.append(invalid(given[first].field, given[first].value, why))
-    return {_HANG_VARIABLES[name]: str(note.value) for name, note in given.items()}, problems
+    for name, why in wrong.items():
+        if why:
+            notes.refuse(name, why)
+    return {_HANG_VARIABLES[name]: str(value) for name, value in given.items()}
 
 
 def _hang_problem(name: str, value: object) -> str:
@@ -262,18 +217,18 @@ def _is_signal(value: object) -> bool:
     return known is not None and known not in {signal.SIGKILL, signal.SIGSTOP}
 
 
-def _codes(note: Note) -> tuple[frozenset[int], list[FieldError]]:
-    if note.value is None:
-        return frozenset(), []
-    words = note.value.replace(",", " ").split() if isinstance(note.value, str) else [""]
+def _codes(notes: Notes, name: str) -> frozenset[int]:
+    value = notes.value(name)
+    if value is None:
+        return frozenset()
+    words = value.replace(",", " ").split() if isinstance(value, str) else [""]
     if not all(_CODE.fullmatch(word) and int(word) <= 255 for word in words):
-        why = 'must be exit codes from 1 to 255, with commas, such as "3,4"'
-        return frozenset(), [invalid(note.field, note.value, why)]
+        notes.refuse(name, 'must be exit codes from 1 to 255, with commas, such as "3,4"')
+        return frozenset()
     codes = frozenset(int(word) for word in words)
     if len(codes) > MAX_END_CODES:
-        why = f"must be at most {MAX_END_CODES} exit codes"
-        return frozenset(), [invalid(note.field, note.value, why)]
-    return codes, []
+        notes.refuse(name, f"must be at most {MAX_END_CODES} exit codes")
+    return codes
 
 
 def _codes_of_policy(template: Json, workers: set[str]) -> frozenset[int]:
@@ -294,23 +249,22 @@ def _codes_of_policy(template: Json, workers: set[str]) -> frozenset[int]:
     return frozenset(each for each in found if 0 < each <= 255)
 
 
-def _port(note: Note, pod: Json, supervised: bool) -> tuple[int, list[FieldError]]:
-    if note.value is None:
-        return _free_port(pod), []
-    if supervised:
-        why = "has no effect in supervisor mode, which needs no port: remove it"
-        return 0, [invalid(note.field, note.value, why)]
-    value = note.value if isinstance(note.value, str) else ""
-    if not (re.fullmatch(r"[1-9][0-9]{0,4}", value) and int(value) <= 65535):
-        return 0, [invalid(note.field, note.value, "must be a port from 1 to 65535")]
-    if int(value) in _used_ports(pod):
-        return 0, [invalid(note.field, note.value, "is a port of another container of the pod")]
-    return int(value), []
-
-
-def _free_port(pod: Json) -> int:
-    used = _used_ports(pod)
-    return next(p for p in range(DEFAULT_BARRIER_PORT, 65536) if p not in used)
+def _sidecar_port(notes: Notes, pod: Json) -> int:
+    """Return the port of a sidecar, and refuse what it does not support."""
+    for name, why in _ONLY_SUPERVISED.items():
+        if notes.value(name) is not None:
+            notes.refuse(name, why)
+    name, used = keys.IN_PLACE_BARRIER_PORT_ANNOTATION, _used_ports(pod)
+    given = notes.value(name)
+    if given is None:
+        return next(port for port in range(DEFAULT_BARRIER_PORT, 65536) if port not in used)
+    valid = isinstance(given, str) and re.fullmatch(r"[1-9][0-9]{0,4}", given)
+    port = int(given) if valid else 0
+    if not 1 <= port <= 65535:
+        notes.refuse(name, "must be a port from 1 to 65535")
+    elif port in used:
+        notes.refuse(name, "is a port of another container of the pod")
+    return port
 
 
 def _used_ports(pod: Mapping[str, Any]) -> set[int | None]:

@@ -115,19 +115,17 @@ def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]
     # The signal that the kubelet sends in place of SIGTERM (Kubernetes 1.33 and later).
     stop_signal = text(child(worker, "lifecycle"), "stopSignal")
     values = {
-        "WORKER_GRACE_SECONDS": options.grace,
+        "WORKER_GRACE_SECONDS": "",
         "END_POD_EXIT_CODES": codes,
         "WORKER_STOP_SIGNAL": stop_signal,
-        **options.hang,
-        **options.processes,
-        **options.seats,
-        **options.ring,
+        **options.variables,
         "AGENT_LOG": "problems",  # standard error is the worker's
     }
+    seated, ranked = "WORKER_SEATS" in values, "WORKER_PROCESSES" in values
     fields = {
-        **(_RANKED if "WORKER_PROCESSES" in options.processes or options.seats else {}),
-        **(_SEATED if options.seats else {}),
-        **(_IN_RING if options.ring else {}),
+        **(_RANKED if ranked or seated else {}),
+        **(_SEATED if seated else {}),
+        **(_IN_RING if "HEARTBEAT_SECONDS" in values else {}),
     }
     return [
         *_identity(keys.AGENT_VARIABLE_PREFIX, fields),

@@ -7,14 +7,15 @@ their order, from the coordinator's pod. Values that differ between pods come fr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.python_command import module_names, split_python
-from jobsetpy.reconcilers.rules.annotations import MAX_SECONDS, Note, NoteReader, is_seconds
+from jobsetpy.reconcilers.restart_in_place.injection.notes import Notes
+from jobsetpy.reconcilers.rules.annotations import MAX_SECONDS, is_seconds
 from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
@@ -94,123 +95,127 @@ class Ranks:
     hosts: str = ""
 
 
-def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[FieldError]]:
-    """Return the supervisor's variables about standby processes, and errors.
+def standby_variables(notes: Notes, worker: Json) -> dict[str, str]:
+    """Return the supervisor's variables about standby processes.
 
     Args:
-        note: reads an annotation.
+        notes: annotations, and errors in them.
         worker: the container.
     """
-    standby, preload, delay = map(note, STANDBY_SETTINGS)
-    wanted = standby.value in ("on", "program") or preload.value is not None
-    modules = module_names(preload.value) if isinstance(preload.value, str) else None
-    problems = [
-        *_standby_problems(standby, preload, delay, wanted=wanted),
-        *([] if preload.value is None else _preload_problems(preload, modules, worker)),
-    ]
-    if problems or not wanted:
-        return {}, problems
-    return {
-        "WORKER_STANDBY": str(standby.value or "on"),
-        "WORKER_PRELOAD": ",".join(modules or ()),
-        "WORKER_STANDBY_DELAY_SECONDS": str(delay.value or ""),
-    }, []
-
-
-def _standby_problems(
-    standby: Note, preload: Note, delay: Note, *, wanted: bool
-) -> Iterator[FieldError]:
-    if standby.value not in (None, "on", "off", "program"):
+    mode_name, preload_name, delay_name = STANDBY_SETTINGS
+    mode, preload, delay = map(notes.value, STANDBY_SETTINGS)
+    wanted = mode in ("on", "program") or preload is not None
+    if mode not in (None, "on", "off", "program"):
         why = 'must be "on", "off", or "program" for a program that keeps the contract itself'
-        yield invalid(standby.field, standby.value, why)
-    elif standby.value == "program" and preload.value is not None:
-        why = f'has no effect where {keys.IN_PLACE_STANDBY_ANNOTATION} is "program": remove it'
-        yield invalid(preload.field, preload.value, why)
-    if delay.value is not None and not wanted:
-        why = f"has no effect without {keys.IN_PLACE_PRELOAD_ANNOTATION}: remove it"
-        yield invalid(delay.field, delay.value, why)
-    elif delay.value is not None and not is_seconds(delay.value):
-        why = f"must be a number from 0 to {MAX_SECONDS}"
-        yield invalid(delay.field, delay.value, why)
+        notes.refuse(mode_name, why)
+    elif mode == "program" and preload is not None:
+        notes.refuse(preload_name, f'has no effect where {mode_name} is "program": remove it')
+    if delay is not None and not wanted:
+        notes.refuse(delay_name, f"has no effect without {preload_name}: remove it")
+    elif delay is not None and not is_seconds(delay):
+        notes.refuse(delay_name, f"must be a number from 0 to {MAX_SECONDS}")
+    modules = module_names(preload) if isinstance(preload, str) else None
+    why_not = "" if preload is None else _preload_problem(modules, worker)
+    if why_not:
+        notes.refuse(preload_name, why_not)
+    if not wanted:
+        return {}
+    return {
+        "WORKER_STANDBY": str(mode or "on"),
+        "WORKER_PRELOAD": ",".join(modules or ()),
+        "WORKER_STANDBY_DELAY_SECONDS": str(delay or ""),
+    }
 
 
-def _preload_problems(
-    preload: Note, modules: Sequence[str] | None, worker: Json
-) -> Iterator[FieldError]:
+def _preload_problem(modules: Sequence[str] | None, worker: Json) -> str:
+    """Return why modules cannot be preloaded; "" if they can."""
     words = [*texts(worker, "command"), *texts(worker, "args")]
     parts = split_python(words) if words else None
     if modules is None:
-        why = (
+        return (
             'must be "auto", names of Python modules, such as "torch,transformers", or both, '
             "with commas"
         )
-        yield invalid(preload.field, preload.value, why)
-    elif isinstance(parts, str):
-        why = (
-            f"nothing can be preloaded for container {text(worker, 'name')!r}: {parts}. Write "
-            '"python [options] FILE" or "python [options] -m MODULE" as its command; in place '
-            f"of torchrun, with the annotation {keys.IN_PLACE_PROCESSES_ANNOTATION}, as "
-            '"kubectl jobset convert" does'
-        )
-        yield invalid(preload.field, preload.value, why)
+    if not isinstance(parts, str):
+        return ""
+    return (
+        f"nothing can be preloaded for container {text(worker, 'name')!r}: {parts}. Write "
+        '"python [options] FILE" or "python [options] -m MODULE" as its command; in place '
+        f"of torchrun, with the annotation {keys.IN_PLACE_PROCESSES_ANNOTATION}, as "
+        '"kubectl jobset convert" does'
+    )
 
 
-def read_health(note: NoteReader, pod: Json, path: str) -> tuple[dict[str, str], list[FieldError]]:
-    """Return the supervisor's variables about its health command, and errors.
+def health_variables(notes: Notes, pod: Json, path: str) -> dict[str, str]:
+    """Return the supervisor's variables about its health command.
 
     Args:
-        note: reads an annotation.
+        notes: annotations, and errors in them.
         pod: spec of the pod.
         path: field path of the pod's spec.
     """
-    command, seconds, interval = map(note, HEALTH_SETTINGS)
-    if command.value is None:
-        why = f"has no effect without {keys.IN_PLACE_HEALTH_ANNOTATION}: remove it"
-        times = [each for each in (seconds, interval) if each.value is not None]
-        return {}, [invalid(each.field, each.value, why) for each in times]
-    given = command.value if isinstance(command.value, str) else ""
+    command_name, seconds_name, interval_name = HEALTH_SETTINGS
+    command, seconds, interval = map(notes.value, HEALTH_SETTINGS)
+    if command is None:
+        for name in (seconds_name, interval_name):
+            if notes.value(name) is not None:
+                notes.refuse(name, f"has no effect without {command_name}: remove it")
+        return {}
+    given = command if isinstance(command, str) else ""
+    if not given.strip() or "\0" in given or len(given) > MAX_COMMAND:
+        why = f"must be a command line for sh, at most {MAX_COMMAND} characters"
+        notes.refuse(command_name, why)
+    if seconds is not None and not (is_seconds(seconds) and float(seconds) > 0):
+        notes.refuse(seconds_name, f"must be a number of seconds above 0, at most {MAX_SECONDS}")
+    if interval is not None and not is_seconds(interval):
+        why = f"must be a number of seconds up to {MAX_SECONDS}, 0 for no checks of spares"
+        notes.refuse(interval_name, why)
+    if pod.get("restartPolicy") == "OnFailure":
+        why = "a pod on an unfit machine ends, which needs restartPolicy Never"
+        notes.problems.append(invalid(f"{path}.restartPolicy", "OnFailure", why))
     # The kubelet replaces $(NAME) in values of variables, and reads $$ as $.
     return {
         "HEALTH_COMMAND": given.replace("$", "$$"),
-        "HEALTH_SECONDS": str(seconds.value or ""),
-        "HEALTH_INTERVAL_SECONDS": str(interval.value or ""),
-    }, list(_health_problems(note, given, pod, path))
+        "HEALTH_SECONDS": str(seconds or ""),
+        "HEALTH_INTERVAL_SECONDS": str(interval or ""),
+    }
 
 
-def _health_problems(note: NoteReader, given: str, pod: Json, path: str) -> Iterator[FieldError]:
-    command, seconds, interval = map(note, HEALTH_SETTINGS)
-    if not given.strip() or "\0" in given or len(given) > MAX_COMMAND:
-        why = f"must be a command line for sh, at most {MAX_COMMAND} characters"
-        yield invalid(command.field, given[:100], why)
-    if seconds.value is not None and not (is_seconds(seconds.value) and float(seconds.value) > 0):
-        why = f"must be a number of seconds above 0, at most {MAX_SECONDS}"
-        yield invalid(seconds.field, seconds.value, why)
-    if interval.value is not None and not is_seconds(interval.value):
-        why = f"must be a number of seconds up to {MAX_SECONDS}, 0 for no checks of spares"
-        yield invalid(interval.field, interval.value, why)
-    if pod.get("restartPolicy") == "OnFailure":
-        why = "a pod on an unfit machine ends, which needs restartPolicy Never"
-        yield invalid(f"{path}.restartPolicy", "OnFailure", why)
-
-
-def read_processes(
-    note: Note, template: Json, worker: Json, path: str, ranks: Ranks | None
-) -> tuple[dict[str, str], list[FieldError]]:
-    """Return the supervisor's variables about its processes, and errors.
+def process_variables(
+    notes: Notes, template: Json, worker: Json, path: str, ranks: Ranks | None
+) -> dict[str, str]:
+    """Return the supervisor's variables about its processes.
 
     Args:
-        note: the annotation.
+        notes: annotations, and errors in them.
         template: the Job's spec.
         worker: the container.
         path: field path of the container.
         ranks: ranks of this ReplicatedJob; ``None`` if the annotation has no number.
     """
-    if note.value is None:
-        return {}, []
+    setting, problems = keys.IN_PLACE_PROCESSES_ANNOTATION, notes.problems
+    if notes.value(setting) is None:
+        return {}
     names = {text(each, "name"): at for at, each in objects(worker, "env")}
-    problems = list(_process_problems(note, template, names, path, ranks))
-    if problems or ranks is None:
-        return {}, problems
+    if ranks is None:
+        notes.refuse(setting, f'must be an integer from 1 to {MAX_PROCESSES}, such as "8"')
+    mode = template.get("completionMode")
+    if mode not in (None, "Indexed"):
+        field = f"{path.rpartition('.template.spec.')[0]}.completionMode"
+        why = "pods have ranks by their index: it must be Indexed, or left out"
+        problems.append(invalid(field, mode, why))
+    for name in OWN_NAMES:
+        if name in names:
+            why = f"differs from process to process, as {setting} has it: remove the variable"
+            problems.append(invalid(f"{path}.env[{names[name]}].name", name, why))
+    if ranks is None:
+        return {}
+    if not ranks.address and "MASTER_ADDR" not in names:
+        why = (
+            "pods have no names by which the first rank is found (network.enableDNSHostnames is "
+            "false): set the variable, or allow the names"
+        )
+        problems.append(required(f"{path}.env[MASTER_ADDR]", why))
     return {
         "WORKER_PROCESSES": str(ranks.processes),
         WORLD_SIZE: str(ranks.world),
@@ -218,41 +223,16 @@ def read_processes(
         "WORKER_MASTER_RANK": str(ranks.master),
         "WORKER_JOB_PODS": str(ranks.pods),
         "MASTER_ADDR": "" if "MASTER_ADDR" in names else ranks.address,
-    }, []
+    }
 
 
-def _process_problems(
-    note: Note, template: Json, names: Mapping[str, int], path: str, ranks: Ranks | None
-) -> Iterator[FieldError]:
-    if ranks is None:
-        why = f'must be an integer from 1 to {MAX_PROCESSES}, such as "8"'
-        yield invalid(note.field, note.value, why)
-    mode = template.get("completionMode")
-    if mode not in (None, "Indexed"):
-        field = f"{path.rpartition('.template.spec.')[0]}.completionMode"
-        why = "pods have ranks by their index: it must be Indexed, or left out"
-        yield invalid(field, mode, why)
-    for name in OWN_NAMES:
-        if name in names:
-            why = (
-                f"differs from process to process, as {keys.IN_PLACE_PROCESSES_ANNOTATION} has it: "
-                "remove the variable"
-            )
-            yield invalid(f"{path}.env[{names[name]}].name", name, why)
-    if ranks is not None and not ranks.address and "MASTER_ADDR" not in names:
-        why = (
-            "pods have no names by which the first rank is found (network.enableDNSHostnames is "
-            "false): set the variable, or allow the names"
-        )
-        yield required(f"{path}.env[MASTER_ADDR]", why)
-
-
-def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldError:
+def ranks_of(spec: Json, notes: Mapping[str, Any], problems: list[FieldError]) -> dict[int, Ranks]:
     """Return the ranks of each ReplicatedJob that has any, by its index.
 
     Args:
         spec: spec of the JobSet; Jobs' counts are filled in.
         notes: annotations of the JobSet.
+        problems: errors so far, to which that of a coordinator without ranks is added.
     """
     name = keys.IN_PLACE_PROCESSES_ANNOTATION
     found, world = _placed_ranks(spec, notes)
@@ -265,12 +245,12 @@ def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldEr
     chosen = child(spec, "coordinator")
     job_name = text(chosen, "replicatedJob") or next(iter(places))
     if job_name not in places:
-        return invalid(
-            "spec.coordinator.replicatedJob",
-            job_name,
+        why = (
             f"has no ranks, and the first one must be the coordinator: set the annotation {name} "
-            "for its pods as well",
+            "for its pods as well"
         )
+        problems.append(invalid("spec.coordinator.replicatedJob", job_name, why))
+        return found
     place = places[job_name]
     job_index, pod_index = number(chosen, "jobIndex") or 0, number(chosen, "podIndex") or 0
     common: dict[str, Any] = {
@@ -354,10 +334,3 @@ def _address(spec: Json, pod: str) -> str:
         return ""
     jobset = f"$({keys.AGENT_VARIABLE_PREFIX}JOBSET_NAME)"
     return f"{jobset}-{pod}.{text(network, 'subdomain') or jobset}"
-
-
-def not_supervised(note: NoteReader) -> list[FieldError]:
-    """Return errors for annotations that a sidecar does not support."""
-    why = 'has no effect in sidecar mode, which starts no processes: use "supervisor", or remove it'
-    given = [note(name) for name in WORKER_SETTINGS]
-    return [invalid(each.field, each.value, why) for each in given if each.value is not None]

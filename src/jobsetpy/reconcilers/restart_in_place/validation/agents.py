@@ -17,6 +17,7 @@ from jobsetpy.reconcilers.restart_in_place.injection.pods import (
 from jobsetpy.reconcilers.rules.agent_containers import (
     RESTART_ALL_ACTIONS,
     Container,
+    has_code,
     is_go_sidecar,
     jobs_in_place,
     named_like_supervised,
@@ -31,7 +32,6 @@ from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning, in
 from jobsetpy.reconcilers.rules.json_tree import (
     Json,
     child,
-    items,
     job_spec,
     objects,
     pod_spec,
@@ -264,7 +264,7 @@ def _policies_that_see_the_agent(template: Json, where: str, agent: Json) -> Ite
     code = _restart_code(agent) or _usual_code(agent)
     for at, rule in objects(child(template, "podFailurePolicy"), "rules"):
         codes = child(rule, "onExitCodes")
-        if codes and not text(codes, "containerName") and _matches(codes, code):
+        if not text(codes, "containerName") and has_code(codes, code):
             yield FieldWarning(
                 f"{where}.podFailurePolicy.rules[{at}].onExitCodes.containerName",
                 f"without it the agent's exit code {code} counts as well: name the worker",
@@ -280,16 +280,7 @@ def _rules(pod: Json, path: str) -> Iterator[tuple[str, Json]]:
 
 def _restarts_all(container: Json, code: int) -> bool:
     """Return True if the first matching rule restarts the pod in place for this exit code."""
-    for _, rule in objects(container, "restartPolicyRules"):
-        if _matches(child(rule, "exitCodes"), code):
-            return text(rule, "action") in RESTART_ALL_ACTIONS
-    return False
-
-
-def _matches(codes: Json, code: int) -> bool:
-    """Return True if a condition on exit codes is met; the API server checks missing ones."""
-    listed = code in items(codes, "values")
-    return not listed if text(codes, "operator") == "NotIn" else listed or not codes
+    return restart_action(container, code) in RESTART_ALL_ACTIONS
 
 
 def _code_variable(agent: Json) -> str:
