@@ -122,11 +122,12 @@ async def test_probe_that_waits_is_answered_when_its_time_is_over() -> None:
         assert status_of(await waiting.read()) == 503
 
 
-async def test_waiting_probes_end_with_the_server() -> None:
-    """Their connections are closed without an answer."""
+@pytest.mark.parametrize("sent", [b"", GET.replace(b"lifted", b"lifted?wait=60")])
+async def test_open_connections_end_with_the_server(sent: bytes) -> None:
+    """They are closed without an answer, silent ones and probes that wait."""
     async with serving(BarrierServer(PATH)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(GET.replace(b"lifted", b"lifted?wait=60"))
+        writer.write(sent)
         assert status_of(await exchange(port, GET)) == 503
     async with patience.timeout(5):
         assert await reader.read() == b""
@@ -170,18 +171,6 @@ async def test_probe_is_answered_when_there_are_many_silent_clients() -> None:
             writer.transport.abort()
 
     assert status_of(response) == 503
-
-
-async def test_open_connections_end_with_the_server() -> None:
-    """No client waits for an answer after it has ended."""
-    async with serving(BarrierServer(PATH)) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await exchange(port, GET)
-    async with patience.timeout(5):
-        received = await reader.read()
-    writer.transport.abort()
-
-    assert received == b""
 
 
 async def test_server_listens_on_both_families_without_an_address() -> None:

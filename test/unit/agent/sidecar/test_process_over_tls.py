@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from jobsetpy.agent.protocol.wire_types import JobSet
-from jobsetpy.testing import make_jobset
 from support.agents.agent_process import JOBSETS, Pod
 
 EXIT_CODE = 42
@@ -73,33 +72,3 @@ async def test_sidecar_waits_when_there_is_no_api_server(pod: Pod) -> None:
         await agent.logged("barrier lifted")
 
         assert await agent.probe() == 200
-
-
-async def test_sidecar_names_each_missing_permission(pod: Pod) -> None:
-    """It joins once they are granted."""
-    watch = pod.server.faults.status(403, verb="watch")
-    listing = pod.server.faults.status(403, verb="list")
-    patch = pod.server.faults.status(403, verb="patch")
-    async with pod.run(**SIDECAR) as agent:
-        line = await agent.logged("cannot watch the JobSet")
-        assert "list and watch on jobsets.jobset.x-k8s.io" in line["hint"]
-        watch.lift()
-        listing.lift()
-        line = await agent.logged("epoch not stored")
-        assert "patch on pods in default" in line["hint"]
-        patch.lift()
-        await pod.at(1)
-
-
-async def test_sidecar_ignores_a_jobset_recreated_under_the_same_name(pod: Pod) -> None:
-    """Epochs of the new JobSet neither lift its barrier nor end it."""
-    async with pod.run(**SIDECAR) as agent:
-        await pod.at(1)
-        pod.server.delete(JOBSETS, "js")
-        await agent.logged("no JobSet of this name; waiting")
-        pod.server.create(JOBSETS, make_jobset("js").in_place_restart().build())
-        pod.status(syncedEpoch=1, deprecatedEpoch=1)
-        await agent.logged("ignoring another JobSet of this name")
-
-        assert await agent.probe() == 503
-        assert agent.process.returncode is None

@@ -30,6 +30,8 @@ from jobsetpy.errors import (
 )
 from support.agents.agent_process import AgentLog
 
+pytestmark = pytest.mark.looptime
+
 EPOCH = "jobset.sigs.k8s.io/epoch"
 SETTINGS = Settings(
     namespace="train",
@@ -187,7 +189,6 @@ def rig() -> Rig:
     return Rig(SETTINGS)
 
 
-@pytest.mark.looptime
 async def test_agent_joins_lifts_and_ends_with_its_epoch(rig: Rig) -> None:
     """It joins at synced + 1 and ends with the configured code when its epoch is deprecated."""
     async with rig.joined(2, 2):
@@ -205,7 +206,6 @@ async def test_agent_joins_lifts_and_ends_with_its_epoch(rig: Rig) -> None:
     assert rig.log.events == expected
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(
     ("deadline", "refusals", "ends"),
     [("30s", 100, True), ("30s", 2, False), ("30s", 10, False), ("", 100, False)],
@@ -233,7 +233,6 @@ async def test_agent_ends_when_its_token_stays_refused(
                 rig.task.cancel()
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("lifted", [False, True])
 async def test_defect_ends_the_agent_with_its_exit_code_after_the_lift(
     rig: Rig, lifted: bool
@@ -251,7 +250,6 @@ async def test_defect_ends_the_agent_with_its_exit_code_after_the_lift(
     assert ("failed" in rig.log.events) is lifted
 
 
-@pytest.mark.looptime
 async def test_start_costs_two_requests(rig: Rig) -> None:
     """One watch of the one JobSet, and one patch of the pod's own annotation."""
     async with rig.joined():
@@ -270,7 +268,6 @@ async def test_start_costs_two_requests(rig: Rig) -> None:
     }
 
 
-@pytest.mark.looptime
 async def test_incomplete_list_changes_nothing(rig: Rig) -> None:
     """Its objects may be stale: only the last state at its end counts."""
     async with rig.running():
@@ -283,7 +280,6 @@ async def test_incomplete_list_changes_nothing(rig: Rig) -> None:
     assert rig.client.epochs == ["5"]
 
 
-@pytest.mark.looptime
 async def test_silent_watch_is_replaced(rig: Rig) -> None:
     """The next one resumes at the last version."""
     async with rig.joined():
@@ -296,7 +292,6 @@ async def test_silent_watch_is_replaced(rig: Rig) -> None:
     assert "watch of the JobSet is silent" in rig.log.events
 
 
-@pytest.mark.looptime
 async def test_bookmarks_keep_a_watch_open(rig: Rig) -> None:
     """A quiet watch with a bookmark each minute costs no requests."""
     async with rig.joined():
@@ -307,7 +302,6 @@ async def test_bookmarks_keep_a_watch_open(rig: Rig) -> None:
     assert len(rig.client.watches) == 1
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(
     "error",
     [
@@ -334,7 +328,6 @@ async def test_watch_is_retried_after_any_error(rig: Rig, error: Exception) -> N
     assert set(rig.client.epochs) == {"1"}
 
 
-@pytest.mark.looptime
 async def test_missing_permission_is_named(rig: Rig) -> None:
     """The log has verbs and resource, and the agent tries again."""
     rig.client.watch_results = [ForbiddenError(403, "Forbidden", "no")]
@@ -347,7 +340,6 @@ async def test_missing_permission_is_named(rig: Rig) -> None:
     assert "list and watch on jobsets.jobset.x-k8s.io in namespace train" in hint
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("end", [StreamBrokenError("cut"), ExpiredError(410, "Expired", "old")])
 async def test_watch_that_breaks_loses_nothing(rig: Rig, end: Exception) -> None:
     """After a broken stream or a 410 the agent keeps its epoch."""
@@ -362,7 +354,6 @@ async def test_watch_that_breaks_loses_nothing(rig: Rig, end: Exception) -> None
     assert rig.client.epochs == ["1"]
 
 
-@pytest.mark.looptime
 async def test_agent_waits_for_a_jobset_that_does_not_exist(rig: Rig) -> None:
     """It is not an error: the log says so, and the agent joins when it exists."""
     async with rig.running():
@@ -374,7 +365,6 @@ async def test_agent_waits_for_a_jobset_that_does_not_exist(rig: Rig) -> None:
     assert rig.log.events.count("no JobSet of this name; waiting") == 1
 
 
-@pytest.mark.looptime
 async def test_recreated_jobset_is_ignored(rig: Rig) -> None:
     """It neither lifts the barrier nor ends the agent."""
     async with rig.joined():
@@ -389,7 +379,6 @@ async def test_recreated_jobset_is_ignored(rig: Rig) -> None:
     assert rig.log.fields("ignoring another JobSet of this name")["uid"] == "u2"
 
 
-@pytest.mark.looptime
 async def test_log_has_a_remedy_when_no_epoch_is_left(rig: Rig) -> None:
     """Only a status written by hand leads there; the group would wait for ever."""
     async with rig.joined(keys.MAX_EPOCH):
@@ -399,7 +388,6 @@ async def test_log_has_a_remedy_when_no_epoch_is_left(rig: Rig) -> None:
     assert "delete the JobSet and create it again" in error
 
 
-@pytest.mark.looptime
 async def test_log_has_a_remedy_when_the_jobset_does_not_restart_in_place(rig: Rig) -> None:
     """Its barrier would never be lifted."""
     async with rig.running():
@@ -409,7 +397,6 @@ async def test_log_has_a_remedy_when_the_jobset_does_not_restart_in_place(rig: R
     assert "InPlaceRestart" in str(rig.log.fields(event)["hint"])
 
 
-@pytest.mark.looptime
 async def test_patch_is_retried_until_it_is_stored(rig: Rig) -> None:
     """An overloaded API server delays the agent and never fails it; no other patch follows."""
     rig.client.patch_results = [
@@ -424,7 +411,6 @@ async def test_patch_is_retried_until_it_is_stored(rig: Rig) -> None:
     assert rig.log.events.count("epoch patched") == 1
 
 
-@pytest.mark.looptime
 async def test_patch_is_repeated_when_its_answer_is_lost(rig: Rig) -> None:
     """The barrier lifts with the answer, and no other request follows."""
     rig.client.patch_results = [ApiTimeoutError("the answer was lost")] * 3
@@ -437,7 +423,6 @@ async def test_patch_is_repeated_when_its_answer_is_lost(rig: Rig) -> None:
     assert rig.client.epochs == ["1"] * 4
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("gone", [True, False], ids=["deleted", "being-deleted"])
 async def test_no_worker_starts_in_a_pod_that_is_deleted(rig: Rig, gone: bool) -> None:
     """The group is complete at this epoch, but with the pod that replaced it."""
@@ -453,7 +438,6 @@ async def test_no_worker_starts_in_a_pod_that_is_deleted(rig: Rig, gone: bool) -
     assert len(rig.client.epochs) == 1 or gone
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(
     ("deadline", "after_s", "sent"), [("30s", 4, 1), ("30s", 6, 2), ("", 600, 1)]
 )
@@ -471,7 +455,6 @@ async def test_pod_is_confirmed_again_when_the_last_answer_is_old(
     assert rig.client.epochs == ["1"] * sent
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("takes_s", [6.0, 25.0])
 async def test_worker_starts_though_each_patch_of_its_pod_is_slow(rig: Rig, takes_s: float) -> None:
     """One patch after the lift confirms the pod, however long it takes; the log reports it."""
@@ -493,7 +476,6 @@ async def test_worker_starts_though_each_patch_of_its_pod_is_slow(rig: Rig, take
     assert rig.log.events.count("confirming that the pod exists") == 1
 
 
-@pytest.mark.looptime
 async def test_worker_starts_when_a_policy_refuses_the_report_of_a_slow_server(rig: Rig) -> None:
     """The policy of an earlier release refuses the annotation: the pod is confirmed without it."""
     rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
@@ -509,7 +491,6 @@ async def test_worker_starts_when_a_policy_refuses_the_report_of_a_slow_server(r
     assert reports == [None, "1 6", None]
 
 
-@pytest.mark.looptime
 async def test_slow_answer_to_a_patch_before_the_lift_does_not_confirm_the_pod(rig: Rig) -> None:
     """The pod may have been given up between patch and lift: another patch is sent."""
     rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
@@ -523,7 +504,6 @@ async def test_slow_answer_to_a_patch_before_the_lift_does_not_confirm_the_pod(r
     assert not rig.lifted
 
 
-@pytest.mark.looptime
 async def test_confirming_patches_are_spread_over_the_latency_of_a_slow_server() -> None:
     """A group that sent them at the same time again would keep it slow."""
     began = []
@@ -542,7 +522,6 @@ async def test_confirming_patches_are_spread_over_the_latency_of_a_slow_server()
     assert began == [0.0, 4.0, 7.92]
 
 
-@pytest.mark.looptime
 async def test_worker_does_not_start_when_its_pod_is_given_up_before_the_lift(rig: Rig) -> None:
     """It had joined the epoch, and another pod completed the group."""
     rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
@@ -556,7 +535,6 @@ async def test_worker_does_not_start_when_its_pod_is_given_up_before_the_lift(ri
     assert not rig.lifted
 
 
-@pytest.mark.looptime
 async def test_agent_ends_immediately_when_it_is_cancelled(rig: Rig) -> None:
     """Nothing that it holds has to be waited for."""
     async with rig.joined():
@@ -583,7 +561,6 @@ async def reporting(
         yield reports, log
 
 
-@pytest.mark.looptime
 async def test_retry_after_is_a_minimum() -> None:
     """The jitter is added to the server's waiting time."""
     client = ScriptedClient()
@@ -599,7 +576,6 @@ async def test_retry_after_is_a_minimum() -> None:
     assert log.fields("epoch not stored")["status"] == 429
 
 
-@pytest.mark.looptime
 async def test_agent_tries_again_after_30_s_when_a_proxy_asks_for_an_hour(rig: Rig) -> None:
     """Otherwise its pod would hold the barrier of the whole group; watch and patch do so."""
     gone = error_from_response(503, {"retry-after": "3600"}, b"", verb="", target="")
@@ -612,7 +588,6 @@ async def test_agent_tries_again_after_30_s_when_a_proxy_asks_for_an_hour(rig: R
     assert rig.client.epochs == ["1", "1"]
 
 
-@pytest.mark.looptime
 async def test_forbidden_patch_is_repeated_with_growing_pauses() -> None:
     """The log names the permission."""
     client = ScriptedClient()
@@ -627,7 +602,6 @@ async def test_forbidden_patch_is_repeated_with_growing_pauses() -> None:
     assert "patch on pods in train" in str(log.fields("epoch not stored")["hint"])
 
 
-@pytest.mark.looptime
 async def test_only_higher_epochs_are_stored() -> None:
     """A lower or equal epoch is not sent after a higher one; a newer one replaces it."""
     client = ScriptedClient()

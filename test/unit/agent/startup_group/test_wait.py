@@ -26,6 +26,8 @@ from jobsetpy.errors import ForbiddenError
 from support import patience
 from support.agents.agent_process import AgentLog
 
+pytestmark = pytest.mark.looptime
+
 ENVIRON = {"NAMESPACE": "ns", "JOBSET_NAME": "js", "JOBSET_UID": "u", "GROUP_ATTEMPT": "3"}
 FORBIDDEN = ForbiddenError(403, "Forbidden", "no", verb="watch", target="configmaps")
 
@@ -66,7 +68,6 @@ def settings(tmp_path):
     )
 
 
-@pytest.mark.looptime
 async def test_container_ends_when_the_watch_shows_the_release(settings):
     """Its exit code is 0."""
     client, log = ScriptedClient({"started": "u 3\n"}), AgentLog()
@@ -76,7 +77,6 @@ async def test_container_ends_when_the_watch_shows_the_release(settings):
     assert ("released", {"path": "watch"}) in log.lines
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("refused", [True, False])
 async def test_container_ends_when_the_mount_shows_the_release(settings, tmp_path, refused):
     """Without the right to watch, which is logged once, and while the watch is silent."""
@@ -94,7 +94,6 @@ async def test_container_ends_when_the_mount_shows_the_release(settings, tmp_pat
     assert client.requests < 40
 
 
-@pytest.mark.looptime
 async def test_container_fails_when_its_time_is_over(settings, tmp_path):
     """Its message says how many pods had started, by whichever way that came."""
     client, log = ScriptedClient({"started": "u 2\n", "waiting": "u 3 7 8 noon\n"}), AgentLog()
@@ -106,7 +105,6 @@ async def test_container_fails_when_its_time_is_over(settings, tmp_path):
     assert (tmp_path / "log").read_text() == message
 
 
-@pytest.mark.looptime
 async def test_mount_is_enough_without_an_api_server(settings, tmp_path):
     """Pods may have no token."""
     (tmp_path / "started").write_text("u 4")
@@ -115,7 +113,6 @@ async def test_mount_is_enough_without_an_api_server(settings, tmp_path):
     assert await GroupWait(settings, None, log=AgentLog()).run() == 0
 
 
-@pytest.mark.looptime
 async def test_container_fails_when_its_message_cannot_be_written(settings):
     """The log has a line about the file."""
     lost = msgspec.structs.replace(settings, termination_log="/nowhere/log", timeout_s=1)

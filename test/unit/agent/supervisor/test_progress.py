@@ -25,6 +25,8 @@ from jobsetpy.agent.supervisor.progress import (
 from jobsetpy.reconcilers.restart_in_place.reports import parse_progress
 from support.agents.agent_process import AgentLog
 
+pytestmark = pytest.mark.looptime
+
 GARBAGE = "the progress file is no step"
 HUGE = "the progress file is too large for a step"
 BACKWARDS = "the progress file has gone backwards"
@@ -84,7 +86,6 @@ class Run:
         os.utime(self.path, ns=(stamp, stamp))
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(
     ("rules", "word", "seconds", "origin"),
     [
@@ -114,51 +115,36 @@ async def test_hang_has_the_origin_of_its_limit_when_the_limit_is_automatic(
     assert run.origin.rpartition(", ")[0] == origin.rpartition(", ")[0]
 
 
-@pytest.mark.looptime
-async def test_hang_is_detected_once_and_in_time(tmp_path: Path) -> None:
-    """Not before its limit, and at most a second after it."""
-    run = Run(tmp_path / "f", after_s=30, first_s=300)
-    await asyncio.sleep(100)
-    run.write("1")
-    await asyncio.sleep(20)
-    run.write("2")
-    await asyncio.sleep(29)
+@pytest.mark.parametrize(
+    ("rules", "writes", "expected"),
+    [
+        ({"after_s": 30, "first_s": 300}, {100: "1", 120: "2"}, (30, 150)),
+        ({"after_s": 30, "first_s": 300}, {}, (300, 300)),
+        ({"after_s": 30, "first_s": 0}, {3600: "1"}, (30, 3630)),
+    ],
+    ids=["after steps", "before the first step", "no limit before the first step"],
+)
+async def test_hang_is_detected_once_and_in_time(
+    tmp_path: Path, rules: dict[str, int], writes: dict[int, str], expected: tuple[int, int]
+) -> None:
+    """Not before its limit, and at most a second after it.
+
+    Compiling and loading have a limit of their own, or none: one rank may report the steps of all.
+    """
+    run, (limit, at) = Run(tmp_path / "f", **rules), expected
+    now = 0
+    for when, text in writes.items():
+        await asyncio.sleep(when - now)
+        run.write(text)
+        now = when
+    await asyncio.sleep(at - now - 1)
     assert run.hung == []
     await asyncio.sleep(500)
 
-    ((limit, found),) = run.hung
-    assert limit == 30
-    assert 150 <= found <= 151
-    assert run.progress.step == 2
-
-
-@pytest.mark.looptime
-async def test_first_progress_has_its_own_limit(tmp_path: Path) -> None:
-    """Compiling and loading are not a hang before it is over."""
-    run = Run(tmp_path / "f", after_s=30, first_s=300)
-    await asyncio.sleep(299)
-    assert run.hung == []
-    await asyncio.sleep(2)
-
-    assert [limit for limit, _ in run.hung] == [300]
-    assert None is run.progress.report
-
-
-@pytest.mark.looptime
-async def test_rank_that_never_writes_is_not_hung_when_the_first_progress_has_no_limit(
-    tmp_path: Path,
-) -> None:
-    """One rank may report the steps of all; the limit counts from the first progress."""
-    given = load_progress_rules({"HANG_SECONDS": "30"}, str(tmp_path / "f"))
-    run = Run(tmp_path / "f", after_s=given.after_s, first_s=given.first_s)
-    await asyncio.sleep(3600)
-    assert run.hung == []
-    run.write("1")
-    await asyncio.sleep(60)
-
-    ((limit, found),) = run.hung
-    assert limit == 30
-    assert 3630 <= found <= 3631
+    ((seconds, found),) = run.hung
+    assert seconds == limit
+    assert at <= found <= at + 1
+    assert run.progress.report == (list(writes.values()) or [None])[-1]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
@@ -178,7 +164,6 @@ def test_any_user_may_write_to_the_file_under_any_umask(tmp_path: Path, umask: i
     assert (path.stat().st_mode & 0o777, path.read_text()) == (0o666, "")
 
 
-@pytest.mark.looptime
 async def test_touch_is_progress(tmp_path: Path) -> None:
     """A worker that only touches the file is alive."""
     run = Run(tmp_path / "f", after_s=2, first_s=2)
@@ -190,7 +175,6 @@ async def test_touch_is_progress(tmp_path: Path) -> None:
     assert run.progress.report == "touched"
 
 
-@pytest.mark.looptime
 async def test_watch_is_paused_while_the_file_is_unusable(tmp_path: Path) -> None:
     """The log has one line, and the worker continues; a file that is written again is watched."""
     run = Run(tmp_path / "f", after_s=2, first_s=2)
@@ -210,7 +194,6 @@ async def test_watch_is_paused_while_the_file_is_unusable(tmp_path: Path) -> Non
     assert ([limit for limit, _ in run.hung], run.progress.step) == ([2], 5)
 
 
-@pytest.mark.looptime
 async def test_worker_is_never_hung_when_its_file_cannot_be_made(tmp_path: Path) -> None:
     """The log has one line, not one for each start."""
     run = Run(tmp_path / "no" / "f", after_s=2, first_s=2)
@@ -221,7 +204,6 @@ async def test_worker_is_never_hung_when_its_file_cannot_be_made(tmp_path: Path)
     assert (run.hung, len(run.log.events)) == ([], 1)
 
 
-@pytest.mark.looptime
 async def test_worker_that_has_ended_is_not_hung(tmp_path: Path) -> None:
     """Its last step is read, and the next worker starts with an empty file."""
     run = Run(tmp_path / "f", after_s=2, first_s=2)
@@ -235,7 +217,6 @@ async def test_worker_that_has_ended_is_not_hung(tmp_path: Path) -> None:
     run.progress.stop()
 
 
-@pytest.mark.looptime
 async def test_file_is_read_until_the_first_step_when_there_is_no_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,15 +33,15 @@ class Group:
         self.has_names = True
         self.motions: dict[int, WorkerMotion] = {}
 
-    def start(self, *positions: int, uid: str = UID, **nodes: str) -> None:
-        """Start agents, each on its own node unless ``nN`` names one."""
+    def start(self, *positions: int, uid: str = UID) -> None:
+        """Start agents, each on its own node."""
         for position in positions:
             members = Members((Part("w", 1, self.size),))
             rules = RingRules(
                 interval_s=INTERVAL_S,
                 members=members,
                 position=position,
-                node=nodes.get(f"n{position}", f"node-{position}"),
+                node=f"node-{position}",
                 host="js-{}.js",
                 port=self.port,
             )
@@ -156,18 +156,6 @@ async def test_next_epoch_withdraws_a_report_without_a_request(group: Group) -> 
     await eventually(lambda: group.agents[0].report is None, seconds=10)
 
     assert group.reports[0] == ["1 unknown w-0-3"]
-
-
-async def test_pods_of_one_node_do_not_report_each_other(group: Group) -> None:
-    """Each finds the next pod on another node from the answers of those in between."""
-    group.start(0, 1, 2, 3, n0="a", n1="a", n2="a", n3="b")
-    await group.hear_each_other()
-    group.vanish(1)
-    group.vanish(3)
-    await eventually(lambda: bool(group.reports[0] and group.reports[2]), seconds=10)
-
-    assert group.reports[0] == ["1 unknown w-0-3"]
-    assert group.reports[2] == ["1 unknown w-0-3"]
 
 
 async def test_beats_of_another_jobset_are_ignored(group: Group) -> None:

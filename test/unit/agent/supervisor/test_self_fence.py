@@ -21,6 +21,8 @@ from jobsetpy.client import Client, HttpRequest, HttpResponse
 from jobsetpy.errors import TransportError
 from jobsetpy.reconcilers.restart_in_place.job_seats import CALLS
 
+pytestmark = pytest.mark.looptime
+
 FENCE_S = fence_after(silent_s=2.0, interval_s=0.5)
 
 
@@ -54,24 +56,20 @@ def test_isolation_grows_without_beats_and_without_progress() -> None:
     assert isolated(3.0) == pytest.approx(2.8)
 
 
-def test_isolation_is_zero_while_a_neighbour_is_heard() -> None:
-    """Each beat counts, however long the worker stalls."""
-    assert isolated(60.0, beat=lambda now: now) == 0.0
-
-
-def test_isolation_is_zero_while_the_worker_makes_progress() -> None:
-    """A failing network between agents does not end a worker."""
-    assert isolated(60.0, progress=lambda _: True) == 0.0
-
-
-def test_isolation_is_zero_without_a_ring() -> None:
-    """Nor is there any in a ring in which no neighbour was ever heard."""
-    assert isolated(60.0, beat=lambda _: None) == 0.0
-
-
-def test_isolation_is_zero_for_a_worker_that_never_reported_progress() -> None:
-    """As with hangs: it may import, compile, or not report at all."""
-    assert isolated(60.0, progress=lambda _: False) == 0.0
+@pytest.mark.parametrize(
+    "signs",
+    [
+        pytest.param(
+            {"beat": lambda now: now}, id="neighbour heard, however long the worker stalls"
+        ),
+        pytest.param({"progress": lambda _: True}, id="steps, though the network has failed"),
+        pytest.param({"beat": lambda _: None}, id="no ring, or no neighbour was ever heard"),
+        pytest.param({"progress": lambda _: False}, id="no step yet: it may import or compile"),
+    ],
+)
+def test_isolation_is_zero_with(signs: dict[str, Any]) -> None:
+    """One sign is enough, and both are needed to be cut off."""
+    assert isolated(60.0, **signs) == 0.0
 
 
 def test_isolation_does_not_count_time_in_which_the_agent_was_paused() -> None:
@@ -142,7 +140,6 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.mark.looptime
 async def test_worker_that_is_cut_off_is_killed_in_time(place: Place) -> None:
     """It is killed once, and not before its neighbours may suspect the pod."""
     await place.started(10)
@@ -153,7 +150,6 @@ async def test_worker_that_is_cut_off_is_killed_in_time(place: Place) -> None:
     assert FENCE_S - CHECK_S <= killed - cut <= FENCE_S + CHECK_S
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("reached", ["the API server", "a neighbour", "the next step"])
 async def test_worker_is_not_killed_while_one_sign_reaches_its_agent(
     place: Place, reached: str
@@ -172,7 +168,6 @@ async def test_worker_is_not_killed_while_one_sign_reaches_its_agent(
     place.fence.stop()
 
 
-@pytest.mark.looptime
 async def test_api_server_is_not_asked_while_there_are_beats_or_steps(place: Place) -> None:
     """It gets few requests of a worker that stalls while the ring is broken."""
     await place.started(100)
@@ -184,7 +179,6 @@ async def test_api_server_is_not_asked_while_there_are_beats_or_steps(place: Pla
     place.fence.stop()
 
 
-@pytest.mark.looptime
 async def test_worker_that_has_ended_is_not_fenced(place: Place) -> None:
     """Nor is the next worker before its first step."""
     await place.started(3)

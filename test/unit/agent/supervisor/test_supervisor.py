@@ -138,16 +138,11 @@ async def test_next_epoch_opens_when_a_worker_fails(pod: Pod) -> None:
     assert agent.process.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("script", "code"),
-    [("exit 0", 0), ("exit 3", 3), ("kill -KILL $$", 137)],
-    ids=["success", "listed", "listed signal"],
-)
-async def test_pod_ends_when_its_exit_code_is_listed(pod: Pod, script: str, code: int) -> None:
+async def test_pod_ends_when_its_exit_code_is_listed(pod: Pod) -> None:
     """The container has the worker's exit code, with signals counted as shells do."""
-    async with pod.run("sh", "-c", script, END_POD_EXIT_CODES="3,137") as agent:
+    async with pod.run("sh", "-c", "kill -KILL $$", END_POD_EXIT_CODES="3,137") as agent:
         await pod.lift(1)
-        assert await agent.exit_code() == code
+        assert await agent.exit_code() == 137
         assert pod.epoch == "1"
 
 
@@ -160,16 +155,6 @@ async def test_children_of_a_shell_are_stopped_gracefully(pod: Pod) -> None:
         await pod.at(2)
 
     assert agent.out == ["started", "saved"]
-
-
-async def test_worker_is_killed_when_its_grace_period_is_over(pod: Pod) -> None:
-    """The group then restarts as usual."""
-    script = "trap '' TERM; echo started; while :; do sleep 0.05; done"
-    async with pod.run("sh", "-c", script, WORKER_GRACE_SECONDS="0.3") as agent:
-        await agent.started(1)
-        pod.status(deprecatedEpoch=1)
-        await agent.logged("the worker did not stop within its grace period")
-        await agent.started(2, times=2)
 
 
 async def test_worker_gets_the_containers_environment(pod: Pod, tmp_path: Path) -> None:
@@ -202,15 +187,6 @@ async def test_worker_gets_the_containers_environment(pod: Pod, tmp_path: Path) 
     assert int(ignored, 16) & own == int(expected.split()[-1], 16) & own
 
 
-async def test_worker_reads_the_containers_standard_input(pod: Pod) -> None:
-    """Here it is empty."""
-    async with pod.run("sh", "-c", "cat; echo end") as agent:
-        await pod.lift(1)
-        assert await agent.exit_code() == 0
-
-    assert agent.out == ["end"]
-
-
 async def test_worker_gets_signals_that_the_agent_receives(pod: Pod) -> None:
     """A signal that is not the stop signal reaches the worker and changes nothing else."""
     script = "trap 'echo usr1' USR1; echo started; while :; do sleep 0.05; done"
@@ -221,32 +197,14 @@ async def test_worker_gets_signals_that_the_agent_receives(pod: Pod) -> None:
         assert agent.process.returncode is None
 
 
-@pytest.mark.parametrize(
-    ("script", "code"),
-    [
-        ("trap 'exit 0' TERM; echo started; while :; do sleep 0.05; done", 143),
-        ("trap 'exit 7' TERM; echo started; while :; do sleep 0.05; done", 7),
-        ("echo started; exec sleep 60", 143),
-    ],
-    ids=["saves and exits 0", "failure", "default action"],
-)
-async def test_pod_ends_without_success_when_it_gets_sigterm(
-    pod: Pod, script: str, code: int
-) -> None:
-    """The worker gets the signal, no epoch is opened, and an exit code other than 0 is kept."""
+async def test_pod_ends_without_success_when_it_gets_sigterm(pod: Pod) -> None:
+    """The worker gets the signal, saves and exits with 0; no epoch is opened."""
+    script = "trap 'exit 0' TERM; echo started; while :; do sleep 0.05; done"
     async with pod.run("sh", "-c", script) as agent:
         await agent.started(1)
         agent.process.send_signal(signal.SIGTERM)
-        assert await agent.exit_code() == code
-        assert pod.epoch == "1"
-
-
-async def test_pod_ends_without_success_when_it_is_stopped_before_the_lift(pod: Pod) -> None:
-    """A pod whose worker never ran has not succeeded."""
-    async with pod.run("true") as agent:
-        await pod.at(1)
-        agent.process.send_signal(signal.SIGTERM)
         assert await agent.exit_code() == 143
+        assert pod.epoch == "1"
 
 
 @pytest.mark.parametrize(
@@ -305,11 +263,10 @@ async def test_epoch_is_stored_without_the_report_when_a_policy_refuses_it(pod: 
     assert report_of(pod) == (None, None)
 
 
-@pytest.mark.parametrize("how", ["stopped", "dumps its stacks", "exits with 0"])
+@pytest.mark.parametrize("how", ["stopped", "dumps its stacks and exits with 0"])
 async def test_worker_that_hangs_is_killed_and_its_group_restarts(pod: Pod, how: str) -> None:
     """It gets time to dump its stacks."""
-    code = 0 if how == "exits with 0" else 1
-    trap = "" if how == "stopped" else f"trap 'echo stacks; exit {code}' ABRT;"
+    trap = "" if how == "stopped" else "trap 'echo stacks; exit 0' ABRT;"
     script = f"echo 7 >$JOBSET_PROGRESS_FILE; {trap} echo started $$; "
     script += "kill -STOP $$; sleep 300" if how == "stopped" else "while :; do sleep 0.1; done"
     async with pod.run("sh", "-c", script, HANG_SECONDS="1") as agent:
@@ -393,17 +350,17 @@ async def test_hung_worker_is_killed_when_the_agents_log_is_not_read(pod: Pod) -
         await process.wait()
 
 
-async def test_agent_logs_nothing_when_its_log_is_off(pod: Pod) -> None:
-    """The worker has standard error for itself."""
-    async with pod.run("sh", "-c", "echo only >&2", AGENT_LOG="off") as agent:
+async def test_worker_has_the_containers_streams_when_the_agents_log_is_off(pod: Pod) -> None:
+    """Standard input is empty here; standard error has nothing of the agent."""
+    async with pod.run("sh", "-c", "cat; echo end; echo only >&2", AGENT_LOG="off") as agent:
         await pod.lift(1)
         assert await agent.exit_code() == 0
 
-    assert agent.lines == []
+    assert (agent.out, agent.lines) == (["end"], [])
 
 
-async def test_agent_logs_only_problems_when_asked_to(pod: Pod) -> None:
-    """Standard error is the worker's until something goes wrong."""
+async def test_worker_is_killed_when_its_grace_period_is_over(pod: Pod) -> None:
+    """The group then restarts as usual; a log of problems has only this line."""
     script = "echo started; trap '' TERM; while :; do sleep 30 & wait $!; done"
     choice = {"AGENT_LOG": "problems", "WORKER_GRACE_SECONDS": "0.1"}
     async with pod.run("sh", "-c", script, **choice) as agent:
@@ -411,7 +368,7 @@ async def test_agent_logs_only_problems_when_asked_to(pod: Pod) -> None:
         assert agent.lines == []
         pod.status(deprecatedEpoch=1)
         await agent.logged("the worker did not stop within its grace period")
-        await pod.at(2)
+        await agent.started(2, times=2)
 
     assert len(agent.lines) == 1
 
@@ -439,29 +396,12 @@ def test_supervisor_without_a_command_exits_with_2() -> None:
     assert "COMMAND" in json.loads(done.stderr)["error"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_sidecar_exits_for_a_restart_in_place_when_it_is_stopped(
-    pod: Pod, number: signal.Signals
-) -> None:
-    """It does so once its worker may run; before that it exits with 0."""
-    environ = {"BARRIER_PORT": "0", "RESTART_POD_IN_PLACE_EXIT_CODE": "77"}
-    async with pod.run(**environ) as agent:
-        await pod.at(1)
-        agent.process.send_signal(number)
-        assert await agent.exit_code() == 0
-    async with pod.run(**environ) as agent:
-        await agent.logged("joining")  # an epoch that is synced earlier would be over for it
-        await pod.lift(1)
-        await agent.logged("barrier lifted")
-        agent.process.send_signal(number)
-        assert await agent.exit_code() == 77
-
-
 async def test_sidecar_returns_to_its_epoch_when_it_missed_the_lift(
     pod: Pod, tmp_path: Path
 ) -> None:
-    """Once its worker may run, a sidecar that ends joins the next epoch instead."""
+    """It ends with 0 before the lift; once its worker may run, it restarts the pod in place."""
     environ = {"BARRIER_PORT": "0", "BARRIER_BIND_ADDRESS": "127.0.0.1"}
+    environ["RESTART_POD_IN_PLACE_EXIT_CODE"] = "77"
     async with pod.run(**environ) as agent:
         await pod.at(1)
         agent.process.send_signal(signal.SIGTERM)
@@ -469,8 +409,8 @@ async def test_sidecar_returns_to_its_epoch_when_it_missed_the_lift(
     pod.status(syncedEpoch=1)
     async with pod.run(**environ) as agent:
         await agent.logged("barrier lifted")
-        agent.process.send_signal(signal.SIGTERM)
-        assert await agent.exit_code() == 42
+        agent.process.send_signal(signal.SIGINT)
+        assert await agent.exit_code() == 77
 
     assert pod.epoch == "1"
     assert not (tmp_path / "arrival").exists()
@@ -998,8 +938,8 @@ cat {folder}/used
     ("used", "fit", "output"),
     [("3\n12", True, ""), ("3\n40960", False, "40960 MiB in use"), (None, False, "used: No such")],
 )
-async def test_documented_health_command_checks_the_devices_memory(
-    pod: Pod, tmp_path: Path, used: str | None, fit: bool, output: str
+def test_documented_health_command_checks_the_devices_memory(
+    tmp_path: Path, used: str | None, fit: bool, output: str
 ) -> None:
     """A script stands for nvidia-smi: with memory in use, and with a driver that fails."""
     page = Path(__file__).parents[4].joinpath("docs/how-to/devices.md").read_text()
@@ -1009,18 +949,16 @@ async def test_documented_health_command_checks_the_devices_memory(
     program.chmod(0o755)
     if used is not None:
         (tmp_path / "used").write_text(f"{used}\n")
-    given = {"HEALTH_COMMAND": textwrap.dedent(block), "HEALTH_SECONDS": "0.5"}
-    given["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
-    async with pod.run("sh", "-c", "exec sleep 99", **given) as agent:
-        if fit:
-            await pod.at(1)
-            return
-        line = await agent.logged(
-            "this machine is unfit: the health command did not succeed in time"
-        )
-        assert await agent.exit_code() == 85
+    done = subprocess.run(
+        ["sh", "-c", textwrap.dedent(block)],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
-    assert output in line["said"]
+    assert (done.returncode == 0) is fit
+    assert output in done.stdout + done.stderr
 
 
 async def test_pod_that_is_stopped_does_not_wait_for_its_health_command(pod: Pod) -> None:
@@ -1032,26 +970,6 @@ async def test_pod_that_is_stopped_does_not_wait_for_its_health_command(pod: Pod
         assert await agent.exit_code() == 143
 
     assert pod.left() == []
-
-
-@pytest.mark.parametrize(
-    ("variables", "reason"),
-    [
-        ({"HEALTH_SECONDS": "3"}, "has no effect without HEALTH_COMMAND"),
-        ({"HEALTH_INTERVAL_SECONDS": "3"}, "has no effect without HEALTH_COMMAND"),
-        ({"HEALTH_COMMAND": "true", "HEALTH_INTERVAL_SECONDS": "-1"}, "must be a number"),
-        ({"HEALTH_COMMAND": "true", "HEALTH_SECONDS": "0"}, "must be more than 0"),
-        ({"HEALTH_COMMAND": "true", "HEALTH_SECONDS": "x"}, "must be a number"),
-    ],
-)
-async def test_invalid_settings_of_the_health_command_are_refused(
-    pod: Pod, variables: dict[str, str], reason: str
-) -> None:
-    """The error names the variable."""
-    async with pod.run("sh", "-c", "exit 0", **variables) as agent:
-        assert await agent.exit_code() == 2
-
-    assert reason in agent.lines[-1]["error"]
 
 
 # ---- several processes
@@ -1474,13 +1392,10 @@ def parked(pod: Pod, command: str, **settings: str) -> dict[str, str]:
     ("bad", "reason"),
     [
         ("echo row remap failed; exit 3", "exit code 3: row remap failed"),
-        ("head -c 1000000 /dev/zero; echo; echo row remap failed; exit 3",
-         "exit code 3: row remap failed"),
-        ("echo row remap failed; exec sleep 296", "it did not end: row remap failed"),
         ("setsid sleep 297 & sleep 298 & exit 3", "exit code 3"),
     ],
-    ids=["fails", "prints a megabyte", "hangs", "leaves processes"],
-)  # fmt: skip
+    ids=["fails", "leaves processes"],
+)
 async def test_spare_ends_when_its_machine_is_unfit(
     pod: Pod, tmp_path: Path, bad: str, reason: str
 ) -> None:

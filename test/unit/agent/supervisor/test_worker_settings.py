@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
+from jobsetpy.agent.supervisor.supervisor import _health_rules
 from jobsetpy.agent.supervisor.worker_rules import Rules
 from jobsetpy.agent.supervisor.worker_settings import (
     load_rules,
@@ -177,6 +178,24 @@ def test_the_agent_chooses_the_port_when_it_numbers_ranks_and_none_is_given(
 ) -> None:
     """A port that the container or the configuration sets is kept in all epochs."""
     assert sets_master_port(common, own) == chosen
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"HEALTH_SECONDS": "3"}, "HEALTH_SECONDS has no effect without HEALTH_COMMAND"),
+        ({"HEALTH_INTERVAL_SECONDS": "3"}, "HEALTH_INTERVAL_SECONDS has no effect without"),
+        ({"HEALTH_COMMAND": "true", "HEALTH_INTERVAL_SECONDS": "-1"}, "must be a number"),
+        ({"HEALTH_COMMAND": "true", "HEALTH_SECONDS": "0"}, "HEALTH_SECONDS must be more than 0"),
+        ({"HEALTH_COMMAND": "true", "HEALTH_SECONDS": "x"}, "HEALTH_SECONDS must be a number"),
+    ],
+)
+def test_invalid_settings_of_the_health_command_are_refused(
+    variables: dict[str, str], reason: str
+) -> None:
+    """The error names the variable."""
+    with pytest.raises(ConfigurationError, match=reason):
+        _health_rules(variables)
 
 
 @pytest.mark.parametrize(
