@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.group_signal import lifted_attempt, started_value
-from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.release import released_attempt
 from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
+from support.restarts import epoch_plans
 
 PODS = 1
 OUTSIDE = "0"
@@ -215,14 +216,12 @@ class View:
 
 def make_pod(key, started):
     """Return a pod of a Job's attempt."""
-    owner, attempt, index = key
-    meta = {"name": f"{owner}-{attempt}-{index}", "namespace": "default", "uid": str(key),
-            "annotations": {} if attempt == OUTSIDE else {keys.GROUP_ATTEMPT: attempt},
-            "ownerReferences": [{"kind": "Job", "uid": owner, "controller": True}]}  # fmt: skip
+    owner, attempt, _ = key
     state = {"running": {}} if started else {"waiting": {}}
     statuses = [{"name": keys.GROUP_INIT_CONTAINER, "state": state}]
+    notes = {} if attempt == OUTSIDE else {keys.GROUP_ATTEMPT: attempt}
     status = {"phase": "Pending", "initContainerStatuses": statuses}
-    return decoded(ChildPod, {"metadata": meta, "status": status})
+    return epoch_plans.pod(str(key), None, job=owner, notes=notes, **status)
 
 
 small = st.integers(0, 7)

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from jobsetpy.aio import supervise
 from jobsetpy.api import keys
-from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.client import Client
 from jobsetpy.informers import SharedInformer, WatchOptions
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
-from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of
+from jobsetpy.reconcilers.rules.membership import attempt_of
 from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
 from jobsetpy.testing import World
 from jobsetpy.testing.jobsets import decoded
+from support.restarts.epoch_plans import GROUP, job
 
 JOBS, PODS = ("job-a", "job-b"), ("p", "q", "r", "s")
-GROUPS = tuple(AttemptKey("ns", "js", "js", attempt) for attempt in (0, 1))
+GROUPS = (GROUP, GROUP._replace(attempt=1))
 BAD = "bad"
 """An annotation that the ledger of this test cannot read."""
 
@@ -75,15 +75,6 @@ def make_pod(name, owner, text, **more):
             "status": {"phase": "Running"}}  # fmt: skip
 
 
-def make_job(uid, attempt):
-    """Return a Job of a JobSet's attempt."""
-    owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js", "name": "js",
-             "controller": True}  # fmt: skip
-    meta = {"name": uid, "namespace": "ns", "uid": uid, "ownerReferences": [owner],
-            "labels": {keys.RESTART_ATTEMPT: str(attempt)}}  # fmt: skip
-    return decoded(Job, {"metadata": meta})
-
-
 pod_states = st.tuples(st.sampled_from(JOBS), st.sampled_from([None, "1", "2", BAD]))
 steps = st.lists(
     st.one_of(
@@ -105,7 +96,7 @@ def test_state_that_cannot_be_read_is_not_counted(history):
         old, new = held.pop(name, None), None
         if state is not None:
             new = (
-                make_job(name, state)
+                job(name, attempt=str(state))
                 if kind == "job"
                 else decoded(ChildPod, make_pod(name, *state))
             )
@@ -121,7 +112,7 @@ def test_state_that_cannot_be_read_is_not_counted(history):
     for step in history:
         put(*step)
         for group in GROUPS:
-            members = {uid for uid, job in jobs.items() if attempt_of(job) == group}
+            members = {uid for uid, each in jobs.items() if attempt_of(each) == group}
             found = [
                 pod.metadata for pod in pods.values() if pod.metadata.controller_uid in members
             ]
@@ -171,7 +162,7 @@ NOT_OURS = {"metadata": {"labels": {keys.JOBSET_NAME: None}}}
 async def test_skipped_states_leave_nothing_in_the_ledger(changes):
     """A pod changes its epoch in a state that is not delivered, and is then deleted."""
     world, ledger, group = World(), EpochLedger(), GROUPS[0]
-    ledger.job_changed(None, make_job("job-a", 0))
+    ledger.job_changed(None, job("job-a"))
     options = WatchOptions(label_selector=keys.JOBSET_NAME)
     informer = SharedInformer(Client(world.transport()), ChildPod, options)
     informer.add_handler(Feed(ledger))

@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from jobsetpy.aio import ManualClock
-from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
-from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier import expected_pods, record_of
 from jobsetpy.reconcilers.restart_in_place.budget import account
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
@@ -19,11 +16,11 @@ from jobsetpy.reconcilers.restart_in_place.plan import plan_epochs
 from jobsetpy.reconcilers.restart_in_place.state import EpochState
 from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.rules.times import Now
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import replicated_job
+from support.restarts.epoch_plans import RULE, job, jobset, pod
 
 SIZE = 3
 NAMES = [f"p{i}" for i in range(SIZE)]
-RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}
 WORKER = {"name": "worker", "restartPolicy": "Never", "restartPolicyRules": [RULE]}
 
 WAITING = {"waiting": {"reason": "PodInitializing"}}
@@ -37,30 +34,8 @@ def ended(code):
 
 def make_jobset():
     """Return a JobSet of three pods with a practically unlimited budget."""
-    item = replicated_job("w", 1, parallelism=SIZE)
-    item["template"]["spec"]["template"] = {"spec": {"containers": [WORKER]}}
-    policy = {"maxRestarts": 10**6, "restartStrategy": "InPlaceRestart"}
-    return decoded(JobSet, jobset_json(item, failurePolicy=policy))
-
-
-def make_job(jobset):
-    """Return the Job of a JobSet."""
-    meta = jobset.metadata
-    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": meta.name,
-             "uid": meta.uid, "controller": True}  # fmt: skip
-    labels = {
-        keys.RESTART_ATTEMPT: "0",
-        keys.REPLICATED_JOB_NAME: "w",
-        keys.JOB_INDEX: "0",
-    }
-    return decoded(
-        Job,
-        {
-            "metadata": {"name": "j", "namespace": meta.namespace, "uid": "j", "labels": labels,
-                         "ownerReferences": [owner]},
-            "spec": {"parallelism": SIZE, "completions": SIZE},
-        },
-    )  # fmt: skip
+    item = replicated_job("w", parallelism=SIZE, pod_spec={"containers": [WORKER]})
+    return jobset(0, items=[item], max_restarts=10**6)
 
 
 class Manager:
@@ -131,7 +106,7 @@ class EarlyMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = ManualClock()
         self.jobset = make_jobset()
-        self.job = make_job(self.jobset)
+        self.job = job(spec={"parallelism": SIZE, "completions": SIZE})
         self.version = 100
         self.stored = dict.fromkeys(NAMES)  # annotation and state in the API server
         self.truth = dict.fromkeys(NAMES, WAITING)
@@ -153,31 +128,9 @@ class EarlyMachine(RuleBasedStateMachine):
         now.update(changes)
         self.stored[name] = now
         state, restarts = now["status"]
-        annotations = {}
-        if now["annotation"] is not None:
-            annotations[keys.EPOCH_ANNOTATION] = now["annotation"]
-        pod = decoded(
-            ChildPod,
-            {
-                "metadata": {
-                    "name": name,
-                    "namespace": self.jobset.metadata.namespace,
-                    "uid": name,
-                    "resourceVersion": str(self.version),
-                    "annotations": annotations,
-                    "ownerReferences": [
-                        {"kind": "Job", "name": "j", "uid": "j", "controller": True}
-                    ],
-                },
-                "status": {
-                    "phase": "Running",
-                    "containerStatuses": [
-                        {"name": "worker", "state": state, "restartCount": restarts}
-                    ],
-                },
-            },
-        )
-        self.history[name].append(pod)
+        worker = {"name": "worker", "state": state, "restartCount": restarts}
+        meta = {"resourceVersion": str(self.version)}
+        self.history[name].append(pod(name, now["annotation"], containers=[worker], meta=meta))
 
     def set_status(self, **changes):
         """Write to the JobSet's status; the manager's cache follows later."""
@@ -292,8 +245,8 @@ class EarlyMachine(RuleBasedStateMachine):
         for name in NAMES:
             last = self.history[name][-1:]
             self.history[name].clear()
-            for pod in last or [self.manager_pod(name)]:
-                self.manager.sees(pod)
+            for each in last or [self.manager_pod(name)]:
+                self.manager.sees(each)
 
     def manager_pod(self, name):
         """Return the pod as it is stored."""

@@ -7,64 +7,39 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jobsetpy.api import keys
-from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.reconcilers.restart_in_place.barrier_state import parse_epoch
 from jobsetpy.reconcilers.restart_in_place.decision import decide_epochs
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram
-from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import replicated_job
+from support.restarts import epoch_plans
+from support.restarts.epoch_plans import GROUP
 
 JOBS = ["j1", "j2", "j3"]
 OWNERS = [*JOBS, "unknown", ""]
 GROUPS = [
-    AttemptKey("ns", "js", "js1", 0),
-    AttemptKey("ns", "js", "js1", 1),
-    AttemptKey("ns", "js", "js2", 0),
+    GROUP._replace(uid="js1"),
+    GROUP._replace(uid="js1", attempt=1),
+    GROUP._replace(uid="js2"),
 ]
 
 
-def make_pod(name, owner, epoch, phase, restarts=0, *, deleting=False, tracked=True, index=None):
-    """Return a pod."""
-    meta = {"name": name, "uid": name, "annotations": {}}
-    if tracked:
-        meta["finalizers"] = [keys.JOB_TRACKING_FINALIZER]
-    if index is not None:
-        meta["annotations"][keys.COMPLETION_INDEX_ANNOTATION] = str(index)
-    if deleting:
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    if owner:
-        meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
-    if epoch is not None:
-        meta["annotations"][keys.EPOCH_ANNOTATION] = epoch
+def make_pod(name, owner, restarts, **fields):
+    """Return a pod whose container has failed before each of its restarts."""
     one = {"restartCount": restarts, "lastState": {"terminated": {"exitCode": 1}}}
-    return decoded(
-        ChildPod, {"metadata": meta, "status": {"phase": phase, "containerStatuses": [one]}}
-    )
+    return epoch_plans.pod(name, job=owner or None, containers=[one], **fields)
 
 
-def make_job(uid, group, completed, uncounted=()):
+def make_job(uid, group, completed, uncounted):
     """Return a Job; it may list UIDs of pods that it has not counted yet."""
-    reference = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "name": group.name,
-        "uid": group.uid,
-        "controller": True,
-    }
-    meta = {
-        "uid": uid,
-        "namespace": group.namespace,
-        "labels": {keys.RESTART_ATTEMPT: str(group.attempt)},
-        "ownerReferences": [reference],
-    }
-    status = {
-        "succeeded": len(completed),
-        "completedIndexes": ",".join(map(str, sorted(completed))),
-        "uncountedTerminatedPods": {"succeeded": sorted(uncounted)},
-    }
-    return decoded(Job, {"metadata": meta, "status": status})
+    return epoch_plans.job(
+        uid,
+        attempt=str(group.attempt),
+        owner=group.uid,
+        succeeded=len(completed),
+        completedIndexes=",".join(map(str, sorted(completed))),
+        uncountedTerminatedPods={"succeeded": sorted(uncounted)},
+    )
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -82,16 +57,15 @@ class LedgerMachine(RuleBasedStateMachine):
         epoch=st.sampled_from([None, "1", "2", "3", "x", "0"]),
         phase=st.sampled_from(["Pending", "Running", "Running", "Succeeded", "Failed"]),
         restarts=st.integers(0, 2),
-        deleting=st.booleans(),
+        deleted=st.booleans(),
         tracked=st.booleans(),
         index=st.sampled_from([None, 0, 1, 2]),
     )
-    def put_pod(self, name, owner, epoch, phase, restarts, deleting, tracked, index):
+    def put_pod(self, name, owner, restarts, **fields):
         """Create a pod or change it in any way."""
-        more = {"deleting": deleting, "tracked": tracked, "index": index}
-        pod = make_pod(name, owner, epoch, phase, restarts, **more)
-        self.ledger.pod_changed(self.pods.get(name), pod)
-        self.pods[name] = pod
+        new = make_pod(name, owner, restarts, **fields)
+        self.ledger.pod_changed(self.pods.get(name), new)
+        self.pods[name] = new
 
     @rule(name=st.sampled_from([f"p{i}" for i in range(6)]))
     def drop_pod(self, name):
@@ -107,9 +81,9 @@ class LedgerMachine(RuleBasedStateMachine):
     )
     def put_job(self, uid, group, completed, uncounted):
         """Create a Job or change it in any way."""
-        job = make_job(uid, group, completed, uncounted)
-        self.ledger.job_changed(self.jobs.get(uid), job)
-        self.jobs[uid] = job
+        new = make_job(uid, group, completed, uncounted)
+        self.ledger.job_changed(self.jobs.get(uid), new)
+        self.jobs[uid] = new
 
     @rule(uid=st.sampled_from(JOBS))
     def drop_job(self, uid):
@@ -175,14 +149,8 @@ TestLedger.settings = settings(max_examples=60, stateful_step_count=40)
 
 def group(size, synced, deprecated):
     """Return a JobSet of some pods."""
-    return decoded(
-        JobSet,
-        jobset_json(
-            replicated_job("a", size),
-            failurePolicy={"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
-            status={"syncedEpoch": synced, "deprecatedEpoch": deprecated},
-        ),
-    )
+    items = [replicated_job("a", size)]
+    return epoch_plans.jobset(synced, deprecated, items=items, max_restarts=1000)
 
 
 def test_pod_that_is_being_deleted_holds_the_next_epoch():
@@ -200,8 +168,7 @@ def test_status_never_decreases(size, histograms):
     """With any epochs of pods both numbers only grow, and the rule is at rest after one write."""
     synced = deprecated = 0
     for epochs in histograms:
-        jobset = group(size, synced, deprecated)
-        decision = decide_epochs(jobset, Histogram(epochs))
+        decision = decide_epochs(group(size, synced, deprecated), Histogram(epochs))
         assert decision.synced is None or decision.synced > synced
         assert decision.deprecated is None or decision.deprecated > deprecated
         synced = decision.synced or synced

@@ -11,48 +11,31 @@ from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, TakenJob, TakenSeat
 from jobsetpy.reconcilers.restart_in_place.job_seats import READY
 from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
-from jobsetpy.reconcilers.rules.membership import AttemptKey
-from jobsetpy.testing.jobsets import decoded
+from support.restarts.epoch_plans import GROUP, job, pod
 
-GROUP = AttemptKey("ns", "js", "js", 0)
 JOBS, INDEXES = ("a", "b", "w-0", "w-1", "w-2"), range(3)
 """Two plain Jobs, and three of a ReplicatedJob of which one is a spare."""
 
 
 def make_job(name: str, spares: int) -> Job:
     """Return a Job of three pods."""
-    owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js", "name": "js",
-             "controller": True}  # fmt: skip
-    annotations = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares % 3)}
-    labels = {keys.RESTART_ATTEMPT: "0"}
     group, _, index = name.partition("-")
+    notes = {keys.IN_PLACE_SPARES_ANNOTATION: str(spares % 3)}
     if index:
-        annotations[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = "1"
-        labels |= {keys.REPLICATED_JOB_NAME: group, keys.JOB_INDEX: index,
-                   keys.REPLICATED_JOB_REPLICAS: "3"}  # fmt: skip
-    meta = {"name": name, "namespace": "ns", "uid": name, "ownerReferences": [owner],
-                    "labels": labels, "annotations": annotations}  # fmt: skip
-    status = {"succeeded": 1, "completedIndexes": "0"} if spares > 2 else {}
-    return decoded(
-        Job, {"metadata": meta, "spec": {"parallelism": 3, "completions": 3}, "status": status}
-    )
+        notes[keys.IN_PLACE_SPARE_JOBS_ANNOTATION] = "1"
+    spec, status = {"parallelism": 3, "completions": 3}, {"succeeded": 1, "completedIndexes": "0"}
+    place = {"of": group, "index": index or 0, "replicas": 3 if index else 0}
+    return job(name, notes=notes, spec=spec, **place, **(status if spares > 2 else {}))
 
 
 def make_pod(job: str, index: int, epoch: int, ready: bool, leaving: bool) -> ChildPod:
     """Return a pod of a Job."""
-    annotations = {
-        keys.COMPLETION_INDEX_ANNOTATION: str(index), keys.IN_PLACE_SPARES_ANNOTATION: "1"
-    }  # fmt: skip
-    if epoch:
-        annotations[keys.EPOCH_ANNOTATION] = str(epoch)
-    if ready:
-        annotations[keys.AGENT_STATE_ANNOTATION] = READY
-    meta = {"name": f"{job}-{index}", "namespace": "ns", "uid": f"{job}{index}",
-                    "annotations": annotations,
-            "ownerReferences": [{"kind": "Job", "uid": job, "controller": True}]}  # fmt: skip
-    if leaving:
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return decoded(ChildPod, {"metadata": meta, "status": {"phase": "Running"}})
+    notes = {
+        keys.IN_PLACE_SPARES_ANNOTATION: "1",
+        keys.AGENT_STATE_ANNOTATION: READY if ready else None,
+    }
+    more = {"job": job, "index": index, "notes": notes, "deleted": leaving}
+    return pod(f"{job}-{index}", epoch or None, uid=f"{job}{index}", **more)
 
 
 def status(taken: list[tuple[str, int, int]], jobs: list[int] = ()) -> JobSetStatus:
@@ -120,16 +103,15 @@ def test_counts_depend_on_the_state_and_not_on_its_history(history):
         (ledger.job_changed if kind == "job" else ledger.pod_changed)(old, new)
     ledger.note_status(GROUP, latest, 0, 0.0)
     fresh = EpochLedger()
-    for pod in held["pod"].values():
-        fresh.pod_changed(None, pod)
-    for job in held["job"].values():
-        fresh.job_changed(None, job)
+    for each in held["pod"].values():
+        fresh.pod_changed(None, each)
+    for each in held["job"].values():
+        fresh.job_changed(None, each)
     fresh.note_status(GROUP, latest, 0, 0.0)
 
     assert counted(ledger) == counted(fresh)
-    for what, pod in held["pod"].items():
-        ledger.pod_changed(pod, None)
-        assert what
-    for job in held["job"].values():
-        ledger.job_changed(job, None)
+    for each in held["pod"].values():
+        ledger.pod_changed(each, None)
+    for each in held["job"].values():
+        ledger.job_changed(each, None)
     assert len(ledger) == 0

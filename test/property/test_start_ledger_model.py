@@ -6,42 +6,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsetpy.api import keys
-from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod
-from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
-from jobsetpy.testing.jobsets import decoded
+from support.restarts.epoch_plans import GROUP, job, pod
 
 JOBS, PODS = ("job-a", "job-b"), ("p", "q", "r")
 
 
 def make_job(uid, pods, attempt, restarts, succeeded):
     """Return a Job; without an attempt it belongs to no group."""
-    owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js", "name": "js",
-             "controller": True}  # fmt: skip
-    meta = {
-        "name": uid,
-        "namespace": "ns",
-        "uid": uid,
-        "labels": {keys.RESTART_ATTEMPT: str(restarts)},
-        "annotations": {} if attempt is None else {keys.GROUP_ATTEMPT: str(attempt)},
-        "ownerReferences": [owner],
-    }
+    notes = {} if attempt is None else {keys.GROUP_ATTEMPT: str(attempt)}
     spec = {"parallelism": pods, "completions": pods}
-    return decoded(Job, {"metadata": meta, "spec": spec, "status": {"succeeded": succeeded}})
+    return job(uid, attempt=str(restarts), notes=notes, spec=spec, succeeded=succeeded)
 
 
-def make_pod(name, owner, attempt, *, started, deleting):
+def make_pod(name, owner, attempt, started, deleted):
     """Return a pod of a Job."""
-    meta = {"name": name, "namespace": "ns", "uid": name,
-            "annotations": {keys.GROUP_ATTEMPT: str(attempt)},
-            "ownerReferences": [{"kind": "Job", "uid": owner, "controller": True}]}  # fmt: skip
-    if deleting:
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     state = {"running": {}} if started else {"waiting": {}}
     statuses = [{"name": keys.GROUP_INIT_CONTAINER, "state": state}]
+    notes = {keys.GROUP_ATTEMPT: attempt}
     status = {"phase": "Pending", "initContainerStatuses": statuses}
-    return decoded(ChildPod, {"metadata": meta, "status": status})
+    return pod(name, None, job=owner, notes=notes, deleted=deleted, **status)
 
 
 job_states = st.one_of(
@@ -68,7 +52,7 @@ def recount(jobs, pods, group):
     for uid, (wanted, attempt, restarts, succeeded) in jobs.items():
         if attempt is None or restarts != group.attempt:
             continue
-        started = sum(pod == (uid, attempt, True, False) for pod in pods.values())
+        started = sum(each == (uid, attempt, True, False) for each in pods.values())
         missing = max(0, max(0, wanted - succeeded) - started)
         total += wanted - missing
     return total
@@ -82,18 +66,14 @@ def test_ledger_equals_a_recount(history):
 
     def apply(kind, name, state):
         held = jobs if kind == "job" else pods
-        make = (
-            (lambda value: make_job(name, *value))
-            if kind == "job"
-            else (lambda v: make_pod(name, v[0], v[1], started=v[2], deleting=v[3]))
-        )
-        old = make(held.pop(name)) if name in held else None
-        new = None if state is None else make(state)
+        make = make_job if kind == "job" else make_pod
+        old = make(name, *held.pop(name)) if name in held else None
+        new = None if state is None else make(name, *state)
         if new is not None:
             held[name] = state
         (book.job_changed if kind == "job" else book.pod_changed)(old, new)
         for attempt in (0, 1):
-            group = AttemptKey("ns", "js", "js", attempt)
+            group = GROUP._replace(attempt=attempt)
             assert recount(jobs, pods, group) == book.started(group)
 
     for step in history:

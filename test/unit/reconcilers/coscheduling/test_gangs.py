@@ -157,15 +157,6 @@ def test_pod_templates_name_their_gang():
     assert keys.COSCHEDULING_TIMEOUT_ANNOTATION not in found["test-js-b-0"]["annotations"]
 
 
-def test_jobsets_without_coscheduling_are_unchanged():
-    """Labels in a user's template stay."""
-    job = replicated_job("w", pod_metadata={"labels": {NAME: "mine", MIN: "7"}})
-    body = make("JobSet", job)
-    del body["metadata"]["annotations"]
-    labels = templates(body)["test-js-w-0"]["labels"]
-    assert (labels[NAME], labels[MIN]) == ("mine", "7")
-
-
 def child(name, index, *, succeeded=0, finished=None):
     """Return a Job of ReplicatedJob ``a`` or ``b`` of the JobSet."""
     conditions = [{"type": finished, "status": "True"}] if finished else []

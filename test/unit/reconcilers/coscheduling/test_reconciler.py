@@ -118,24 +118,6 @@ async def test_all_pods_get_the_minimum_when_its_annotation_changes(rig):
         assert set(minima(rig).values()) == {"3"}
 
 
-async def test_gang_does_not_wait_for_pods_that_are_not_recreated(rig):
-    """A late replacement gets the number that is left; running pods are left alone."""
-    async with rig.manager(gangs=True):
-        names = await begin(rig)
-        bind(rig, *names)
-        await rig.settle(1)
-        rig.finish("test-js-w-0")
-        for name in names[:2]:
-            rig.world.set_status("pods", name, phase="Succeeded")
-        await rig.settle(1)
-        assert pod_writes(rig) == 0
-
-        rig.world.delete("pods", names[3])
-        rig.make_pods()
-        await rig.settle(1)
-        assert minima(rig) == {names[0]: "4", names[1]: "4", names[2]: "4", names[3]: "2"}
-
-
 async def test_gang_stays_the_same_after_a_partial_restart(rig):
     """Pods of the recreated Job are in the gang of the pods that stayed."""
     policy = {"maxRestarts": 3, "rules": [{"name": "r", "action": "RestartJob"}]}
@@ -150,19 +132,6 @@ async def test_gang_stays_the_same_after_a_partial_restart(rig):
         await rig.settle(1)
 
         assert {labels(rig, name) for name in names} == {before}
-
-
-async def test_recreated_jobset_has_another_gang(rig):
-    """Terminating pods of the old JobSet are not in the new gang."""
-    async with rig.manager(gangs=True):
-        gangs = set()
-        for _ in range(2):
-            names = await begin(rig)
-            await rig.settle(1)
-            gangs.add(labels(rig, names[0])[0])
-            rig.world.delete(JobSet, "test-js")
-            await rig.settle(2)
-        assert len(gangs) == 2
 
 
 async def test_state_of_gangs_is_reported(rig):
@@ -200,16 +169,6 @@ async def test_missing_members_are_reported(rig):
         )
 
 
-async def test_waiting_condition_is_cleared_when_the_jobset_is_suspended(rig):
-    """A suspended JobSet has no gang to wait for."""
-    async with rig.manager(gangs=True):
-        await begin(rig, pods=False)
-        await rig.settle(3)
-        rig.change(suspend=True)
-        await rig.settle(3)
-        assert rig.condition(WAITING) == ("False", keys.POD_GROUPS_SUSPENDED_REASON)
-
-
 async def test_different_priorities_are_reported_once(rig):
     """Admission cannot see priorities that are set on pods."""
     async with rig.manager(gangs=True):
@@ -219,16 +178,6 @@ async def test_different_priorities_are_reported_once(rig):
         await rig.settle(60)
         (event,) = rig.events(keys.POD_GROUP_PRIORITIES_REASON)
         assert "have different priorities (0, 7)" in event[1]
-
-
-async def test_scope_that_does_not_exist_is_reported(rig):
-    """It is possible only without admission; the pods start one by one."""
-    async with rig.manager(gangs=True):
-        names = await begin(rig, scope="Rack")
-        rig.touch()
-        await rig.settle(2)
-        assert len(rig.events(keys.COSCHEDULING_INVALID_REASON)) == 1
-        assert labels(rig, names[0]) == (None, None)
 
 
 async def test_jobsets_without_coscheduling_cause_no_writes(rig):

@@ -156,15 +156,6 @@ async def test_failed_writes_are_repeated(served):
         assert len(served.world.list(POD_GROUPS)) == 2
 
 
-async def test_suspended_jobset_keeps_its_pod_groups(served):
-    """Its Jobs name them once it is resumed."""
-    async with manager(served, PODGROUP):
-        await begin(served)
-        served.change(suspend=True)
-        await served.settle(2)
-        assert minima(served) == {"0": 4}
-
-
 async def test_jobs_of_another_backend_do_not_count_for_a_pod_group(served):
     """It waits only for pods that name it."""
     async with manager(served, COSCHEDULER):

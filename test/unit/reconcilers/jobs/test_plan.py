@@ -345,15 +345,6 @@ class TestFailurePolicy:
             "JobsReady",
         ]
 
-    def test_restarts_that_ignore_the_maximum_are_unlimited(self):
-        """They are counted separately."""
-        cluster = with_policy(rule(self.IGNORE))
-        for number in (1, 2, 3):
-            cluster.fail(B[0])
-            settle(cluster)
-
-            assert (restarts(cluster), active(cluster)) == ((number, 0), True)
-
     def test_rules_apply_in_order_over_several_failures(self):
         """Failures by host maintenance restart without a charge; any other one ends the JobSet."""
         cluster = with_policy(
@@ -533,26 +524,22 @@ class TestRestartStrategies:
 
 
 class TestRestartJob:
-    def test_only_the_failed_job_is_recreated(self):
+    @pytest.mark.parametrize(
+        ("action", "counted"),
+        [("RestartJob", [0, 1, 0]), ("RestartJobAndIgnoreMaxRestarts", None)],
+    )
+    def test_only_the_failed_job_is_recreated(self, action, counted):
         """Other Jobs keep running; the restart is counted for the failed Job."""
-        cluster = with_policy(rule("RestartJob"))
+        cluster = with_policy(rule(action))
         before = uids(cluster)
         cluster.fail(B[1])
         settle(cluster)
 
         assert restarts(cluster) == (0, 0)
-        assert restart_arrays(cluster, "replicated-job-b") == ([0, 1, 0], [0, 1, 0])
+        assert restart_arrays(cluster, "replicated-job-b") == ([0, 1, 0], counted)
         assert recreated(cluster, before) == {B[1]}
         assert labels_of(cluster, keys.JOB_RESTART_ATTEMPT)[B[1]] == "1"
-        assert cluster.reasons() == ["RestartJobFailurePolicyAction", "FailurePolicyApplied"]
-
-    def test_counting_array_is_absent_when_the_maximum_is_ignored(self):
-        """Only the number of restarts is stored."""
-        cluster = with_policy(rule("RestartJobAndIgnoreMaxRestarts"))
-        cluster.fail(A)
-        settle(cluster)
-
-        assert restart_arrays(cluster, "replicated-job-a") == ([1], None)
+        assert cluster.reasons() == [f"{action}FailurePolicyAction", "FailurePolicyApplied"]
 
     def test_several_failures_are_counted_in_one_write(self):
         """Each failed Job counts one."""
@@ -619,12 +606,13 @@ class TestRestartJob:
 
         assert A not in cluster.jobs
 
-    def test_action_is_reported_when_its_feature_gate_is_disabled(self):
-        """No label is set either."""
-        cluster = with_policy(rule("RestartJob"), features=GATE_OFF)
+    @pytest.mark.parametrize("action", ["RestartJob", "RestartReplicatedJob"])
+    def test_action_is_reported_when_its_feature_gate_is_disabled(self, action):
+        """The restart could not be counted; no label is set either."""
+        cluster = with_policy(rule(action), features=GATE_OFF)
         cluster.fail(A)
 
-        assert "RestartJob" in cluster.plan().problem
+        assert "feature gate RestartJob" in cluster.plan().problem
         assert keys.JOB_RESTART_ATTEMPT not in cluster.jobs[A]["metadata"]["labels"]
 
     def test_job_restarts_are_reported_when_there_are_too_many_replicas(self):
@@ -792,10 +780,6 @@ class TestSuspension:
         assert set(suspended(started).values()) == {False}
         assert started.condition("Suspended") is None
 
-    def test_jobset_that_was_never_suspended_has_no_condition(self, started):
-        """A condition does not appear as False."""
-        assert started.condition("Suspended") is None
-
     def test_suspension_ends_a_restart(self):
         """The restarting condition becomes False with a reason of its own."""
         cluster = with_policy()
@@ -920,17 +904,6 @@ class TestStartupPolicy:
 
 
 class TestDependsOn:
-    def test_dependent_starts_when_the_other_is_ready(self):
-        """Its Jobs are created then."""
-        cluster = begin(replicated_job("a"), replicated_job("b", 3, depends_on=[("a", "Ready")]))
-
-        assert list(cluster.jobs) == ["test-js-a-0"]
-
-        cluster.ready("test-js-a-0")
-        cluster.reconcile()
-
-        assert len(cluster.jobs) == 4
-
     def test_dependencies_form_a_chain(self):
         """Complete waits for the end, Ready for the start."""
         cluster = begin(

@@ -8,7 +8,6 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.execution.metrics import REGISTRY
-from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing.jobsets import replicated_job
 from support.patience import eventually
 
@@ -17,18 +16,6 @@ pytestmark = pytest.mark.looptime
 A = "test-js-replicated-job-a-0"
 B = ["test-js-replicated-job-b-0", "test-js-replicated-job-b-1", "test-js-replicated-job-b-2"]
 ALL = [A, *B]
-
-
-async def test_every_child_is_created_once(rig):
-    """One request for each Job and for the Service."""
-    async with rig.manager():
-        rig.create()
-        await rig.settle()
-
-        assert rig.jobs() == dict.fromkeys(ALL, "0")
-        assert [item["metadata"]["name"] for item in rig.world.list("services")] == ["test-js"]
-        assert sorted(name for _, _, name in rig.writes("create")) == sorted([*ALL, "test-js"])
-        assert {k: v for k, v in rig.status().items() if isinstance(v, int)} == {"restarts": 0}
 
 
 async def test_a_thousand_jobs_are_created_64_at_a_time(rig):
@@ -293,49 +280,6 @@ async def test_condition_waits_for_a_job_that_cannot_be_suspended(rig):
         assert rig.condition("Suspended") == ("True", "SuspendedJobs")
 
 
-async def test_counters_are_written_in_batches(rig):
-    """A hundred Jobs that become ready one after the other cause a few status writes."""
-    async with rig.running(replicated_job("w", 100)):
-        rig.world.requests.clear()
-        for number in range(100):
-            rig.world.set_status("jobs", f"test-js-w-{number}", active=1, ready=1)
-            await asyncio.sleep(0.005)
-        await rig.settle()
-
-        (counters,) = rig.status()["replicatedJobsStatus"]
-        assert (counters["ready"], counters["active"]) == (100, 100)
-        assert rig.world.requests.count("patch", "jobsets/status") <= 5
-
-
-async def test_jobset_at_rest_causes_no_write(rig):
-    """Also if its annotations change."""
-    async with rig.running():
-        rig.world.requests.clear()
-        for _ in range(3):
-            rig.touch()
-            await rig.settle(1)
-
-        assert rig.writes() == []
-
-
-async def test_job_with_a_damaged_label_is_reported_once(rig):
-    """It is left alone; the JobSet can complete."""
-    async with rig.running(successPolicy={"operator": "Any"}):
-        rig.world.patch("jobs", B[0], {"metadata": {"labels": {keys.RESTART_ATTEMPT: "x"}}})
-        for _ in range(3):
-            rig.touch()
-            await rig.settle(1)
-
-        ((reason, note, count),) = rig.events()
-        assert (reason, count) == ("InvalidChildJob", 1)
-        assert B[0] in note
-
-        rig.finish(A)
-        await rig.settle()
-
-        assert rig.status()["terminalState"] == "Completed"
-
-
 async def test_finished_jobset_is_deleted_after_its_time_to_live(rig):
     """Its Jobs are deleted with it."""
     async with rig.running(ttlSecondsAfterFinished=15):
@@ -376,43 +320,3 @@ async def test_volume_claims_are_created_once(rig):
 
         assert rig.world.requests.count("create", "persistentvolumeclaims") == 3
         assert set(rig.jobs()) == set(ALL)
-
-
-async def test_children_are_deleted_with_their_jobset(rig):
-    """Nothing is recreated."""
-    async with rig.manager():
-        rig.create()
-        await rig.settle()
-        rig.world.delete("jobsets", "test-js", propagation="Foreground")
-        await rig.settle()
-
-        assert (rig.jobs(), rig.world.list("services")) == ({}, [])
-
-
-async def test_jobs_belong_to_the_new_jobset_when_it_is_recreated(rig):
-    """It has the same name and another UID."""
-    async with rig.manager():
-        old = rig.create()
-        await rig.settle()
-        rig.world.delete("jobsets", "test-js")
-        new = rig.create()
-        await rig.settle(30)
-
-        owners = {job["metadata"]["ownerReferences"][0]["uid"] for job in rig.world.list("jobs")}
-        assert old["metadata"]["uid"] != new["metadata"]["uid"]
-        assert owners == {new["metadata"]["uid"]}
-        assert set(rig.jobs()) == set(ALL)
-
-
-async def test_action_is_reported_when_its_feature_gate_is_disabled(rig):
-    """The JobSet waits for a change, and an event says why."""
-    rules = [{"name": "r", "action": "RestartJob"}]
-    async with rig.manager(epochs=False, features=Features(restart_job=False)):
-        rig.create(failurePolicy={"maxRestarts": 1, "rules": rules})
-        await rig.settle()
-        rig.finish(A, "Failed")
-        await rig.settle()
-
-        message = "failure policy action RestartJob needs the feature gate RestartJob"
-        assert rig.events() == [("FailurePolicyNotApplicable", message, 1)]
-        assert rig.status()["restarts"] == 0

@@ -204,18 +204,22 @@ async def test_back_off_of_the_job_controller_counts_from_the_loss_of_the_node(n
 
 
 async def test_pod_whose_job_is_gone_is_given_up_as_well(nodes):
-    """Its Job was deleted alone; the UID in the pod's annotation names an existing JobSet."""
-    nodes.pod("a")
-    nodes.pod("older")
+    """Its Job was deleted alone; the UID in the pod's annotation names an existing JobSet.
+
+    A label that names a JobSet with a deadline is not enough.
+    """
+    for name in ("a", "older", "free"):
+        nodes.pod(name)
     uid = {"metadata": {"annotations": {keys.JOBSET_UID: "of-another-js"}}}
     nodes.world.patch("pods", "older", uid)
+    nodes.world.patch("pods", "free", {"metadata": {"ownerReferences": None}})
     async with nodes.manager():
         nodes.lose("n1")
-        for name in ("a", "older"):
+        for name in ("a", "older", "free"):
             nodes.world.delete("pods", name)
         nodes.world.delete("jobs", "js-w-0")
         await asyncio.sleep(31)
-        assert [nodes.state(name) for name in ("a", "older")] == [LOST, RUNNING]
+        assert [nodes.state(name) for name in ("a", "older", "free")] == [LOST, RUNNING, RUNNING]
 
 
 async def test_deadline_that_is_set_after_the_node_was_lost_applies_immediately(nodes):
@@ -241,17 +245,6 @@ async def test_pods_of_a_deleted_node_are_left_alone(nodes):
         nodes.world.delete("pods", "a")
         await asyncio.sleep(5)
         nodes.world.delete("nodes", "n1")
-        await asyncio.sleep(100)
-        assert nodes.writes() == []
-
-
-async def test_owner_of_a_pod_is_found_by_uid(nodes):
-    """A label that names a JobSet with a deadline is not enough."""
-    nodes.pod("a")
-    nodes.world.patch("pods", "a", {"metadata": {"ownerReferences": None}})
-    async with nodes.manager():
-        nodes.lose("n1")
-        nodes.world.delete("pods", "a")
         await asyncio.sleep(100)
         assert nodes.writes() == []
 

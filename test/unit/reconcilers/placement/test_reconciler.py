@@ -204,22 +204,6 @@ async def test_relabelled_nodes_move_no_pod(rack):
         assert rack.where("f1") == [("a", [])]
 
 
-async def test_followers_wait_for_a_live_leader(rack):
-    """Deleted and failed leaders do not count."""
-    async with rack.manager():
-        rack.pod("first", 0)
-        rack.held("f1")
-        rack.world.delete("pods", "first")
-        rack.pod("second", 0)
-        rack.world.set_status("pods", "second", phase="Failed")
-        rack.bind("second", "a1")
-        await rack.settle()
-        assert rack.where("f1") == [HELD]
-        rack.pod("third", 0, nodeName="b1")
-        await rack.settle()
-        assert rack.where("f1") == [("b", [])]
-
-
 async def test_followers_wait_while_there_are_two_leaders(rack):
     """The Job controller removes one of them, and the other one counts."""
     async with rack.manager():
@@ -229,20 +213,6 @@ async def test_followers_wait_while_there_are_two_leaders(rack):
         await rack.settle()
         assert rack.where("f1") == [HELD]
         rack.world.delete("pods", "one")
-        await rack.settle()
-        assert rack.where("f1") == [("b", [])]
-
-
-async def test_leader_of_another_incarnation_does_not_count(rack):
-    """Its Job had the same name."""
-    async with rack.manager():
-        rack.pod("old", 0, nodeName="a1")
-        rack.world.delete("jobs", JOB)
-        fresh = rack.make_job()
-        rack.held("f1", job=fresh)
-        await rack.settle()
-        assert rack.where("f1") == [HELD]
-        rack.pod("new", 0, job=fresh, nodeName="b1")
         await rack.settle()
         assert rack.where("f1") == [("b", [])]
 
@@ -344,16 +314,6 @@ async def test_failed_eviction_is_repeated_and_delays_no_other(rack):
         rule.lift()
         await rack.settle(60)
         assert rack.where("f1") == [None]
-
-
-async def test_follower_with_another_domain_in_its_template_is_recreated(rack):
-    """It cannot be released, since entries of a selector are final; other followers stay."""
-    async with rack.manager():
-        rack.pod("leader", 0, nodeName="a1")
-        rack.placed("good", "a")
-        rack.held("f1", nodeSelector={RACK: "b"})
-        await rack.settle()
-        assert rack.where("good", "f1") == [("a", []), None]
 
 
 @pytest.mark.parametrize("field", ["completedIndexes", "failedIndexes"])

@@ -91,17 +91,6 @@ async def test_all_workers_restart_in_place_when_one_fails(rig):
         assert [list(each) for each in epoch_writes(rig)] == [["deprecatedEpoch"], ["syncedEpoch"]]
 
 
-async def test_jobset_fails_after_one_restart_more_than_allowed(rig):
-    """As with agents of this project."""
-    async with rig.manager():
-        pods = await started(rig)
-        for _ in range(4):
-            assert rig.condition(keys.FAILED_CONDITION) is None
-            pods.restart(next(iter(pods.agents)))
-            await pods.run()
-        assert rig.condition(keys.FAILED_CONDITION) == ("True", keys.REACHED_MAX_RESTARTS_REASON)
-
-
 @pytest.mark.parametrize("restarting", [False, True], ids=["running", "restarting"])
 async def test_workers_keep_running_when_this_manager_replaces_the_go_controller(rig, restarting):
     """It continues from the stored attempts; a restart under way is completed."""
@@ -137,14 +126,3 @@ async def test_workers_keep_running_when_this_manager_replaces_the_go_controller
         pods.restart(names[1])
         await pods.run()
         assert pods.attempts == {(4 if restarting else 3, True)}
-
-
-async def test_pods_are_never_awaited_when_agents_lift_their_barriers_immediately(rig):
-    """Nor are they missing."""
-    async with rig.manager():
-        notes = {keys.DISABLE_IN_PLACE_ANNOTATION: "true"}
-        pods = await started(rig, annotations=notes)
-        await asyncio.sleep(600)
-        assert pods.attempts == {(None, True)}
-        assert rig.epochs() == (0, 0)
-        assert rig.condition(keys.BARRIER_STALLED_CONDITION) is None

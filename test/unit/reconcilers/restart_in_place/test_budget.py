@@ -136,7 +136,8 @@ def test_epoch_is_charged_once(change, counts):
     whole = decided(jobset(1, 0, **change), {1: 3, 2: 1}, {2: 4})
 
     assert (whole.status.synced_epoch, whole.status.deprecated_epoch) == (2, 1)
-    assert whole.status.in_place_restart.uncounted_epochs == (0 if counts else 1)
+    record = whole.status.in_place_restart
+    assert (record.uncounted_epochs, record.restarts) == ((0, 1) if counts else (1, 0))
     assert account(whole, 2, 4).spent == (1 if counts else 0)
     assert account(whole, 3, 4).spent == (2 if counts else 1)
 
@@ -239,16 +240,6 @@ class TestEarly:
 
         assert decide_epochs(observed, Histogram({1: 4}), CAUSE).empty
         assert decide_epochs(observed, Histogram({1: 3, 2: 1}), CAUSE).failed is not None
-
-    def test_recreated_job_costs_nothing(self):
-        """A user asked for it."""
-        cause = Cause(1, None, "j", counted=False)
-        observed = jobset(1, 0, max_restarts=0)
-        half = stored(observed, decide_epochs(observed, Histogram({1: 4}), cause))
-        whole = decided(half, {2: 4})
-
-        assert (whole.status.synced_epoch, whole.status.deprecated_epoch) == (2, 1)
-        assert account(whole, 2, 4).spent == 0
 
 
 # JobSet, epochs, worst crashes by container, whether the JobSet fails, with at most two restarts

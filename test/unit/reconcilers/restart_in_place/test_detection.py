@@ -79,15 +79,6 @@ class TestCause:
 
         assert memory.cause.container.exit_code == 7
 
-    def test_restart_is_not_counted_when_a_job_is_recreated(self):
-        """A user asked for it."""
-        view = observed(jobset(max_restarts=0), {1: 4}, notes=Observations(remade="j"))
-        plan = plan_epochs(view, EpochState(), at(5))
-
-        assert plan.status.patch["deprecatedEpoch"] == 1
-        assert plan.status.status.in_place_restart.uncounted_epochs == 1
-        assert not plan.begun.charge.restarts
-
     def test_pods_that_a_suspension_deletes_are_no_failures(self):
         """Observations of a suspended JobSet do not count when it is resumed."""
         away = plan_epochs(observed(jobset(suspend=True), {1: 4}), EpochState(), at(0))

@@ -125,15 +125,6 @@ async def test_job_that_has_not_counted_the_pod_is_left_alone_after_some_checks(
     assert (rig.client.patches, rig.reconciler._leaving) == ([POD], {})
 
 
-async def test_pod_that_is_deleted_after_its_end_is_left_alone():
-    """It has succeeded; nothing shows that it was asked to leave."""
-    rig = Rig()
-    queued = [rig.see(pod(phase="Succeeded")), rig.see(pod(grace=0, phase="Succeeded"))]
-
-    assert queued == [[], []]
-    assert await rig.reconcile() == ([], False)
-
-
 async def test_pod_of_another_job_is_left_alone():
     """Labels prove nothing: the pod's Job has to be the JobSet's, by UID."""
     rig = Rig()

@@ -1,4 +1,7 @@
-"""Numbers of pods by epoch, as pods and Jobs change."""
+"""Numbers of pods by epoch, as pods and Jobs change: which events change a group, and what is noted.
+
+That the numbers equal a full count is in test/property/test_restart_in_place_protocol.py.
+"""
 
 from __future__ import annotations
 
@@ -73,16 +76,6 @@ def test_pod_that_is_being_deleted_counts_until_it_is_gone():
     assert book.histogram(GROUP).leaving == 1
 
 
-@pytest.mark.parametrize(("phase", "succeeded"), [("Failed", 0), ("Succeeded", 1)])
-def test_pod_leaves_its_epoch_when_it_has(phase, succeeded):
-    """One that succeeds lowers the expected number of pods."""
-    book = ledger()
-    book.pod_changed(None, pod(epoch=1))
-    book.pod_changed(pod(epoch=1), pod(epoch=1, phase=phase))
-
-    assert counts(book) == ({}, succeeded)
-
-
 def test_succeeded_pods_that_are_gone_are_known_from_their_job():
     """Deleting a succeeded pod does not bring it back into the group."""
     book = ledger()
@@ -92,38 +85,6 @@ def test_succeeded_pods_that_are_gone_are_known_from_their_job():
     book.pod_changed(done, None)
 
     assert counts(book) == ({}, 1)
-
-
-def test_pod_that_was_asked_to_leave_completes_nothing_when_it_ends_with_0():
-    """Only its Job can say so; a pod whose finalizer was removed is replaced."""
-    book = ledger()
-    for name, tracked, deleted in (("p", True, True), ("q", False, True), ("r", False, False)):
-        before = pod(name, 1, deleted=deleted)
-        book.pod_changed(None, before)
-        after = pod(name, 1, phase="Succeeded", deleted=deleted, tracked=tracked)
-        book.pod_changed(before, after)
-
-    assert counts(book) == ({}, 0)
-
-
-def test_succeeded_pod_counts_once_while_its_job_counts_it():
-    """Its index is in the Job's status before the finalizer is removed, and stays there."""
-    book = ledger()
-    done = [pod(f"p{index}", 1, phase="Succeeded", index=index) for index in range(3)]
-    for each in done:
-        book.pod_changed(None, each)
-    seen = [counts(book)]
-    first = job(succeeded=2, completedIndexes="0,1")
-    book.job_changed(job(), first)
-    seen.append(counts(book))
-    for index in (0, 1):
-        untracked = pod(f"p{index}", 1, phase="Succeeded", index=index, tracked=False)
-        book.pod_changed(done[index], untracked)
-        book.pod_changed(untracked, None)
-    seen.append(counts(book))
-    book.job_changed(first, job(succeeded=3, completedIndexes="0-2"))
-
-    assert [*seen, counts(book)] == [({}, 3)] * 4
 
 
 def test_succeeded_pod_of_a_job_without_indexes_counts_once():
@@ -175,24 +136,6 @@ def test_pods_leave_the_group_with_their_job():
     assert book.job_changed(job(), None) == GROUP
     assert counts(book) == ({1: 1}, 0)
     assert book.histogram(GROUP).invalid == {}
-
-
-def test_attempts_are_counted_separately():
-    """Pods of the former attempt are not added to those of the current one."""
-    book = ledger(job("old"), job("new", attempt="1"))
-    book.pod_changed(None, pod("p", 1, job="old"))
-    book.pod_changed(None, pod("q", 2, job="new"))
-
-    assert counts(book) == ({1: 1}, 0)
-    assert counts(book, NEXT) == ({2: 1}, 0)
-
-
-def test_jobsets_of_one_name_are_distinguished_by_uid():
-    """A JobSet that is recreated under the same name has no pods at first."""
-    book = ledger(job("old", owner="js-old"), job("new", owner="js-new"))
-    book.pod_changed(None, pod(epoch=5, job="old"))
-
-    assert counts(book, GROUP._replace(uid="js-new")) == ({}, 0)
 
 
 def test_pod_moves_to_another_group_when_its_controller_changes():
@@ -273,22 +216,6 @@ def test_first_pod_at_an_epoch_is_known():
     assert book.histogram(GROUP).first == {2: "q"}
 
 
-def test_restarts_of_containers_are_counted_while_their_pods_run():
-    """With an epoch or without; pods without restarts are left out."""
-    book = ledger()
-    changes = [
-        (None, pod(restarts=0), {}),
-        (pod(), pod(restarts=2), {2: 1}),
-        (None, pod("q", 1, restarts=2), {2: 2}),
-        (pod(restarts=2), pod(epoch=1, restarts=5), {2: 1, 5: 1}),
-        (pod("q", 1, restarts=2), pod("q", 1, restarts=2, phase="Failed"), {5: 1}),
-        (pod(epoch=1, restarts=5), pod(epoch=1, restarts=5, phase="Succeeded"), {}),
-    ]
-    for old, new, expected in changes:
-        book.pod_changed(old, new)
-        assert book.histogram(GROUP).restarts == expected
-
-
 def test_group_changes_when_a_container_is_restarted():
     """Also in a pod without an epoch."""
     book = ledger()
@@ -298,41 +225,12 @@ def test_group_changes_when_a_container_is_restarted():
     assert book.pod_changed(pod(restarts=1), pod(restarts=1)) is None
 
 
-def test_restarts_of_containers_move_with_the_job():
-    """They count with their Job, and move from one Job to another with their pod."""
-    book = EpochLedger()
-    book.pod_changed(None, pod(restarts=3))
-    assert book.histogram(GROUP).restarts == {}
-    book.job_changed(None, job())
-    assert book.histogram(GROUP).restarts == {3: 1}
-
-    book.job_changed(None, job("two", attempt="1"))
-    book.pod_changed(pod(restarts=3), pod(restarts=3, job="two"))
-    assert book.histogram(GROUP).restarts == {}
-    assert book.histogram(NEXT).restarts == {3: 1}
-    book.job_changed(job("two", attempt="1"), None)
-    assert book.histogram(NEXT).restarts == {}
-
-
 def test_group_of_a_pod_is_found_by_the_uid_of_its_job():
     """Nothing else is needed."""
     book = ledger()
 
     assert book.group_of_pod(pod()) == GROUP
     assert book.group_of_pod(pod(job="other")) is None
-
-
-def test_ledger_is_empty_when_all_jobs_and_pods_are_gone():
-    """It holds nothing of JobSets that no longer exist."""
-    book = ledger(job(succeeded=2))
-    pods = pod(epoch=1), pod("q", "x"), pod("r", 1, phase="Succeeded"), pod("s", restarts=1)
-    for each in pods:
-        book.pod_changed(None, each)
-    book.job_changed(job(succeeded=2), None)
-    for each in pods:
-        book.pod_changed(each, None)
-
-    assert len(book) == 0
 
 
 def status(synced, deprecated, **record):

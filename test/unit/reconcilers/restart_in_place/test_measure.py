@@ -42,3 +42,4 @@ class TestMeasures:
         plan = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
 
         assert (plan.begun, plan.ended.charge.restarts) == (None, False)
+        assert plan.status.status.restart_history == ()

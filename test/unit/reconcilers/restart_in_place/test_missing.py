@@ -85,14 +85,6 @@ class TestMissingMembers:
         """The replacement may come in time."""
         assert self.follow(jobset(), {1: 3}, 100) == [(0.0, False), (10.0, "deprecated 1")]
 
-    def test_jobset_fails_a_minute_later_when_no_restarts_are_left(self):
-        """The condition says so before."""
-        assert self.follow(jobset(max_restarts=0), {1: 3}, 100) == [
-            (0.0, False),
-            (10.0, True),
-            (70.0, "failed: no restarts left"),
-        ]
-
     @pytest.mark.parametrize("epochs", [{1: 4}, Histogram({1: 3}, succeeded=1)])
     def test_no_pod_is_missing_when_the_others_have_succeeded(self, epochs):
         """Nor in a complete group."""

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from jobsetpy.api import keys
 from jobsetpy.reconcilers.restart_in_place.observed import Histogram, Observations
 from jobsetpy.reconcilers.restart_in_place.plan import needs_plan, plan_epochs
 from jobsetpy.reconcilers.restart_in_place.pod_counts import InvalidEpoch
@@ -56,6 +57,9 @@ class TestJobSetsWithoutAPlan:
         else:
             message = f"jobset {'is ' * (state == 'suspended')}{state}"
             assert condition(plan, RESTARTING) == [("False", message)]
+            assert (keys.JOBSET_SUSPENDED_REASON in str(plan.status.patch)) is (
+                state == "suspended"
+            )
             assert plan.status.events == ()
 
 

@@ -31,15 +31,15 @@ async def test_barrier_lifts_when_all_pods_have_started(rig):
 
 
 async def test_nothing_is_written_while_all_pods_are_at_the_synced_epoch(rig):
-    """Whatever else of pods and JobSet changes."""
+    """Whatever else of pods and JobSet changes, and however long the workers run."""
     async with rig.manager():
         names = await started(rig)
         for name in names:
             rig.world.patch("pods", name, {"metadata": {"labels": {"x": "y"}}})
         rig.touch()
-        await rig.settle()
+        await rig.settle(1000)
 
-        assert epoch_writes(rig) == []
+        assert rig.status_writes() == []
 
 
 async def test_a_restart_costs_two_writes(rig):
@@ -150,18 +150,6 @@ async def test_pods_outside_the_group_do_not_count(rig):
         assert rig.epochs() == (2, 1)
 
 
-async def test_a_succeeded_pod_does_not_block_the_others(rig):
-    """The rest of the group restarts without it, even when it is gone."""
-    async with rig.manager():
-        names = await started(rig)
-        rig.world.set_status("pods", names[0], phase="Succeeded")
-        rig.world.set_status("jobs", "test-js-w-0", succeeded=1)
-        rig.world.delete("pods", names[0])
-        await come(rig, names[1:], 2)
-
-        assert rig.epochs() == (2, 1)
-
-
 async def test_a_failed_pod_is_replaced(rig):
     """The group waits for the replacement, which opens the next epoch."""
     async with rig.manager():
@@ -213,18 +201,6 @@ async def test_too_many_restarts_end_the_jobset(rig):
         assert rig.events("ReachedMaxRestarts") == [
             ("ReachedMaxRestarts", "jobset failed due to reaching max number of restarts", 1)
         ]
-
-
-@pytest.mark.parametrize("change", [{"suspend": True}, {"managedBy": "example.com/other"}])
-async def test_epochs_are_not_written_when_the_jobset_is_suspended_or_not_ours(rig, change):
-    """Another manager writes them, or none does."""
-    async with rig.manager():
-        names = await started(rig)
-        rig.change(**change)
-        await rig.settle()
-        await come(rig, names[:1], 2)
-
-        assert rig.epochs() == (1, 0)
 
 
 async def test_an_invalid_annotation_is_reported_once(rig):

@@ -127,37 +127,6 @@ async def resume(rig, names):
     rig.run_pods(2)
 
 
-async def test_status_has_the_number_of_restarts_that_count(rig):
-    """However they began; a resumption is none."""
-    async with rig.manager():
-        names = await started(rig)
-        assert rig.status()["inPlaceRestart"]["restarts"] == 0
-        await fail(rig, names[0], 7)
-        assert rig.status()["inPlaceRestart"]["restarts"] == 1
-        await come(rig, names, 2)
-        await come(rig, names, 3)
-        assert rig.status()["inPlaceRestart"]["restarts"] == 2
-
-        await resume(rig, names)
-        await come(rig, names, 4)
-        assert rig.status()["inPlaceRestart"]["restarts"] == 2
-        assert rig.status()["restarts"] == 0
-
-
-async def test_many_failures_are_one_restart(rig):
-    """All failures of one epoch belong to the same restart."""
-    async with rig.manager():
-        names = await started(rig)
-        rig.world.requests.clear()
-        for name in names:
-            show(rig, name, ended(1))
-        await rig.settle()
-        assert rig.epochs() == (1, 1)
-        await come(rig, names, 2)
-
-        assert epoch_writes(rig) == [{"deprecatedEpoch": 1}, {"syncedEpoch": 2}]
-
-
 async def test_statuses_of_the_run_before_restart_nothing(rig):
     """They may be stored after the barrier has lifted."""
     async with rig.manager():
@@ -243,17 +212,6 @@ async def test_a_suspended_jobset_resumes_at_no_cost(rig):
         assert rig.condition("Failed") == SPENT
 
 
-async def test_condition_of_a_restart_is_cleared_when_the_jobset_is_suspended(rig):
-    """The restart is over."""
-    async with rig.manager():
-        names = await started(rig)
-        await fail(rig, names[0])
-        rig.change(suspend=True)
-        await rig.settle()
-
-        assert rig.condition("RestartingInPlace") == ("False", keys.JOBSET_SUSPENDED_REASON)
-
-
 async def test_a_group_that_grows_restarts_at_no_cost(rig):
     """Running pods restart, to start together with the new ones."""
     async with rig.manager():
@@ -273,39 +231,6 @@ async def test_a_group_that_grows_restarts_at_no_cost(rig):
         assert rig.condition("Failed") is None
 
 
-@pytest.mark.parametrize("counts", [True, False])
-async def test_recreated_jobs_are_counted_once(rig, counts):
-    """By the failure policy, and not again by the epoch of their new pods."""
-    rules = [{"name": "r", "action": "RestartJobSetAndIgnoreMaxRestarts"}]
-    rules = [] if counts else rules
-    async with rig.manager():
-        await started(rig, failurePolicy=policy(max_restarts=2, rules=rules))
-        rig.finish("test-js-w-0", "Failed")
-        await rig.settle()
-        assert set(rig.jobs().values()) == {"1"}
-        names = rig.run_pods(2)
-        await come(rig, names, 2)
-        await come(rig, names, 3)
-        if not counts:
-            await come(rig, names, 4)
-
-        rig.report(names[0], 4 if counts else 5)
-        await rig.settle()
-        assert rig.condition("Failed") == SPENT
-
-
-async def test_jobset_fails_when_a_job_fails_and_no_restart_is_left(rig):
-    """Restarts in place and of all Jobs share one budget; the end does not wait for new pods."""
-    async with rig.manager():
-        names = await started(rig, max_restarts=1)
-        await come(rig, names, 2)
-        rig.finish("test-js-w-0", "Failed")
-        await rig.settle()
-
-        assert rig.condition("Failed") == SPENT
-        assert set(rig.jobs()) <= {"test-js-w-0"}
-
-
 async def test_a_job_that_is_recreated_costs_nothing(rig):
     """A user asked for it; the others restart in place."""
     async with rig.manager():
@@ -319,24 +244,6 @@ async def test_a_job_that_is_recreated_costs_nothing(rig):
         await come(rig, names, 2)
         assert rig.condition("Failed") is None
         assert rig.status()["inPlaceRestart"]["uncountedEpochs"] == 1
-
-
-async def test_jobset_fails_when_a_container_keeps_failing_before_the_barrier(rig):
-    """The container is named."""
-    async with rig.manager():
-        names = await created(rig, max_restarts=2)
-        for count in (1, 2):
-            show(rig, names[0], WAITING, restarts=count, last=1)
-            await rig.settle()
-        assert rig.condition("Failed") is None
-
-        show(rig, names[0], WAITING, restarts=3, last=1)
-        await rig.settle()
-        assert rig.condition("Failed") == SPENT
-        assert message(rig, "Failed") == (
-            "jobset failed due to reaching max number of restarts: container 'worker' of pod "
-            f"{names[0]!r} was restarted 3 times before all pods had come to epoch 1"
-        )
 
 
 async def test_crashes_are_counted_over_several_managers(rig):
@@ -595,43 +502,6 @@ async def test_condition_is_cleared_when_a_group_is_complete_again(rig):
         assert rig.condition("BarrierStalled") == ("False", keys.BARRIER_LIFTED_REASON)
 
 
-async def test_workers_keep_running_while_the_new_pods_of_a_larger_group_start(rig):
-    """However long that takes."""
-    async with rig.manager():
-        await started(rig)
-        rig.change(replicatedJobs=[item(3, 2)])
-        await rig.settle(200)
-
-        assert rig.epochs() == (1, 0)
-        assert rig.condition("BarrierStalled") is None
-
-
-async def test_pods_of_a_job_that_ends_are_not_missing(rig):
-    """The failure policy decides about the group."""
-    async with rig.manager():
-        names = await started(rig)
-        rig.world.set_status(
-            "jobs", "test-js-w-0", conditions=[{"type": "FailureTarget", "status": "True"}]
-        )
-        await rig.settle(1)
-        for name in names[:2]:
-            rig.world.delete("pods", name)
-        await rig.settle(200)
-
-        assert rig.epochs() == (1, 0)
-        assert rig.condition("BarrierStalled") is None
-
-
-async def test_nothing_is_written_while_workers_run(rig):
-    """Nor is any check made."""
-    async with rig.manager():
-        await started(rig)
-        rig.world.requests.clear()
-        await rig.settle(1000)
-
-        assert rig.status_writes() == []
-
-
 async def test_group_without_expected_pods_has_no_barrier(rig):
     """All its pods have succeeded, or it never had any."""
     async with rig.manager():
@@ -645,19 +515,6 @@ async def test_group_without_expected_pods_has_no_barrier(rig):
 
         assert rig.condition("BarrierStalled") is None
         assert rig.events(keys.BARRIER_STALLED_CONDITION) == []
-
-
-async def test_an_early_sign_does_not_end_a_jobset(rig):
-    """Without restarts left nothing is done before the failed pod's agent reports."""
-    async with rig.manager():
-        names = await started(rig, max_restarts=0)
-        await fail(rig, names[0])
-        assert rig.epochs() == (1, 0)
-        assert rig.condition("Failed") is None
-
-        rig.report(names[0], 2)
-        await rig.settle()
-        assert rig.condition("Failed") == SPENT
 
 
 async def test_each_restart_is_counted_once_in_each_phase(rig):

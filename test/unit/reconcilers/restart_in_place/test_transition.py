@@ -138,15 +138,13 @@ class TestHistory:
         assert one.outcome == "Completed"
 
     def test_restart_is_recorded_and_not_counted_when_a_user_recreates_a_job(self):
-        """The record names the Job."""
-        view = observed(jobset(), {1: 3}, notes=Observations(remade="j"))
-        (one,) = plan_epochs(view, EpochState(), at(5)).status.status.restart_history
+        """The record names the Job; no restart has to be left."""
+        view = observed(jobset(max_restarts=0), {1: 4}, notes=Observations(remade="j"))
+        plan = plan_epochs(view, EpochState(), at(5))
+        (one,) = plan.status.status.restart_history
 
+        assert plan.status.patch["deprecatedEpoch"] == 1
+        assert plan.status.status.in_place_restart.uncounted_epochs == 1
+        assert not plan.begun.charge.restarts
         assert (one.kind, one.counted) == ("InPlace", False)
         assert (one.cause.reason, one.cause.job) == ("JobRemade", "j")
-
-    def test_first_start_is_not_recorded(self):
-        """It is no restart."""
-        first = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochState(), at(5))
-
-        assert first.status.status.restart_history == ()

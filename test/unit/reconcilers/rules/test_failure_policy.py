@@ -158,13 +158,6 @@ class TestRestartReplicatedJob:
 
         assert sorted(cluster.jobs) == [DRIVER, WORKERS[2]]
 
-    def test_action_is_reported_when_its_feature_gate_is_disabled(self):
-        """Without the feature gate RestartJob, the restart could not be counted."""
-        cluster = with_policy(rule(COUNTED), features=Features(restart_job=False))
-        cluster.fail(DRIVER)
-
-        assert "feature gate RestartJob" in cluster.plan().problem
-
 
 class TestFailJob:
     def test_other_jobs_continue(self):

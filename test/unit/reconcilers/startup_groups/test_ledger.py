@@ -5,68 +5,45 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod
 from jobsetpy.reconcilers.rules.features import Features
-from jobsetpy.reconcilers.rules.membership import AttemptKey
 from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.reconcilers.startup_groups.release import released_attempt
-from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
+from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
 from support.model_kit import rule
+from support.restarts import epoch_plans
+from support.restarts.epoch_plans import GROUP
 
-GROUP = AttemptKey("default", "test-js", "js-uid", 0)
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 PASSED = {"terminated": {"exitCode": 0}}
 
 
-def pod(
-    name="p", state=RUNNING, *, owner="job", attempt="1", phase="Pending", deleting=False, **barrier
-):
+def pod(name="p", state=RUNNING, *, owner="job", attempt="1", deleted=False, **barrier):
     """Return a pod of a Job whose barrier is in this state."""
-    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": {}}
-    if attempt is not None:
-        meta["annotations"][keys.GROUP_ATTEMPT] = attempt
-    if owner is not None:
-        meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
-    if deleting:
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    phase = barrier.pop("phase", "Pending")
     statuses = [{"name": "other", "state": RUNNING}]
     if state is not None:
         statuses.append({"name": keys.GROUP_INIT_CONTAINER, "state": state, **barrier})
-    status = {"phase": phase, "initContainerStatuses": statuses}
-    return decoded(ChildPod, {"metadata": meta, "status": status})
+    notes, status = (
+        {keys.GROUP_ATTEMPT: attempt},
+        {"phase": phase, "initContainerStatuses": statuses},
+    )
+    return epoch_plans.pod(name, None, job=owner, notes=notes, deleted=deleted, **status)
 
 
 def job(uid="job", *, pods=2, attempt="1", restarts="0", finished=None, **status):
     """Return a Job of a startup group."""
-    reference = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js-uid",
-                 "name": "test-js", "controller": True}  # fmt: skip
     if finished:
         status["conditions"] = [{"type": finished, "status": "True"}]
-    meta = {
-        "name": uid,
-        "namespace": "default",
-        "uid": uid,
-        "labels": {keys.RESTART_ATTEMPT: restarts},
-        "annotations": {} if attempt is None else {keys.GROUP_ATTEMPT: attempt},
-        "ownerReferences": [reference],
-    }
+    notes = {} if attempt is None else {keys.GROUP_ATTEMPT: attempt}
     spec = {"parallelism": pods, "completions": pods}
-    return decoded(Job, {"metadata": meta, "spec": spec, "status": status})
+    return epoch_plans.job(uid, attempt=restarts, notes=notes, spec=spec, **status)
 
 
 def held_pod(*states, attempt="1", **more):
     """Return a pod whose containers are held by the agent and are in these states."""
-    meta = {
-        "name": "p",
-        "namespace": "default",
-        "uid": "uid-p",
-        "annotations": {keys.GROUP_ATTEMPT: attempt, keys.GROUP_HELD: "supervisor"},
-        "ownerReferences": [{"kind": "Job", "uid": "job", "controller": True}],
-    }
     statuses = [{"name": str(at), "state": state, **more} for at, state in enumerate(states)]
-    status = {"phase": "Pending", "containerStatuses": statuses}
-    return decoded(ChildPod, {"metadata": meta, "status": status})
+    notes = {keys.GROUP_ATTEMPT: attempt, keys.GROUP_HELD: "supervisor"}
+    return epoch_plans.pod("p", None, job="job", notes=notes, containers=statuses, phase="Pending")
 
 
 @pytest.mark.parametrize(
@@ -78,6 +55,7 @@ def held_pod(*states, attempt="1", **more):
         (pod(state={"waiting": {}}), 0),
         # A pod that has timed out, or was restarted in place, and runs again soon.
         (pod(state={"waiting": {"reason": "CrashLoopBackOff"}}, restartCount=1), 1),
+        (pod(state={"waiting": {}}, restartCount=1), 1),
         (pod(state={"terminated": {"exitCode": 1}}, restartCount=2), 1),
         (pod(state={"waiting": {}}, lastState={"terminated": {"exitCode": 0}}), 1),
         (pod(state={"waiting": {}}, restartCount=1, phase="Failed"), 0),
@@ -90,7 +68,7 @@ def held_pod(*states, attempt="1", **more):
         (held_pod(), 0),
         (pod(phase="Failed"), 0),
         (pod(phase="Succeeded"), 0),
-        (pod(deleting=True), 0),
+        (pod(deleted=True), 0),
         (pod(owner=None), 0),
         (pod(owner="other"), 0),
         (pod(attempt=None), 0),

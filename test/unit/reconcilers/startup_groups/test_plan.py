@@ -289,7 +289,7 @@ def test_wait_ends_without_a_release_when_the_jobset_ends_or_is_suspended(spec, 
         each.cluster.object["status"].setdefault("conditions", []).extend(conditions)
         plan = each.reconcile(2)
         assert reported(plan) == expected
-        assert plan.memory is None
+        assert (plan.memory, plan.signal) == (None, None)
         assert not plan.waits
 
 

@@ -58,21 +58,6 @@ async def test_last_start_releases_the_group(rig):
         assert rig.condition(WAITING) is None
 
 
-async def test_pods_that_time_out_in_turn_have_started(rig):
-    """Their barriers never ran at the same time; KEP-498 counts all that have started."""
-    async with rig.manager(groups=True):
-        first, second, *others = await begin(rig, config={"timeoutAfterSeconds": 1})
-        start(rig, *others, first)
-        await rig.settle()
-        start(rig, first, state="waiting", restartCount=1)
-        await rig.settle()
-        assert value(rig) is None
-        start(rig, second)
-        await rig.settle()
-
-        assert value(rig).endswith(" 1\n")
-
-
 async def test_nothing_is_written_after_the_release(rig):
     """Main containers start, containers restart, and pods are replaced."""
     async with rig.manager(groups=True):
@@ -128,22 +113,6 @@ async def test_lost_value_is_written_again(rig, deleted):
         assert value(rig) == before
 
 
-async def test_config_map_of_another_owner_is_left_alone(rig):
-    """It is reported; once it is deleted, the group is released."""
-    async with rig.manager(groups=True):
-        labels = {keys.JOBSET_NAME: "test-js"}
-        body = {"metadata": {"name": NAME, "namespace": "default", "labels": labels}}
-        rig.world.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", **body})
-        start(rig, *await begin(rig))
-        await rig.settle()
-        assert value(rig) is None
-        assert len(rig.events(keys.GROUP_FOREIGN_REASON)) == 1
-
-        rig.world.delete("configmaps", NAME)
-        await rig.settle()
-        assert value(rig).endswith(" 1\n")
-
-
 async def test_no_job_is_created_when_the_config_map_of_another_owner_is_not_cached(rig):
     """The cache selects by label; pods would wait for ever, and the conflict is reported."""
     async with rig.manager(groups=True):
@@ -161,26 +130,6 @@ async def test_no_job_is_created_when_the_config_map_of_another_owner_is_not_cac
         start(rig, *rig.make_pods())
         await rig.settle()
         assert value(rig).endswith(" 1\n")
-
-
-async def test_config_map_of_a_deleted_jobset_releases_nothing(rig):
-    """It is not reported either, since the garbage collector will delete it."""
-    owner = {"apiVersion": f"{keys.GROUP}/{keys.VERSION}", "kind": "JobSet", "name": "test-js",
-             "uid": "gone", "controller": True}  # fmt: skip
-    labels = {keys.JOBSET_NAME: "test-js"}
-    meta = {"name": NAME, "namespace": "default", "labels": labels, "ownerReferences": [owner]}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
-    rig.world.garbage_collect = False
-    rig.world.create("configmaps", {**body, "data": {"started": "gone 7\n"}})
-    async with rig.manager(groups=True):
-        start(rig, *await begin(rig))
-        await rig.settle()
-        assert value(rig) == "gone 7\n"
-        assert rig.events(keys.GROUP_FOREIGN_REASON) == []
-
-        rig.world.delete("configmaps", NAME)
-        await rig.settle()
-        assert value(rig) == f"{rig.jobset()['metadata']['uid']} 1\n"
 
 
 async def test_restarted_group_waits_for_its_own_signal(rig):
@@ -204,29 +153,6 @@ async def test_restarted_group_waits_for_its_own_signal(rig):
         assert value(rig).endswith(" 2\n")
 
 
-async def test_resumed_group_waits_for_its_own_signal(rig):
-    """Its pods may be on other nodes by then."""
-    async with rig.manager(groups=True):
-        names = await begin(rig)
-        start(rig, *names[:-1])
-        await rig.settle()
-        rig.change(suspend=True)
-        await rig.settle()
-        assert rig.condition(WAITING) == ("False", keys.GROUP_SUSPENDED_REASON)
-        for name in names:
-            rig.world.delete("pods", name)
-        rig.change(suspend=False)
-        await rig.settle()
-        *most, last = rig.make_pods()
-        start(rig, *most)
-        await rig.settle()
-        assert value(rig) is None
-
-        start(rig, last)
-        await rig.settle()
-        assert value(rig).endswith(" 3\n")
-
-
 async def test_next_manager_releases_the_group(rig):
     """Its state is in the cluster."""
     async with rig.manager(groups=True):
@@ -240,18 +166,6 @@ async def test_next_manager_releases_the_group(rig):
     async with rig.manager(groups=True):
         await rig.settle()
     assert map_writes(rig) == ["started"]
-
-
-async def test_waiting_pods_are_released_when_the_group_is_removed(rig):
-    """The configuration is removed from the spec."""
-    async with rig.manager(groups=True):
-        names = await begin(rig)
-        start(rig, names[0])
-        await rig.settle()
-        rig.change(groupSchedulingConfig=None)
-        await rig.settle()
-
-        assert value(rig).endswith(" 2\n")
 
 
 async def test_jobs_created_before_the_group_do_not_count(rig):
@@ -276,30 +190,6 @@ async def test_jobs_created_before_the_group_do_not_count(rig):
         await rig.settle()
         assert value(rig).endswith(" 3\n")
         assert rig.condition(DONE) == ("True", keys.GROUP_STARTED_REASON)
-
-
-async def test_group_with_targets_waits_only_for_their_pods(rig):
-    """Other ReplicatedJobs are not part of it."""
-    async with rig.manager(groups=True):
-        config = {"targetReplicatedJobs": ["w"]}
-        await begin(rig, replicated_job("w", 2), replicated_job("x", 3), config=config)
-        start(rig, "test-js-w-0-0", "test-js-w-1-0")
-        await rig.settle()
-
-        assert value(rig).endswith(" 1\n")
-
-
-async def test_wait_ends_when_the_jobset_has_failed(rig):
-    """No pod is released."""
-    async with rig.manager(groups=True):
-        start(rig, *(await begin(rig))[:-1])
-        await rig.settle()
-        rig.finish("test-js-w-0", "Failed")
-        await rig.settle(100)
-
-        assert value(rig) is None
-        assert rig.events(keys.GROUP_MISSING_REASON) == []
-        assert rig.condition(WAITING) == ("False", keys.GROUP_FINISHED_REASON)
 
 
 async def test_write_is_repeated_after_a_conflict(rig):
