@@ -122,69 +122,76 @@ def test_failure_policy_actions():
     }
 
 
+POD = "spec.replicatedJobs[].template.spec.template.spec"
+
+
+def merged_by(key, limit=None):
+    """Return keywords of a list of objects that are merged by a key."""
+    keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+    return {**keys, "maxItems": limit}
+
+
+CONDITION_FIELDS = ["lastTransitionTime", "message", "reason", "status", "type"]
+ATOMIC_50 = {"x-kubernetes-list-type": "atomic", "maxItems": 50}
+CONTAINER = f"{POD}.containers[]"
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("spec.replicatedJobs[]", ["name", "template"]),
-        ("spec.replicatedJobs[].dependsOn[]", ["name", "status"]),
-        ("spec.replicatedJobs[].template.spec", ["template"]),
-        ("spec.replicatedJobs[].template.spec.template.spec", ["containers"]),
-        ("spec.successPolicy", ["operator"]),
-        ("spec.failurePolicy.rules[]", ["action"]),
-        ("spec.startupPolicy", ["startupPolicyOrder"]),
-        ("spec.coordinator", ["replicatedJob"]),
+        # Required fields are those of the API, in a fixed order.
+        ("spec.replicatedJobs[]", {"required": ["name", "template"]}),
+        ("spec.replicatedJobs[].dependsOn[]", {"required": ["name", "status"]}),
+        ("spec.replicatedJobs[].template.spec", {"required": ["template"]}),
+        (POD, {"required": ["containers"]}),
+        ("spec.successPolicy", {"required": ["operator"]}),
+        ("spec.failurePolicy.rules[]", {"required": ["action"]}),
+        ("spec.startupPolicy", {"required": ["startupPolicyOrder"]}),
+        ("spec.coordinator", {"required": ["replicatedJob"]}),
         (
             "status.replicatedJobsStatus[]",
-            ["active", "failed", "name", "ready", "succeeded", "suspended"],
+            {"required": ["active", "failed", "name", "ready", "succeeded", "suspended"]},
         ),
-        ("status.conditions[]", ["lastTransitionTime", "message", "reason", "status", "type"]),
+        ("status.conditions[]", {"required": CONDITION_FIELDS}),
+        # All fields of these objects are optional.
+        ("spec", {"required": None}),
+        ("status", {"required": None}),
+        ("spec.network", {"required": None}),
+        ("spec.failurePolicy", {"required": None}),
+        ("spec.volumeClaimPolicies[]", {"required": None}),
+        ("spec.volumeClaimPolicies[].templates[]", {"required": None}),
+        ("spec.groupSchedulingConfig", {"required": None}),
+        # Lists of objects with a name are merged by it; claims are replaced as a whole.
+        ("spec.replicatedJobs", merged_by("name")),
+        ("spec.replicatedJobs[].dependsOn", merged_by("name", 5)),
+        ("status.conditions", merged_by("type")),
+        ("status.replicatedJobsStatus", merged_by("name")),
+        ("spec.volumeClaimPolicies", ATOMIC_50),
+        ("spec.volumeClaimPolicies[].templates", ATOMIC_50),
+        # Documented defaults of optional fields of built-in types are kept.
+        (f"{CONTAINER}.ports[].protocol", {"default": "TCP"}),
+        (f"{POD}.initContainers[].ports[].protocol", {"default": "TCP"}),
+        (f"{CONTAINER}.env[].valueFrom.configMapKeyRef.name", {"default": ""}),
+        (f"{CONTAINER}.livenessProbe.grpc.service", {"default": ""}),
+        (f"{POD}.imagePullSecrets[].name", {"default": ""}),
+        (f"{POD}.volumes[].azureDisk.fsType", {"default": "ext4"}),
+        (f"{POD}.volumes[].azureDisk.readOnly", {"default": False}),
+        (f"{POD}.volumes[].iscsi.iscsiInterface", {"default": "default"}),
+        # References by name are one value for server-side apply, as in the CRD of the Go types.
+        (f"{CONTAINER}.envFrom[].configMapRef", {"x-kubernetes-map-type": "atomic"}),
+        (f"{CONTAINER}.envFrom[].secretRef", {"x-kubernetes-map-type": "atomic"}),
     ],
 )
-def test_required_fields(path, expected):
-    """Required fields are those of the API, in a fixed order."""
-    assert at(path)["required"] == expected
+def test_keywords(path, expected):
+    """A schema has these keywords with these values, and lacks those with None."""
+    found = at(path)
+
+    assert {key: found.get(key) for key in expected} == expected
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "spec",
-        "status",
-        "spec.network",
-        "spec.failurePolicy",
-        "spec.volumeClaimPolicies[]",
-        "spec.volumeClaimPolicies[].templates[]",
-        "spec.groupSchedulingConfig",
-    ],
-)
-def test_objects_without_required_fields(path):
-    """All fields of these objects, and of the root, are optional."""
-    assert "required" not in at(path)
+def test_the_root_has_no_required_fields():
+    """Metadata, spec and status are optional."""
     assert "required" not in ROOT
-
-
-@pytest.mark.parametrize(
-    ("path", "key", "limit"),
-    [
-        ("spec.replicatedJobs", "name", None),
-        ("spec.replicatedJobs[].dependsOn", "name", 5),
-        ("status.conditions", "type", None),
-        ("status.replicatedJobsStatus", "name", None),
-    ],
-)
-def test_lists_with_keys(path, key, limit):
-    """Lists of objects with a name are merged by it."""
-    assert at(path)["x-kubernetes-list-type"] == "map"
-    assert at(path)["x-kubernetes-list-map-keys"] == [key]
-    assert at(path).get("maxItems") == limit
-
-
-@pytest.mark.parametrize(
-    "path", ["spec.volumeClaimPolicies", "spec.volumeClaimPolicies[].templates"]
-)
-def test_volume_claims_are_replaced_as_a_whole(path):
-    """Claim policies and their templates are atomic lists of at most 50."""
-    assert (at(path)["x-kubernetes-list-type"], at(path)["maxItems"]) == ("atomic", 50)
 
 
 def test_failure_rules_are_a_plain_list():
@@ -276,38 +283,11 @@ def test_own_fields_are_described():
     assert bare == []
 
 
-POD = "spec.replicatedJobs[].template.spec.template.spec"
-
-
-@pytest.mark.parametrize(
-    ("path", "default"),
-    [
-        (f"{POD}.containers[].ports[].protocol", "TCP"),
-        (f"{POD}.initContainers[].ports[].protocol", "TCP"),
-        (f"{POD}.containers[].env[].valueFrom.configMapKeyRef.name", ""),
-        (f"{POD}.containers[].livenessProbe.grpc.service", ""),
-        (f"{POD}.imagePullSecrets[].name", ""),
-        (f"{POD}.volumes[].azureDisk.fsType", "ext4"),
-        (f"{POD}.volumes[].azureDisk.readOnly", False),
-        (f"{POD}.volumes[].iscsi.iscsiInterface", "default"),
-    ],
-)
-def test_embedded_defaults(path, default):
-    """Documented defaults of optional fields of built-in types are kept."""
-    assert at(path)["default"] == default
-
-
 def test_defaults_that_other_crds_do_not_have_are_dropped():
     """Two fields of an Azure disk have a default in the snapshot, but not in other CRDs."""
     fields = at(f"{POD}.volumes[].azureDisk")["properties"]
     assert "default" not in fields["kind"]
     assert "default" not in fields["cachingMode"]
-
-
-@pytest.mark.parametrize("reference", ["configMapRef", "secretRef"])
-def test_references_by_name_are_atomic(reference):
-    """Server-side apply treats them as one value, as in the CRD of the Go types."""
-    assert at(f"{POD}.containers[].envFrom[].{reference}")["x-kubernetes-map-type"] == "atomic"
 
 
 def test_required_fields_have_no_default():

@@ -1,7 +1,6 @@
 """Features of the agent's transport only: watched files, in-cluster settings, a small pool."""
 
 import asyncio
-import shutil
 from contextlib import asynccontextmanager
 
 import pytest
@@ -69,18 +68,6 @@ async def test_last_token_is_used_when_its_file_is_missing(http_server, tmp_path
 
     sent = [request.headers["authorization"] for request in http_server.requests]
     assert sent == ["Bearer t"] * 2
-
-
-async def test_renewed_authority_is_trusted(http_server, certificates, other_authority, tmp_path):
-    """A changed CA file is read before the next new connection."""
-    ca = tmp_path / "ca.crt"
-    shutil.copy(certificates.ca, ca)
-    context = other_authority.server_context()
-    async with slim(http_server, context=context, ca_file=str(ca)) as transport:
-        with pytest.raises(ConnectFailedError):
-            await transport.request(GET)
-        shutil.copy(other_authority.ca, ca)
-        assert (await transport.request(GET)).status == 200
 
 
 async def test_authority_may_be_given_as_text(http_server, certificates):

@@ -1,4 +1,4 @@
-"""Common mistakes in controllers, and the error message for each of them."""
+"""Common mistakes in controllers, and the error messages of those that no program's test has."""
 
 import asyncio
 import gc
@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import structlog
 
-from jobsetpy.api.core import ConfigMap, Pod
+from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.meta import ObjectKey, ObjectMeta
 from jobsetpy.controller import (
     Controller,
@@ -16,11 +16,9 @@ from jobsetpy.controller import (
     Result,
     Watch,
     enqueue_mapped,
-    enqueue_owner,
     enqueue_self,
 )
 from jobsetpy.controller._stepwise import Stepwise
-from jobsetpy.testing import store_of
 from support.informers_kit import ManualInformer
 
 pytestmark = pytest.mark.looptime
@@ -70,12 +68,6 @@ def test_endless_delays_are_refused(delay):
         Result.requeue_after(delay)
 
 
-def test_requeue_after_needs_a_delay():
-    """The error for None names ``done``."""
-    with pytest.raises(TypeError, match="done"):
-        Result.requeue_after(None)
-
-
 @pytest.mark.parametrize(("seconds", "calls"), [(4, 1), (6, 2)])
 async def test_a_reconcile_is_repeated_after_some_seconds(seconds, calls):
     """A number reaches the queue as seconds."""
@@ -86,18 +78,10 @@ async def test_a_reconcile_is_repeated_after_some_seconds(seconds, calls):
     assert len(reconciler.keys) == calls
 
 
-@pytest.mark.parametrize(
-    ("informer", "text"),
-    [
-        (Pod, r"not the class Pod: manager.informer\(Pod\)"),
-        (store_of(Pod), "not its store"),
-        (None, "needs an informer, not None"),
-    ],
-)
-def test_a_watch_needs_an_informer(informer, text):
-    """The error names a class or a store that was passed instead of an informer."""
-    with pytest.raises(TypeError, match=text):
-        Watch(informer, enqueue_self)
+def test_a_watch_needs_an_informer():
+    """The error says so."""
+    with pytest.raises(TypeError, match="needs an informer, not None"):
+        Watch(None, enqueue_self)
 
 
 async def asynchronous(event):
@@ -108,14 +92,12 @@ async def asynchronous(event):
 @pytest.mark.parametrize(
     ("handler", "text"),
     [
-        (enqueue_owner, r"what enqueue_owner\(Owner\) returns"),
         (enqueue_mapped, r"what enqueue_mapped\(function\) returns"),
         (Request(ObjectKey("a", "b")), "is a function of an Event"),
-        (asynchronous, "must not be async"),
     ],
 )
 def test_a_watch_needs_a_handler(handler, text):
-    """The error names a factory that was not called, a coroutine function and a value."""
+    """The error names a factory that was not called, and a value."""
     with pytest.raises(TypeError, match=text):
         Watch(ManualInformer(), handler)
 
@@ -140,18 +122,11 @@ class Elsewhere:
         return asyncio.ensure_future(Done().reconcile(request))
 
 
-@pytest.mark.parametrize(
-    ("reconciler", "text"),
-    [
-        (Synchronous(), r"Synchronous.reconcile has to be `async def`.*asyncio.to_thread"),
-        (Done, r"an instance as its reconciler: Done\(\.\.\.\), not the class Done"),
-        (object(), "needs `async def reconcile"),
-    ],
-)
-def test_a_controller_needs_a_reconciler(reconciler, text):
-    """A synchronous reconcile, a class and anything else are refused before the start."""
+def test_a_controller_needs_a_reconciler():
+    """A synchronous reconcile is refused before the start."""
+    text = r"Synchronous.reconcile has to be `async def`.*asyncio.to_thread"
     with pytest.raises(TypeError, match=text):
-        Controller(name="x", reconciler=reconciler, watches=[])
+        Controller(name="x", reconciler=Synchronous(), watches=[])
 
 
 async def test_a_reconcile_may_be_a_function_annotated_to_return_a_future():
@@ -159,11 +134,10 @@ async def test_a_reconcile_may_be_a_function_annotated_to_return_a_future():
     await run(Controller(name="elsewhere", reconciler=Elsewhere(), watches=[]))
 
 
-@pytest.mark.parametrize("watches", [Watch(ManualInformer(), enqueue_self), [ManualInformer()]])
-def test_a_controller_needs_watches(watches):
-    """One watch instead of a list, and an informer instead of a watch, are refused."""
+def test_a_controller_needs_watches():
+    """An informer instead of a watch is refused."""
     with pytest.raises(TypeError, match=r"Watch\("):
-        Controller(name="x", reconciler=Done(), watches=watches)
+        Controller(name="x", reconciler=Done(), watches=[ManualInformer()])
 
 
 async def test_a_handler_is_reported_when_it_returns_something_other_than_requests():

@@ -316,23 +316,18 @@ class TestEvents:
 
 
 class TestEnds:
-    def test_clean_end_resumes_immediately(self):
-        """After a clean end the watch resumes from the last version: no list, no wait."""
+    @pytest.mark.parametrize(("end", "cause"), [("on_eof", "eof"), ("on_silence", "silence")])
+    def test_watch_resumes_immediately_after(self, end, cause):
+        """A watch that ends or is silent resumes from the last version: no list, no wait."""
         made, log = reading()
         made.on_frames([added("a", 11)], 1.0)
 
-        made.on_eof(300.0)
-
-        assert made.command == OpenWatch("11", 450)
-        assert log.ends == ["eof"]
-
-    def test_first_quick_end_resumes_immediately(self):
-        """Even a stream that ended right after it opened is resumed without a wait, the first time."""
-        made, _ = reading()
-
-        made.on_eof(0.01)
+        getattr(made, end)(300.0)
 
         assert isinstance(made.command, OpenWatch)
+        assert made.command.resource_version == "11"
+        assert log.ends == [cause]
+        assert log.relists == []
 
     def test_repeated_quick_ends_back_off(self):
         """Streams that repeatedly end right after they opened are opened at growing intervals."""
@@ -389,26 +384,20 @@ class TestEnds:
         assert log.ends == ["broken"]
         assert log.relists == []
 
-    @pytest.mark.parametrize("code", [429, 500, 503, 504])
-    def test_error_event_resumes(self, code):
+    @pytest.mark.parametrize(
+        "failure", [*(error(code) for code in (429, 500, 503, 504)), raw("ERROR", b"[]")]
+    )
+    def test_error_event_resumes(self, failure):
         """An ERROR event other than 410 backs off and resumes; later frames are ignored."""
         made, log = reading()
 
-        events = made.on_frames([added("a", 11), error(code), added("b", 12)], 20.0)
+        events = made.on_frames([added("a", 11), failure, added("b", 12)], 20.0)
         assert isinstance(made.command, Wait)
         made.on_waited()
 
         assert events == [Applied(thing("a", 11))]
         assert made.command == OpenWatch("11", 450)
         assert log.ends == ["error"]
-
-    def test_error_event_without_a_status_ends_the_stream(self):
-        """The machine waits and resumes after any ERROR event."""
-        made, _ = reading()
-
-        made.on_frames([raw("ERROR", b"[]")], 20.0)
-
-        assert isinstance(made.command, Wait)
 
 
 class TestExpiry:
@@ -481,10 +470,11 @@ class TestExpiry:
         assert made.command == RequestPage("", 500)
 
     @pytest.mark.parametrize(
-        "fault", [RetryableApiError(429), ConnectFailedError("no"), ForbiddenError(403)]
+        "fault",
+        [RetryableApiError(429), ConnectFailedError("no"), ForbiddenError(403), ApiError(418)],
     )
     def test_temporary_failures_never_list(self, fault):
-        """Neither a busy server nor a broken network causes a list."""
+        """Neither a busy server, a broken network nor a status without its own class causes a list."""
         made, log = watching()
         for _ in range(5 * STUCK_LIMIT):
             made.on_error(fault, 0.0)
@@ -501,17 +491,6 @@ class TestSilence:
         made, _ = reading(rand=lambda: chance)
 
         assert ReadFrames(deadline) == made.command
-
-    def test_silent_watch_resumes_on_a_new_connection(self):
-        """A silent watch is closed and resumes immediately from its version, without a list."""
-        made, log = reading()
-
-        made.on_silence(37.5)
-
-        assert isinstance(made.command, OpenWatch)
-        assert made.command.resource_version == "10"
-        assert log.ends == ["silence"]
-        assert log.relists == []
 
     def test_watch_after_silence_probes(self):
         """After silence the requested time-out of the watch is shorter than the idle deadline."""
@@ -641,14 +620,3 @@ class TestStreamingLists:
 def test_versions_compare_as_integers(version, than, older):
     """Versions compare as integers of any size; other versions are never older."""
     assert older is is_older(version, than)
-
-
-def test_api_errors_without_class_are_retried():
-    """After a status without its own error class, such as 418, the same version is watched again."""
-    made, log = watching()
-
-    made.on_error(ApiError(418), 0.0)
-    made.on_waited()
-
-    assert isinstance(made.command, OpenWatch)
-    assert log.relists == []

@@ -156,19 +156,6 @@ def test_owner_index_takes_the_controller_of_any_class():
     assert writer.store.index_values(OWNER_UID) == ["mine"]
 
 
-def test_unchanged_objects_survive_a_new_list():
-    """A new list keeps the objects whose version did not change, and reports no update."""
-    writer = StoreWriter(Pod)
-    first = pod()
-    writer.replace([first], "1")
-
-    diff = writer.replace([pod()], "2")
-
-    assert writer.store.get(KEY) is first
-    assert (diff.added, diff.updated, diff.deleted) == ((), (), ())
-    assert writer.store.resource_version == "2"
-
-
 def test_objects_without_a_version_always_count_as_changed():
     """Without resourceVersion a new list cannot tell whether an object has changed."""
     writer = StoreWriter(Pod)

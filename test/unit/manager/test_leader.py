@@ -230,21 +230,6 @@ async def test_times_in_the_record_are_ignored(world):
         assert record(world)["leaseTransitions"] == 8
 
 
-async def test_two_processes_with_one_name_exclude_each_other(world):
-    """A name configured twice by mistake never causes a second leader."""
-    async with contenders(world, "same", "same") as pair:
-        await within(3, lambda: any(one.leads for one in pair))
-        first, other = sorted(pair, key=lambda one: not one.leads)
-        for _ in range(300):
-            await asyncio.sleep(0.1)
-            assert not other.leads
-        first.stop.set()
-        await within(5, lambda: other.leads)
-
-        assert not first.leads
-        assert first.lost is None
-
-
 @pytest.mark.parametrize("hours", [5, -5, 100_000])
 async def test_jumps_of_wall_clocks_change_nothing(world, hours):
     """No leadership is lost or acquired early when a leader's or standby's clock jumps."""

@@ -107,20 +107,6 @@ async def test_a_released_shard_is_taken_immediately(world):
         assert holder(world) == "2 shards"
 
 
-async def test_a_shard_never_has_two_processes(world):
-    """There are more processes than shards, and one hangs: no shard has two open fences."""
-    async with contenders(world, 2, 2, 2, 2) as processes:
-        await within(3, lambda: sum(one.leads for one in processes) == 2)
-        next(one for one in processes if one.leads).hang()
-        for _ in range(400):
-            await asyncio.sleep(0.1)
-            open_ = [one.index for one in processes if one.elector.fence.remaining_s() > 0]
-            assert len(open_) == len(set(open_))
-        assert sorted(
-            one.index for one in processes if one.leads and one.elector.fence.remaining_s() > 0
-        ) == [0, 1]
-
-
 async def test_only_one_of_two_processes_with_a_shard_can_write(world):
     """Writes of the former holder are refused, although its common Lease is renewed."""
     async with leading_pair(world) as pair:

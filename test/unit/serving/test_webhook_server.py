@@ -265,10 +265,12 @@ async def test_files_are_reloaded(tmp_path, authority, pair):
         write(pair)
         await eventually(lambda: not list(certificates.problems()))
         assert await shown(server.port) == pair.certificate
-        (tmp_path / "tls.key").write_bytes(b"half a file")
-        await asyncio.sleep(0.05)
-        assert await shown(server.port) == pair.certificate
         new = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
+        for name, data in (("key", b"half a file"), ("key", new.key), ("crt", b"nonsense")):
+            (tmp_path / f"tls.{name}").write_bytes(data)
+            await asyncio.sleep(0.05)
+            assert await shown(server.port) == pair.certificate
+            assert list(certificates.problems()) == []
         write(new)
 
         async def exchanged() -> bool:

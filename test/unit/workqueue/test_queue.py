@@ -1,4 +1,4 @@
-"""Rules of the work queue, and waiting for items in virtual time."""
+"""Rules of the work queue that test/property/test_workqueue_laws.py does not have, and waiting in virtual time."""
 
 import asyncio
 import inspect
@@ -56,39 +56,6 @@ class Recorder:
 class TestRules:
     """Rules that need no waiting."""
 
-    def test_repeated_items_are_merged(self, queue):
-        """An item added many times is taken once, in its first place."""
-        for item in ("a", "b", "a", "a", "c", "b"):
-            queue.add(item)
-
-        assert len(queue) == 3
-        assert take_all(queue) == ["a", "b", "c"]
-
-    def test_an_item_in_progress_is_not_returned_again(self, queue):
-        """An item that was added meanwhile is returned once after it is done."""
-        queue.add("a")
-        assert queue.get_nowait() == "a"
-        queue.add("a")
-        queue.add("a")
-
-        with pytest.raises(asyncio.QueueEmpty):
-            queue.get_nowait()
-        queue.done("a")
-        assert take_all(queue) == ["a"]
-
-    def test_an_item_added_in_progress_has_the_highest_priority(self):
-        """An item that is added several times while processed keeps the highest priority."""
-        queue = WorkQueue(fair_every=100)
-        queue.add("a")
-        queue.get_nowait()
-        for priority in (-100, 5, 0):
-            queue.add("a", priority=priority)
-        queue.add("b", priority=3)
-        queue.done("a")
-
-        assert queue.depths() == {3: 1, 5: 1}
-        assert take_all(queue) == ["a", "b"]
-
     def test_a_hot_key_goes_to_the_end(self, queue):
         """A key that changes during each of its turns does not delay the others."""
         for item in ("hot", "a", "b"):
@@ -101,29 +68,6 @@ class TestRules:
             queue.done(item)
 
         assert turns == ["hot", "a", "b", "hot", "hot", "hot"]
-
-    def test_higher_priority_first(self):
-        """Higher priorities come first; equal ones in order."""
-        queue = WorkQueue(fair_every=100)
-        queue.add("low1", priority=-100)
-        queue.add("low2", priority=-100)
-        queue.add("live1")
-        queue.add("urgent", priority=10)
-        queue.add("live2")
-
-        assert take_all(queue) == ["urgent", "live1", "live2", "low1", "low2"]
-
-    def test_a_queued_item_gets_the_higher_priority(self):
-        """A higher priority moves a queued item; a lower one does not."""
-        queue = WorkQueue(fair_every=100)
-        queue.add("a", priority=-100)
-        queue.add("b", priority=-100)
-        queue.add("c")
-        queue.add("b")
-        queue.add("c", priority=-100)
-
-        assert queue.depths() == {-100: 1, 0: 2}
-        assert take_all(queue) == ["c", "b", "a"]
 
     def test_low_priority_is_not_starved(self):
         """Despite a stream of live items, each low item is taken within a bounded number of turns."""
@@ -183,38 +127,12 @@ class TestDelays:
         assert take_all(queue) == ["a"]
         assert queue.waiting == 0
 
-    def test_the_earliest_deadline_counts(self, clock, queue):
-        """An item with several deadlines is returned once, at the earliest."""
-        queue.add_after("a", 5.0)
-        queue.add_after("a", 2.0)
-        queue.add_after("a", 9.0)
-        clock.advance(2.0)
-        assert take_all(queue) == ["a"]
-        clock.advance(100.0)
-
-        assert take_all(queue) == []
-
     @pytest.mark.parametrize("delay", [0.0, -3.0])
     def test_zero_and_negative_delays_queue_immediately(self, queue, delay: float):
         """An item whose time has passed can be taken."""
         queue.add_after("a", delay)
 
         assert take_all(queue) == ["a"]
-
-    def test_rate_limited_counts_and_grows(self):
-        """Delays grow with each failure until the item is forgotten; the actual delay is returned."""
-        clock = ManualClock()
-        queue = WorkQueue(clock=clock, rate_limiter=ItemExponential(base_s=1.0, cap_s=60.0))
-        delays = []
-        for _ in range(3):
-            delays.append(queue.add_rate_limited("a"))
-            clock.advance(delays[-1])
-            assert take_all(queue) == ["a"]
-
-        assert delays == [1.0, 2.0, 4.0]
-        assert queue.num_requeues("a") == 3
-        queue.forget("a")
-        assert queue.num_requeues("a") == 0
 
     def test_retry_after_is_a_minimum(self):
         """Retry-After may lengthen the delay, but never shorten it."""
@@ -223,17 +141,6 @@ class TestDelays:
         assert queue.add_rate_limited("a", at_least_s=7.0) == 7.0
         assert queue.add_rate_limited("a", at_least_s=0.5) == 2.0
 
-    def test_retry_keeps_the_priority(self, clock, queue):
-        """An item that fails returns with the priority it was taken with."""
-        queue.add("a", priority=-100)
-        queue.get_nowait()
-        queue.add_rate_limited("a")
-        queue.done("a")
-        clock.advance(1.0)
-        queue.poll()
-
-        assert queue.depths() == {-100: 1}
-
     def test_retry_with_a_priority_of_its_own(self, clock, queue):
         """An explicit priority for the retry is used instead."""
         queue.add_rate_limited("a", priority=5)
@@ -241,18 +148,6 @@ class TestDelays:
         queue.poll()
 
         assert queue.depths() == {5: 1}
-
-    def test_an_item_due_in_progress_is_returned_after_done(self, clock, queue):
-        """An item whose delay ends while it is processed is queued at done."""
-        queue.add_after("a", 1.0)
-        queue.add("a")
-        assert queue.get_nowait() == "a"
-        clock.advance(1.0)
-        queue.poll()
-        assert len(queue) == 0
-        queue.done("a")
-
-        assert take_all(queue) == ["a"]
 
 
 class TestObserver:

@@ -104,17 +104,6 @@ def test_the_wheel_has_metadata(headers):
     assert not re.search(r"https?://|@ ", " ".join(headers.get_all("Requires-Dist")))
 
 
-def test_the_wheel_is_reproducible(wheel, tmp_path):
-    """Names of folders and times of files do not matter."""
-    copy = tmp_path / "elsewhere"
-    ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src", copy / "src", ignore=ignore, copy_function=shutil.copyfile)
-    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
-        shutil.copyfile(ROOT / name, copy / name)
-    again = project.build_wheel(copy, tmp_path / "out")
-    assert again.read_bytes() == wheel.read_bytes()
-
-
 def test_the_installed_wheel_works(python, tmp_path):
     """The command runs, modules are imported without a warning, and versions do not conflict."""
     command = python.parent / "jobsetpy"
