@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping, MutableMapping
+from types import SimpleNamespace
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
 from jobsetpy.extras import require
@@ -66,17 +67,6 @@ def wire_name(attribute: attrs.Attribute[Any]) -> str:
     return name if isinstance(name, str) else camel_case(attribute.name)
 
 
-class _Renamed:
-    """Fields of an ``attrs.Attribute`` that msgspec reads, with the wire name."""
-
-    __slots__ = ("default", "name", "validator")
-
-    def __init__(self, name: str, default: Any) -> None:
-        self.name = name
-        self.default = default
-        self.validator = None
-
-
 @dataclass_transform(
     frozen_default=True, kw_only_default=True, field_specifiers=(attrs.field, field)
 )
@@ -97,7 +87,9 @@ def wire(cls: type[T]) -> type[T]:
     try:
         for attribute in attributes:
             name = wire_name(attribute)
-            renamed.append(_Renamed(name, attribute.default))
+            # The fields that msgspec reads of an attrs.Attribute.
+            shown = SimpleNamespace(name=name, default=attribute.default, validator=None)
+            renamed.append(shown)
             made.__annotations__[name] = hints[attribute.name]
             if name != attribute.name:
                 del made.__annotations__[attribute.name]

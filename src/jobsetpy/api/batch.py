@@ -82,11 +82,8 @@ class JobStatus:
 
     @property
     def finished(self) -> Condition | None:
-        """The first condition ``Complete`` or ``Failed`` that is True, or ``None``."""
-        for condition in self.conditions:
-            if condition.status == "True" and condition.type in {"Complete", "Failed"}:
-                return condition
-        return None
+        """The condition ``Complete`` or ``Failed`` that is True, or ``None``."""
+        return condition_true(self.conditions, "Complete") or self.failed_condition
 
     @property
     def failed_condition(self) -> Condition | None:

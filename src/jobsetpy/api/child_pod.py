@@ -10,6 +10,7 @@ import sys
 from collections.abc import Hashable, Mapping
 from datetime import datetime
 from functools import lru_cache
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -373,7 +374,7 @@ class ChildPodStatus:
             if (end := c.state.terminated) is not None and end.exit_code != 0
         ]
         if ended:
-            ended.sort(key=_moment)
+            ended.sort(key=itemgetter(0))
             put(self, "failed", tuple([failed for _, failed in ended]))
         restarts = []
         for status in (*self.init_container_statuses, *ordinary):
@@ -388,10 +389,6 @@ class ChildPodStatus:
                 put(self, "at_barrier", True)
         if restarts:
             put(self, "restarts", _shared(tuple(restarts)))
-
-
-def _moment(item: tuple[str, FailedContainer]) -> str:
-    return item[0]
 
 
 @resource("", "v1", "Pod", "pods")

@@ -159,26 +159,17 @@ def resource_schema(cls: type[Any], definitions: Mapping[str, Schema]) -> Schema
     return out
 
 
-def jobset_crd(definitions: Mapping[str, Schema] | None = None) -> dict[str, Any]:
-    """Return the CRD as a JSON object, ready to be applied; no two parts are the same object.
-
-    Args:
-        definitions: schemas of the embedded types; the packaged ones if ``None``.
-    """
-    return crd_of(JobSet, _COLUMNS, definitions)
+def jobset_crd() -> dict[str, Any]:
+    """Return the CRD as a JSON object, ready to be applied; no two parts are the same object."""
+    return crd_of(JobSet, _COLUMNS)
 
 
-def crd_of(
-    cls: type[Any],
-    columns: Iterable[Mapping[str, Any]] = (),
-    definitions: Mapping[str, Schema] | None = None,
-) -> dict[str, Any]:
+def crd_of(cls: type[Any], columns: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """Return the CRD of a class that represents a kind (``runtime.resource``), as a JSON object.
 
     Args:
         cls: a wire class; a field ``status`` makes ``/status`` a subresource.
         columns: ``additionalPrinterColumns``; the class's ``COLUMNS`` when empty.
-        definitions: schemas of the embedded types; the packaged ones if ``None``.
 
     Raises:
         TypeError: the class represents no kind, or a field's annotation has no schema.
@@ -187,7 +178,6 @@ def crd_of(
     if info is None or not attrs.has(cls):
         msg = f"{cls!r} stands for no kind: decorate it with runtime.resource and runtime.model"
         raise TypeError(msg)
-    version = _version_of(cls, columns, snapshot() if definitions is None else definitions)
     out = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -201,20 +191,18 @@ def crd_of(
                 "singular": info.kind.lower(),
             },
             "scope": "Namespaced" if info.namespaced else "Cluster",
-            "versions": [version],
+            "versions": [_version_of(cls, columns)],
         },
     }
     unshared: dict[str, Any] = json.loads(json.dumps(out))
     return unshared
 
 
-def _version_of(
-    cls: type[Any], columns: Iterable[Mapping[str, Any]], definitions: Mapping[str, Schema]
-) -> dict[str, Any]:
+def _version_of(cls: type[Any], columns: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     out: dict[str, Any] = {"name": cls.RESOURCE.version, "served": True, "storage": True}
     if shown := [dict(column) for column in columns or getattr(cls, "COLUMNS", ())]:
         out["additionalPrinterColumns"] = shown
-    out["schema"] = {"openAPIV3Schema": resource_schema(cls, definitions)}
+    out["schema"] = {"openAPIV3Schema": resource_schema(cls, snapshot())}
     if any(attribute.name == "status" for attribute in attrs.fields(cls)):
         out["subresources"] = {"status": {}}
     return out

@@ -47,46 +47,46 @@ class Backend:
     not_served: str = ""
     coscheduler: CoschedulerWatch | None = None
 
-    async def watched(self, manager: Manager, features: Features) -> Backend:
-        """Return the backend with an observer of the coscheduler, if there may be one.
 
-        The manager starts even if the API server cannot be reached: the observer's watch is retried
-        as those of all caches are.
+async def choose_backend(manager: Manager, marks: SchedulerFields, features: Features) -> Backend:
+    """Return the configured backend, as far as the cluster supports it.
 
-        Args:
-            manager: not started yet; the coscheduler is in its namespace.
-            features: the feature gates.
-        """
-        if not features.coscheduling or self.marks.backend not in {AUTO, COSCHEDULER}:
-            return self
-        namespace = own_namespace(outside=keys.SYSTEM_NAMESPACE)
-        name = f"metadata.name={keys.COSCHEDULER_LEASE}"
-        try:
-            await manager.replica_client.list_page(
-                Lease, namespace, field_selector=name, timeout_s=_LOOK_S
-            )
-        except (RetryableApiError, TransportError) as error:
-            get_logger("manager").warning("the API server does not answer yet", error=str(error))
-        except ApiError as error:
-            # A cache that cannot be filled would keep the manager from starting.
-            text = f"whether there is a coscheduler cannot be seen: {error}"
-            get_logger("manager").warning("coscheduling", why=text)
-            return attrs.evolve(self, not_served=text if self.marks.backend == AUTO else "")
-        watch = CoschedulerWatch(manager, namespace, self.marks)
-        return attrs.evolve(self, coscheduler=watch)
+    The manager starts even if the API server cannot be reached while a coscheduler is looked for:
+    its observer's watch is retried as those of all caches are.
+
+    Args:
+        manager: not started yet; the coscheduler is in its namespace.
+        marks: the configured backend.
+        features: the feature gates.
+
+    Raises:
+        TransportError: the API server cannot be reached, and may not serve ``PodGroup``.
+    """
+    client = manager.replica_client
+    if marks.backend == PODGROUP:
+        return await _pod_groups_or_labels(client, marks)
+    if not features.coscheduling or marks.backend not in {AUTO, COSCHEDULER}:
+        return Backend(marks)
+    namespace = own_namespace(outside=keys.SYSTEM_NAMESPACE)
+    name = f"metadata.name={keys.COSCHEDULER_LEASE}"
+    try:
+        await client.list_page(Lease, namespace, field_selector=name, timeout_s=_LOOK_S)
+    except (RetryableApiError, TransportError) as error:
+        get_logger("manager").warning("the API server does not answer yet", error=str(error))
+    except ApiError as error:
+        # A cache that cannot be filled would keep the manager from starting.
+        text = f"whether there is a coscheduler cannot be seen: {error}"
+        get_logger("manager").warning("coscheduling", why=text)
+        return Backend(marks, text if marks.backend == AUTO else "")
+    return Backend(marks, coscheduler=CoschedulerWatch(manager, namespace, marks))
 
 
-async def choose_backend(client: Client, marks: SchedulerFields) -> Backend:
-    """Return the configured backend; labels alone if the API server does not support it.
+async def _pod_groups_or_labels(client: Client, marks: SchedulerFields) -> Backend:
+    """Return the backend of ``PodGroup``; labels alone if the API server does not support it.
 
     This is checked once, when a manager starts: enabling the API needs a restart of the API server
     anyway. Pods that only have labels are scheduled one by one, which is better than not at all.
-
-    Raises:
-        TransportError: the API server cannot be reached.
     """
-    if marks.backend != PODGROUP:
-        return Backend(marks)
     try:
         served = await pod_group_writer.are_served(client)
         why = "this API server does not serve it"

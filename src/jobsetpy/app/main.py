@@ -132,8 +132,8 @@ def _manager(options: argparse.Namespace) -> int:
     file.log(configuration)
 
     async def setup(manager: Manager) -> None:
-        backend = await choose_backend(manager.replica_client, configuration.make(SchedulerFields))
-        backend = await backend.watched(manager, configuration.features)
+        marks = configuration.make(SchedulerFields)
+        backend = await choose_backend(manager, marks, configuration.features)
         wiring.add_jobset_controllers(manager, configuration, backend)
         if configuration["--webhooks"]:
             from jobsetpy import admission  # 10 MB that a manager without need not carry
@@ -168,7 +168,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         setup = user_programs.load(options.target)
     except user_programs.ProgramError as error:
-        print("\n".join(error.lines()), file=sys.stderr)  # noqa: T201
+        user_programs.report("run", error, error.cause)
         return EXIT_USAGE
     configuration, manager_settings = process.configured(options, settings.RUN)
     setup = user_programs.checked(setup, options.target)
@@ -186,11 +186,7 @@ def _crds(options: argparse.Namespace) -> int:
         definitions = crds_of(classes) if classes else [jobset_crd()]
     except (ProgramError, TypeError, ValueError) as error:
         return _refuse("crds", error)
-    if options.classes:
-        text = yaml.safe_dump_all(definitions, sort_keys=False, width=100)
-    else:
-        text = yaml.safe_dump(definitions[0], sort_keys=False)
-    return _print(text)
+    return _print(yaml.safe_dump_all(definitions, sort_keys=False, width=100))
 
 
 def _webhooks(options: argparse.Namespace) -> int:

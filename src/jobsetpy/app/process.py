@@ -14,7 +14,7 @@ from jobsetpy.app.config import flags
 from jobsetpy.app.config.settings import Command, Configuration
 from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.app.garbage import collect_garbage
-from jobsetpy.app.user_programs import Setup, ending, traceback_of
+from jobsetpy.app.user_programs import Setup, ending, report
 from jobsetpy.client import connect
 from jobsetpy.errors import LeadershipLostError
 from jobsetpy.manager import Manager, ManagerSettings
@@ -70,10 +70,7 @@ def serve(
         ends = ending(error)
         if ends is None:
             raise
-        sentence, cause = ends
-        if cause is not None:
-            print(*traceback_of(cause), sep="\n", file=sys.stderr)  # noqa: T201
-        print(f"jobsetpy {configuration.command.name}: {sentence}", file=sys.stderr)  # noqa: T201
+        report(configuration.command.name, *ends)
         return EXIT_FAILED
 
 

@@ -43,12 +43,6 @@ class ProgramError(Exception):
         super().__init__(message)
         self.cause = cause
 
-    def lines(self) -> Iterator[str]:
-        """The traceback of the program's own frames, if any, and the message."""
-        if self.cause is not None:
-            yield from traceback_of(self.cause)
-        yield f"jobsetpy run: {self}"
-
 
 _FORM: Final = "MODULE:FUNCTION, such as failed_pods:setup for a function setup in failed_pods.py"
 
@@ -163,6 +157,13 @@ def ending(error: BaseException) -> tuple[str, BaseException | None] | None:
         notes = "\n".join(getattr(error, "__notes__", ()))
         return "\n".join(filter(None, (str(error) or type(error).__name__, notes))), None
     return f"the manager ended: {_said(error)}", error
+
+
+def report(command: str, sentence: object, cause: BaseException | None) -> None:
+    """Print the end of a command to standard error, after the traceback of its cause, if any."""
+    if cause is not None:
+        print(*traceback_of(cause), sep="\n", file=sys.stderr)  # noqa: T201
+    print(f"jobsetpy {command}: {sentence}", file=sys.stderr)  # noqa: T201
 
 
 def traceback_of(error: BaseException) -> Iterator[str]:

@@ -12,9 +12,10 @@ from jobsetpy.api.timestamps import micros_text, seconds_text
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import JOBSETS, MERGE_PATCH, Cluster
 from jobsetpy.kubectl.errors import CommandError
-from jobsetpy.kubectl.objects import Json, owned
+from jobsetpy.kubectl.objects import Json, conditions_of, owned
 
 _JOBS: Final = "/apis/batch/v1/namespaces/{}/jobs/{}"
+_ENDS: Final = (keys.COMPLETED_CONDITION, keys.FAILED_CONDITION)
 _JOBSETS: Final = JOBSETS + "/namespaces/{}/jobsets/{}"
 
 Changes = AsyncIterator[tuple[str, Json]]
@@ -47,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     """Run one of the three commands."""
     jobset = await cluster.jobset(options.name)
-    if end := _end(jobset):
+    if end := next((each for each in _ENDS if each in conditions_of(jobset)), ""):
         raise CommandError(f'error: jobset "{options.name}" has ended ({end}) and stays as it is')
     stored = []
     act = _restart if options.command == "restart" else _suspend
@@ -138,10 +139,3 @@ async def _patch(
         query=(("dryRun", "All"),) if options.dry_run == "server" else (),
         content_type=MERGE_PATCH,
     )
-
-
-def _end(jobset: dict[str, Any]) -> str:
-    for each in jobset.get("status", {}).get("conditions") or ():
-        if each["status"] == "True" and each["type"] in {"Completed", "Failed"}:
-            return str(each["type"])
-    return ""

@@ -97,11 +97,12 @@ def suggestions(words: Sequence[str]) -> tuple[list[str], str]:
 
 def _actions(command: str) -> dict[str, argparse.Action]:
     """The flags of a command, or those that stand before any, by their words."""
-    from jobsetpy.kubectl.main import command_parser
+    from jobsetpy.kubectl.main import parsers
 
+    top, commands = parsers(command)
     return {
         word: action
-        for action in command_parser(command)._actions  # noqa: SLF001 - there is no other way
+        for action in commands.get(command, top)._actions  # noqa: SLF001 - no other way
         for word in action.option_strings
     }
 

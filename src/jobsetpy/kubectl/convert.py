@@ -13,7 +13,6 @@ import yaml
 from jobsetpy.api import keys
 from jobsetpy.kubectl import manifests
 from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
-from jobsetpy.kubectl.lint import DEFAULT_IMAGE
 from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import OWN_NAMES
 from jobsetpy.reconcilers.restart_in_place.launchers import Translation
 from jobsetpy.reconcilers.restart_in_place.validation.launchers import translation_of
@@ -45,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
                 left = left or not translation.command
                 notes += [f"{place}: {note}" for note in _notes(path, translation)]
             if found:
-                verdict = manifests.judge(data, Features(), DEFAULT_IMAGE)
+                verdict = manifests.judge(data, Features())
                 notes += [f"{place}: error: {each}" for each in verdict.errors]
                 left = left or bool(verdict.errors)
         documents.append(data)

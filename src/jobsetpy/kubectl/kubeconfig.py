@@ -178,11 +178,9 @@ def _transport(
 def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
     import ssl
 
-    data = cluster.get("certificate-authority-data")
-    context = ssl.create_default_context(
-        cafile=None if data else cluster.get("certificate-authority"),
-        cadata=_decoded(data, "certificate-authority-data").decode() if data else None,
-    )
+    # Text around the certificates may have other characters, which ssl refuses.
+    authorities = _file_or_data(cluster, "certificate-authority").decode("ascii", "ignore")
+    context = ssl.create_default_context(cadata=authorities or None)
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -198,17 +196,15 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
     return context
 
 
-def _file_or_data(user: Mapping[str, Any], key: str) -> bytes:
-    if data := user.get(f"{key}-data"):
-        return _decoded(data, f"{key}-data")
-    return Path(user[key]).read_bytes() if user.get(key) else b""
-
-
-def _decoded(data: str, key: str) -> bytes:
+def _file_or_data(entry: Mapping[str, Any], key: str) -> bytes:
+    """Return the content of a file, or of the field that has it as base64; b"" without either."""
+    data = entry.get(f"{key}-data")
+    if not data:
+        return Path(entry[key]).read_bytes() if entry.get(key) else b""
     try:
         return base64.b64decode("".join(data.split()), validate=True)
     except binascii.Error as problem:
-        raise CommandError(f"error: {key} is no base64: {problem}") from problem
+        raise CommandError(f"error: {key}-data is no base64: {problem}") from problem
 
 
 def _run_plugin(

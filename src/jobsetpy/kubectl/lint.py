@@ -12,8 +12,6 @@ from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
 from jobsetpy.reconcilers.rules.features import Features, gate_problems
 from jobsetpy.reconcilers.rules.json_tree import child, text
 
-DEFAULT_IMAGE = "jobsetpy-agent"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
@@ -35,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
         if document.data is None:
             found.append(_entry(document.place, "", [document.problem], []))
         elif document.is_jobset:
-            verdict = manifests.judge(document.data, features, DEFAULT_IMAGE)
+            verdict = manifests.judge(document.data, features)
             meta = child(document.data, "metadata")
             name = text(meta, "name") or text(meta, "generateName")
             found.append(_entry(document.place, name, verdict.errors, verdict.warnings))

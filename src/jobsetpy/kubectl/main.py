@@ -74,16 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser(chosen: str = "") -> argparse.ArgumentParser:
     """The parser, with the arguments of the ``chosen`` command only: others are not imported."""
-    return _parsers(chosen)[0]
+    return parsers(chosen)[0]
 
 
-def command_parser(chosen: str) -> argparse.ArgumentParser:
-    """Return the parser of one command; with "", that of the flags before any command."""
-    top, commands = _parsers(chosen)
-    return commands[chosen] if chosen else top
-
-
-def _parsers(chosen: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def parsers(chosen: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser, and those of the commands by name, as :func:`parser`."""
     from jobsetpy import __version__
 
     top = argparse.ArgumentParser(prog="kubectl jobset", description="Look into JobSets.")

@@ -126,7 +126,7 @@ def _parsed(where: str, body: str) -> Iterator[Document]:
             yield Document(where, None, f"is no JSON: {problem}")
 
 
-def judge(data: Json, features: Features, agent_image: str) -> Verdict:
+def judge(data: Json, features: Features, agent_image: str = "jobsetpy-agent") -> Verdict:
     """Decide on a new JobSet as API server and webhooks do.
 
     Args:

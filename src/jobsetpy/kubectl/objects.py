@@ -140,6 +140,12 @@ def annotations_of(each: Json) -> Mapping[str, str]:
     return found
 
 
+def conditions_of(each: Json) -> dict[str, Json]:
+    """Return the conditions of an object that are True, by type."""
+    found = each.get("status", {}).get("conditions") or ()
+    return {one["type"]: one for one in found if one["status"] == "True"}
+
+
 def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[str, Any]:
     """Return a JobSet with its Jobs and pods, as ``status`` shows it."""
     model = typed(JobSet, jobset)
@@ -177,8 +183,7 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
         out |= _all_spares(mine, done)
     out["conditions"] = [
         {key: each.get(key) for key in ("type", "reason", "message", "lastTransitionTime")}
-        for each in jobset.get("status", {}).get("conditions") or ()
-        if each.get("status") == "True"
+        for each in conditions_of(jobset).values()
     ]
     listed = [_job(job, of_jobs.get(job["metadata"]["uid"], []), done) for job in mine]
     names = [job["metadata"].get("labels", {}).get(keys.REPLICATED_JOB_NAME) for job in mine]
@@ -235,10 +240,9 @@ def _closed_since(jobset: Json) -> Any:
     history = status.get("restartHistory") or ()
     if history and not history[-1].get("outcome"):
         return history[-1].get("beganAt")
-    if status.get("syncedEpoch"):
-        for each in status.get("conditions") or ():
-            if each["type"] == keys.RESTARTING_IN_PLACE_CONDITION and each["status"] == "True":
-                return each.get("lastTransitionTime")
+    restarting = conditions_of(jobset).get(keys.RESTARTING_IN_PLACE_CONDITION)
+    if status.get("syncedEpoch") and restarting:
+        return restarting.get("lastTransitionTime")
     return jobset["metadata"].get("creationTimestamp")
 
 
@@ -289,10 +293,8 @@ def _seat(job: Json, pod: Json, done: InPlaceRestart) -> int | None:
 
 def _job(job: Json, pods: list[Json], done: InPlaceRestart) -> dict[str, Any]:
     status = job.get("status", {})
-    word = "Running"
-    for each in status.get("conditions") or ():
-        if each["status"] == "True" and each["type"] in {"Complete", "Failed", "Suspended"}:
-            word = "Completed" if each["type"] == "Complete" else each["type"]
+    words = {"Complete": "Completed", "Failed": "Failed", "Suspended": "Suspended"}
+    word = next((words[kind] for kind in words if kind in conditions_of(job)), "Running")
     if job["metadata"].get("deletionTimestamp"):
         word = "Terminating"
     name, works_for = job["metadata"]["name"], _works_for(job, done)
@@ -310,14 +312,11 @@ def _job(job: Json, pods: list[Json], done: InPlaceRestart) -> dict[str, Any]:
 def _pod(pod: Json, seat: int | None) -> dict[str, Any]:
     status = pod.get("status", {})
     containers = status.get("containerStatuses") or ()
-    ready = any(
-        c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ()
-    )
     out: dict[str, Any] = {
         "name": pod["metadata"]["name"],
         "phase": "Terminating" if pod["metadata"].get("deletionTimestamp") else status.get("phase"),
         "node": _node(pod),
-        "ready": ready,
+        "ready": "Ready" in conditions_of(pod),
         "restarts": max((each.get("restartCount", 0) for each in containers), default=0),
     }
     if (epoch := _epoch(pod)) > 0:

@@ -156,7 +156,7 @@ def _manifest(path: str) -> Json:
     jobsets = [each.data for each in found if each.is_jobset and each.data is not None]
     if len(jobsets) != 1:
         raise CommandError(f"error: one JobSet is wanted, and {path} has {len(jobsets)}")
-    verdict = manifests.judge(jobsets[0], Features(), "jobsetpy-agent")
+    verdict = manifests.judge(jobsets[0], Features())
     if verdict.errors:
         raise CommandError("\n".join(f"error: {each}" for each in verdict.errors))
     return verdict.jobset
@@ -221,7 +221,7 @@ class Simulation:
             self._print(f"! {name} does not run, so it cannot fail")
             return
         self._print(f"! the worker of {name} exits with {code}")
-        spec = child(self._template(name), "template", "spec")
+        spec = self._pod_spec(name)
         worker = objects(spec, "containers")[0][1]
         if self._in_place and supervised(spec):
             if code in _ending_codes(worker):
@@ -516,8 +516,7 @@ class Simulation:
         self._park()
         for name, pod in self._pods.items():
             if _runs(pod) and 0 < epoch_of(pod) <= over:
-                spec = child(self._template(name), "template", "spec")
-                after = 0.2 if supervised(spec) else self._start_s
+                after = 0.2 if supervised(self._pod_spec(name)) else self._start_s
                 self._at(self._now + after, partial(self._restarted, name))
 
     def _park(self) -> None:
@@ -570,11 +569,12 @@ class Simulation:
         """Return the spec of a pod's Job, as JSON."""
         return self._templates[_job_name(pod)]
 
+    def _pod_spec(self, pod: str) -> Mapping[str, Any]:
+        return child(self._template(pod), "template", "spec")
+
     def _worker(self, pod: str) -> str:
         """Return the name of a pod's first container."""
-        return text(
-            objects(child(self._template(pod), "template", "spec"), "containers")[0][1], "name"
-        )
+        return text(objects(self._pod_spec(pod), "containers")[0][1], "name")
 
     def _ended(self, pod: str, code: int) -> tuple[FailedContainer, ...]:
         return (FailedContainer(name=self._worker(pod), exit_code=code, reason="Error"),)

@@ -12,7 +12,13 @@ from jobsetpy.api import keys
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.kubectl import output, timeline
 from jobsetpy.kubectl.cluster import Cluster
-from jobsetpy.kubectl.objects import annotations_of, describe, owned, waiting_containers
+from jobsetpy.kubectl.objects import (
+    annotations_of,
+    conditions_of,
+    describe,
+    owned,
+    waiting_containers,
+)
 from jobsetpy.reconcilers.restart_in_place import pod_backoff
 
 MAX_NAMED: Final = 3
@@ -132,10 +138,10 @@ def _waits(
         late = barrier["waitsFor"]
         names = [
             each["pod"] if each["pod"] in explained else f"{each['pod']} ({each['why']})"
-            for each in late[:MAX_NAMED]
+            for each in late
         ]
         if names:
-            out.append(f"The barrier of epoch {barrier['epoch']} waits for {_listed(names, late)}.")
+            out.append(f"The barrier of epoch {barrier['epoch']} waits for {_listed(names)}.")
     return out
 
 
@@ -157,9 +163,7 @@ def _jobs(
     short, delays = [], []
     for job in jobs:
         status, spec = job.get("status", {}), job.get("spec", {})
-        if spec.get("suspend") or any(
-            c["status"] == "True" for c in status.get("conditions") or ()
-        ):
+        if spec.get("suspend") or conditions_of(job):
             continue
         wanted = spec.get("parallelism", 1) - (status.get("succeeded") or 0)
         if (status.get("active") or 0) + (status.get("terminating") or 0) < wanted:
@@ -168,7 +172,7 @@ def _jobs(
     if not short:
         return [], ""
     have = "has" if len(short) == 1 else "have"
-    text = f"{_listed(short[:MAX_NAMED], short)} {have} fewer pods than wanted."
+    text = f"{_listed(short)} {have} fewer pods than wanted."
     return [text, *delays[:MAX_NAMED]], f"kubectl describe job {short[0]} {flag}"
 
 
@@ -190,7 +194,7 @@ def _complete_without_pod(
         indexes = _indexes(job.get("status", {}).get("completedIndexes") or "")
         if lost := [index for index in indexes if index not in known]:
             out.append(
-                f"{name} counts index {_listed(lost[:MAX_NAMED], lost)} as complete without a pod "
+                f"{name} counts index {_listed(lost)} as complete without a pod "
                 "that shows it: if that pod was deleted while no manager ran, its work is not "
                 f"done, and kubectl annotate job {name} {flag} {keys.RESTART_ANNOTATION}=now has "
                 "it done again."
@@ -253,9 +257,7 @@ def _pods(reasons: Mapping[str, list[str]], flag: str) -> tuple[list[str], str]:
     """Return a sentence for each reason, and a command that shows more."""
     out, first = [], ""
     for why, names in sorted(reasons.items(), key=lambda each: -len(each[1])):
-        out.append(
-            f"{_listed(names[:MAX_NAMED], names)} {'waits' if len(names) == 1 else 'wait'}: {why}."
-        )
+        out.append(f"{_listed(names)} {'waits' if len(names) == 1 else 'wait'}: {why}.")
         first = first or names[0]
     return out, f"kubectl describe pod {first} {flag}" if first else ""
 
@@ -360,13 +362,12 @@ def _unheard(jobset: Json, pods: Sequence[Json]) -> list[str]:
             for pod in report.pods:
                 observers.setdefault(pod, []).append(name)
     sentences = [
-        f"Heartbeats of {jobset['metadata']['name']}-{pod} no longer arrive at "
-        f"{_listed(names[:MAX_NAMED], names)}."
+        f"Heartbeats of {jobset['metadata']['name']}-{pod} no longer arrive at {_listed(names)}."
         for pod, names in observers.items()
     ]
     if blocked:
         sentences.append(
-            f"No heartbeats arrive at {_listed(blocked[:MAX_NAMED], blocked)}: UDP, port "
+            f"No heartbeats arrive at {_listed(blocked)}: UDP, port "
             f"{keys.HEARTBEAT_PORT}, is blocked, by a NetworkPolicy perhaps."
         )
     return sentences
@@ -380,9 +381,9 @@ def _history(jobset: Json) -> Sequence[Json]:
     return jobset.get("status", {}).get("restartHistory") or ()
 
 
-def _listed(shown: Sequence[str], everything: Sequence[Any]) -> str:
-    more = len(everything) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _sentence(text: str | None) -> str:

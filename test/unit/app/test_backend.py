@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
-from jobsetpy.app.backend import Backend, choose_backend
+from jobsetpy.app.backend import choose_backend
 from jobsetpy.app.config import configuration as c
 from jobsetpy.app.config.settings import MANAGER
 from jobsetpy.app.config.value_types import ConfigurationError
@@ -96,7 +96,8 @@ async def test_the_backend_depends_on_the_cluster(kinds, wanted, chosen):
     for kind in kinds:
         world.register(kind)
     fields = SchedulerFields(backend=wanted, scheduler_name="gangs", member_resource=True)
-    backend = await choose_backend(RecordingClient(world, qps=0), fields)
+    manager = Manager(RecordingClient(world, qps=0))
+    backend = await choose_backend(manager, fields, Features())
     assert backend.marks == attrs.evolve(fields, backend=chosen)
     assert ("does not serve it" in backend.not_served) == (chosen != wanted)
 
@@ -106,7 +107,8 @@ async def test_pods_are_labelled_when_discovery_is_forbidden():
     world = World()
     world.faults.status(403)
     fields = SchedulerFields(backend="podgroup")
-    backend = await choose_backend(RecordingClient(world, qps=0), fields)
+    manager = Manager(RecordingClient(world, qps=0))
+    backend = await choose_backend(manager, fields, Features())
     assert backend.marks.backend == "labels"
     assert "could not be found out" in backend.not_served
 
@@ -127,6 +129,6 @@ async def test_a_coscheduler_is_watched_unless_this_is_forbidden(fail, seen, rea
     world = World(clock=VirtualClock())
     fail(world.faults)
     manager = Manager(RecordingClient(world, qps=0), clock=VirtualClock())
-    backend = await Backend(SchedulerFields(backend="auto")).watched(manager, Features())
+    backend = await choose_backend(manager, SchedulerFields(backend="auto"), Features())
     assert (backend.coscheduler is not None) == seen
     assert reason in backend.not_served

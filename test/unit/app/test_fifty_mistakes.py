@@ -16,7 +16,14 @@ import structlog
 
 from jobsetpy.api.quantities import quantity
 from jobsetpy.app import main, process
-from jobsetpy.app.user_programs import ProgramError, checked, ending, load, traceback_of
+from jobsetpy.app.user_programs import (
+    ProgramError,
+    checked,
+    ending,
+    load,
+    report,
+    traceback_of,
+)
 from jobsetpy.errors import UnauthorizedError
 from jobsetpy.manager import Manager
 from jobsetpy.testing import RecordingClient, VirtualTime, World
@@ -359,14 +366,15 @@ def test_a_mistake_before_the_start_is_one_sentence(mistake, program, capsys):
 
 
 @pytest.mark.parametrize("mistake", list(IN_SETUP))
-def test_a_mistake_in_setup_is_one_sentence(mistake, program):
+def test_a_mistake_in_setup_is_one_sentence(mistake, program, capsys):
     """The traceback has only the program's own frames."""
     text, sentence = IN_SETUP[mistake]
     program(text)
 
     with pytest.raises(ProgramError) as caught:
         VirtualTime().run(called(load("program:setup")))
-    lines = list(caught.value.lines())
+    report("run", caught.value, caught.value.cause)
+    lines = capsys.readouterr().err.splitlines()
     assert sentence in lines[-1]
     if caught.value.cause is not None:
         places = [line for line in lines if line.startswith('  File "')]

@@ -159,7 +159,6 @@ _IMAGE: Final = TEXT.with_flag(metavar="IMAGE")
 _NAME: Final = TEXT.with_flag(metavar="NAME")
 _SCHEDULER: Final = TEXT.with_flag(metavar="NAME", type=argument(_valid(dns1123_subdomain)))
 
-_COUNT: Final = _unless(lambda number: number >= 1, "must be at least 1")
 _SOME_TIME: Final = _unless(lambda seconds: seconds > 0, "must be longer than 0s")
 _HOST_PORT: Final = _unless(lambda address: ":" in address, "expected host:port or :port")
 _PERMIT: Final = _unless(

@@ -135,13 +135,13 @@ BOOLEAN: Final = Kind(
 )
 INTEGER: Final = Kind(_exactly(int, "an integer"), {"type": int, "metavar": "NUMBER"})
 NUMBER: Final = Kind(_number, {"type": float, "metavar": "NUMBER"})
-NAMES: Final = Kind(_names, {"action": "append", "metavar": "NAME"}, convert=tuple)
+NAMES: Final = Kind(_names, {"action": "append", "metavar": "NAME"})
 PATH: Final = Kind(TEXT.decode, convert=lambda text: Path(text) if text else None)
 DELAY: Final = Kind(_duration, {"type": argument(parse_duration), "metavar": "DURATION"})
 """A duration that may be 0."""
 DURATION: Final = DELAY.with_flag(type=argument(_positive_duration))
 AMOUNTS: Final = Kind(
-    _amounts, {"metavar": "RESOURCE=AMOUNT,...", "type": argument(_parse_amounts)}, convert=dict
+    _amounts, {"metavar": "RESOURCE=AMOUNT,...", "type": argument(_parse_amounts)}
 )
 """Amounts by resource."""
 SWITCH: Final = Kind(BOOLEAN.decode, {"action": "store_const", "const": True})
