@@ -25,8 +25,7 @@ from typing import Any
 import uvloop
 
 from jobsetpy import aio
-from jobsetpy.agent.protocol.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
-from jobsetpy.agent.protocol.epoch_reporter import EpochReporter
+from jobsetpy.agent.protocol.barrier import Lift, PatchEpoch, Restart
 from jobsetpy.agent.protocol.follower import Follower, connect
 from jobsetpy.agent.protocol.settings import Settings, load
 from jobsetpy.client import ByteStream, Client, HttpRequest, HttpResponse, Transport
@@ -154,51 +153,35 @@ class Agent:
         """A new life, with new connections."""
         if self.life is not None:
             self.life.cancel()
-        self.barrier = Barrier()
         self.life = self.crowd.tasks.start(self.live(), name="agent")
 
     async def live(self) -> None:
         client = Client(Counted(connect(self.settings).transport, self.crowd))
-        settings = self.settings
-        self.reporter = EpochReporter(
-            client, namespace=settings.namespace, pod_name=settings.pod_name, log=silent
-        )
-        follower = Follower(
-            settings,
-            client,
-            barrier=self.barrier,
-            log=silent,
-            act=self.act,
-            may_outlive_pod=lambda: self.reporter.may_outlive_pod,
-        )
+        self.follower = Follower(self.settings, client, log=silent, act=self.act)
         try:
             async with aio.supervise() as tasks:
-                tasks.start(follower.run(), name="watch")
-                tasks.start(self.reporter.run(), name="report")
+                self.follower.start(tasks)
                 await asyncio.Event().wait()
         finally:
             await client.aclose()
 
-    def act(self, action: Action) -> None:
+    def act(self, action: PatchEpoch | Lift | Restart) -> None:
         match action:
             case PatchEpoch(epoch):
                 self.crowd.connected(epoch)
-                self.reporter.report(epoch)
+                self.follower.reporter.report(epoch)
             case Lift(epoch):
                 lifted = partial(self.crowd.count, "lifted", epoch)
-                self.reporter.when_confirmed(epoch, lifted)
+                self.follower.reporter.when_confirmed(epoch, lifted)
             case Restart():
                 self.fail()
-            case Foreign():
-                raise SystemExit("a JobSet that is not ours")
 
     def fail(self) -> None:
         """The worker ended, by itself or because its epoch is over."""
         if self.crowd.sidecar:
             self.begin()
         else:
-            for action in self.barrier.next_round():
-                self.act(action)
+            self.follower.next_round()
 
 
 class Agents(Crowd):

@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from jobsetpy.agent.protocol.signals import leave_on_signals
+from jobsetpy.agent.protocol.signals import EXIT_STOPPED, leave_on_signals
 
 _START: Final = time.monotonic()
 
@@ -76,7 +76,7 @@ def _load() -> Any:
 
 def _start() -> NoReturn:
     # A sidecar that gets a stop signal has done its work; a pod whose worker never ran has not.
-    leave_on_signals(143 if sys.argv[1:2] in (["supervise"], ["wait-for-group"]) else 0)
+    leave_on_signals(EXIT_STOPPED if sys.argv[1:2] in (["supervise"], ["wait-for-group"]) else 0)
     code = _load()(sys.argv[1:], start=_START)
     # An orderly shutdown of the interpreter would take longer than everything else at the end.
     os._exit(code)

@@ -17,16 +17,16 @@ supervisor, and the shared libraries those that are then mapped into this proces
 The launcher of standby processes is among them; the worker image's own Python runs it.
 """
 
-# ruff: noqa: PTH101, PTH102, PTH110, PTH118, PTH120, PTH123 - what this process imports is what it
-# copies, and pathlib would be copied for nothing
+# ruff: noqa: PTH101, PTH103, PTH110, PTH118, PTH119, PTH120, PTH123, PTH211 - what this process
+# imports is what it copies, and pathlib would be copied for nothing
 
 from __future__ import annotations
 
 import os
-import struct
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Final
@@ -62,6 +62,7 @@ from jobsetpy.agent.__main__ import _start
 _start()
 '''
 LAUNCHER: Final = "supervise"
+LINKERS: Final = ("ld-linux", "ld-musl", "ld64", "ld.so")
 
 
 class InstallError(Exception):
@@ -103,13 +104,14 @@ def install(folder: str) -> tuple[int, int]:
         import_module(name)
     library = os.path.dirname(os.__file__)
     version = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
+    os.umask(0o022)  # workers may run as any user
     tree = _Tree(folder)
     own: set[str] = set()
     for module in list(sys.modules.values()):
         own |= _copy_module(tree, module, library, version)
     # Python looks for these two to find its library.
     tree.copy(f"{library}/os.py", f"{version}/os.py")
-    tree.folder(f"{version}/lib-dynload")
+    tree.place(f"{version}/lib-dynload/")
     _copy_libraries(tree, own)
     tree.copy(os.path.realpath("/proc/self/exe"), "bin/python3", mode=0o755)
     tree.write(PROGRAM.encode(), "app/__main__.py")
@@ -130,36 +132,21 @@ class _Tree:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._folders: set[str] = set()
         self.files = 0
         self.bytes = 0
 
     def place(self, path: str) -> str:
-        """Return the full path of a path below the root."""
-        return f"{self._root}/{path}"
-
-    def folder(self, path: str) -> None:
-        """Create a folder that all users may read."""
-        place = f"{self._root}/{path}" if path else self._root
-        if place in self._folders:
-            return
-        self._folders.add(place)
-        if path:
-            self.folder(path.rpartition("/")[0])
-        try:
-            os.mkdir(place)
-        except FileExistsError:
-            return
-        os.chmod(place, 0o755)  # noqa: S103 - regardless of the umask: workers run as other users
+        """Return the full path of a path below the root, whose folder is created."""
+        place = f"{self._root}/{path}"
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        return place
 
     def write(self, data: bytes, path: str, *, mode: int = 0o644) -> str:
         """Write a file."""
-        self.folder(path.rpartition("/")[0])
-        place = f"{self._root}/{path}"
+        place = self.place(path)
         fd = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with open(fd, "wb", buffering=0) as file:
             file.write(data)
-            os.fchmod(fd, mode)
         self.files += 1
         self.bytes += len(data)
         return place
@@ -202,35 +189,38 @@ def _compile(tree: _Tree, file: str, place: str) -> None:
     """Compile missing bytecode at this process's own optimisation level."""
     import py_compile
 
-    tree.folder(place.rpartition("/")[0])
+    compiled = tree.place(place)
     py_compile.compile(
         file,
-        cfile=tree.place(place),
+        cfile=compiled,
         doraise=True,
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
-    os.chmod(tree.place(place), 0o644)  # regardless of the umask
+    os.chmod(compiled, 0o644)  # regardless of the mode of the source
     tree.files += 1
 
 
 def _copy_libraries(tree: _Tree, own: set[str]) -> None:
-    """Copy the shared libraries of this process under the names by which they are loaded."""
-    program = os.path.realpath("/proc/self/exe")
-    linker = ""
-    for path in sorted(_mapped()):
-        if path in own or path == program:
-            continue
-        name = _soname(path)
-        if name.startswith(("ld-linux", "ld-musl", "ld64", "ld.so")):
-            linker = path
-        elif name:
-            tree.copy(path, f"lib/{name}", mode=0o755)
-    if not linker:
+    """Copy the shared libraries of this process, with the links by whose names they are loaded."""
+    paths = _mapped() - own - {os.path.realpath("/proc/self/exe")}
+    names = {path: [os.path.basename(path)] for path in paths}
+    for folder in {os.path.dirname(path) for path in paths}:
+        for entry in os.scandir(folder):
+            if entry.is_symlink() and (path := os.path.realpath(entry.path)) in paths:
+                names[path].append(entry.name)
+    linkers = [path for path in paths if any(each.startswith(LINKERS) for each in names[path])]
+    if not linkers:
         raise InstallError("this Python has no dynamic linker of its own")
-    tree.copy(linker, "ld.so", mode=0o755)
+    tree.copy(linkers[0], "ld.so", mode=0o755)
+    for path in sorted(paths - set(linkers)):
+        name, *links = names[path]
+        tree.copy(path, f"lib/{name}", mode=0o755)
+        for link in links:
+            with suppress(FileExistsError):
+                os.symlink(name, tree.place(f"lib/{link}"))
 
 
-def _mapped() -> Iterable[str]:
+def _mapped() -> set[str]:
     """Return the real paths of all files that are mapped as executable into this process."""
     found = set()
     with open("/proc/self/maps") as lines:
@@ -239,33 +229,6 @@ def _mapped() -> Iterable[str]:
             if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
                 found.add(os.path.realpath(fields[5]))
     return found
-
-
-def _soname(path: str) -> str:
-    """Return the SONAME of a shared library (ELF, 64 bits, little-endian); "" for none."""
-    with open(path, "rb") as file:
-        data = file.read()
-    if data[:6] != b"\x7fELF\x02\x01":
-        return ""
-    (table,) = struct.unpack_from("<Q", data, 0x20)
-    size, count = struct.unpack_from("<HH", data, 0x36)
-    loads, dynamic = [], (0, 0)
-    for index in range(count):
-        kind, _flags, offset, address, _physical, length = struct.unpack_from(
-            "<IIQQQQ", data, table + index * size
-        )
-        if kind == 1:
-            loads.append((address, offset, length))
-        elif kind == 2:
-            dynamic = (offset, length)
-    values = dict(struct.iter_unpack("<QQ", data[dynamic[0] : sum(dynamic)]))
-    if 14 not in values or 5 not in values:
-        return ""
-    for address, offset, length in loads:
-        if address <= values[5] < address + length:
-            begin = values[5] - address + offset + values[14]
-            return data[begin : data.index(b"\0", begin)].decode()
-    return ""
 
 
 def _say(text: str) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 
+from jobsetpy.agent.protocol.log import JsonLog
+from jobsetpy.agent.protocol.settings import EXIT_USAGE, ConfigurationError
+from jobsetpy.agent.protocol.signals import EXIT_STOPPED, leave_on_signals
 from jobsetpy.agent.sidecar.sidecar import main as run_sidecar
+from jobsetpy.aio import LoopClock
 
 
 def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
@@ -25,16 +31,23 @@ def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
     Raises:
         Exception: a defect, before the worker could run; the process then exits with 1.
     """
-    if argv[:1] == ["supervise"]:
-        from jobsetpy.agent.supervisor.supervisor import main as supervise_worker
+    began = time.monotonic() if start is None else start
+    log = JsonLog(LoopClock(), start=began)
+    try:
+        if argv[:1] == ["supervise"]:
+            from jobsetpy.agent.supervisor.supervisor import main as supervise_worker
 
-        return supervise_worker(argv[1:], start=start)
-    if argv[:1] == ["wait-for-group"]:
-        from jobsetpy.agent.startup_group.wait import main as wait_for_group
+            return supervise_worker(argv[1:], log=log, start=began)
+        if argv[:1] == ["wait-for-group"]:
+            from jobsetpy.agent.startup_group.wait import wait
 
-        return wait_for_group(start=start)
-    if argv[:1] == ["install"]:
-        from jobsetpy.agent.install import main as install
+            leave_on_signals(EXIT_STOPPED)
+            return wait(os.environ, log=log, start=began)
+        if argv[:1] == ["install"]:
+            from jobsetpy.agent.install import main as install
 
-        return install(argv[1:])
-    return run_sidecar(argv, start=start)
+            return install(argv[1:])
+        return run_sidecar(argv, log=log)
+    except ConfigurationError as error:
+        log("wrong configuration", level="error", error=str(error))
+        return EXIT_USAGE

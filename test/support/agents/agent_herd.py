@@ -55,7 +55,9 @@ class One:
     """One agent with its counters."""
 
     def __init__(self, pod: str) -> None:
-        settings = load({**os.environ, "POD_NAME": pod})
+        # No file is left behind, from which a later run would read its epoch.
+        own = {"POD_NAME": pod, "ARRIVAL_FILE": "/nonexistent/arrival"}
+        settings = load({**os.environ, **own})
         self.counting = Counting(connect(settings).transport)
         self.agent = Agent(settings, Client(self.counting), log=self.log)
         self.lifted = asyncio.Event()

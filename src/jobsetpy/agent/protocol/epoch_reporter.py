@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Final
 
 from jobsetpy.agent.protocol.log import Log
+from jobsetpy.agent.protocol.settings import Settings
 from jobsetpy.agent.protocol.wire_types import Pod
 from jobsetpy.aio import Backoff
 from jobsetpy.api import keys
@@ -67,30 +68,24 @@ class EpochReporter:
     """Writer of the last reported epoch to the API server.
 
     Args:
+        settings: namespace and name of the agent's own pod.
         client: used for the one patch.
-        namespace: namespace of the pod.
-        pod_name: name of the agent's own pod.
         log: log for one line per stored epoch and one per failure.
         rand: source of uniform numbers in [0, 1) for the jitter.
-        sleep: function that waits for a number of seconds.
     """
 
     def __init__(
         self,
+        settings: Settings,
         client: Client,
         *,
-        namespace: str,
-        pod_name: str,
         log: Log,
         rand: Callable[[], float] = random.random,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
+        self._settings = settings
         self._client = client
-        self._namespace = namespace
-        self._pod_name = pod_name
         self._log = log
         self._rand = rand
-        self._sleep = sleep
         self._wanted = 0
         self._about = _NOTHING
         self._unreported = False
@@ -205,7 +200,7 @@ class EpochReporter:
                 retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
                 wait = (late if isinstance(error, _REFUSED) else soon).next(retry_after)
                 self._log_failure(epoch, error, wait)
-                await self._sleep(wait)
+                await asyncio.sleep(wait)
             else:
                 self._answered(epoch, pod, asked_at)
 
@@ -215,7 +210,7 @@ class EpochReporter:
         self._report_slowness()
         if self._is_waiting:
             self._log("confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3))
-        await self._sleep(wait)
+        await asyncio.sleep(wait)
 
     def _answered(self, epoch: int, pod: Pod, asked_at: float) -> None:
         """Process the answer to a patch: the pod as it is stored."""
@@ -257,8 +252,8 @@ class EpochReporter:
         stored = {keys.EPOCH_ANNOTATION: str(epoch)} if epoch else {}
         return await self._client.merge_patch(
             Pod,
-            self._namespace,
-            self._pod_name,
+            self._settings.namespace,
+            self._settings.pod_name,
             {"metadata": {"annotations": {**stored, **self._about}}},
         )
 
@@ -266,8 +261,8 @@ class EpochReporter:
         fields: dict[str, object] = {"epoch": epoch, "error": str(error), "retry_s": round(wait, 3)}
         if isinstance(error, ForbiddenError):
             fields["hint"] = (
-                f"the pod's service account needs the verb patch on pods in {self._namespace}, "
-                "and no admission policy may refuse the annotation"
+                "the pod's service account needs the verb patch on pods in "
+                f"{self._settings.namespace}, and no admission policy may refuse the annotation"
             )
         elif isinstance(error, ApiError):
             fields["status"] = error.status

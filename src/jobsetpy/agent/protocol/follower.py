@@ -1,4 +1,4 @@
-"""Watch of the agent's JobSet, which passes each of its states to the barrier; for both modes.
+"""Part of a pod in the restart protocol, for both modes: watch of its JobSet, barrier, and report.
 
 The watch has no other reader: a state is acted on completely before the next one is read.
 """
@@ -9,10 +9,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final, assert_never
 
-from jobsetpy.agent.protocol.barrier import Action, Barrier
+from jobsetpy.agent.protocol.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
+from jobsetpy.agent.protocol.epoch_reporter import EpochReporter
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ApiSettings, Settings
 from jobsetpy.agent.protocol.wire_types import JobSet, JobSetStatus
+from jobsetpy.aio import Supervisor
 from jobsetpy.client import Client, H11Transport
 from jobsetpy.errors import ForbiddenError, UnauthorizedError
 from jobsetpy.informers._events import (
@@ -82,16 +84,14 @@ def watch_one(
 
 
 class Follower:
-    """Watch of the JobSet, in front of a :class:`Barrier`.
+    """Watch of the JobSet in front of a :class:`Barrier`, and the reporter of the pod's epoch.
 
     Args:
-        settings: names the JobSet to follow.
+        settings: names of the pod and of the JobSet to follow.
         client: client with the pod's own service account.
-        barrier: receives each state of the JobSet.
-        log: log for failures.
-        act: executes the barrier's actions; synchronous.
-        may_outlive_pod: returns True if the pod may be deleted while the agent continues to run.
-            Its token, which is bound to it, is then refused, and the JobSet cannot be read.
+        log: log for failures, and for JobSets that are not the pod's own.
+        act: executes the barrier's other actions; synchronous.
+        arrived: as for :class:`Barrier`.
         on_status: called with each state of the pod's own JobSet before the barrier processes it.
     """
 
@@ -100,15 +100,14 @@ class Follower:
         settings: Settings,
         client: Client,
         *,
-        barrier: Barrier,
         log: Log,
-        act: Callable[[Action], None],
-        may_outlive_pod: Callable[[], bool],
+        act: Callable[[PatchEpoch | Lift | Restart], None],
+        arrived: tuple[str, int] = ("", 0),
         on_status: Callable[[JobSetStatus], None] = lambda _status: None,
     ) -> None:
+        self.barrier = Barrier(uid=settings.jobset_uid, arrived=arrived)
+        self.reporter = EpochReporter(settings, client, log=log)
         self._on_status = on_status
-        self._may_be_given_up = may_outlive_pod
-        self._barrier = barrier
         self._log = log
         self._act = act
         hint = (
@@ -117,13 +116,18 @@ class Follower:
         )
         observer = WatchLog(log, hint, self._refused)
         self._watcher = watch_one(client, JobSet, settings, settings.jobset_name, observer)
-        self._listed: JobSet | None = None
+        self._jobset: JobSet | None = None
         self._listing = False
         self._present = True
 
-    async def run(self) -> None:
-        """Watch until cancelled, regardless of errors from the API server."""
-        await self._watcher.run(self.on_events)
+    def start(self, tasks: Supervisor) -> None:
+        """Watch and report until cancelled, regardless of errors from the API server."""
+        tasks.start(self._watcher.run(self.on_events), name="watch")
+        tasks.start(self.reporter.run(), name="report")
+
+    def next_round(self) -> None:
+        """Join the next epoch; see :meth:`Barrier.next_round`."""
+        self._perform(self.barrier.next_round())
 
     def on_events(self, events: Sequence[WatchEvent[JobSet]]) -> None:
         """Process a batch of watch events; synchronous, so that no state is seen half applied.
@@ -134,36 +138,35 @@ class Follower:
         for event in events:
             match event:
                 case ListStarted():
-                    self._listing, self._listed = True, None
-                case Listed(jobset) | Applied(jobset) if self._listing:
-                    self._listed = jobset
-                case Deleted() if self._listing:
-                    self._listed = None
+                    self._listing, self._jobset = True, None
                 case ListCompleted():
                     self._listing = False
-                    self._see(self._listed)
                 case Listed(jobset) | Applied(jobset):
-                    self._see(jobset)
+                    self._jobset = jobset
                 case Deleted():
-                    self._see(None)
+                    self._jobset = None
                 case Bookmark() | Unreadable():
-                    pass
+                    continue
                 case _:
                     assert_never(event)
+            if not self._listing:
+                self._see(self._jobset)
 
     def _refused(self) -> None:
-        """Stop the worker if the pod, whose token has been refused for long, may be deleted."""
-        if not self._may_be_given_up():
+        """Stop the worker if the pod may be deleted: its token has been refused for long.
+
+        The token is bound to the pod. Without it the JobSet cannot be read.
+        """
+        if not self.reporter.may_outlive_pod:
             return
-        actions = self._barrier.pod_replaced()
+        actions = self.barrier.pod_replaced()
         if actions:
             self._log(
                 "the token is refused: the pod is presumed deleted, and its worker is stopped",
                 level="error",
                 seconds=REFUSED_S,
             )
-        for action in actions:
-            self._act(action)
+        self._perform(actions)
 
     def _see(self, jobset: JobSet | None) -> None:
         """Process one complete state of the JobSet; ``None`` if it does not exist."""
@@ -174,19 +177,29 @@ class Follower:
             return
         self._present = True
         status = jobset.status
-        joined = bool(self._barrier.epoch)
-        if self._barrier.uid in {"", jobset.metadata.uid}:
+        uid, barrier = jobset.metadata.uid, self.barrier
+        joined = bool(barrier.epoch)
+        if barrier.uid in {"", uid}:
             self._on_status(status)
-        for action in self._barrier.observe(
-            jobset.metadata.uid, status.synced_epoch, status.deprecated_epoch
-        ):
-            self._act(action)
-        if not joined and self._barrier.epoch and not jobset.restarts_in_place:
+        self._perform(barrier.observe(uid, status.synced_epoch, status.deprecated_epoch))
+        if not joined and barrier.epoch and not jobset.restarts_in_place:
             self._log(
                 "the JobSet does not restart in place: its barrier is never lifted",
                 level="warning",
                 hint="spec.failurePolicy.restartStrategy must be InPlaceRestart",
             )
+
+    def _perform(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Foreign):
+                self._log(
+                    "ignoring another JobSet of this name",
+                    level="warning",
+                    uid=action.uid,
+                    own_uid=self.barrier.uid,
+                )
+            else:
+                self._act(action)
 
 
 class WatchLog(NullObserver):

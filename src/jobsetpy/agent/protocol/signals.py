@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import signal
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
+
+EXIT_STOPPED: Final = 128 + signal.SIGTERM
+"""Exit code after a stop signal while the work is not done; not 0, which would mean success."""
 
 
 def leave_on_signals(code: int = 0) -> None:

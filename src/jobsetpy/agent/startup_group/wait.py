@@ -14,27 +14,18 @@ ends immediately.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Never
 
 import msgspec
 
 from jobsetpy.agent.protocol import follower
-from jobsetpy.agent.protocol.log import JsonLog, Log
-from jobsetpy.agent.protocol.settings import (
-    EXIT_USAGE,
-    ApiSettings,
-    ConfigurationError,
-    api_fields,
-    given_in,
-    number_of,
-)
-from jobsetpy.agent.protocol.signals import leave_on_signals
+from jobsetpy.agent.protocol.log import Log
+from jobsetpy.agent.protocol.settings import ApiSettings, api_fields, given_in, number_of
 from jobsetpy.agent.protocol.wire_types import Metadata, Resource
-from jobsetpy.aio import LoopClock, supervise
+from jobsetpy.aio import supervise
 from jobsetpy.api.group_signal import (
     MOUNT_PATH,
     STARTED,
@@ -52,9 +43,6 @@ from jobsetpy.informers._watcher import Watcher
 
 EXIT_TIMED_OUT: Final = 1
 """Exit code after the timeout: the pod fails, and the JobSet's failure policy applies."""
-
-EXIT_STOPPED: Final = 143
-"""Exit code after a stop signal: not 0, which would mean that the group has started."""
 
 BACKOFF_S: Final = 0.5
 """Maximum first wait after a failure, in seconds; long, as a whole group may fail."""
@@ -121,7 +109,7 @@ class GroupWait:
         settings: names the group and the timeout.
         client: client with the pod's own service account; ``None`` to read the mount only.
         log: log for one line per transition.
-        elapsed: returns the seconds since the container started.
+        start: start of the container on ``time.monotonic()``; ``None`` for that of the wait.
     """
 
     def __init__(
@@ -130,14 +118,15 @@ class GroupWait:
         client: Client | None,
         *,
         log: Log,
-        elapsed: Callable[[], float] = lambda: 0.0,
+        start: float | None = None,
     ) -> None:
         self._settings = settings
         self._client = client
         self._log = log
-        self._elapsed = elapsed
+        self._start = start
         self._progress: Progress | None = None
-        self._released: asyncio.Future[str] | None = None
+        self._released: asyncio.Queue[str] = asyncio.Queue()
+        """Ways by which the release was seen."""
 
     def look(self) -> bool:
         """Read the mount and return True if the group is released."""
@@ -149,7 +138,7 @@ class GroupWait:
             match event:
                 case Listed(config_map) | Applied(config_map):
                     if self._take(config_map.data or {}):
-                        self._release("watch")
+                        self._released.put_nowait("watch")
                 case _:
                     pass
 
@@ -159,16 +148,16 @@ class GroupWait:
         Returns:
             0 once the group is released, :data:`EXIT_TIMED_OUT` after the timeout.
         """
-        self._released = asyncio.get_running_loop().create_future()
         limit = self._settings.timeout_s
-        left = None if limit is None else max(0.0, limit - self._elapsed())
+        elapsed = 0.0 if self._start is None else time.monotonic() - self._start
+        left = None if limit is None else max(0.0, limit - elapsed)
         try:
             async with asyncio.timeout(left), supervise() as tasks:
                 if self._client is not None:
                     tasks.start(self._watcher(self._client).run(self.on_events), name="watch")
                 tasks.start(self._keep_looking(), name="look")
                 self._log("waiting", attempt=self._settings.attempt, size=self._settings.size)
-                path = await self._released
+                path = await self._released.get()
         except TimeoutError:
             return self._give_up()
         self._log("released", path=path)
@@ -177,7 +166,7 @@ class GroupWait:
     async def _keep_looking(self) -> Never:
         while True:
             if self.look():
-                self._release("volume")
+                self._released.put_nowait("volume")
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _watcher(self, client: Client) -> Watcher[ConfigMap]:
@@ -206,11 +195,6 @@ class GroupWait:
         except (OSError, UnicodeDecodeError):
             return None
 
-    def _release(self, path: str) -> None:
-        assert self._released is not None
-        if not self._released.done():
-            self._released.set_result(path)
-
     def _give_up(self) -> int:
         settings = self._settings
         message = timed_out_message(settings.timeout_s or 0, self._progress, settings.size)
@@ -232,41 +216,23 @@ def connect(settings: Settings) -> Client | None:
         return None
 
 
-async def _run(settings: Settings, log: Log, start: float) -> int:
-    """Connect and wait; the client is not closed, because the process then ends."""
-    return await GroupWait(
-        settings, connect(settings), log=log, elapsed=lambda: time.monotonic() - start
-    ).run()
-
-
-def main(*, start: float | None = None) -> int:
-    """Wait as the environment configures it.
+def wait(environ: Mapping[str, str], *, log: Log, start: float) -> int:
+    """Wait as the environment configures it; without an event loop if the mount shows the release.
 
     Args:
+        environ: the settings.
+        log: log for one line per transition.
         start: time of the process's start on ``time.monotonic()``.
 
     Returns:
-        0 once the group is released, 1 after the timeout, 2 for a configuration that cannot work.
-        SIGTERM ends the process with 143 before this returns.
-    """
-    leave_on_signals(EXIT_STOPPED)
-    began = time.monotonic() if start is None else start
-    log = JsonLog(LoopClock(), start=began)
-    try:
-        settings = load(os.environ)
-    except ConfigurationError as error:
-        log("wrong configuration", level="error", error=str(error))
-        return EXIT_USAGE
-    return wait(settings, log=log, start=began)
-
-
-def wait(settings: Settings, *, log: Log, start: float) -> int:
-    """Wait; without an event loop if the mount already shows the release.
-
-    Returns:
         Exit code, as :meth:`GroupWait.run`.
+
+    Raises:
+        ConfigurationError: a value is missing or cannot be used.
     """
+    settings = load(environ)
     if GroupWait(settings, None, log=log).look():
         log("released", path="volume")
         return 0
-    return asyncio.run(_run(settings, log, start))
+    # The client is not closed, because the process then ends.
+    return asyncio.run(GroupWait(settings, connect(settings), log=log, start=start).run())

@@ -66,18 +66,16 @@ class HealthRules(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: float = DEFAULT_INTERVAL_S
 
 
-def load(environ: Mapping[str, str]) -> HealthRules | None:
-    """Read ``HEALTH_COMMAND`` and its times; ``None`` for no command.
+def load(environ: Mapping[str, str]) -> HealthRules:
+    """Read ``HEALTH_COMMAND`` and its times, at least one of which is given.
 
     Raises:
         ConfigurationError: a time is not a number, or there is no command.
     """
     command = environ.get("HEALTH_COMMAND", "")
     if not command.strip():
-        for name in ("HEALTH_SECONDS", "HEALTH_INTERVAL_SECONDS"):
-            if environ.get(name):
-                raise ConfigurationError(f"{name} has no effect without HEALTH_COMMAND")
-        return None
+        name = "HEALTH_SECONDS" if environ.get("HEALTH_SECONDS") else "HEALTH_INTERVAL_SECONDS"
+        raise ConfigurationError(f"{name} has no effect without HEALTH_COMMAND")
     seconds = seconds_of(environ, "HEALTH_SECONDS", DEFAULT_SECONDS)
     if not seconds:
         raise ConfigurationError("HEALTH_SECONDS must be more than 0")

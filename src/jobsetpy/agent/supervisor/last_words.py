@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from jobsetpy.agent.supervisor.processes import start_with_channel
 from jobsetpy.agent.supervisor.worker_settings import MAX_CAUSE_TEXT
 
 FD_VARIABLE: Final = b"JOBSET_REPORT_FD"
@@ -42,20 +43,12 @@ class LastWords:
         Raises:
             OSError: the process could not be started.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            theirs.set_inheritable(True)
-            try:
-                pid = start({**environ, FD_VARIABLE: str(theirs.fileno()).encode()})
-            except OSError:
-                ours.close()
-                raise
-        self.follow(ours)
+        pid, channel = start_with_channel(start, environ, FD_VARIABLE)
+        self.follow(channel)
         return pid
 
     def follow(self, channel: socket.socket) -> None:
-        """Read from the descriptor of a process."""
-        channel.setblocking(False)
+        """Read from the descriptor of a process, which does not block."""
         self._channels.add(channel)
         asyncio.get_running_loop().add_reader(channel, self._hear, channel)
 

@@ -18,6 +18,7 @@ import asyncio
 import errno
 import os
 import signal
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
@@ -122,13 +123,13 @@ class Processes:
             if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _wake)
         asyncio.get_running_loop().add_reader(reader, self._signals, reader, on_signal)
-        self._reap()  # children that ended before
+        self.collect()  # children that ended before
 
     def _signals(self, reader: int, on_signal: Callable[[int], None]) -> None:
         """Handle the received signals in order."""
         for number in os.read(reader, 4096):
             if number == signal.SIGCHLD:
-                self._reap()
+                self.collect()
             else:
                 on_signal(number)
 
@@ -256,7 +257,7 @@ class Processes:
         self._killed_at = asyncio.get_running_loop().time()
         self.send(signal.SIGKILL)
         self._kill_others()
-        asyncio.get_running_loop().call_soon(self._reap)
+        asyncio.get_running_loop().call_soon(self.collect)
         self._stuck.start(STUCK_AFTER_S, self._report_stuck, STUCK_AFTER_S)
 
     def _report_stuck(self, pause: float) -> None:
@@ -279,18 +280,10 @@ class Processes:
         process is in the group. Such a process is in our session, which it could only have left by
         leaving the group, while a group of another container is in that container's.
         """
-        ours: set[int] | None = None
-        for group in self._groups - self._running:
-            try:
-                os.killpg(group, 0)
-            except ProcessLookupError:
-                self._groups.discard(group)
-            except PermissionError:
-                pass  # another user's, which we cannot signal
-            else:
-                ours = _groups_of_session(os.getsid(0)) if ours is None else ours
-                if group not in ours:
-                    self._groups.discard(group)
+        errors = {group: _signal_error(-group) for group in self._groups - self._running}
+        self._groups -= {group for group, error in errors.items() if error == errno.ESRCH}
+        if signalled := {group for group, error in errors.items() if not error}:
+            self._groups -= signalled - _groups_of_session(os.getsid(0))
 
     @property
     def _sparing(self) -> bool:
@@ -320,18 +313,14 @@ class Processes:
         parents = _parents()
         certain = _last_number() >= before and _GONE not in parents.values()
         spared = {each for pid in self._aside for each in (pid, *_descendants(parents, pid))}
-        if self._first:
-            found = [pid for pid in parents if pid != 1 and pid not in spared]
-        else:
-            found = [pid for pid in _descendants(parents) if pid not in spared]
-        return found, certain
+        others = [pid for pid in parents if pid != 1] if self._first else _descendants(parents)
+        return [pid for pid in others if pid not in spared], certain
 
     def collect(self) -> None:
-        """Report the processes that have ended by now, whose SIGCHLD may still be pending."""
-        self._reap()
+        """Collect every child that has ended; report each end and empty groups.
 
-    def _reap(self) -> None:
-        """Collect every child that has ended; report each end and empty groups."""
+        Called at each SIGCHLD, and where one may still be pending.
+        """
         childless = False
         while True:
             try:
@@ -366,15 +355,9 @@ class Processes:
     def _gone(self, *, childless: bool) -> bool:
         if self._killing:  # before that, a remaining group is awaited for its grace period
             self._forget_groups()
-        for group in list(self._groups):
-            try:
-                os.killpg(group, 0)
-            except ProcessLookupError:
-                self._groups.discard(group)
-            except PermissionError:
-                return False  # still exists, as another user
-            else:
-                return False
+        self._groups = {each for each in self._groups if _signal_error(-each) != errno.ESRCH}
+        if self._groups:
+            return False
         if not self._killing:
             return True
         return self._others() == ([], True) if self._sparing else childless
@@ -383,19 +366,13 @@ class Processes:
         """Return True if a process that should be killed now belongs to another user."""
         if asyncio.get_running_loop().time() < self._killed_at + UNKILLABLE_AFTER_S:
             return False
-        for pid in [*(-group for group in self._groups), *self._others()[0]]:
-            try:
-                os.kill(pid, 0)
-            except PermissionError:
-                return True
-            except ProcessLookupError:
-                pass
-        return False
+        left = [*(-group for group in self._groups), *self._others()[0]]
+        return any(_signal_error(each) == errno.EPERM for each in left)
 
     def _look_again(self) -> None:
         if self._killing and (not self._first or self._aside):
             self._kill_others()  # processes that were started meanwhile
-        self._reap()
+        self.collect()
 
 
 def _wake(_number: int, _frame: FrameType | None) -> None:
@@ -412,48 +389,55 @@ def _adopt_orphans() -> None:
         return
 
 
-def _stat(pid: int | str) -> list[bytes]:
+def _signal_error(pid: int) -> int | None:
+    """Return the error number of a signal to a process, or to a group if negative.
+
+    ``ESRCH`` if it has ended, ``EPERM`` if it belongs to another user; ``None`` if there is no
+    error.
+    """
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def _stat(pid: int) -> list[bytes]:
     """Return the fields of a process in /proc: its name, then state, parent, group, session etc.
 
-    Raises:
-        OSError: it does not exist or may not be read.
+    Returns:
+        An empty list if it does not exist or may not be read.
     """
-    with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - start-up
-        # The name of the program, in parentheses, may contain anything.
-        head, _, rest = file.read().rpartition(b")")
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - start-up
+            # The name of the program, in parentheses, may contain anything.
+            head, _, rest = file.read().rpartition(b")")
+    except OSError:
+        return []
     return [head.partition(b"(")[2], *rest.split()]
+
+
+def _visible() -> dict[int, list[bytes]]:
+    """Return the fields of each visible process, in ascending order of their numbers."""
+    names = os.listdir("/proc")  # noqa: PTH208 - start-up
+    return {int(name): _stat(int(name)) for name in names if name.isdigit()}
 
 
 def _description(pid: int) -> str:
     """Return a process's description for the log, such as ``123 python3 D``; "" if it has ended."""
-    try:
-        name, state = _stat(pid)[:2]
-    except (OSError, ValueError):
-        return ""
-    return f"{pid} {name.decode('ascii', 'replace')} {state.decode()}"
+    fields = _stat(pid)
+    return f"{pid} {fields[0].decode('ascii', 'replace')} {fields[1].decode()}" if fields else ""
 
 
 def _groups_of_session(session: int) -> set[int]:
     """Return the process groups of a session, as far as its processes are visible."""
-    found = set()
-    for name in os.listdir("/proc"):  # noqa: PTH208 - start-up
-        if name.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                group, owner = map(int, _stat(name)[3:5])
-                if owner == session:
-                    found.add(group)
-    return found
+    known = filter(None, _visible().values())
+    return {int(fields[3]) for fields in known if int(fields[4]) == session}
 
 
 def _parents() -> dict[int, int]:
     """Return the parent of each visible process, or ``_GONE``."""
-    parents = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - start-up
-        if name.isdigit():
-            parents[int(name)] = _GONE
-            with suppress(OSError):
-                parents[int(name)] = int(_stat(name)[2])
-    return parents
+    return {pid: int(fields[2]) if fields else _GONE for pid, fields in _visible().items()}
 
 
 def _last_number() -> int:
@@ -474,6 +458,29 @@ def _descendants(parents: Mapping[int, int], root: int = 0) -> list[int]:
     for pid in found:
         found += children.get(pid, ())
     return found[1:]
+
+
+def start_with_channel(
+    start: Callable[[Mapping[bytes, bytes]], int], environ: Mapping[bytes, bytes], variable: bytes
+) -> tuple[int, socket.socket]:
+    """Start a process that inherits one end of a pair of sockets, whose number a variable names.
+
+    Returns:
+        Its process id and the other end, which does not block.
+
+    Raises:
+        OSError: the process could not be started.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.set_inheritable(True)
+        try:
+            pid = start({**environ, variable: str(theirs.fileno()).encode()})
+        except OSError:
+            ours.close()
+            raise
+    ours.setblocking(False)
+    return pid, ours
 
 
 def exec_command(command: Sequence[str], environ: Mapping[bytes, bytes]) -> OSError:

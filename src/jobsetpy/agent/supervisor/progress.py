@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -44,6 +46,9 @@ AUTO_LEAST_S: Final = 30.0
 AUTO_AFTER: Final = 3
 """Number of steps that must be observed before there is such a limit."""
 
+KEPT_STEPS: Final = 32
+"""Number of latest steps whose durations are kept, through all runs of the worker."""
+
 _LONGEST: Final = 64
 
 
@@ -59,6 +64,7 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
         auto: in place of ``after_s``, five times the longest step observed, at least 30 s; in a
             section, the longest of that section.
         sections: maximum times in seconds in sections of the program, by the word after the step.
+        paced: True if the ring of heartbeats needs the durations of steps.
     """
 
     file: str
@@ -66,6 +72,7 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
     first_s: float = 0.0
     auto: bool = False
     sections: dict[str, float] = {}
+    paced: bool = False
 
     @property
     def watches(self) -> bool:
@@ -73,8 +80,8 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
         return self.auto or self.after_s > 0
 
 
-def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
-    """Read ``HANG_SECONDS``, ``HANG_SECTIONS`` and ``HANG_FIRST_SECONDS``.
+def load(environ: Mapping[str, str], file: str) -> ProgressRules:
+    """Read ``HANG_SECONDS``, ``HANG_SECTIONS``, ``HANG_FIRST_SECONDS`` and ``HEARTBEAT_SECONDS``.
 
     Raises:
         ConfigurationError: a value cannot be used; the message names the variable.
@@ -88,16 +95,10 @@ def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
     sections = hang_sections.hang_sections(environ.get("HANG_SECTIONS", ""))
     if sections is None:
         raise ConfigurationError(f"HANG_SECTIONS {hang_sections.SECTIONS_FORM}")
-    return ProgressRules(file=file, after_s=after, first_s=first, auto=auto, sections=sections)
-
-
-def progress_file(environ: Mapping[str, str], *, namespace: str, pod: str) -> str:
-    """Return the path of the file, given the container's whole environment.
-
-    Raises:
-        ConfigurationError: the path is not absolute.
-    """
-    return memory_file(environ, VARIABLE, "progress", namespace=namespace, pod=pod)
+    paced = bool(environ.get("HEARTBEAT_SECONDS"))
+    return ProgressRules(
+        file=file, after_s=after, first_s=first, auto=auto, sections=sections, paced=paced
+    )
 
 
 def memory_file(
@@ -116,6 +117,20 @@ def memory_file(
     return path
 
 
+def write_new(path: str, text: str) -> None:
+    """Write a file in place of an older one; workers of all users may read it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108 - pathlib costs memory
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        os.fchmod(fd, 0o644)  # regardless of the umask
+        file.write(text)
+
+
 class Steps:
     """Contents of the file, over one run of the worker.
 
@@ -128,6 +143,7 @@ class Steps:
         self._reported: set[str] = set()
         self.touched = False
         self.step = -1
+        """Last reported step, or -1."""
         self.section = ""
 
     def take(self, data: bytes) -> None:
@@ -183,22 +199,21 @@ class StepTimes:
             return
         count, longest = self._seen.get(section, (0, 0.0))
         self._seen[section] = count + 1, max(longest, seconds)
-        limit = self.limit(section)
+        limit, _ = self.limit(section)
         if limit and limit >= 2 * self._reported.get(section, 0.0):
             self._reported[section] = limit
             about = {"section": section} if section else {}
             self._log("limit for hangs", seconds=round(limit, 1), **about)
 
-    def limit(self, section: str) -> float:
-        """Return the limit in seconds for the next one; 0 before enough steps were observed."""
-        count, longest = self._seen.get(section, (0, 0.0))
-        return max(AUTO_LEAST_S, AUTO_FACTOR * longest) if count >= AUTO_AFTER else 0.0
+    def limit(self, section: str) -> tuple[float, str]:
+        """Return the limit in seconds for the next one, and what it follows from, in a few words.
 
-    def origin(self, section: str) -> str:
-        """Return what the limit follows from, in a few words."""
-        _, longest = self._seen.get(section, (0, 0.0))
+        The limit is 0 before enough steps were observed.
+        """
+        count, longest = self._seen.get(section, (0, 0.0))
         where = f"time in section {section}" if section else "step"
-        return f"the limit follows from the longest {where}, {longest:.1f} s"
+        origin = f"the limit follows from the longest {where}, {longest:.1f} s"
+        return max(AUTO_LEAST_S, AUTO_FACTOR * longest) if count >= AUTO_AFTER else 0.0, origin
 
 
 class Idle:
@@ -219,23 +234,15 @@ class Idle:
         self._section = ""
 
     @property
-    def limit(self) -> float:
-        """Current limit in seconds; 0 for none."""
+    def limit(self) -> tuple[float, str]:
+        """Current limit in seconds, 0 for none, and what it follows from; "" if configured."""
         if self._first:
-            return self._rules.first_s
+            return self._rules.first_s, ""
         if self._section in self._rules.sections:
-            return self._rules.sections[self._section]
-        if self._rules.auto and self._times is not None:
+            return self._rules.sections[self._section], ""
+        if self._times is not None:
             return self._times.limit(self._section)
-        return self._rules.after_s
-
-    @property
-    def origin(self) -> str:
-        """Return what the current limit follows from, in a few words; "" if it is configured."""
-        configured = self._first or self._section in self._rules.sections
-        if configured or not self._rules.auto or self._times is None:
-            return ""
-        return self._times.origin(self._section)
+        return self._rules.after_s, ""
 
     def look(self, now: float, *, progress: bool, known: bool = True, section: str = "") -> bool:
         """Return True if the limit is exceeded.
@@ -253,7 +260,7 @@ class Idle:
             self._first = False
             self._section = section
         self._idle = 0.0 if progress or not known else self._idle + passed
-        return 0 < self.limit <= self._idle
+        return 0 < self.limit[0] <= self._idle
 
 
 class Progress:
@@ -273,28 +280,29 @@ class Progress:
         self._rules = rules
         self._log = log
         self._on_hung = on_hung
-        self._steps = Steps(log)
+        self.steps = Steps(log)
+        """Progress of the current or last run."""
         self._times = StepTimes(log) if rules.auto else None
         self._usable = True
         self._seen: tuple[int, int, int] | None = None
         self._began = 0.0
+        self._moved_at = 0.0
+        self._recent: deque[float] = deque(maxlen=KEPT_STEPS)
         self.first: str | None = None
         """First step of that run and the seconds since its start; ``None`` if not observed."""
         self._poll = Timer()
 
-    @property
-    def report(self) -> str | None:
-        """Progress of the current or last run, for the pod's annotation."""
-        return self._steps.report
+    def pace(self) -> tuple[float, tuple[float, ...]]:
+        """Return the seconds since the last progress (or the start), and durations of latest steps.
 
-    @property
-    def step(self) -> int:
-        """Last reported step, or -1."""
-        return self._steps.step
+        They are current if the rules are ``paced``. The thread of the ring may call this.
+        """
+        return time.monotonic() - self._moved_at, tuple(self._recent)
 
     def started(self) -> None:
         """Prepare an empty file for a worker that is about to start."""
-        self._steps = Steps(self._log)
+        self._moved_at = time.monotonic()
+        self.steps = Steps(self._log)
         self.first = None
         try:
             _make_empty(self._path)
@@ -327,10 +335,10 @@ class Progress:
     def _look(self, idle: Idle) -> None:
         loop = asyncio.get_running_loop()
         progress, known = self._changed(), self._seen is not None
-        section = self._steps.section
+        section = self.steps.section
         if idle.look(loop.time(), progress=progress, known=known, section=section):
-            self._on_hung(idle.limit, idle.origin)
-        elif self._rules.watches:
+            self._on_hung(*idle.limit)
+        elif self._rules.watches or self._rules.paced:
             self._poll.start(POLL_S, self._look, idle)
         elif self.first is None:
             # Many programs never write a step: that is not worth a check each quarter of a second.
@@ -346,15 +354,18 @@ class Progress:
             data = _read(self._path)
         except OSError as error:
             self._seen = None
-            self._steps.tell(
+            self.steps.tell(
                 "gone", "cannot be read: no hang is noticed until it can", error=str(error)
             )
             return False
-        self._seen = state
-        self._steps.take(data)
-        if self.first is None and self._steps.step >= 0:
+        now, self._seen = time.monotonic(), state
+        if self.steps.touched:  # the time to the first step includes the start
+            self._recent.append(now - self._moved_at)
+        self._moved_at = now
+        self.steps.take(data)
+        if self.first is None and self.steps.step >= 0:
             seconds = asyncio.get_running_loop().time() - self._began
-            self.first = f"{self._steps.step} {min(seconds, 9999999.0):.3f}"
+            self.first = f"{self.steps.step} {min(seconds, 9999999.0):.3f}"
         return True
 
 

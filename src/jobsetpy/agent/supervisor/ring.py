@@ -13,14 +13,12 @@ import select
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from jobsetpy.agent.protocol.log import Log
-from jobsetpy.agent.supervisor.progress import POLL_S, file_state_or_none
 from jobsetpy.agent.supervisor.ring_rules import (
     BLOCKED_S,
     Beat,
@@ -30,9 +28,7 @@ from jobsetpy.agent.supervisor.ring_rules import (
     decode,
     encode,
     key_of,
-    motion_of,
 )
-from jobsetpy.agent.supervisor.timer import Timer
 
 MAX_DATAGRAMS: Final = 256
 """Maximum number of datagrams read in a row: a flood must not delay the own beat."""
@@ -42,51 +38,8 @@ LOOKUP_S: Final = 1.0
 MAX_LOOKUP_S: Final = 30.0
 """First and longest pause in seconds between lookups of the same name."""
 
-KEPT_STEPS: Final = 32
-"""Number of latest steps whose median is taken, through all runs of the worker."""
-
 Resolve = Callable[[str], tuple[object, ...]]
 """Lookup of a host name: returns the socket address, raises ``OSError`` if there is none."""
-
-
-class WorkerMotion:
-    """Progress of the worker, by its progress file.
-
-    The event loop checks the file and not the thread of the ring: a file system that hangs must not
-    delay the beats.
-
-    Args:
-        path: path of the file.
-        runs: returns True while the worker runs.
-    """
-
-    def __init__(self, path: str, runs: Callable[[], bool]) -> None:
-        self._path = path
-        self._runs = runs
-        self._steps: deque[float] = deque(maxlen=KEPT_STEPS)
-        self._state: object = None
-        self._check = Timer()
-        self._moved_at = 0.0
-
-    def __call__(self) -> Motion:
-        """Return the worker's progress; called in the ring's thread."""
-        idle_s = time.monotonic() - self._moved_at if self._runs() else None
-        return motion_of(idle_s, tuple(self._steps))
-
-    def started(self) -> None:
-        """Follow a worker that has started, with its empty file."""
-        self._state, self._moved_at = file_state_or_none(self._path), time.monotonic()
-        self._check.start(POLL_S, self._look, True)
-
-    def _look(self, first: bool) -> None:
-        if not self._runs():
-            return
-        state, now = file_state_or_none(self._path), time.monotonic()
-        if state != self._state:
-            if not first:  # the time to the first step includes the start
-                self._steps.append(now - self._moved_at)
-            self._state, self._moved_at, first = state, now, False
-        self._check.start(POLL_S, self._look, first)
 
 
 class Ring:
@@ -96,7 +49,7 @@ class Ring:
         rules: settings.
         jobset_uid: UID of the JobSet, the key of the beats.
         log: log for what neighbours do not send.
-        motion: progress of the own worker.
+        motion: returns the progress of the own worker; called in the ring's thread.
         on_report: called by the event loop when :attr:`report` has changed and should be stored
             now.
         resolve: lookup of a host name; by default that of the system, with the port of the ring.
@@ -109,7 +62,7 @@ class Ring:
         *,
         jobset_uid: str,
         log: Log,
-        motion: WorkerMotion,
+        motion: Callable[[], Motion],
         on_report: Callable[[], None],
         resolve: Resolve | None = None,
         bind: str = "",
@@ -129,7 +82,6 @@ class Ring:
         self._reported = 0
         self._closed = False
         self._sending = threading.Lock()
-        self._was_blocked = False
         self._lookups: dict[int, tuple[float, float]] = {}
         self._lookups_of = 0
         self._found: dict[int, tuple[object, ...]] = {}
@@ -150,18 +102,14 @@ class Ring:
         outdated = report is None or not report.startswith(f"{self._synced} ")
         return None if outdated else report
 
-    def worker_started(self) -> None:
-        """Follow the progress of a worker that has just started."""
-        self._motion.started()
-
     def see(self, synced: int, deprecated: int) -> None:
         """Process the epochs of the JobSet's status; older states may follow newer ones."""
         self._synced = max(synced, self._synced)
         self._runs = self._synced > deprecated
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start(self) -> None:
         """Open the socket and start to send; if that fails, log it and leave the ring off."""
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         try:
             self._socket = _open(self._bind, self._rules.port)
         except OSError as error:
@@ -176,11 +124,9 @@ class Ring:
 
     def close(self) -> None:
         """Tell the neighbours that no other beat follows, and stop."""
-        with self._sending:
-            opened, self._closed = self._socket, True
-            if opened is not None:
-                beat = self._watch.beat(self._synced, Motion.UNKNOWN, bye=True)
-                self._send(opened, beat, self._watch.addresses)
+        if (opened := self._socket) is not None:
+            beat = self._watch.beat(self._synced, Motion.UNKNOWN, bye=True)
+            self._send(opened, beat, self._watch.addresses)
 
     def _run(self, opened: socket.socket) -> None:
         try:
@@ -202,7 +148,7 @@ class Ring:
             due = max(due + self._rules.interval_s, now)
             synced, motion = self._synced, self._motion()
             self._look(now, synced, motion)
-            self._send_beat(opened, self._watch.beat(synced, motion), self._watch.addresses)
+            self._send(opened, self._watch.beat(synced, motion), self._watch.addresses)
             self._start_lookups(now, synced)
 
     def _read(self, opened: socket.socket) -> None:
@@ -220,33 +166,29 @@ class Ring:
             synced = self._synced
             if self._watch.hear(beat, address, time.monotonic(), synced):
                 answer = self._watch.beat(synced, self._motion(), answer=True)
-                self._send_beat(opened, answer, [address])
-
-    def _send_beat(
-        self, opened: socket.socket, beat: Beat, addresses: list[tuple[object, ...]]
-    ) -> None:
-        with self._sending:
-            if not self._closed:  # nothing follows a goodbye
-                self._send(opened, beat, addresses)
+                self._send(opened, answer, [address])
 
     def _send(self, opened: socket.socket, beat: Beat, addresses: list[tuple[object, ...]]) -> None:
         data = encode(beat, self._key)
-        for address in addresses:
-            # What cannot be sent is as silent as what is lost on its way.
-            with suppress(OSError):
-                opened.sendto(data, address)
+        with self._sending:
+            if self._closed:  # nothing follows a goodbye
+                return
+            for address in addresses:
+                # What cannot be sent is as silent as what is lost on its way.
+                with suppress(OSError):
+                    opened.sendto(data, address)
+            self._closed = beat.bye
 
     def _look(self, now: float, epoch: int, motion: Motion) -> None:
+        was_blocked = self._watch.blocked
         report = self._watch.look(now, epoch, motion, runs=self._runs)
-        if self._watch.blocked is not self._was_blocked:
-            self._was_blocked = self._watch.blocked
-            if self._was_blocked:
-                self._log(
-                    "no heartbeats arrive: a silent node is noticed late",
-                    level="warning",
-                    seconds=BLOCKED_S,
-                    hint=f"let the pods reach each other by UDP, port {self._rules.port}",
-                )
+        if self._watch.blocked and not was_blocked:
+            self._log(
+                "no heartbeats arrive: a silent node is noticed late",
+                level="warning",
+                seconds=BLOCKED_S,
+                hint=f"let the pods reach each other by UDP, port {self._rules.port}",
+            )
         if report == self._report:
             return
         if report is not None:
@@ -295,20 +237,18 @@ def _open(address: str, port: int) -> socket.socket:
     """Return a bound socket; for all addresses of both families if there is IPv6."""
     if not address:
         with suppress(OSError):
-            both = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-            try:
-                both.setblocking(False)
-                both.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-                both.bind(("::", port))
-            except OSError:
-                both.close()
-                raise
-            return both
-    single = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            return _bound(socket.AF_INET6, "::", port)
+    return _bound(socket.AF_INET, address, port)
+
+
+def _bound(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_DGRAM)
     try:
-        single.setblocking(False)
-        single.bind((address, port))
+        opened.setblocking(False)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        opened.bind((address, port))
     except OSError:
-        single.close()
+        opened.close()
         raise
-    return single
+    return opened

@@ -82,14 +82,15 @@ class Motion(enum.IntEnum):
     STALLED = 2
 
 
-def motion_of(idle_s: float | None, steps: Collection[float]) -> Motion:
+def motion_of(idle_s: float, steps: Collection[float], *, runs: bool = True) -> Motion:
     """Return the progress of a worker.
 
     Args:
-        idle_s: seconds since its last step, or since its start; ``None`` if no worker runs.
+        idle_s: seconds since its last step, or since its start.
         steps: durations of the latest steps, in seconds.
+        runs: False if no worker runs.
     """
-    if idle_s is None or len(steps) < MIN_STEPS:
+    if not runs or len(steps) < MIN_STEPS:
         return Motion.UNKNOWN
     median = sorted(steps)[len(steps) // 2]
     limit = max(MIN_STALL_S, STALL_STEPS * median)
@@ -262,26 +263,23 @@ def decode(data: bytes, key: bytes) -> Beat | None:
     return Beat(position, epoch, node, Motion(motion), bool(flags & _BYE), bool(flags & _ANSWER))
 
 
-class _Peer:
+class _Peer(msgspec.Struct):
     """Agent of another pod.
 
-    Attributes:
+    Args:
         heard_at: time of its last beat; ``None`` if it was not heard since it was last reported.
         node: digest of its node; ``None`` if unknown.
         reported: True while it is reported as silent.
         silences: number of times that it was heard again in this epoch.
     """
 
-    __slots__ = ("address", "gone", "heard_at", "motion", "node", "reported", "silences")
-
-    def __init__(self) -> None:
-        self.address: tuple[object, ...] | None = None
-        self.gone = False
-        self.heard_at: float | None = None
-        self.motion = Motion.UNKNOWN
-        self.node: int | None = None
-        self.reported = False
-        self.silences = 0
+    address: tuple[object, ...] | None = None
+    gone: bool = False
+    heard_at: float | None = None
+    motion: Motion = Motion.UNKNOWN
+    node: int | None = None
+    reported: bool = False
+    silences: int = 0
 
 
 class Watch:

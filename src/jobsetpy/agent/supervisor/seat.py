@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
 from jobsetpy.agent.protocol.settings import ConfigurationError, number_of
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart
-from jobsetpy.agent.supervisor.worker_settings import MAX_RANKS, worker_environs
+from jobsetpy.agent.supervisor.progress import write_new
+from jobsetpy.agent.supervisor.worker_settings import MAX_RANKS, encoded, worker_environs
 
 READY: Final = "ready"
 PARKED: Final = "parked"
@@ -106,69 +106,23 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     def master_address(self, taken: InPlaceRestart) -> str:
         """Return the address of the coordinator's pod; "" if it is the one with that index."""
-        wanted = (self.master_job, self.master_seat)
-        return address_of(*wanted, taken, self.domain) if self.master_job else ""
+        return self.addresses(taken)(self.master_job, self.master_seat) if self.master_job else ""
 
+    def addresses(self, taken: InPlaceRestart) -> Callable[[str, int], str]:
+        """Return a lookup by Job and seat of a pod's address; "" if it is the one with the indexes.
 
-def address_of(job: str, seat: int, taken: InPlaceRestart, domain: str) -> str:
-    """Return the address of the pod with a seat; "" if it is the one with the indexes."""
-    holder = next((one.holder for one in taken.taken_jobs if one.job == job), job)
-    for one in taken.taken_seats:
-        if (one.job, one.seat) == (holder, seat):
-            return one.address
-    return "" if holder == job else f"{holder}-{seat}.{domain}"
-
-
-class Hosts(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts of all seats in the order of their ranks, in a file for programs that read one.
-
-    Args:
-        file: path of the file.
-        jobset: name of the JobSet.
-        domain: domain of the names of pods.
-        jobs: name, number of Jobs with seats, seats and processes of each ReplicatedJob with ranks.
-        first: name of the Job, and seat, of rank 0.
-    """
-
-    file: str
-    jobset: str
-    domain: str
-    jobs: tuple[tuple[str, int, int, int], ...]
-    first: tuple[str, int]
-
-    def lines(self, taken: InPlaceRestart) -> list[str]:
-        """Return a line for each seat: the pod's address, and its number of processes."""
-        seats = list(self._seats())
-        begin = next((at for at, one in enumerate(seats) if one[:2] == self.first), 0)
-        holders = {one.job: one.holder for one in taken.taken_jobs}
-        addresses = {(one.job, one.seat): one.address for one in taken.taken_seats}
-        found = []
-        for job, seat, processes in (*seats[begin:], *seats[:begin]):
-            holder = holders.get(job, job)
-            name = addresses.get((holder, seat)) or f"{holder}-{seat}.{self.domain}"
-            found.append(f"{name} slots={processes}")
-        return found
-
-    def _seats(self) -> Iterator[tuple[str, int, int]]:
-        for name, jobs, seats, processes in self.jobs:
-            for index in range(jobs):
-                for seat in range(seats):
-                    yield f"{self.jobset}-{name}-{index}", seat, processes
-
-    def write(self, taken: InPlaceRestart) -> None:
-        """Replace the file by the hosts of an assignment.
-
-        Raises:
-            OSError: the file cannot be written.
+        Args:
+            taken: the assignment.
         """
-        half = f"{self.file}.half"
-        with suppress(FileNotFoundError):
-            os.unlink(half)  # noqa: PTH108 - pathlib costs memory
-        fd = os.open(half, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            os.fchmod(fd, 0o644)  # workers of other users read it, regardless of the umask
-            file.writelines(f"{line}\n" for line in self.lines(taken))
-        os.replace(half, self.file)  # noqa: PTH105
+        holders = {one.job: one.holder for one in taken.taken_jobs}
+        found = {(one.job, one.seat): one.address for one in taken.taken_seats}
+
+        def address_of(job: str, seat: int) -> str:
+            holder = holders.get(job, job)
+            name = "" if holder == job else f"{holder}-{seat}.{self.domain}"
+            return found.get((holder, seat)) or name
+
+        return address_of
 
 
 def load_place(environ: Mapping[str, str]) -> Place | None:
@@ -198,39 +152,32 @@ def load_place(environ: Mapping[str, str]) -> Place | None:
     )
 
 
-def load_hosts(environ: Mapping[str, str], place: Place, file: str) -> Hosts | None:
-    """Read the hosts of all seats, as admission describes them; ``None`` without ranks.
+def _jobs_of(hosts: str) -> list[tuple[str, int, int, int]]:
+    """Read ``WORKER_HOSTS``, as admission writes it; an empty list without ranks.
+
+    Returns:
+        Name, number of Jobs with seats, seats and processes of each ReplicatedJob.
 
     Raises:
-        ConfigurationError: ``WORKER_HOSTS`` cannot be read.
+        ConfigurationError: it cannot be read.
     """
-    text = environ.get("WORKER_HOSTS", "")
-    if not text:
-        return None
     jobs = []
-    for part in text.split(","):
+    for part in hosts.split(",") if hosts else ():
         found = _HOSTS.fullmatch(part)
         if found is None:
-            raise ConfigurationError(f"WORKER_HOSTS must be NAME=JOBSxPODSxPROCESSES: {text!r}")
+            raise ConfigurationError(f"WORKER_HOSTS must be NAME=JOBSxPODSxPROCESSES: {hosts!r}")
         jobs.append((found[1], int(found[2]), int(found[3]), int(found[4])))
-    return Hosts(
-        file=file,
-        jobset=environ.get("JOBSET_NAME", ""),
-        domain=place.domain,
-        jobs=tuple(jobs),
-        first=(place.master_job, place.master_seat),
-    )
+    return jobs
 
 
 class SeatEnvirons:
-    """Environment of the worker's processes, by the seat of their pod.
+    """Environment of the worker's processes, by the seat of their pod; and the file of all hosts.
 
     Args:
         place: place of the pod.
         common: variables that the processes share.
         environ: the supervisor's own variables, as of :func:`worker_environs`.
-        processes: number of processes in this pod.
-        hosts: hosts of all seats, for a file; ``None`` without ranks.
+        hosts_file: path of the file, for programs that read one; it is not written without ranks.
 
     Raises:
         ConfigurationError: a value is missing, or the values are inconsistent.
@@ -241,14 +188,14 @@ class SeatEnvirons:
         place: Place,
         common: dict[bytes, bytes],
         environ: Mapping[str, str],
-        processes: int,
-        hosts: Hosts | None = None,
+        hosts_file: str,
     ) -> None:
         self.place = place
-        self._common = common
+        self._jobs = _jobs_of(environ.get("WORKER_HOSTS", ""))
+        hosts = encoded({HOSTS_VARIABLE: hosts_file}) if self._jobs else {}
+        self._common = common | hosts
         self._environ = environ
-        self._processes = processes
-        self._hosts = hosts
+        self._hosts_file = hosts_file
         self._written: InPlaceRestart | None = None
         self._of(Seat(self._known_job, 0), "")  # mistakes should end the pod before it waits
 
@@ -262,9 +209,28 @@ class SeatEnvirons:
         Raises:
             OSError: the file cannot be written.
         """
-        if self._hosts is not None and taken != self._written:
-            self._hosts.write(taken)
+        if self._jobs and taken != self._written:
+            half = f"{self._hosts_file}.half"
+            write_new(half, "".join(f"{line}\n" for line in self._hosts(taken)))
+            os.replace(half, self._hosts_file)  # noqa: PTH105
             self._written = taken
+
+    def _hosts(self, taken: InPlaceRestart) -> list[str]:
+        """Return address and number of processes of each seat's pod, in the order of the ranks."""
+        place, jobset = self.place, self._environ.get("JOBSET_NAME", "")
+        seats = [
+            (f"{jobset}-{name}-{index}", seat, processes)
+            for name, jobs, pods, processes in self._jobs
+            for index in range(jobs)
+            for seat in range(pods)
+        ]
+        first = (place.master_job, place.master_seat)
+        begin = next((at for at, one in enumerate(seats) if one[:2] == first), 0)
+        address_of = place.addresses(taken)
+        return [
+            f"{address_of(job, seat) or f'{job}-{seat}.{place.domain}'} slots={processes}"
+            for job, seat, processes in (*seats[begin:], *seats[:begin])
+        ]
 
     @property
     def parked(self) -> list[Mapping[bytes, bytes]]:
@@ -299,4 +265,4 @@ class SeatEnvirons:
             for name, value in follows.items()
             if os.fsencode(name) in self._common
         }
-        return worker_environs(self._common | changed, own, self._processes)
+        return worker_environs(self._common | changed, own)

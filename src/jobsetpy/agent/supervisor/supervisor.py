@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import ceil
@@ -19,27 +17,18 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
 
-from jobsetpy.agent.protocol.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
-from jobsetpy.agent.protocol.epoch_reporter import EpochReporter
+from jobsetpy.agent.protocol.barrier import Lift, PatchEpoch, Restart
 from jobsetpy.agent.protocol.follower import Follower, connect
-from jobsetpy.agent.protocol.log import JsonLog, Log
-from jobsetpy.agent.protocol.settings import EXIT_USAGE, ConfigurationError, Settings, load
-from jobsetpy.agent.protocol.signals import leave_on_signals
+from jobsetpy.agent.protocol.log import Log
+from jobsetpy.agent.protocol.settings import load
+from jobsetpy.agent.protocol.signals import EXIT_STOPPED, leave_on_signals
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart, JobSetStatus
-from jobsetpy.agent.supervisor import epoch_file
+from jobsetpy.agent.supervisor import epoch_file, progress
 from jobsetpy.agent.supervisor.processes import (
     Processes,
     exec_command,
     exit_code_of,
     original_environ,
-)
-from jobsetpy.agent.supervisor.progress import (
-    VARIABLE,
-    Progress,
-    ProgressRules,
-    load_progress_rules,
-    memory_file,
-    progress_file,
 )
 from jobsetpy.agent.supervisor.seat import (
     ENDING_S,
@@ -49,7 +38,6 @@ from jobsetpy.agent.supervisor.seat import (
     SAVING,
     SAVING_AFTER_S,
     SeatEnvirons,
-    load_hosts,
     load_place,
 )
 from jobsetpy.agent.supervisor.timer import Timer
@@ -59,7 +47,6 @@ from jobsetpy.agent.supervisor.worker_rules import (
     JoinNext,
     KillAll,
     Phase,
-    Rules,
     Signal,
     Start,
     Worker,
@@ -67,123 +54,99 @@ from jobsetpy.agent.supervisor.worker_rules import (
 )
 from jobsetpy.agent.supervisor.worker_settings import (
     MAX_CAUSE_TEXT,
+    chosen_log,
     encoded,
     epoch_variables,
     load_rules,
-    log_choice,
     own_environ,
     sets_master_port,
     split_command,
     worker_environs,
     workers_environ,
 )
-from jobsetpy.aio import LoopClock, supervise
+from jobsetpy.aio import supervise
 from jobsetpy.api import keys
-from jobsetpy.client import Client
 
 if TYPE_CHECKING:
     from jobsetpy.agent.startup_group.wait import GroupWait
-    from jobsetpy.agent.supervisor.health import Health, HealthRules
+    from jobsetpy.agent.supervisor.health import Health
     from jobsetpy.agent.supervisor.last_words import LastWords
     from jobsetpy.agent.supervisor.ring import Ring
-    from jobsetpy.agent.supervisor.ring_rules import RingRules
     from jobsetpy.agent.supervisor.self_fence import SelfFence
     from jobsetpy.agent.supervisor.standby.process import StandbyRules, Standbys
-
-EXIT_STOPPED: Final = 128 + signal.SIGTERM
-"""Exit code after a stop signal to the pod while there is no worker; not 0, see
-:meth:`Worker.signalled`."""
-
 
 LAST_REPORT_S: Final = 1.0
 """Maximum time in seconds for the report of a pod that its machine is unfit, before it ends."""
 
 
 class Supervisor:
-    """Runs a command once in each epoch of its group.
+    """Runs a command once in each epoch of its group, as the environment configures it.
 
     Args:
-        settings: names of the pod and of the JobSet to follow.
-        client: client with the pod's own service account.
         command: the worker's program and arguments.
-        environs: the environment of each of the worker's processes.
-        with_port: True if they get a ``MASTER_PORT`` that depends on the epoch.
-        rules: the user's settings for the worker.
+        environ: the supervisor's own variables.
         log: log for one line per transition.
-        progress: file of the worker's progress, and limits for hangs.
-        running: path of the file with the running epoch.
-        standby: the user's settings for standby processes; ``None`` for none.
-        group: startup group that the first start also waits for (KEP-498).
-        health: the user's check of the machine before each epoch; ``None`` for none.
-        seats: environments by seat, in a JobSet with spares; ``environs`` are then those of a
-            parked pod.
-        ring: the pod's part of the ring of heartbeats; ``None`` for none.
+        start: time of the process's start on ``time.monotonic()``.
+
+    Raises:
+        ConfigurationError: a value is missing or cannot be used.
     """
 
-    def __init__(  # noqa: PLR0913 - each of them a value of its own
-        self,
-        settings: Settings,
-        client: Client,
-        *,
-        command: Sequence[str],
-        environs: Sequence[Mapping[bytes, bytes]],
-        rules: Rules,
-        log: Log,
-        progress: ProgressRules,
-        running: str,
-        with_port: bool = False,
-        standby: StandbyRules | None = None,
-        group: GroupWait | None = None,
-        health: HealthRules | None = None,
-        seats: SeatEnvirons | None = None,
-        ring: RingRules | None = None,
+    def __init__(
+        self, command: list[str], environ: Mapping[str, str], *, log: Log, start: float
     ) -> None:
-        self._group = group
-        self._seats = seats
-        self._taken = InPlaceRestart()
-        self._parked = False
-        self._saves: asyncio.TimerHandle | None = None
-        self._environs = environs
-        self._with_port = with_port
-        self._lifted = 0
-        self._settings = settings
         self._log = log
-        self._command = command
-        self._barrier = Barrier(uid=settings.jobset_uid)
-        self._reporter = EpochReporter(
-            client, namespace=settings.namespace, pod_name=settings.pod_name, log=log
-        )
+        self._command, standby = _launched(command, environ, log)
+        settings = self._settings = load(environ)
+        rules = load_rules(environ)
+        self._client = connect(settings)
         self._follower = Follower(
-            settings,
-            client,
-            barrier=self._barrier,
-            log=log,
-            act=self._apply_action,
-            may_outlive_pod=lambda: self._reporter.may_outlive_pod,
-            on_status=self._see_status,
+            settings, self._client, log=log, act=self._apply_action, on_status=self._see_status
         )
+        self._reporter = self._follower.reporter
         self._worker = Worker(rules)
         self._grace_s = rules.grace_s
-        self._progress = Progress(progress, log=log, on_hung=self._hung)
+        progress_rules = progress.load(environ, self._memory_file(progress.VARIABLE, "progress"))
+        self._progress = progress.Progress(progress_rules, log=log, on_hung=self._hung)
+        running = self._memory_file(epoch_file.VARIABLE, "epoch")
         self._epoch_file = epoch_file.EpochFile(running, log)
-        self._cause: str | None = None
-        self._said = ""
-        self._thread_said = ""
+        common = workers_environ(original_environ())
+        common[progress.VARIABLE.encode()] = os.fsencode(progress_rules.file)
+        common[epoch_file.VARIABLE.encode()] = os.fsencode(running)
+        self._seats = self._make_seats(environ, common)
+        self._environs = (
+            worker_environs(common, environ) if self._seats is None else self._seats.parked
+        )
+        self._with_port = sets_master_port(common, environ)
         self._processes = Processes(
-            command,
+            self._command,
             on_exit=self._exited,
             on_empty=lambda: self._do(self._worker.emptied()),
             on_unkillable=self._unkillable,
             on_stuck=self._stuck,
         )
-        self._health = None if health is None else self._make_health(health)
+        self._health = self._make_health(environ)
         self._standbys = None if standby is None else self._make_standbys(standby)
         launched = standby is not None and standby.preloaded
         self._last_words = self._make_last_words() if launched else None
-        self._ring = None if ring is None else self._make_ring(ring, progress.file)
-        self._self_fence = self._make_self_fence(client, ring, progress.file)
+        self._ring, self._self_fence = self._make_ring(environ, progress_rules.file)
+        self._group = self._make_group_wait(environ, start)
+        self._taken = InPlaceRestart()
+        self._parked = False
+        self._saves: asyncio.TimerHandle | None = None
+        self._lifted = 0
+        self._cause: str | None = None
+        self._said = self._thread_said = ""
         self._grace = Timer()
-        self._end: asyncio.Future[int] | None = None
+        self._end: asyncio.Queue[int] = asyncio.Queue()
+        """Exit codes, of which the first ends the pod."""
+
+    def _memory_file(self, variable: str, name: str) -> str:
+        """Return the path of a file for agent and worker, from the container's environment."""
+        settings = self._settings
+        return progress.memory_file(
+            os.environ, variable, name, namespace=settings.namespace, pod=settings.pod_name
+        )
 
     async def run(self) -> int:
         """Run until the worker's work is done or the pod ends.
@@ -191,20 +154,18 @@ class Supervisor:
         Returns:
             The container's exit code.
         """
-        self._end = asyncio.get_running_loop().create_future()
         self._processes.attach(self._signalled)
         self._epoch_file.remove()
         async with supervise() as tasks:
             if self._health is not None:
                 self._health.begin()
             if self._ring is not None:
-                self._ring.start(asyncio.get_running_loop())
-            tasks.start(self._follower.run(), name="watch")
-            tasks.start(self._reporter.run(), name="report")
+                self._ring.start()
+            self._follower.start(tasks)
             if self._group is not None:
                 tasks.start(self._wait_for_group(self._group), name="group")
             self._log("started", pod=self._settings.pod_name, jobset=self._settings.jobset_name)
-            return await self._end
+            return await self._end.get()
 
     async def _wait_for_group(self, group: GroupWait) -> None:
         """Wait for the startup group, once; the epoch's barrier may have lifted before."""
@@ -222,7 +183,7 @@ class Supervisor:
         if self._group is None:
             self._do(self._worker.lifted(epoch))
 
-    def _apply_action(self, action: Action) -> None:
+    def _apply_action(self, action: PatchEpoch | Lift | Restart) -> None:
         """Execute an action of the barrier."""
         match action:
             case PatchEpoch(epoch):
@@ -238,8 +199,7 @@ class Supervisor:
                     self._health.when_fit(report)
             case Lift(epoch) if not self._take_seat():
                 self._log("parked: the pod has no seat", epoch=epoch)
-                for step in self._barrier.next_round():
-                    self._apply_action(step)
+                self._follower.next_round()
             case Lift(epoch):
                 lift = partial(self._reporter.when_confirmed, epoch, partial(self._lift, epoch))
                 if self._health is None:
@@ -255,17 +215,20 @@ class Supervisor:
                     self._log("the group runs without this pod", level="warning", epoch=epoch)
                 self._log("epoch deprecated", epoch=epoch, deprecated=deprecated)
                 self._do(self._worker.deprecated(replaced=replaced))
-            case Foreign(uid):
-                self._log(
-                    "ignoring another JobSet of this name",
-                    level="warning",
-                    uid=uid,
-                    own_uid=self._barrier.uid,
-                )
             case _:
                 assert_never(action)
 
     # ---- seats, in a JobSet with spares ----------------------------------------------------------
+
+    def _make_seats(
+        self, environ: Mapping[str, str], common: dict[bytes, bytes]
+    ) -> SeatEnvirons | None:
+        """Return the environments by seat; ``None`` in a JobSet without spares."""
+        place = load_place(environ)
+        if place is None:
+            return None
+        hosts_file = self._memory_file(HOSTS_VARIABLE, "hosts")
+        return SeatEnvirons(place, common, environ, hosts_file)
 
     def _see_status(self, status: JobSetStatus) -> None:
         self._taken = status.in_place_restart
@@ -289,7 +252,7 @@ class Supervisor:
         self._use(self._seats.of(seat, self._taken))
         return True
 
-    def _use(self, environs: Sequence[Mapping[bytes, bytes]]) -> None:
+    def _use(self, environs: list[Mapping[bytes, bytes]]) -> None:
         self._environs = environs
         if self._standbys is not None:
             self._standbys.use(environs)
@@ -338,7 +301,7 @@ class Supervisor:
         cause, self._cause = self._cause, None
         return {
             keys.RESTART_CAUSE_ANNOTATION: cause,
-            keys.PROGRESS_ANNOTATION: self._progress.report,
+            keys.PROGRESS_ANNOTATION: self._progress.steps.report,
             keys.FIRST_PROGRESS_ANNOTATION: self._progress.first,
         }
 
@@ -363,8 +326,7 @@ class Supervisor:
                     if self._health is not None:
                         self._health.begin()
                 case JoinNext():
-                    for step in self._barrier.next_round():
-                        self._apply_action(step)
+                    self._follower.next_round()
                 case End(code):
                     self._finish(code)
                 case _:
@@ -383,27 +345,41 @@ class Supervisor:
             self._ring.close()
         if self._self_fence is not None:
             self._self_fence.stop()
-        assert self._end is not None
-        if not self._end.done():
-            self._end.set_result(code)
+        self._end.put_nowait(code)
+
+    # ---- parts that most pods do without: imported here only -------------------------------------
+
+    def _make_group_wait(self, environ: Mapping[str, str], start: float) -> GroupWait | None:
+        """Return the wait of the first start if the pod is in a startup group (KEP-498)."""
+        if not environ.get("GROUP_ATTEMPT"):
+            return None
+        from jobsetpy.agent.startup_group import wait
+
+        return wait.GroupWait(wait.load(environ), self._client, log=self._log, start=start)
 
     def _make_standbys(self, rules: StandbyRules) -> Standbys:
-        from jobsetpy.agent.supervisor.standby.process import Standbys  # most pods have none
-
-        def worker_runs() -> bool:
-            return self._worker.phase is Phase.RUNNING or self._parked
+        from jobsetpy.agent.supervisor.standby.process import Standbys
 
         return Standbys(
             self._processes,
             self._environs,
             rules,
             log=self._log,
-            worker_runs=worker_runs,
+            worker_runs=lambda: self._worker.phase is Phase.RUNNING or self._parked,
             on_ready=self._standby_ready,
         )
 
-    def _make_health(self, rules: HealthRules) -> Health:
-        from jobsetpy.agent.supervisor.health import Health  # most pods have none
+    def _make_last_words(self) -> LastWords:
+        from jobsetpy.agent.supervisor.last_words import LastWords
+
+        return LastWords(self._raised, self._thread_raised)
+
+    def _make_health(self, environ: Mapping[str, str]) -> Health | None:
+        """Return the user's check of the machine before each epoch; ``None`` for none."""
+        times = environ.get("HEALTH_SECONDS") or environ.get("HEALTH_INTERVAL_SECONDS")
+        if not environ.get("HEALTH_COMMAND", "").strip() and not times:
+            return None
+        from jobsetpy.agent.supervisor import health
 
         def end() -> None:
             self._do(self._worker.unfit())
@@ -413,52 +389,58 @@ class Supervisor:
             self._reporter.tell({keys.AGENT_STATE_ANNOTATION: state}, end)
             asyncio.get_running_loop().call_later(LAST_REPORT_S, end)
 
-        return Health(
+        return health.Health(
             self._processes,
             self._environs[0],
-            rules,
+            health.load(environ),
             log=self._log,
             is_parked=lambda: self._parked,
             on_unfit=unfit,
         )
 
-    def _make_ring(self, rules: RingRules, progress_file: str) -> Ring:
-        from jobsetpy.agent.supervisor.ring import Ring, WorkerMotion  # most pods have none
+    def _make_ring(
+        self, environ: Mapping[str, str], progress_file: str
+    ) -> tuple[Ring | None, SelfFence | None]:
+        """Return the pod's part of the ring of heartbeats, and the fence that relies on it."""
+        if not environ.get("HEARTBEAT_SECONDS"):
+            return None, None
+        from jobsetpy.agent.supervisor import ring_rules
 
-        return Ring(
+        rules = ring_rules.load(environ, self._settings.jobset_name)
+        if rules is None:
+            self._log(
+                "no heartbeats: the pod was added to the group later, and its ring has a fixed size"
+            )
+            return None, None
+        from jobsetpy.agent.supervisor.ring import Ring
+        from jobsetpy.agent.supervisor.self_fence import SelfFence, fence_after
+
+        def motion() -> ring_rules.Motion:
+            runs = self._worker.phase is Phase.RUNNING
+            return ring_rules.motion_of(*self._progress.pace(), runs=runs)
+
+        ring = Ring(
             rules,
             jobset_uid=self._settings.jobset_uid,
             log=self._log,
-            motion=WorkerMotion(progress_file, lambda: self._worker.phase is Phase.RUNNING),
+            motion=motion,
             on_report=lambda: self._reporter.tell(self._unheard()),
+        )
+        fence_s = fence_after(silent_s=rules.silent_s, interval_s=rules.interval_s)
+        return ring, SelfFence(
+            self._client, progress_file, lambda: ring.heard_at, fence_s, self._cut_off
         )
 
     def _unheard(self) -> dict[str, str | None]:
         """Return the annotation about neighbours that are silent."""
         return {} if self._ring is None else {keys.UNHEARD_ANNOTATION: self._ring.report}
 
-    def _make_self_fence(
-        self, client: Client, rules: RingRules | None, progress_file: str
-    ) -> SelfFence | None:
-        ring = self._ring
-        if rules is None or ring is None:
-            return None
-        from jobsetpy.agent.supervisor.self_fence import SelfFence, fence_after
-
-        fence_s = fence_after(silent_s=rules.silent_s, interval_s=rules.interval_s)
-        return SelfFence(client, progress_file, lambda: ring.heard_at, fence_s, self._cut_off)
-
-    def _make_last_words(self) -> LastWords:
-        from jobsetpy.agent.supervisor.last_words import LastWords  # most pods have none
-
-        return LastWords(self._raised, self._thread_raised)
+    # ---- the worker ------------------------------------------------------------------------------
 
     def _start(self, epoch: int) -> None:
         """Run the worker's processes: release standby processes, start the others."""
         self._progress.started()
         self._epoch_file.write(epoch)
-        if self._ring is not None:
-            self._ring.worker_started()
         if self._self_fence is not None:
             self._self_fence.started()
         self._said = self._thread_said = ""
@@ -538,7 +520,7 @@ class Supervisor:
         self._processes.collect()  # one that has exited with 0 by now has succeeded
         if self._worker.phase is not Phase.RUNNING:
             return
-        step = self._progress.step
+        step = self._progress.steps.step
         where: dict[str, object] = {} if step < 0 else {"step": step}
         if origin:
             where["why"] = origin
@@ -591,58 +573,17 @@ class Supervisor:
             self._standbys.close()
 
 
-def _chosen(log: Log, choice: str) -> Log:
-    """Return the log without unwanted lines: standard error is the worker's as well."""
-    if choice == "on":
-        return log
-
-    def quieter(event: str, /, *, level: str = "info", **fields: object) -> None:
-        if choice == "problems" and level != "info":
-            log(event, level=level, **fields)
-
-    return quieter
-
-
-def _standby_rules(environ: Mapping[str, str]) -> StandbyRules | None:
-    """Read the settings for standby processes; ``None`` for none."""
-    if not environ.get("WORKER_STANDBY") and not environ.get("WORKER_PRELOAD"):
-        return None
-    from jobsetpy.agent.supervisor.standby import process as standby  # most pods have none
-
-    return standby.load(environ)
-
-
-def _health_rules(environ: Mapping[str, str]) -> HealthRules | None:
-    """Read the settings for the health command; ``None`` for none."""
-    times = environ.get("HEALTH_SECONDS") or environ.get("HEALTH_INTERVAL_SECONDS")
-    if not environ.get("HEALTH_COMMAND") and not times:
-        return None
-    from jobsetpy.agent.supervisor import health  # most pods have none
-
-    return health.load(environ)
-
-
-def _ring_rules(environ: Mapping[str, str], jobset: str, log: Log) -> RingRules | None:
-    """Read the settings for the ring of heartbeats; ``None`` for none."""
-    if not environ.get("HEARTBEAT_SECONDS"):
-        return None
-    from jobsetpy.agent.supervisor import ring_rules  # most pods have none
-
-    rules = ring_rules.load(environ, jobset)
-    if rules is None:
-        log("no heartbeats: the pod was added to the group later, and its ring has a fixed size")
-    return rules
-
-
 def _launched(
     command: list[str], environ: Mapping[str, str], log: Log
 ) -> tuple[list[str], StandbyRules | None]:
     """Return the worker's command, with the preloading launcher, and the standby settings."""
-    rules = _standby_rules(environ)
+    if not environ.get("WORKER_STANDBY") and not environ.get("WORKER_PRELOAD"):
+        return command, None
+    from jobsetpy.agent.supervisor.standby import process as standby  # most pods have none
+
+    rules = standby.load(environ)
     if rules is None or not rules.modules:
         return command, rules
-    from jobsetpy.agent.supervisor.standby import process as standby
-
     launched = standby.with_launcher(command, rules.modules, standby.learned_file(environ))
     if isinstance(launched, str) and rules.optional:
         return command, msgspec.structs.replace(rules, modules="")
@@ -652,98 +593,36 @@ def _launched(
     return launched, rules
 
 
-def _group_wait(
-    environ: Mapping[str, str], client: Client, *, log: Log, start: float
-) -> GroupWait | None:
-    """Return the wait of the first start if the pod is in a startup group."""
-    if not environ.get("GROUP_ATTEMPT"):
-        return None
-    from jobsetpy.agent.startup_group import wait as startup_group_wait  # most pods have none
-
-    return startup_group_wait.GroupWait(
-        startup_group_wait.load(environ), client, log=log, elapsed=lambda: time.monotonic() - start
-    )
-
-
 def _hold(command: Sequence[str], environ: Mapping[str, str], *, log: Log, start: float) -> int:
     """Wait for the group, then become the command; return only if that fails."""
-    from jobsetpy.agent.startup_group import wait as startup_group_wait
+    from jobsetpy.agent.startup_group.wait import wait
 
-    code = startup_group_wait.wait(startup_group_wait.load(environ), log=log, start=start)
-    if code:
+    if code := wait(environ, log=log, start=start):
         return code
     error = exec_command(command, workers_environ(original_environ()))
     log("the command cannot be run", level="error", command=command[0], error=str(error))
     return exit_code_of(error)
 
 
-def _supervisor(
-    command: list[str], environ: Mapping[str, str], *, log: Log, start: float
-) -> Supervisor:
-    """Return the supervisor that its environment describes.
-
-    Raises:
-        ConfigurationError: a value is missing or cannot be used.
-    """
-    command, standby = _launched(command, environ, log)
-    settings, rules = load(environ), load_rules(environ)
-    of_pod = {"namespace": settings.namespace, "pod": settings.pod_name}
-    progress = load_progress_rules(environ, progress_file(os.environ, **of_pod))
-    running = epoch_file.epoch_file(os.environ, **of_pod)
-    common = workers_environ(original_environ())
-    common[VARIABLE.encode()] = os.fsencode(progress.file)
-    common[epoch_file.VARIABLE.encode()] = os.fsencode(running)
-    seats = None
-    if (place := load_place(environ)) is not None:
-        file = memory_file(os.environ, HOSTS_VARIABLE, "hosts", **of_pod)
-        hosts = load_hosts(environ, place, file)
-        if hosts is not None:
-            common[HOSTS_VARIABLE.encode()] = os.fsencode(file)
-        seats = SeatEnvirons(place, common, environ, rules.processes, hosts)
-    client = connect(settings)
-    return Supervisor(
-        settings,
-        client,
-        command=command,
-        environs=worker_environs(common, environ, rules.processes)
-        if seats is None
-        else seats.parked,
-        rules=rules,
-        log=log,
-        progress=progress,
-        running=running,
-        with_port=sets_master_port(common, environ),
-        standby=standby,
-        group=_group_wait(environ, client, log=log, start=start),
-        health=_health_rules(environ),
-        seats=seats,
-        ring=_ring_rules(environ, settings.jobset_name, log),
-    )
-
-
-def main(argv: Sequence[str], *, start: float | None = None) -> int:
+def main(argv: Sequence[str], *, log: Log, start: float) -> int:
     """Run the supervisor as its environment configures it.
 
     Args:
         argv: ``-- COMMAND [ARGUMENT...]``.
+        log: log for one line per transition.
         start: time of the process's start on ``time.monotonic()``.
 
     Returns:
         The exit code: the worker's (128 + n when a signal ended it) if that ends the pod, 143 when
-        the pod gets its stop signal and no worker runs or the worker then exits with 0, 2 for a
-        configuration that cannot work.
+        the pod gets its stop signal and no worker runs or the worker then exits with 0.
+
+    Raises:
+        ConfigurationError: the environment or the arguments cannot be used.
     """
     leave_on_signals(EXIT_STOPPED)
-    began = time.monotonic() if start is None else start
-    log: Log = JsonLog(LoopClock(), start=began)
-    try:
-        command = split_command(argv)
-        environ = own_environ(os.environ)
-        chosen = _chosen(log, log_choice(environ))
-        if environ.get("MODE") == "hold":
-            return _hold(command, environ, log=chosen, start=began)
-        supervisor = _supervisor(command, environ, log=chosen, start=began)
-    except ConfigurationError as error:
-        log("wrong configuration", level="error", error=str(error))
-        return EXIT_USAGE
-    return asyncio.run(supervisor.run())
+    command = split_command(argv)
+    environ = own_environ(os.environ)
+    log = chosen_log(environ, log)
+    if environ.get("MODE") == "hold":
+        return _hold(command, environ, log=log, start=start)
+    return asyncio.run(Supervisor(command, environ, log=log, start=start).run())

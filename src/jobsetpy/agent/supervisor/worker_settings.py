@@ -13,6 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ConfigurationError, is_decimal, is_number, number_of
 from jobsetpy.agent.supervisor.worker_rules import Rules
 from jobsetpy.api import keys
@@ -66,10 +67,11 @@ def load_rules(environ: Mapping[str, str]) -> Rules:
     )
 
 
-def log_choice(environ: Mapping[str, str]) -> str:
-    """Return which lines the agent logs to the standard error it shares with the worker.
+def chosen_log(environ: Mapping[str, str], log: Log) -> Log:
+    """Return the log without unwanted lines: standard error is the worker's as well.
 
-    ``on``: a line for each transition; ``problems``: warnings and errors; ``off``: nothing.
+    With ``AGENT_LOG=on`` there is a line for each transition; with ``problems`` there are warnings
+    and errors; with ``off`` there is nothing.
 
     Raises:
         ConfigurationError: ``AGENT_LOG`` is none of these.
@@ -77,7 +79,14 @@ def log_choice(environ: Mapping[str, str]) -> str:
     text = environ.get("AGENT_LOG", "") or "on"
     if text not in {"on", "problems", "off"}:
         raise ConfigurationError(f'AGENT_LOG must be "on", "problems" or "off": {text!r}')
-    return text
+    if text == "on":
+        return log
+
+    def quieter(event: str, /, *, level: str = "info", **fields: object) -> None:
+        if text == "problems" and level != "info":
+            log(event, level=level, **fields)
+
+    return quieter
 
 
 def split_command(argv: Sequence[str]) -> list[str]:
@@ -99,7 +108,7 @@ def split_command(argv: Sequence[str]) -> list[str]:
 
 
 def worker_environs(
-    common: dict[bytes, bytes], environ: Mapping[str, str], processes: int
+    common: dict[bytes, bytes], environ: Mapping[str, str]
 ) -> list[Mapping[bytes, bytes]]:
     """Return the environment of each of the worker's processes, with the variables of torch.
 
@@ -109,17 +118,18 @@ def worker_environs(
 
     Args:
         common: variables that they share.
-        environ: the supervisor's own variables: ``WORKER_WORLD_SIZE`` is the number of processes in
-            all pods, ``WORKER_FIRST_RANK`` the rank of the first one in the first pod of the first
-            Job of this ReplicatedJob, ``WORKER_JOB_PODS`` the number of pods of each of these Jobs,
-            ``WORKER_JOB_INDEX`` and ``WORKER_POD_INDEX`` the indexes of this Job and pod.
-        processes: number of processes in this pod.
+        environ: the supervisor's own variables: ``WORKER_PROCESSES`` is the number of processes in
+            this pod, ``WORKER_WORLD_SIZE`` in all pods, ``WORKER_FIRST_RANK`` the rank of the first
+            one in the first pod of the first Job of this ReplicatedJob, ``WORKER_JOB_PODS`` the
+            number of pods of each of these Jobs, ``WORKER_JOB_INDEX`` and ``WORKER_POD_INDEX`` the
+            indexes of this Job and pod.
 
     Raises:
         ConfigurationError: a value is missing, or the values are inconsistent.
     """
     if not environ.get("WORKER_PROCESSES"):
         return [common]
+    processes = number_of(environ, "WORKER_PROCESSES", 1, 1, MAX_PROCESSES)
     world = number_of(environ, "WORKER_WORLD_SIZE", 1, 1, MAX_RANKS)
     first = number_of(environ, "WORKER_FIRST_RANK", 0, 0, MAX_RANKS)
     pods = number_of(environ, "WORKER_JOB_PODS", 1, 1, MAX_RANKS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -184,9 +185,9 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Rig:
+def rig(tmp_path: Path) -> Rig:
     """An agent that follows the first JobSet that it gets."""
-    return Rig(SETTINGS)
+    return Rig(msgspec.structs.replace(SETTINGS, arrival_file=str(tmp_path / "arrival")))
 
 
 async def test_agent_joins_lifts_and_ends_with_its_epoch(rig: Rig) -> None:
@@ -554,9 +555,7 @@ async def reporting(
     """Run a reporter of epochs with a fixed jitter; its log comes with it."""
     log = AgentLog()
     async with supervise() as tasks:
-        reports = EpochReporter(
-            client, namespace="train", pod_name="p-0", log=log, rand=lambda: draw
-        )
+        reports = EpochReporter(SETTINGS, client, log=log, rand=lambda: draw)
         tasks.start(reports.run(), name="report")
         yield reports, log
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobsetpy.agent.protocol.settings import ConfigurationError
-from jobsetpy.agent.supervisor.epoch_file import EpochFile, epoch_file
+from jobsetpy.agent.supervisor.epoch_file import EpochFile
 from support.agents.agent_process import AgentLog
 
 PAGE = Path(__file__).parents[4] / "docs/how-to/lost-nodes.md"
@@ -58,14 +57,6 @@ def test_missing_folder_is_logged_and_ends_nothing(tmp_path: Path) -> None:
     running.remove()
 
     assert log.events == ["the epoch file cannot be written: a worker that reads it saves nothing"]
-
-
-def test_path_follows_from_the_pod() -> None:
-    """It is in memory, unless the container sets another path."""
-    assert epoch_file({}, namespace="n", pod="p") == "/dev/shm/jobset-epoch.n.p"
-    assert epoch_file({"JOBSET_EPOCH_FILE": "/x"}, namespace="n", pod="p") == "/x"
-    with pytest.raises(ConfigurationError, match="JOBSET_EPOCH_FILE must be an absolute path"):
-        epoch_file({"JOBSET_EPOCH_FILE": "x"}, namespace="n", pod="p")
 
 
 # ---- the example of the page ---------------------------------------------------------------------

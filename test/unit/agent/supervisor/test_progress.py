@@ -19,8 +19,8 @@ from jobsetpy.agent.supervisor.progress import (
     Steps,
     StepTimes,
     _make_empty,
-    load_progress_rules,
-    progress_file,
+    load,
+    memory_file,
 )
 from jobsetpy.reconcilers.restart_in_place.reports import parse_progress
 from support.agents.agent_process import AgentLog
@@ -144,7 +144,7 @@ async def test_hang_is_detected_once_and_in_time(
     ((seconds, found),) = run.hung
     assert seconds == limit
     assert at <= found <= at + 1
-    assert run.progress.report == (list(writes.values()) or [None])[-1]
+    assert run.progress.steps.report == (list(writes.values()) or [None])[-1]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
@@ -172,7 +172,7 @@ async def test_touch_is_progress(tmp_path: Path) -> None:
         await asyncio.sleep(1)
 
     assert run.hung == []
-    assert run.progress.report == "touched"
+    assert run.progress.steps.report == "touched"
 
 
 async def test_watch_is_paused_while_the_file_is_unusable(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_watch_is_paused_while_the_file_is_unusable(tmp_path: Path) -> Non
     run.write("5")
     await asyncio.sleep(100)
 
-    assert ([limit for limit, _ in run.hung], run.progress.step) == ([2], 5)
+    assert ([limit for limit, _ in run.hung], run.progress.steps.step) == ([2], 5)
 
 
 async def test_worker_is_never_hung_when_its_file_cannot_be_made(tmp_path: Path) -> None:
@@ -210,10 +210,10 @@ async def test_worker_that_has_ended_is_not_hung(tmp_path: Path) -> None:
     run.write("7")
     run.progress.ended()
     await asyncio.sleep(100)
-    assert (run.hung, run.progress.report) == ([], "7")
+    assert (run.hung, run.progress.steps.report) == ([], "7")
 
     run.progress.started()
-    assert (run.path.read_text(), run.progress.report) == ("", None)
+    assert (run.path.read_text(), run.progress.steps.report) == ("", None)
     run.progress.stop()
 
 
@@ -240,7 +240,7 @@ async def test_file_is_read_until_the_first_step_when_there_is_no_limit(
     run.write("9")
     run.progress.ended()
 
-    assert ([], "9", step) == (run.hung, run.progress.report, "8")
+    assert ([], "9", step) == (run.hung, run.progress.steps.report, "8")
 
 
 def test_paused_container_is_not_hung() -> None:
@@ -268,28 +268,29 @@ def test_paused_container_is_not_hung() -> None:
 def test_invalid_settings_are_refused(environ: dict[str, str], message: str) -> None:
     """The error names the variable."""
     with pytest.raises(ConfigurationError) as error:
-        load_progress_rules(environ, "/f")
+        load(environ, "/f")
     assert str(error.value).startswith(message)
 
 
 def test_first_progress_has_no_limit_by_default() -> None:
     """A limit for steps does not set one for it."""
-    assert ProgressRules(file="/f") == load_progress_rules({}, "/f")
-    assert ProgressRules(file="/f", after_s=30, first_s=0) == load_progress_rules(
-        {"HANG_SECONDS": "30"}, "/f"
-    )
+    assert ProgressRules(file="/f") == load({}, "/f")
+    assert ProgressRules(file="/f", after_s=30, first_s=0) == load({"HANG_SECONDS": "30"}, "/f")
     both = {"HANG_SECONDS": "30", "HANG_FIRST_SECONDS": "40"}
-    assert ProgressRules(file="/f", after_s=30, first_s=40) == load_progress_rules(both, "/f")
+    assert ProgressRules(file="/f", after_s=30, first_s=40) == load(both, "/f")
 
 
 def test_file_is_in_memory_and_named_after_the_pod_by_default() -> None:
     """A variable of the container sets another path."""
-    given = {"JOBSET_PROGRESS_FILE": "/x/y"}
-    assert progress_file(given, namespace="n", pod="p") == "/x/y"
-    assert progress_file({}, namespace="n", pod="p") == "/dev/shm/jobset-progress.n.p"
-    assert len(progress_file({}, namespace="n" * 63, pod="p" * 253).rpartition("/")[2]) < 255
-    with pytest.raises(ConfigurationError, match="must be an absolute path"):
-        progress_file({"JOBSET_PROGRESS_FILE": "y"}, namespace="n", pod="p")
+
+    def file(environ: dict[str, str], namespace: str = "n", pod: str = "p") -> str:
+        return memory_file(environ, "VARIABLE", "progress", namespace=namespace, pod=pod)
+
+    assert file({"VARIABLE": "/x/y"}) == "/x/y"
+    assert file({}) == "/dev/shm/jobset-progress.n.p"
+    assert len(file({}, namespace="n" * 63, pod="p" * 253).rpartition("/")[2]) < 255
+    with pytest.raises(ConfigurationError, match="VARIABLE must be an absolute path"):
+        file({"VARIABLE": "y"})
 
 
 def looks(idle: Idle, start: float, seconds: float) -> float | None:
@@ -307,11 +308,11 @@ def test_section_has_its_own_limit() -> None:
     rules = ProgressRules(file="/f", after_s=10, sections={"checkpoint": 60.0})
     idle = Idle(rules, 0.0)
     idle.look(0.25, progress=True)
-    assert idle.limit == 10.0
+    assert idle.limit == (10.0, "")
     idle.look(0.5, progress=True, section="checkpoint")
     assert looks(idle, 0.5, 120.0) == 60.0
     idle.look(200.0, progress=True, section="other")
-    assert idle.limit == 10.0
+    assert idle.limit == (10.0, "")
 
 
 def test_automatic_limit_follows_from_observed_steps() -> None:
@@ -324,17 +325,17 @@ def test_automatic_limit_follows_from_observed_steps() -> None:
     idle.look(now, progress=True)
     for _ in range(3):
         assert looks(idle, now, 20.0) is None
-        assert idle.limit == 0.0
+        assert idle.limit[0] == 0.0
         now += 20.25
         idle.look(now, progress=True)
 
-    assert idle.limit == 5 * 20.25
+    assert idle.limit[0] == 5 * 20.25
     idle.look(now + 0.25, progress=True, section="checkpoint")
-    assert idle.limit == 0.0
+    assert idle.limit[0] == 0.0
     idle.look(now + 0.5, progress=True)
     assert looks(idle, now + 0.5, 500.0) == 101.25
     assert log.lines == [("limit for hangs", {"seconds": 101.2})]
-    assert StepTimes(AgentLog()).limit("") == 0.0
+    assert StepTimes(AgentLog()).limit("")[0] == 0.0
 
 
 def test_short_steps_have_a_limit_of_thirty_seconds() -> None:
@@ -343,7 +344,7 @@ def test_short_steps_have_a_limit_of_thirty_seconds() -> None:
     for _ in range(3):
         times.note("", 0.25)
 
-    assert times.limit("") == 30.0
+    assert times.limit("")[0] == 30.0
 
 
 def test_second_word_of_the_file_is_its_section() -> None:
@@ -361,11 +362,11 @@ def test_second_word_of_the_file_is_its_section() -> None:
 def test_sections_and_an_automatic_limit_are_read_from_the_environment() -> None:
     """The rules are those of admission."""
     given = {"HANG_SECONDS": "auto", "HANG_SECTIONS": "checkpoint=600, evaluate=20"}
-    found = load_progress_rules(given, "/f")
+    found = load(given, "/f")
     assert (found.auto, found.after_s) == (True, 0)
     assert found.sections == {"checkpoint": 600.0, "evaluate": 20.0}
     for wrong in ("checkpoint", "a=0", "a=1,a=2", "a b=1", "a=\u0663", "a=9999999"):
         with pytest.raises(ConfigurationError, match="HANG_SECTIONS"):
-            load_progress_rules({"HANG_SECONDS": "5", "HANG_SECTIONS": wrong}, "/f")
+            load({"HANG_SECONDS": "5", "HANG_SECTIONS": wrong}, "/f")
     with pytest.raises(ConfigurationError, match="HANG_SECTIONS has no effect"):
-        load_progress_rules({"HANG_SECTIONS": "a=1"}, "/f")
+        load({"HANG_SECTIONS": "a=1"}, "/f")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from jobsetpy.agent.supervisor.ring import Ring, WorkerMotion
-from jobsetpy.agent.supervisor.ring_rules import Members, Motion, Part, RingRules
+from jobsetpy.agent.supervisor.progress import Progress, ProgressRules
+from jobsetpy.agent.supervisor.ring import Ring
+from jobsetpy.agent.supervisor.ring_rules import Members, Motion, Part, RingRules, motion_of
 from support.agents.agent_process import free_udp_port
 from support.patience import eventually
 
@@ -31,7 +32,7 @@ class Group:
         self.logged: list[tuple[str, dict[str, object]]] = []
         self.lookups: list[int] = []
         self.has_names = True
-        self.motions: dict[int, WorkerMotion] = {}
+        self.workers: dict[int, Progress] = {}
 
     def start(self, *positions: int, uid: str = UID) -> None:
         """Start agents, each on its own node."""
@@ -45,20 +46,25 @@ class Group:
                 host="js-{}.js",
                 port=self.port,
             )
-            motion = WorkerMotion(str(self.folder / f"progress-{position}"), lambda: True)
+            file = ProgressRules(file=str(self.folder / f"progress-{position}"), paced=True)
+            self.workers[position] = Progress(file, log=self._log, on_hung=lambda *_: None)
             ring = Ring(
                 rules,
                 jobset_uid=uid,
                 log=self._log,
-                motion=motion,
+                motion=partial(self.motion, position),
                 on_report=self._note(position),
                 resolve=self._resolve,
                 bind=self.address(position),
             )
-            self.agents[position], self.motions[position] = ring, motion
+            self.agents[position] = ring
             self.reports.setdefault(position, [])
             ring.see(1, 0)
-            ring.start(asyncio.get_running_loop())
+            ring.start()
+
+    def motion(self, position: int) -> Motion:
+        """Return the progress of a pod's worker."""
+        return motion_of(*self.workers[position].pace())
 
     def vanish(self, position: int) -> None:
         """Stop an agent without a goodbye."""
@@ -174,18 +180,17 @@ async def test_beats_report_a_stalled_worker(group: Group) -> None:
     """A worker that made steps and makes none now is a second sign of a lost pod."""
     group.start(0, 1, 2, 3)
     files = [group.folder / f"progress-{each}" for each in range(4)]
-    for each, file in enumerate(files):
-        file.write_text("0")
-        group.motions[each].started()
+    for worker in group.workers.values():
+        worker.started()
     await group.hear_each_other()
 
     def step() -> bool:
         for file in files:
             file.write_text(str(time.monotonic_ns()))
-        return all(motion() is Motion.MOVING for motion in group.motions.values())
+        return all(group.motion(each) is Motion.MOVING for each in group.agents)
 
     await eventually(step, seconds=10)
-    await eventually(lambda: group.motions[0]() is Motion.STALLED, seconds=10)
+    await eventually(lambda: group.motion(0) is Motion.STALLED, seconds=10)
     group.vanish(3)
     await eventually(lambda: bool(group.reports[0] and group.reports[2]), seconds=10)
 

@@ -174,7 +174,6 @@ def test_changed_datagram_is_not_a_beat(at: int, change: int) -> None:
 @pytest.mark.parametrize(
     ("idle_s", "steps", "motion"),
     [
-        (None, [0.1] * 9, Motion.UNKNOWN),
         (9.0, [0.1] * 2, Motion.UNKNOWN),
         (0.9, [0.1] * 3, Motion.MOVING),
         (1.0, [0.1] * 3, Motion.STALLED),
@@ -183,10 +182,11 @@ def test_changed_datagram_is_not_a_beat(at: int, change: int) -> None:
     ],
 )
 def test_worker_stalls_after_three_median_steps(
-    idle_s: float | None, steps: list[float], motion: Motion
+    idle_s: float, steps: list[float], motion: Motion
 ) -> None:
     """After a second at least, and only once there were enough steps."""
     assert motion_of(idle_s, steps) == motion
+    assert motion_of(idle_s, steps, runs=False) == Motion.UNKNOWN
 
 
 # ---- the pods that an agent watches --------------------------------------------------------------

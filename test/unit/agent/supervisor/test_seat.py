@@ -6,7 +6,7 @@ import pytest
 
 from jobsetpy.agent.protocol.settings import ConfigurationError
 from jobsetpy.agent.protocol.wire_types import InPlaceRestart, TakenJob, TakenSeat
-from jobsetpy.agent.supervisor.seat import Place, Seat, SeatEnvirons, load_hosts, load_place
+from jobsetpy.agent.supervisor.seat import Place, Seat, SeatEnvirons, load_place
 
 OWN = {
     "POD_UID": "u3",
@@ -108,7 +108,7 @@ def test_ranks_and_indexes_of_the_job_follow_the_seats() -> None:
     found = load_place(SPARE_JOB)
     assert found is not None
     common = {b"SLICE": b"2", b"GLOBAL": b"3", b"OTHER": b"2", **COMMON}
-    seats = SeatEnvirons(found, common, SPARE_JOB, 2)
+    seats = SeatEnvirons(found, common, SPARE_JOB, "f")
     taken_over = InPlaceRestart(taken_jobs=moved(_1="js-w-2"))
     seat = found.seat(taken_over)
     assert seat == Seat(1, 0)
@@ -138,11 +138,10 @@ def test_hosts_are_listed_in_the_order_of_their_ranks(tmp_path) -> None:
     found = load_place(SPARE_JOB)
     assert found is not None
     file = tmp_path / "hosts"
-    hosts = load_hosts(SPARE_JOB, found, str(file))
-    assert hosts is not None
-    seats = SeatEnvirons(found, dict(COMMON), SPARE_JOB, 2, hosts)
+    seats = SeatEnvirons(found, dict(COMMON), SPARE_JOB, str(file))
     seats.write_hosts(NONE)
 
+    assert seats.of(Seat(1, 1), NONE)[0][b"JOBSET_HOSTFILE"] == str(file).encode()
     assert file.read_text().splitlines() == [
         *(f"js-w-{job}-{pod}.js slots=2" for job in (0, 1) for pod in (0, 1, 2)),
         *(f"js-v-0-{pod}.js slots=1" for pod in (0, 1)),
@@ -163,9 +162,20 @@ def test_unreadable_hosts_end_the_agent() -> None:
     """Admission writes them, but a manifest made by hand may be wrong."""
     found = load_place(SPARE_JOB)
     assert found is not None
-    assert load_hosts({}, found, "f") is None
     with pytest.raises(ConfigurationError, match="WORKER_HOSTS must be"):
-        load_hosts({"WORKER_HOSTS": "w=2x3"}, found, "f")
+        SeatEnvirons(found, dict(COMMON), SPARE_JOB | {"WORKER_HOSTS": "w=2x3"}, "f")
+
+
+def test_hosts_are_not_written_when_there_are_no_ranks(tmp_path) -> None:
+    """Nor do the processes have a variable with the file's path."""
+    found = load_place(OWN)
+    assert found is not None
+    file = tmp_path / "hosts"
+    seats = SeatEnvirons(found, dict(COMMON), OWN, str(file))
+    seats.write_hosts(NONE)
+
+    assert not file.exists()
+    assert b"JOBSET_HOSTFILE" not in seats.parked[0]
 
 
 def test_pod_without_the_variable_has_no_seats() -> None:
@@ -177,7 +187,7 @@ def test_ranks_and_indexes_follow_the_seat() -> None:
     """Variables with the pod's index get that of the seat, and the processes get its ranks."""
     found = load_place(OWN)
     assert found is not None
-    seats = SeatEnvirons(found, dict(COMMON), OWN, 2)
+    seats = SeatEnvirons(found, dict(COMMON), OWN, "f")
     first, second = seats.of(Seat(1, 1), InPlaceRestart((taken(1, "u3"),)))
 
     assert first[b"JOB_COMPLETION_INDEX"] == b"1"
@@ -190,7 +200,7 @@ def test_address_of_the_first_rank_follows_its_seat() -> None:
     """It is the IP address of the holder, since the name belongs to the pod with the index."""
     found = load_place(OWN)
     assert found is not None
-    seats = SeatEnvirons(found, dict(COMMON), OWN, 2)
+    seats = SeatEnvirons(found, dict(COMMON), OWN, "f")
     entries = (taken(0, "u9", job="js-w-0", address="10.0.0.9"), taken(1, "u3"))
     found_by = seats.of(Seat(1, 1), InPlaceRestart(entries))
 
@@ -201,7 +211,7 @@ def test_parked_pod_prepares_without_a_rank() -> None:
     """Its processes have the variables that all ranks share."""
     found = load_place(OWN)
     assert found is not None
-    parked = SeatEnvirons(found, dict(COMMON), OWN, 2).parked
+    parked = SeatEnvirons(found, dict(COMMON), OWN, "f").parked
 
     assert len(parked) == 2
     assert all(b"RANK" not in each and each[b"WORLD_SIZE"] == b"12" for each in parked)
@@ -213,4 +223,4 @@ def test_inconsistent_numbers_end_the_agent_before_it_waits() -> None:
     found = load_place(wrong)
     assert found is not None
     with pytest.raises(ConfigurationError, match="has no ranks"):
-        SeatEnvirons(found, dict(COMMON), wrong, 2)
+        SeatEnvirons(found, dict(COMMON), wrong, "f")

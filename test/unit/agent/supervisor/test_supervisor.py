@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from jobsetpy.agent.supervisor.ring import Ring, WorkerMotion
-from jobsetpy.agent.supervisor.ring_rules import Members, Part, RingRules
+from jobsetpy.agent.supervisor.ring import Ring
+from jobsetpy.agent.supervisor.ring_rules import Members, Motion, Part, RingRules
 from support import patience
 from support.agents.agent_process import EPOCH, JOBSETS, Pod, free_udp_port
 from support.agents.foreign_images import emulated, root_of
@@ -1297,7 +1297,7 @@ async def test_parked_pod_is_ready_when_its_standby_is(pod: Pod, tmp_path: Path)
         assert (await agent.logged("worker started"))["standby"] is True
 
 
-def ringed(pod: Pod, tmp_path: Path) -> tuple[dict[str, str], Ring]:
+def ringed(pod: Pod) -> tuple[dict[str, str], Ring]:
     """Return the variables of an agent in a ring of two pods, and its running neighbour."""
     port, uid = free_udp_port(), pod.server.get(JOBSETS, "js")["metadata"]["uid"]
     members = Members((Part("w", 1, 2),))
@@ -1305,13 +1305,13 @@ def ringed(pod: Pod, tmp_path: Path) -> tuple[dict[str, str], Ring]:
         RingRules(interval_s=0.1, members=members, position=1, node="b", host="{}", port=0),
         jobset_uid=uid,
         log=lambda *_, **__: None,
-        motion=WorkerMotion(str(tmp_path / "none"), lambda: False),
+        motion=lambda: Motion.UNKNOWN,
         on_report=lambda: None,
         resolve=lambda _host: ("127.0.0.1", port),
         bind="127.0.0.1",
     )
     other.see(1, 0)
-    other.start(asyncio.get_running_loop())
+    other.start()
     variables = {
         "JOBSET_UID": uid,
         "HEARTBEAT_SECONDS": "0.1",
@@ -1324,9 +1324,9 @@ def ringed(pod: Pod, tmp_path: Path) -> tuple[dict[str, str], Ring]:
     return variables, other
 
 
-async def test_silent_neighbour_is_in_the_annotation(pod: Pod, tmp_path: Path) -> None:
+async def test_silent_neighbour_is_in_the_annotation(pod: Pod) -> None:
     """One patch reports it, and the patch of the second epoch after it removes it."""
-    variables, other = ringed(pod, tmp_path)
+    variables, other = ringed(pod)
 
     def unheard() -> str | None:
         return pod.annotations.get("jobset.sigs.k8s.io/in-place-restart-unheard")
@@ -1352,7 +1352,7 @@ CUT_OFF = "the pod is cut off, and its worker makes no progress: it is killed"
 
 async def test_worker_that_is_cut_off_from_everything_is_killed(pod: Pod, tmp_path: Path) -> None:
     """The API server, the neighbour and its progress must all be lost; it joins again later."""
-    variables, other = ringed(pod, tmp_path)
+    variables, other = ringed(pod)
     stalls = tmp_path / "stalls"
     script = (
         "trap '' TERM; echo started; i=0; while :; do i=$((i+1)); "

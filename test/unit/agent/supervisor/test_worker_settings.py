@@ -11,8 +11,8 @@ from jobsetpy.agent.protocol.settings import ConfigurationError
 from jobsetpy.agent.supervisor.supervisor import _health_rules
 from jobsetpy.agent.supervisor.worker_rules import Rules
 from jobsetpy.agent.supervisor.worker_settings import (
+    chosen_log,
     load_rules,
-    log_choice,
     master_port,
     own_environ,
     sets_master_port,
@@ -21,6 +21,7 @@ from jobsetpy.agent.supervisor.worker_settings import (
     workers_environ,
 )
 from jobsetpy.api import keys
+from support.agents.agent_process import AgentLog
 
 
 def test_defaults_are_ten_seconds_and_sigterm() -> None:
@@ -68,11 +69,16 @@ def test_invalid_values_are_refused(name: str, value: str) -> None:
 
 def test_log_can_be_switched_off() -> None:
     """One variable has three values."""
-    assert log_choice({}) == "on"
-    assert log_choice({"AGENT_LOG": "problems"}) == "problems"
-    assert log_choice({"AGENT_LOG": "off"}) == "off"
+    for choice, events in {
+        "": ["a", "b"], "on": ["a", "b"], "problems": ["b"], "off": []
+    }.items():  # fmt: skip
+        log = AgentLog()
+        chosen = chosen_log({"AGENT_LOG": choice}, log)
+        chosen("a")
+        chosen("b", level="warning")
+        assert log.events == events
     with pytest.raises(ConfigurationError, match="AGENT_LOG"):
-        log_choice({"AGENT_LOG": "maybe"})
+        chosen_log({"AGENT_LOG": "maybe"}, AgentLog())
 
 
 @pytest.mark.parametrize(
@@ -137,7 +143,7 @@ RANKED = {
 )
 def test_ranks_are_counted_through_all_pods(more: dict[str, str], ranks: list[int]) -> None:
     """The coordinator's pod has the first ones."""
-    found = worker_environs({b"A": b"1"}, RANKED | {"MASTER_ADDR": "m"} | more, 2)
+    found = worker_environs({b"A": b"1"}, RANKED | {"MASTER_ADDR": "m"} | more)
 
     assert [int(each[b"RANK"]) for each in found] == ranks
     assert [int(each[b"LOCAL_RANK"]) for each in found] == [0, 1]
@@ -148,10 +154,10 @@ def test_ranks_are_counted_through_all_pods(more: dict[str, str], ranks: list[in
 
 def test_address_of_the_container_is_kept() -> None:
     """Without the variable for processes, no variables are added."""
-    (first, _) = worker_environs({b"MASTER_PORT": b"5"}, RANKED | {"MASTER_PORT": "6"}, 2)
+    (first, _) = worker_environs({b"MASTER_PORT": b"5"}, RANKED | {"MASTER_PORT": "6"})
 
     assert first[b"MASTER_PORT"] == b"5"
-    assert worker_environs({b"A": b"1"}, {}, 1) == [{b"A": b"1"}]
+    assert worker_environs({b"A": b"1"}, {}) == [{b"A": b"1"}]
 
 
 def test_each_epoch_has_another_port() -> None:
@@ -211,4 +217,4 @@ def test_invalid_settings_of_the_health_command_are_refused(
 def test_ranks_that_do_not_fit_are_refused(more: dict[str, str]) -> None:
     """The JobSet was resized, or a value is not a number."""
     with pytest.raises(ConfigurationError, match="WORKER_"):
-        worker_environs({}, RANKED | more, 2)
+        worker_environs({}, RANKED | more)

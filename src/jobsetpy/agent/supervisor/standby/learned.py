@@ -261,7 +261,6 @@ class Replay:
         self._entries: list[tuple[str, str | None]] = []
         self._tops: dict[str, bool] = {}
         self._learned: set[str] = set()
-        self._warmed: set[str] = set()
         self._changed: dict[str, tuple[str | None, str | None]] = {}
         self._stopped = False
         self._before = _traces()
@@ -391,7 +390,13 @@ def load(name: str) -> None:
     path = os.path.join(os.path.dirname(__file__), "../../../warm", f"{short}.py")
     module = ModuleType(f"_jobset_warm_{short}")
     SourceFileLoader(module.__name__, path).exec_module(module)
-    module.warm()
+    module.warm(has_accelerator=_has_accelerator())
+
+
+def _has_accelerator() -> bool:
+    """Return True if the machine has an accelerator, without opening one."""
+    kinds = ("nvidia", "kfd", "accel", "vfio", "neuron")
+    return any(name.startswith(kinds) for name in os.listdir("/dev"))
 
 
 def _memory_is_short() -> bool:

@@ -21,13 +21,15 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, assert_never
 
 import msgspec
 
 from jobsetpy.agent.protocol.log import Log
 from jobsetpy.agent.protocol.settings import ConfigurationError
-from jobsetpy.agent.supervisor.processes import Processes
+from jobsetpy.agent.supervisor.processes import Processes, start_with_channel
+from jobsetpy.agent.supervisor.progress import memory_file
 from jobsetpy.agent.supervisor.timer import Timer
 from jobsetpy.agent.supervisor.worker_settings import EPOCH_VARIABLE, seconds_of
 from jobsetpy.api.python_command import module_names, split_python
@@ -53,8 +55,6 @@ LAUNCHED: Final = (
 
 AUTO: Final = "auto"
 """Entry in a list of modules for those that the program was seen to import."""
-
-MEMORY: Final = "/dev/shm"  # noqa: S108 - in memory, and the container's own, mostly
 
 CGROUPS: Final = "/sys/fs/cgroup"
 _V2: Final = ("memory.max", "memory.current", "memory.stat", "inactive_file")
@@ -137,10 +137,11 @@ def with_launcher(command: Sequence[str], modules: str, learned: str = "") -> li
 def learned_file(environ: Mapping[str, str]) -> str:
     """Return the path of the file of learned imports, given the supervisor's own environment.
 
-    The pod is in its name because pods with ``hostIPC`` share the folder.
+    Raises:
+        ConfigurationError: the path is not absolute.
     """
-    pod = f"{environ.get('NAMESPACE', '')}.{environ.get('POD_NAME', '')}"
-    return environ.get("WORKER_IMPORTS_FILE") or f"{MEMORY}/jobset-imports.{pod[-200:]}"
+    namespace, pod = environ.get("NAMESPACE", ""), environ.get("POD_NAME", "")
+    return memory_file(environ, "WORKER_IMPORTS_FILE", "imports", namespace=namespace, pod=pod)
 
 
 class StandbyPhase(enum.Enum):
@@ -259,7 +260,6 @@ class Standbys:
         log: log for failures.
         worker_runs: returns True while a worker runs, or the pod is parked.
         on_ready: called when a standby process is ready, or no other one will be started.
-        cgroups: folder with the container's memory accounting.
     """
 
     def __init__(
@@ -270,41 +270,34 @@ class Standbys:
         *,
         log: Log,
         worker_runs: Callable[[], bool],
-        on_ready: Callable[[], None] = lambda: None,
-        cgroups: str = CGROUPS,
+        on_ready: Callable[[], None],
     ) -> None:
-        self._log = log
+        self.processes = processes
+        self.rules = rules
+        self.log = log
+        self.on_ready = on_ready
         self._worker_runs = worker_runs
-        self._cgroups = cgroups
         self._closed = False
         self._small = False
         self._each = [
-            StandbyProcess(
-                processes,
-                environ,
-                rules,
-                number=number,
-                log=log,
-                needed=self._needed,
-                on_ready=on_ready,
-            )
-            for number, environ in enumerate(environs)
+            StandbyProcess(self, number, environ) for number, environ in enumerate(environs)
         ]
 
     def worker_started(self) -> None:
         """Schedule standby processes: the worker's processes run."""
         for each in self._each:
-            each.worker_started()
+            each.do(each.standby.worker_started())
 
     def parked(self) -> None:
         """Schedule standby processes: the pod has no seat, and waits for one."""
         for each in self._each:
-            each.parked()
+            each.do(each.standby.parked())
 
     @property
     def ready(self) -> bool:
         """Return True if each process has a standby process that is ready, as far as it can."""
-        return all(each.phase in {StandbyPhase.READY, StandbyPhase.OFF} for each in self._each)
+        settled = {StandbyPhase.READY, StandbyPhase.OFF}
+        return all(each.standby.phase in settled for each in self._each)
 
     def use(self, environs: Sequence[Mapping[bytes, bytes]]) -> None:
         """Set the environment of each of the worker's processes, from now on."""
@@ -339,17 +332,17 @@ class Standbys:
         for each in self._each:
             each.close(kill=kill)
 
-    def _needed(self) -> bool:
+    def needed(self) -> bool:
         """Return True if a standby process is useful now and there is memory for it."""
         if self._closed or not self._worker_runs():
             return False
-        limit, used = memory(self._cgroups)
+        limit, used = memory()
         # Its memory is not known beforehand; each process now uses at least as much.
-        phases = [each.phase for each in self._each]
+        phases = [each.standby.phase for each in self._each]
         share = used // (len(phases) + phases.count(StandbyPhase.READY))
         small = 0 < limit < used + share * (phases.count(StandbyPhase.PREPARING) + 1)
         if small and not self._small:
-            self._log(
+            self.log(
                 "no standby: the container's limit of memory would not hold the worker twice",
                 level="warning",
                 limit=limit,
@@ -360,59 +353,40 @@ class Standbys:
 
 
 class StandbyProcess:
-    """Process of one standby, kept according to its rules."""
+    """Process of one standby, kept according to its rules.
 
-    def __init__(
-        self,
-        processes: Processes,
-        environ: Mapping[bytes, bytes],
-        rules: StandbyRules,
-        *,
-        number: int,
-        log: Log,
-        needed: Callable[[], bool],
-        on_ready: Callable[[], None],
-    ) -> None:
-        self._processes = processes
+    Args:
+        standbys: what it shares with those of the other processes.
+        number: index of the worker's process, from 0.
+        environ: environment of that process.
+    """
+
+    def __init__(self, standbys: Standbys, number: int, environ: Mapping[bytes, bytes]) -> None:
+        self._standbys = standbys
+        self._processes = standbys.processes
+        self._log = standbys.log
+        self._number = number
         self.environ = environ
         self._began_with = environ
-        self._on_ready = on_ready
-        self._standby = Standby(rules)
-        self._ready_s = rules.ready_s
-        self._number = number
-        self._log = log
-        self._needed = needed
+        self.standby = Standby(standbys.rules)
         self._pid = 0
         self._socket: socket.socket | None = None
         self._said = b""
         self._timer = Timer()
-
-    @property
-    def phase(self) -> StandbyPhase:
-        """Phase of the standby process."""
-        return self._standby.phase
-
-    def worker_started(self) -> None:
-        """Schedule standby processes: the worker's processes run."""
-        self._do(self._standby.worker_started())
-
-    def parked(self) -> None:
-        """Schedule a standby process: the pod is parked."""
-        self._do(self._standby.parked())
 
     def take(
         self, variables: Mapping[str, str], keep: Callable[[socket.socket], None] | None
     ) -> int:
         """Release it and return its process id; 0 if that is not possible."""
         pid, channel = self._pid, self._socket
-        if channel is None or not self._standby.take():
+        if channel is None or not self.standby.take():
             return 0
         try:
             channel.send(release_line({**self._changed(), **variables}))
             gone = not self._processes.adopt(pid)
         except OSError:
             gone = True
-            self._do(self._standby.closed())
+            self.do(self.standby.closed())
         if keep is not None and not gone:
             asyncio.get_running_loop().remove_reader(channel)
             self._socket = None
@@ -438,7 +412,8 @@ class StandbyProcess:
         if kill:
             self._processes.kill_aside(self._pid)
 
-    def _do(self, actions: Sequence[StandbyAction]) -> None:
+    def do(self, actions: Sequence[StandbyAction]) -> None:
+        """Execute actions of its rules."""
         for action in actions:
             match action:
                 case Wait(seconds):
@@ -451,38 +426,33 @@ class StandbyProcess:
                     assert_never(action)
 
     def _due(self) -> None:
-        if self._standby.phase is StandbyPhase.PREPARING:
+        if self.standby.phase is StandbyPhase.PREPARING:
             self._log(
                 "the standby was not ready in time and is killed",
                 level="warning",
                 process=self._number,
-                seconds=self._ready_s,
+                seconds=self._standbys.rules.ready_s,
             )
-        elif self._standby.phase is StandbyPhase.LEAVING:
+        elif self.standby.phase is StandbyPhase.LEAVING:
             self._log(
                 "the standby has closed its descriptor and does not end: it is killed",
                 level="warning",
                 process=self._number,
             )
-        self._do(self._standby.due(needed=self._needed()))
+        self.do(self.standby.due(needed=self._standbys.needed()))
 
     def _spawn(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            ours.setblocking(False)
-            theirs.set_inheritable(True)
-            self._began_with = self.environ
-            environ = {**self.environ, FD_VARIABLE: str(theirs.fileno()).encode()}
-            try:
-                self._pid = self._processes.start_aside(environ, self._ended)
-            except OSError as error:
-                ours.close()
-                self._log("the standby cannot be started", level="warning", error=str(error))
-                asyncio.get_running_loop().call_soon(self._ended, 0)
-                return
+        start = partial(self._processes.start_aside, on_exit=self._ended)
+        self._began_with = self.environ
+        try:
+            self._pid, channel = start_with_channel(start, self.environ, FD_VARIABLE)
+        except OSError as error:
+            self._log("the standby cannot be started", level="warning", error=str(error))
+            asyncio.get_running_loop().call_soon(self._ended, 0)
+            return
         self._said = b""
-        self._socket = ours
-        asyncio.get_running_loop().add_reader(ours, self._hear, ours)
+        self._socket = channel
+        asyncio.get_running_loop().add_reader(channel, self._hear, channel)
         self._log("standby started", process=self._number, pid=self._pid)
 
     def _hear(self, channel: socket.socket) -> None:
@@ -493,14 +463,14 @@ class StandbyProcess:
                 said = channel.recv(256)
             if not said:
                 asyncio.get_running_loop().remove_reader(channel)
-                self._do(self._standby.closed())
+                self.do(self.standby.closed())
                 return
             self._said += said
-        if self._said == READY and self._standby.phase is StandbyPhase.PREPARING:
+        if self._said == READY and self.standby.phase is StandbyPhase.PREPARING:
             self._timer.cancel()
-            self._standby.ready()
+            self.standby.ready()
             self._log("standby ready", process=self._number, pid=self._pid)
-            self._on_ready()
+            self._standbys.on_ready()
         elif not READY.startswith(self._said):
             self._log(
                 "the standby says something that is not in its contract, and is killed",
@@ -509,24 +479,24 @@ class StandbyProcess:
                 said=self._said[:64].decode("ascii", "replace"),
             )
             self._timer.cancel()
-            self._do(self._standby.broke_contract())
+            self.do(self.standby.broke_contract())
 
     def _ended(self, code: int) -> None:
         """Handle its end without a release."""
-        phase = self._standby.phase
+        phase = self.standby.phase
         self._pid = 0
         self._timer.cancel()
         self._disconnect()
-        actions = self._standby.ended()
+        actions = self.standby.ended()
         if phase is StandbyPhase.OFF:
             why = "it does not keep the contract"
             self._log("no standby any more", level="warning", process=self._number, why=why)
-            self._on_ready()
+            self._standbys.on_ready()
         else:
             self._log(
                 "the standby has ended", level="warning", process=self._number, exit_code=code
             )
-        self._do(actions)
+        self.do(actions)
 
     def _disconnect(self) -> None:
         if self._socket is not None:
