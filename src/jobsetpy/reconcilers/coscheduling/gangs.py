@@ -97,42 +97,32 @@ class Gangs:
         }
         self.pods: dict[str, int] = {}
         """Number of pods of each Job that its gang waits for, by name of the ReplicatedJob."""
-        spares: dict[str, int] = {}
         # Spares can fill no seat of another Job, so only a gang of one Job may be without them.
         alone = scope == JOB or sum(item.replicas for item in self._targets.values()) == 1
+        self._sizes: dict[str, tuple[int, int | None, int]] = {}
         for name, item in self._targets.items():
-            self.pods[name], spares[name] = pods_of_template(item), 0
+            self.pods[name], spares = pods_of_template(item), 0
             if alone or (scope == REPLICATED_JOB and item.replicas == 1):
                 left_out = self.pods[name] - pods_to_start(jobset, item)
                 self.pods[name] -= left_out
-                spares[name] = spares_of(jobset, item).pods - left_out
-        self._whole: Gang | None = None
-        if scope == JOBSET:
-            size = sum(item.replicas * self.pods[name] for name, item in self._targets.items())
-            of_all = sum(item.replicas * spares[name] for name, item in self._targets.items())
-            self._whole = self._gang("", size, self._minimum, of_all)
-        elif scope == REPLICATED_JOB:
-            self._of_replicated_job = {
-                name: self._gang(
-                    name, item.replicas * self.pods[name], self._own(item), spares[name]
-                )
-                for name, item in self._targets.items()
-            }
-        else:
-            self._of_jobs = {
-                name: (self.pods[name], self._own(item), spares[name])
-                for name, item in self._targets.items()
-            }
+                spares = spares_of(jobset, item).pods - left_out
+            jobs = 1 if scope == JOB else item.replicas
+            self._sizes[name] = (jobs * self.pods[name], self._own(item), jobs * spares)
+        self._shared: dict[str, Gang] = {}
+        if scope == REPLICATED_JOB:
+            self._shared = {name: self._gang(name, *size) for name, size in self._sizes.items()}
+        elif scope == JOBSET:
+            size = sum(pods for pods, _, _ in self._sizes.values())
+            of_all = sum(spares for _, _, spares in self._sizes.values())
+            whole = self._gang("", size, self._minimum, of_all)
+            self._shared = dict.fromkeys(self._targets, whole)
 
     def of(self, replicated_job: str, index: int | str) -> Gang | None:
         """Return the gang of a Job's pods; ``None`` if they are in none."""
         if replicated_job not in self._targets:
             return None
-        if self._whole is not None:
-            return self._whole
-        if self.scope == REPLICATED_JOB:
-            return self._of_replicated_job[replicated_job]
-        return self._gang(f"{replicated_job}-{index}", *self._of_jobs[replicated_job])
+        shared = self._shared.get(replicated_job)
+        return shared or self._gang(f"{replicated_job}-{index}", *self._sizes[replicated_job])
 
     def has_left(self, labels: ChildPodLabels) -> bool:
         """Return whether a pod's Job is being recreated by a restart of single Jobs.
@@ -146,24 +136,17 @@ class Gangs:
             return False
         return own < attempts.of(index)
 
+    def each(self) -> Iterator[tuple[ReplicatedJob, Gang]]:
+        """Iterate over all gangs that have pods, each with a ReplicatedJob of it."""
+        for item in self._targets.values():
+            for index in range(item.replicas if self.scope == JOB else min(item.replicas, 1)):
+                gang = self.of(item.name, index)
+                if gang is not None and gang.size:
+                    yield item, gang
+
     def __iter__(self) -> Iterator[Gang]:
         """Iterate over all gangs that have pods, in the order of the spec."""
-        if self._whole is not None:
-            every: Iterable[Gang] = (self._whole,)
-        elif self.scope == REPLICATED_JOB:
-            every = self._of_replicated_job.values()
-        else:
-            every = (
-                self._gang(f"{name}-{index}", *self._of_jobs[name])
-                for name, item in self._targets.items()
-                for index in range(item.replicas)
-            )
-        return (gang for gang in every if gang.size)
-
-    @property
-    def per_job(self) -> bool:
-        """Return whether each Job is a gang of its own."""
-        return self.scope == JOB
+        return iter(dict.fromkeys(gang for _, gang in self.each()))
 
     @property
     def common_name(self) -> str:

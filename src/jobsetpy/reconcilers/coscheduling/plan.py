@@ -34,6 +34,7 @@ from jobsetpy.reconcilers.coscheduling.gangs import (
 from jobsetpy.reconcilers.coscheduling.pod_groups import (
     ReplaceObject,
     counts,
+    min_count,
     object_changes,
     pod_group_name,
     pod_groups,
@@ -98,6 +99,7 @@ class GangMemory:
         standings: last observed state of each gang, by its name.
         waits: some gang was incomplete then.
         incomplete: names of the gangs that are incomplete now, kept by events of pods.
+        above: names of the gangs whose ``PodGroup`` has a higher minimum than they need.
         backend: backend that schedules gangs.
         complained: an invalid annotation was reported.
         next_report: time at which the state of the gangs is written, monotonic; ``None``
@@ -111,6 +113,7 @@ class GangMemory:
     standings: Mapping[str, GangStanding] = attrs.field(factory=dict)
     waits: bool = False
     incomplete: set[str] = attrs.field(factory=set)
+    above: frozenset[str] = frozenset()
     backend: str = LABELS
     complained: bool = False
     next_report: float | None = None
@@ -197,18 +200,21 @@ def _is_stranded(memory: GangMemory, pod: ChildPod) -> bool:
 def has_turned(
     memory: GangMemory, counts_of: Callable[[GangKey], GangCounts], gang: GangKey
 ) -> bool:
-    """Record whether a gang is complete; return whether all are, unlike in the last plan.
+    """Record whether a gang is complete; return whether a plan is due.
 
-    While some are incomplete, the plan has nothing to do for one more or less.
+    It is when all gangs are complete, unlike in the last plan: while some are incomplete, it has
+    nothing to do for one more or less. It is as well when a pod needs a lower minimum.
     """
     before = memory.standings.get(gang.name)
     if before is None:
         return False
-    if attrs.evolve(before, counts=counts_of(gang)).complete:
+    counts = counts_of(gang)
+    if attrs.evolve(before, counts=counts).complete:
         memory.incomplete.discard(gang.name)
     else:
         memory.incomplete.add(gang.name)
-    return memory.waits != bool(memory.incomplete)
+    lowered = gang.name in memory.above and counts.open > 0
+    return lowered or memory.waits != bool(memory.incomplete)
 
 
 def job_matters(old: Job | None, new: Job | None) -> bool:
@@ -245,6 +251,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
         return CoschedulingPlan(stages=_removals(observed) if finished else (), status=status)
     standings = _standings(observed, jobset, gangs, before)
     incomplete = {name for name, each in standings.items() if not each.complete}
+    pod_group_stages, above = _pod_groups(observed, jobset, gangs, standings)
     memory = attrs.evolve(
         before,
         uid=jobset.metadata.uid,
@@ -253,6 +260,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
         standings=standings,
         waits=bool(incomplete),
         incomplete=incomplete,
+        above=above,
         backend=observed.backend,
     )
     fixes = _fixes(observed, before, memory)
@@ -260,7 +268,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Now) -> 
         _report_gangs(observed, jobset, memory, now, fixed=len(fixes)),
         interim=memory,
         notices=_notices(before, memory),
-        stages=(*_pod_groups(observed, jobset, gangs), fixes),
+        stages=(*pod_group_stages, fixes),
     )
 
 
@@ -331,33 +339,48 @@ def _minima(memory: GangMemory) -> list[int]:
 
 
 def _pod_groups(
-    observed: ObservedGangs, jobset: JobSet, gangs: Gangs
-) -> tuple[tuple[Action, ...], ...]:
+    observed: ObservedGangs,
+    jobset: JobSet,
+    gangs: Gangs,
+    standings: Mapping[str, GangStanding],
+) -> tuple[tuple[tuple[Action, ...], ...], frozenset[str]]:
     """Create missing objects, replace those with another minimum, and delete leftovers.
+
+    An object with a higher minimum stays as long as all pods of its gang have nodes, because only
+    pods without one depend on it: a gang has a lower minimum once it has worked, and when its pods
+    succeed. The names of these gangs are returned as well.
 
     A minimum is at most the number of pods that name the ``PodGroup``: Jobs that were created for
     another backend have none of these until they are recreated.
     """
     if observed.pod_groups is None:
-        return ()
+        return (), frozenset()
     features, jobs = observed.features, observed.jobs
     left = possible(jobset, gangs, jobs, features, lambda job: counts(jobset, job))
     away: set[str] = set()
     if features.elastic_jobset:
         away = resizing(jobset, gangs, sort_jobs(jobset, jobs, features).active)
     starting = is_starting(jobset)
-    minima = {
-        gang.name: 0 if gang.name in away else minimum(gang, left[gang.name], starting=starting)
-        for gang in gangs
-    }
-    above = workload(jobset, gangs)
-    wanted = pod_groups(jobset, gangs, minima, above)
+    there = {each.metadata.name: min_count(each.spec) for each in observed.pod_groups}
+    minima: dict[str, int] = {}
+    above = set()
+    for gang in gangs:
+        least = 0 if gang.name in away else minimum(gang, left[gang.name], starting=starting)
+        current = there.get(pod_group_name(gang, gangs.attempt), 0)
+        bound = not standings[gang.name].counts.open
+        if bound and 0 < least < current <= gang.min_available:
+            above.add(gang.name)
+            least = current
+        minima[gang.name] = least
+    parent = workload(jobset, gangs)
+    wanted = pod_groups(jobset, gangs, minima, parent)
     gone = {pod_group_name(gang, gangs.attempt) for gang in gangs if gang.name in away}
-    return (
+    stages = (
         # The API server rejects a PodGroup while the Workload that it refers to does not exist.
-        object_changes(observed.workloads, [] if above is None else [above]),
+        object_changes(observed.workloads, [] if parent is None else [parent]),
         object_changes(observed.pod_groups, wanted, gone),
     )
+    return stages, frozenset(above)
 
 
 def _removals(observed: ObservedGangs) -> tuple[tuple[Action, ...], ...]:

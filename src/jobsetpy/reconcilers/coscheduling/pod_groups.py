@@ -176,7 +176,7 @@ def pod_groups(
         template_of: ``Workload`` of the JobSet, if there is one.
     """
     out: dict[str, DesiredObject] = {}
-    for item, gang in _each(gangs):
+    for item, gang in gangs.each():
         if gang.name in out or not minima.get(gang.name):
             continue
         spec: dict[str, Any] = _policy(minima[gang.name], item)
@@ -191,14 +191,6 @@ def pod_groups(
         body["metadata"]["labels"][keys.POD_GROUP_NAME] = gang.name
         out[gang.name] = DesiredObject(SchedulingPodGroup, name, spec, body)
     return list(out.values())
-
-
-def _each(gangs: Gangs) -> Iterable[tuple[ReplicatedJob, Gang]]:
-    for item in gangs.targets:
-        for index in range(item.replicas if gangs.per_job else min(item.replicas, 1)):
-            gang = gangs.of(item.name, index)
-            if gang is not None and gang.size:
-                yield item, gang
 
 
 def _template_name(gangs: Gangs, item: ReplicatedJob) -> str:
@@ -224,14 +216,15 @@ def same_spec(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     ours, theirs = (each.get("podGroupTemplates") for each in (wanted, there))
     if ours is not None:
         return _minima(ours) == _minima(theirs or ())
-    return bool(_least(there) == _least(wanted))
+    return bool(min_count(there) == min_count(wanted))
 
 
 def _minima(templates: Iterable[Mapping[str, Any]]) -> dict[Any, Any]:
-    return {each.get("name"): _least(each) for each in templates}
+    return {each.get("name"): min_count(each) for each in templates}
 
 
-def _least(spec: Mapping[str, Any]) -> Any:
+def min_count(spec: Mapping[str, Any]) -> Any:
+    """Return the minimum in the spec of a ``PodGroup``, or of one of a ``Workload``'s templates."""
     return child(spec, "schedulingPolicy", "gang").get("minCount")
 
 

@@ -53,7 +53,7 @@ class GangStanding:
     def __str__(self) -> str:
         """Return a description for users."""
         counts = self.counts
-        waiting = counts.members - counts.bound
+        waiting = counts.open
         return (
             f"{self.gang.title or 'the group'}: {counts.members} of {self.minimum} members, "
             f"{waiting} waiting, {counts.bound} bound ({self._why()})"

@@ -52,6 +52,11 @@ class GangCounts:
     unschedulable: int = 0
     priorities: Mapping[int, int] = attrs.field(factory=dict)
 
+    @property
+    def open(self) -> int:
+        """Number of pods without a node."""
+        return self.members - self.bound
+
     @classmethod
     def of(cls, states: Mapping[GangPodState, int]) -> GangCounts:
         """Return the counters of a gang from the numbers of its pods by state; O(states)."""

@@ -90,15 +90,15 @@ def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
     ]
     if keys.COSCHEDULING_ANNOTATION not in after or problems:
         return problems
-    if keys.COSCHEDULING_TIMEOUT_ANNOTATION in changed:
-        problems += _timeout(after)
-    if keys.COSCHEDULING_CAPACITY_ANNOTATION in changed:
-        problems += _capacity(after)
-    if keys.COSCHEDULING_MIN_ANNOTATION in changed:
+    given = {name: after.get(name) for name in changed}
+    least = keys.COSCHEDULING_MIN_ANNOTATION
+    return [
+        *_timeout(given),
+        *_capacity(given),
         # No upper bound: a gang that is smaller than its minimum needs all of its pods.
-        given = after.get(keys.COSCHEDULING_MIN_ANNOTATION)
-        problems += _number(given, note_field(keys.COSCHEDULING_MIN_ANNOTATION))
-    return problems + _reserved(_target_jobs(after, child(new, "spec")))
+        *_number(given.get(least), note_field(least)),
+        *_reserved(_target_jobs(after, child(new, "spec"))),
+    ]
 
 
 def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:

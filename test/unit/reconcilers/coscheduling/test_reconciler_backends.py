@@ -55,6 +55,11 @@ def protect(rig):
     return {each["metadata"]["uid"] for each in rig.world.list(POD_GROUPS)}
 
 
+def bound_pods(rig):
+    """Create all pods with a node; return their names."""
+    return rig.make_pods(nodeName="n")
+
+
 def writes(rig):
     """Return the number of writes of PodGroups and Workloads."""
     requests = rig.world.requests
@@ -102,6 +107,41 @@ async def test_pod_group_is_replaced_when_its_minimum_changes(served):
         assert protect(served).isdisjoint(before)
         (parent,) = served.world.list(WORKLOADS)
         assert parent["spec"]["podGroupTemplates"][0]["schedulingPolicy"]["gang"]["minCount"] == 3
+
+
+async def test_pod_group_keeps_its_minimum_until_its_gang_loses_a_pod(served):
+    """A gang that has worked needs no spares, but only pods without a node depend on that."""
+    spares = {"annotations": {keys.IN_PLACE_SPARES_ANNOTATION: "1"}}
+    job = replicated_job("w", 1, parallelism=3, pod_metadata=spares)
+    policy = {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"}
+    settings = CoschedulingSettings(marks=PODGROUP)
+    async with served.manager(gangs=settings, marks=PODGROUP, epochs=False):
+        await begin(served, job, failurePolicy=policy)
+        names = bound_pods(served)
+        await served.settle(1)
+        before = writes(served)
+        served.world.patch(JobSet, "test-js", {"status": {"syncedEpoch": 1}}, subresource="status")
+        await served.settle(1)
+        assert (minima(served), writes(served)) == ({"0": 3}, before)
+
+        served.world.delete("pods", names[0])
+        served.make_pods()
+        await served.settle(1)
+        assert minima(served) == {"0": 2}
+
+
+async def test_pod_group_keeps_its_minimum_when_pods_succeed(served):
+    """The end of a large gang would otherwise cost three writes for each of its pods."""
+    async with manager(served, PODGROUP):
+        await begin(served, replicated_job("w", 1, parallelism=3))
+        names = bound_pods(served)
+        await served.settle(1)
+        before = writes(served)
+        for number, name in enumerate(names[:2], 1):
+            served.world.set_status("pods", name, phase="Succeeded")
+            served.world.set_status("jobs", "test-js-w-0", succeeded=number, active=3 - number)
+            await served.settle(1)
+        assert (minima(served), writes(served)) == ({"0": 3}, before)
 
 
 async def test_pod_group_is_absent_until_its_jobs_are_resized(served):
@@ -172,7 +212,7 @@ async def test_jobs_of_another_backend_do_not_count_for_a_pod_group(served):
 
 def gates(rig):
     """Return the scheduling gates of all pods."""
-    return [pod["spec"].get("schedulingGates") for pod in rig.world.list("pods")]
+    return [pod["spec"].get("schedulingGates") or None for pod in rig.world.list("pods")]
 
 
 async def test_pods_wait_for_the_coscheduler_only_while_it_is_in_charge(rig):
@@ -192,7 +232,7 @@ async def test_pods_wait_for_the_coscheduler_only_while_it_is_in_charge(rig):
         rig.make_pods()
         assert rig.world.get("pods", "test-js-w-1-1")["spec"]["schedulingGates"] == [GATE]
         await rig.settle(2)
-        assert rig.world.get("pods", "test-js-w-1-1")["spec"].get("schedulingGates") is None
+        assert not rig.world.get("pods", "test-js-w-1-1")["spec"].get("schedulingGates")
 
 
 async def test_resumed_job_keeps_its_gate(rig):
