@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from typing import TypeVar
 
 from jobsetpy.app.garbage import young_only
-from jobsetpy.coscheduler._capacity import STEPS
+from jobsetpy.coscheduler._nodes import STEPS
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
 from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeConstraints, NodeInfo
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
@@ -115,8 +115,8 @@ class Decisions:
     ) -> None:
         """A pod is new."""
         self.capacity.pod(uid, wanted, node="", group=group)
-        member = Member(uid=uid, created=created, min_available=minimum)
-        pod = SeenPod(group=group, name=uid, member=member, gated=True)
+        member = Member(created=created, min_available=minimum)
+        pod = SeenPod(group=group, name=uid, uid=uid, member=member, gated=True)
         self.did("pod seen", lambda: self.planner.seen(pod, 0.0))
 
     def did(self, what: str, function: Callable[[], list[Action]]) -> None:

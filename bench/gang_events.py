@@ -19,7 +19,7 @@ from itertools import count
 from types import FrameType
 from typing import Any
 
-from jobsetpy.coscheduler._capacity import STEPS
+from jobsetpy.coscheduler._nodes import STEPS
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
 from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeInfo
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
@@ -82,8 +82,10 @@ class World:
         """Show a pod to the gang scheduler, new or changed."""
         key, uid = PodGroupKey("bench", gang), f"{gang}-{pod}"
         self.capacity.pod(uid, shape, node="", group=key)
-        member = Member(uid=uid, created=float(gang[1:]), min_available=minimum)
-        self.scheduler.seen(SeenPod(group=key, name=uid, member=member, gated=gated), self.now)
+        member = Member(created=float(gang[1:]), min_available=minimum)
+        self.scheduler.seen(
+            SeenPod(group=key, name=uid, uid=uid, member=member, gated=gated), self.now
+        )
 
     def hold(self, gang: str, pod: int) -> None:
         """Have the scheduler ask for the bind of a pod."""

@@ -115,7 +115,12 @@ ROLES = (
     Generated(
         "config/coscheduler/base/role.yaml",
         "jobset-coscheduler-role",
-        ("jobsetpy.coscheduler.*", "jobsetpy.controller.*", "jobsetpy.manager._access"),
+        (
+            "jobsetpy.coscheduler.*",
+            "jobsetpy.controller.*",
+            "jobsetpy.manager._access",
+            "jobsetpy.reconcilers.coscheduling.pod_writer",
+        ),
         without=frozenset({"secrets", "leases"}),
     ),
     Generated(

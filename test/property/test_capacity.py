@@ -37,7 +37,9 @@ shapes = st.builds(
     st.integers(0, 3),
     st.sampled_from([(), (("pool", "a"),), (("pool", "b"),)]),
     st.sampled_from([(), (Toleration("t", "Exists"),)]),
-    st.sampled_from([None, None, (Term((Requirement("pool", "NotIn", ("a",)),)),), (Term(),)]),
+    st.sampled_from(
+        [None, None, (Term(labels=(Requirement("pool", "NotIn", ("a",)),)),), (Term(),)]
+    ),
     st.integers(0, 1),
     st.booleans(),
 )
@@ -111,7 +113,7 @@ def test_account_equals_a_recount_after_any_events(happened, wanted):
                 capacity.reserve(uid, name)
             case "release":
                 reserved.pop(uid, None)
-                capacity.release(uid)
+                capacity.reserve(uid, "")
             case "node":
                 known[name] = info
                 capacity.node(name, info)
@@ -163,7 +165,7 @@ def apply(capacity, what, uid, name, shape, info):
         case "reserve":
             capacity.reserve(uid, name)
         case "release":
-            capacity.release(uid)
+            capacity.reserve(uid, "")
         case "node":
             capacity.node(name, info)
         case "lost" if name in capacity._nodes and capacity._nodes[name].info is not None:
@@ -187,5 +189,5 @@ def test_capacity_without_other_gangs_is_that_after_they_release_it(happened, sh
         capacity.pod(f"w{pod}", shape, node="", group=KEY)
     would = capacity.fits_without(KEY, wanted, [other])
     for uid in held:
-        capacity.release(uid)
+        capacity.reserve(uid, "")
     assert would == capacity.fits(KEY, wanted)

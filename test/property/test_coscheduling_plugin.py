@@ -83,7 +83,6 @@ def test_order_follows_the_rules_of_the_proposal(first, second):
 
 members = st.builds(
     Member,
-    uid=st.text("abc", min_size=1, max_size=3),
     created=times,
     min_available=st.integers(1, 4),
     priority=priorities,
@@ -101,8 +100,8 @@ def test_gang_does_not_depend_on_the_order_of_its_pods(pods):
 def test_gang_has_the_largest_minimum_of_its_unbound_pods():
     """Its age is that of the oldest pod."""
     key = PodGroupKey("ns", "a")
-    old = Member(uid="1", created=5, min_available=8, bound=True)
-    new = [Member(uid=str(n), created=9, min_available=n) for n in (3, 4)]
+    old = Member(created=5, min_available=8, bound=True)
+    new = [Member(created=9, min_available=n) for n in (3, 4)]
     group = pod_group_info(key, [old, *new])
     assert (group.min_available, group.initial_timestamp) == (4, 5)
     assert pod_group_info(key, [old]).min_available == 8

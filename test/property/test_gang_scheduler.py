@@ -12,7 +12,6 @@ from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Bind,
     Limits,
-    LookUp,
     PodState,
     Refuse,
     SeenPod,
@@ -48,8 +47,10 @@ class World:
 
     def add(self, group, uid, *, created=0.0):
         """Create a pod, behind its gate if pods have gates."""
-        member = Member(uid=uid, created=created, min_available=self.minimum[group])
-        pod = SeenPod(group=PodGroupKey("ns", group), name=uid, member=member, gated=self.gated)
+        member = Member(created=created, min_available=self.minimum[group])
+        pod = SeenPod(
+            group=PodGroupKey("ns", group), name=uid, uid=uid, member=member, gated=self.gated
+        )
         self.pods[uid] = pod
         if not self.gated:
             self.queue.append(uid)
@@ -87,8 +88,6 @@ class World:
                         del self.tickets[action.uid]
                         self.reserved.discard(action.uid)
                         self.retry[action.uid] = self.now + 1
-                case LookUp():
-                    raise AssertionError(action)
 
     def schedule_one(self):
         """Run one cycle of the scheduler."""

@@ -76,7 +76,9 @@ class Life:
             self.capacity.pod(uid, shape, node=node, group=group)
             member = attrs.evolve(member, bound=not open_)
             gated = states[uid] is PodState.GATED
-            self.planner.seen(SeenPod(group=group, name=uid, member=member, gated=gated), self.now)
+            self.planner.seen(
+                SeenPod(group=group, name=uid, uid=uid, member=member, gated=gated), self.now
+            )
         self.act(self.planner.resume(self.now))
 
     def arrive(self, name, pods, *, cpu=1, pool="", priority=0, spares=0):
@@ -90,11 +92,11 @@ class Life:
         shape = Shape(requests, NodeConstraints(selector), priority=priority, preempts=False)
         for uid in uids:
             created, least = float(self.now), pods - spares
-            member = Member(uid=uid, created=created, min_available=least, priority=priority)
+            member = Member(created=created, min_available=least, priority=priority)
             self.pods[uid] = (group, cpu, pool)
             self.made[uid] = shape, member
             self.capacity.pod(uid, shape, node="", group=group)
-            seen = SeenPod(group=group, name=uid, member=member, gated=True)
+            seen = SeenPod(group=group, name=uid, uid=uid, member=member, gated=True)
             self.act(self.planner.seen(seen, self.now))
 
     def act(self, actions):
@@ -105,7 +107,7 @@ class Life:
                     self.queue.append(action.uid)
                 case Refuse():
                     self.give_back(action.uid)
-                    self.capacity.release(action.uid)
+                    self.capacity.reserve(action.uid, "")
                     self.retry[action.uid] = self.now + 1
                 case Bind():
                     group = self.pods[action.uid][0]

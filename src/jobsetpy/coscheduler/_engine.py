@@ -9,8 +9,8 @@ always synchronously, hence never concurrently.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Final, assert_never
 
 import attrs
@@ -21,13 +21,12 @@ from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._arrivals import Arrivals
 from jobsetpy.coscheduler._backlog import Backlog
-from jobsetpy.coscheduler._capacity import CapacityNode, CapacityTracker
-from jobsetpy.coscheduler._nodes import NodeRegistry
+from jobsetpy.coscheduler._capacity import CapacityNode
+from jobsetpy.coscheduler._nodes import Nodes
 from jobsetpy.coscheduler._pods import GroupPod, Preemptor, attempt_of, new_failure, seen_pod
 from jobsetpy.coscheduler._report import Reporter
-from jobsetpy.coscheduler._settings import MAX_HELD
+from jobsetpy.coscheduler._settings import CONCURRENT_WRITES, MAX_HELD
 from jobsetpy.coscheduler._writes import BindRequest, Writes
-from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
@@ -35,7 +34,6 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Evict,
     KeepTime,
     Limits,
-    LookUp,
     Refuse,
     Ungate,
 )
@@ -43,6 +41,7 @@ from jobsetpy.errors import ConflictError, JobSetPyError, LeadershipLostError, N
 from jobsetpy.informers import Registration
 from jobsetpy.reconcilers.coscheduling.gangs import positive
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
+from jobsetpy.reconcilers.coscheduling.pod_writer import patch_pod
 
 _UNGATE_AGAIN_S: Final = 1.0
 """Delay in seconds after a gate could not be removed; the client has already retried then."""
@@ -64,14 +63,6 @@ class _Held:
 
 
 @attrs.frozen
-class _Timed:
-    """Gate to remove, and the time of the decision."""
-
-    ungate: Ungate
-    since: float
-
-
-@attrs.frozen
 class _Mark:
     """Mark on a scheduling failure that was seen, so that the next one differs."""
 
@@ -80,8 +71,8 @@ class _Mark:
     message: str
 
 
-_Preparation = _Timed | Evict | KeepTime | _Mark
-_ORDER: Final = {_Timed: 0, Evict: 0, KeepTime: 1, _Mark: 1}
+_Preparation = Ungate | Evict | KeepTime | _Mark
+_ORDER: Final = {Ungate: 0, Evict: 0, KeepTime: 1, _Mark: 1}
 
 
 class Engine:
@@ -91,7 +82,6 @@ class Engine:
         client: API client for writes.
         limits: times and limits of gangs.
         clock: clock for all times.
-        workers: maximum concurrent binds, and maximum concurrent writes of gates.
         max_held: maximum held requests.
         ordinary_pods: bind pods that are not in a gang.
         events: recorder for events about gangs.
@@ -105,7 +95,6 @@ class Engine:
         *,
         limits: Limits | None = None,
         clock: Clock | None = None,
-        workers: int = 32,
         max_held: int = MAX_HELD,
         ordinary_pods: bool = True,
         events: rt.EventRecorder | None = None,
@@ -114,21 +103,18 @@ class Engine:
         self._client = client
         self._writes = Writes(client)
         self._clock = clock or LoopClock()
-        self._workers = workers
         self._max_held = max_held
         self._ordinary_pods = ordinary_pods
-        self._report = Reporter(
-            self._clock, self._pod_of, self._gang_of, events, self._lacks_capacity
-        )
-        self.capacity = CapacityTracker(self._grew) if capacity else None
-        """Capacity of the nodes; ``None`` if it is not checked."""
-        self._grew_at: float | None = None
-        limits = attrs.evolve(limits or Limits(), held=max_held)
-        free = None if self.capacity is None else self.capacity.free
-        self.gang_scheduler = GangScheduler(limits, observer=self._report, capacity=free)
         self._pods: dict[str, GroupPod] = {}
+        self._report = Reporter(self._clock, self._pods, events)
+        self.nodes = Nodes(self._node_changed, self._grew, capacity=capacity)
+        self._grew_at: float | None = None
+        self.gang_scheduler = GangScheduler(
+            attrs.evolve(limits or Limits(), held=max_held),
+            observer=self._report,
+            capacity=self.nodes.free,
+        )
         self._held: dict[int, _Held] = {}
-        self._nodes: NodeRegistry | None = None
         self._held_on: dict[str, set[int]] = {}
         self._bound_on: dict[str, set[str]] = {}
         self._releasing: set[int] = set()
@@ -136,7 +122,7 @@ class Engine:
         self._arrivals = Arrivals()
         self._tickets = 0
         self._binds: asyncio.Queue[Bind] = asyncio.Queue()
-        self._preparations: asyncio.PriorityQueue[tuple[int, int, _Preparation]]
+        self._preparations: asyncio.PriorityQueue[tuple[int, int, float, _Preparation]]
         self._preparations = asyncio.PriorityQueue()
         self._number = 0
         self._poked = asyncio.Event()
@@ -170,10 +156,8 @@ class Engine:
         backlog = self._backlog = Backlog()
         registrations = []
         if nodes is not None:
-            self._nodes = NodeRegistry(self._node_changed)
-            if self.capacity is not None:
-                registrations.append(nodes.add_handler(backlog.before(self.capacity)))
-            registrations.append(nodes.add_handler(backlog.before(self._nodes)))
+            self.nodes.watched = True
+            registrations.append(nodes.add_handler(backlog.before(self.nodes)))
         registrations.append(pods.add_handler(backlog.before(self)))
         return registrations
 
@@ -202,22 +186,22 @@ class Engine:
 
     def _seen(self, pod: GroupPod) -> None:
         seen = seen_pod(pod)
-        if self.capacity is not None:
-            self.capacity.pod(pod)
-            self._arrivals.seen(pod.metadata.uid)
+        self.nodes.pod(pod)
+        self._arrivals.seen(pod.metadata.uid)
         if seen is None:
             if pod.metadata.uid in self._pods:
                 self._forget(pod.metadata.uid)
             return
         self._pods[pod.metadata.uid] = pod
         node = pod.spec.node_name
-        if node and self._nodes is not None and not seen.ended:
+        if node and self.nodes.watched and not seen.ended:
             self._bound_on.setdefault(node, set()).add(pod.metadata.uid)
             # A pod on a deleted node does not run, although its status says so for a while.
-            seen = attrs.evolve(seen, ended=node not in self._nodes)
+            seen = attrs.evolve(seen, ended=node not in self.nodes)
         self._execute(self.gang_scheduler.seen(seen, self._now()))
-        if not seen.ended and positive(pod.metadata.labels.minimum) is None:
-            self._report.minimum(seen.group, pod.metadata.labels.minimum)
+        gang = self.gang_scheduler.gang(seen.group)
+        if gang is not None and not seen.ended and positive(pod.metadata.labels.minimum) is None:
+            self._report.minimum(gang, pod.metadata.labels.minimum)
         failure = None if seen.ended else new_failure(pod)
         if failure is not None:
             self._enqueue(_Mark(pod, *failure))
@@ -226,8 +210,7 @@ class Engine:
             self._execute(self.gang_scheduler.promised(pod.metadata.uid, self._now()))
 
     def _gone(self, uid: str) -> None:
-        if self.capacity is not None:
-            self.capacity.gone(uid)
+        self.nodes.gone(uid)
         self._forget(uid)
 
     def _forget(self, uid: str) -> None:
@@ -252,9 +235,7 @@ class Engine:
     def _node_problem(self, request: BindRequest) -> str:
         """Return why a pod cannot be bound to its node; "" if it can, or if that is unknown."""
         pod = self._pods.get(request.uid)
-        if pod is None or self._nodes is None:
-            return ""
-        return self._nodes.problem(request.node, pod)
+        return "" if pod is None else self.nodes.problem(request.node, pod)
 
     def _grew(self) -> None:
         if self._grew_at is None:
@@ -273,21 +254,14 @@ class Engine:
         """
         await self.knows.wait()
         await self._expect(request.uid)
-        if self._nodes is not None:
-            await self._nodes.expect(request.node, _SHOWN_S)
+        await self.nodes.expect(request.node, _SHOWN_S)
         for _ in range(2):
             problem = self._obstacle(request)
             if problem:
                 return problem
-            if (
-                self.capacity is None
-                or request.uid in self._pods
-                or request.uid not in self.capacity.free
-            ):
-                answer = await self._ask(request)
-                if answer is not None:
-                    return answer
-            else:
+            if self.gang_scheduler.knows(request.uid):
+                return await self._ask(request)
+            if request.uid not in self._pods and self.nodes.knows(request.uid):
                 # An ordinary pod that is known: it need not be read.
                 return await self._bind(request) if self._ordinary_pods else _NO_GROUP
             try:
@@ -310,7 +284,7 @@ class Engine:
         The scheduler often sees a new pod, and has a node for it, before this process does. Reading
         it immediately would add a request for many pods.
         """
-        if self.capacity is not None and uid not in self.capacity.free and not self._closed:
+        if self.nodes.free is not None and not self.nodes.knows(uid) and not self._closed:
             await self._arrivals.expect(uid, _SHOWN_S)
 
     def _obstacle(self, request: BindRequest) -> str:
@@ -328,27 +302,25 @@ class Engine:
             return f"{len(self._held)} binds are held already"
         return self._node_problem(request)
 
-    async def _ask(self, request: BindRequest) -> str | None:
-        """Return the answer to a request; ``None`` if its pod is not known."""
+    async def _ask(self, request: BindRequest) -> str:
+        """Return the answer to a request for a known pod."""
         self._tickets += 1
         ticket = self._tickets
         held = _Held(request, asyncio.get_running_loop().create_future())
         self._held[ticket] = held
         self._held_on.setdefault(request.node, set()).add(ticket)
         metrics.held(len(self._held))
-        self._reserve(request)
+        self.nodes.reserve(request.uid, request.node)
         try:
             actions = self.gang_scheduler.bind_asked(ticket, request.uid, self._now())
-            if any(isinstance(each, LookUp) for each in actions):
-                self._execute(actions)
-                return None
             for each in actions:
                 if isinstance(each, Refuse) and each.ticket == ticket:
                     why = each.reason.endswith("backs off")
                     metrics.quick_reject("backoff" if why else "other")
             self._execute(actions)
             if ticket in self._held:
-                self._reserve(request)  # an earlier request for the same pod may have been refused
+                # An earlier request for the same pod may have been refused.
+                self.nodes.reserve(request.uid, request.node)
             return await held.answer
         finally:
             cancelled = self._drop_held(ticket) is not None
@@ -357,17 +329,10 @@ class Engine:
                 self._release(request.uid)
                 self._execute(self.gang_scheduler.bind_cancelled(ticket, self._now()))
 
-    def _reserve(self, request: BindRequest) -> None:
-        if self.capacity is not None:
-            self.capacity.free.reserve(request.uid, request.node)
-
     def _release(self, uid: str) -> None:
         """Give up the reservation of a request, but not that of a running bind of the same pod."""
         binding = self._binding.get(uid)
-        if binding is not None:
-            self._reserve(binding)
-        elif self.capacity is not None:
-            self.capacity.release(uid)
+        self.nodes.reserve(uid, "" if binding is None else binding.node)
 
     async def preempt(
         self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
@@ -397,7 +362,7 @@ class Engine:
         pod, and others deleted for it in vain. Its gang may still be incomplete after that; but
         with its last pod all are known.
         """
-        if preemptor is None or not preemptor.in_group or preemptor.uid in self._pods:
+        if preemptor is None or not preemptor.labels.name or preemptor.uid in self._pods:
             return True
         try:
             pod = await self._client.get(GroupPod, preemptor.namespace, preemptor.name)
@@ -410,14 +375,14 @@ class Engine:
 
     def count(self) -> None:
         """Report the numbers of gangs and pods, and incomplete gangs; O(gangs)."""
-        self._report.counts(self.gang_scheduler.counts())
+        self._report.counts(self.gang_scheduler.counts(), self.gang_scheduler.lacks_capacity)
 
     # -- execution ----------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Execute writes and timers until cancelled."""
         async with aio.supervise() as tasks:
-            for _ in range(self._workers):
+            for _ in range(CONCURRENT_WRITES):
                 tasks.start(self._write_binds(), name="coscheduler-bind")
                 tasks.start(self._write_gates(), name="coscheduler-gate")
             await self._catch_up()
@@ -438,9 +403,10 @@ class Engine:
 
     def _work_on_capacity(self) -> bool:
         """Continue a pending capacity check for some milliseconds; return whether more is left."""
-        if self.capacity is None:
+        free = self.nodes.free
+        if free is None:
             return False
-        asked, more = self.capacity.free.pending, self.capacity.free.work()
+        asked, more = free.pending, free.work()
         if asked and not more:
             self._execute(self.gang_scheduler.capacity_grew(self._now(), freed=False))
         return more
@@ -451,8 +417,7 @@ class Engine:
         if now < due:
             return due if wake is None else min(wake, due)
         self._grew_at = None
-        freed = self.capacity is not None and self.capacity.freed()
-        self._execute(self.gang_scheduler.capacity_grew(now, freed=freed))
+        self._execute(self.gang_scheduler.capacity_grew(now, freed=self.nodes.freed()))
         return self.gang_scheduler.next_wake(now)
 
     def close(self, reason: str = ENDING) -> None:
@@ -490,8 +455,6 @@ class Engine:
     def _execute(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case Ungate():
-                    self._enqueue(_Timed(action, self._now()))
                 case Bind(ticket, uid):
                     self._releasing.add(ticket)
                     held = self._held.get(ticket)
@@ -500,10 +463,8 @@ class Engine:
                     self._binds.put_nowait(action)
                 case Refuse(ticket, _, reason):
                     self._answer(ticket, reason)
-                case Evict() | KeepTime():
+                case Ungate() | Evict() | KeepTime():
                     self._enqueue(action)
-                case LookUp():
-                    pass  # handled by the request
                 case _:
                     assert_never(action)
         self._poked.set()
@@ -511,7 +472,7 @@ class Engine:
 
     def _enqueue(self, work: _Preparation) -> None:
         self._number += 1
-        self._preparations.put_nowait((_ORDER[type(work)], self._number, work))
+        self._preparations.put_nowait((_ORDER[type(work)], self._number, self._now(), work))
 
     def _drop_held(self, ticket: int) -> _Held | None:
         held = self._held.pop(ticket, None)
@@ -553,17 +514,22 @@ class Engine:
 
     async def _write_gates(self) -> None:
         while True:
-            _, _, work = await self._preparations.get()
+            _, _, since, work = await self._preparations.get()
             if self._closed:
                 continue
             match work:
-                case _Timed(ungate, since):
-                    if await self._ungate(ungate):
-                        metrics.gate_removed(self._now() - since)
-                case Evict():
-                    await self._evict(work)
+                case Ungate():
+                    await self._ungate(work, since)
+                case Evict(group, name, uid):
+                    # It is tried again when the gang is reviewed next.
+                    with self._logged("a pod was not evicted", group, pod=name):
+                        await self._writes.evict(group.namespace, name, uid)
+                case KeepTime(group, uid, since) if uid in self._pods:
+                    # It is lost with this process.
+                    with self._logged("the time of a gang could not be kept", group):
+                        await self._writes.keep_time(self._pods[uid], since)
                 case KeepTime():
-                    await self._keep_time(work)
+                    pass
                 case _Mark(pod, at, message):
                     # If it fails, the next failure is seen later, or the gang's timeout ends its
                     # attempt.
@@ -572,43 +538,30 @@ class Engine:
                 case _:
                     assert_never(work)
 
-    async def _ungate(self, ungate: Ungate) -> bool:
+    async def _ungate(self, ungate: Ungate, since: float) -> None:
         pod = self._pods.get(ungate.uid)
         if pod is None:
-            return False
+            return
+        meta = pod.metadata
         try:
-            await self._writes.remove_gate(pod)
+            await patch_pod(self._client, meta.namespace, meta.name, meta.uid, ungate=True)
+            metrics.gate_removed(self._now() - since)
         except (NotFoundError, LeadershipLostError):
-            return False
+            pass
         except JobSetPyError as error:
             self._report.write_failed("a gate could not be removed", ungate.group, error)
             await asyncio.sleep(_UNGATE_AGAIN_S)
             self._execute(self.gang_scheduler.ungate_failed(ungate.uid, self._now()))
-            return False
-        return True
 
-    async def _evict(self, evict: Evict) -> None:
+    @contextmanager
+    def _logged(self, what: str, group: PodGroupKey, **more: str) -> Iterator[None]:
+        """Log a failed write, unless its pod is gone or replaced, or another replica leads."""
         try:
-            await self._writes.evict(evict.group.namespace, evict.name, evict.uid)
+            yield
         except (NotFoundError, ConflictError, LeadershipLostError):
-            pass  # it was deleted, or its name reused
-        except JobSetPyError as error:
-            # It is tried again when the gang is reviewed next.
-            what = "a pod was not evicted"
-            self._report.write_failed(what, evict.group, error, pod=evict.name)
-
-    async def _keep_time(self, keep: KeepTime) -> None:
-        pod = self._pods.get(keep.uid)
-        if pod is None:
-            return
-        try:
-            await self._writes.keep_time(pod, keep.since)
-        except (NotFoundError, LeadershipLostError):
             pass
         except JobSetPyError as error:
-            # It is lost with this process.
-            what = "the time of a gang could not be kept"
-            self._report.write_failed(what, keep.group, error)
+            self._report.write_failed(what, group, error, **more)
 
     async def _bind(self, request: BindRequest) -> str:
         began, error_text = self._now(), self._node_problem(request)
@@ -624,19 +577,6 @@ class Engine:
     def _group_of(self, uid: str) -> PodGroupKey | None:
         pod = self._pods.get(uid)
         return None if pod is None else attempt_of(pod)
-
-    def _gang_of(self, key: PodGroupKey) -> TrackedGang | None:
-        return self.gang_scheduler.gang(key)
-
-    def _lacks_capacity(self, key: PodGroupKey) -> bool:
-        return self.gang_scheduler.lacks_capacity(key)
-
-    def _pod_of(self, key: PodGroupKey, uid: str) -> GroupPod | None:
-        pod = self._pods.get(uid)
-        if pod is None or attempt_of(pod) != key:
-            gang = self._gang_of(key)
-            pod = None if gang is None else self._pods.get(gang.first.uid)
-        return pod
 
     def _now(self) -> float:
         return self._clock.monotonic()

@@ -35,6 +35,7 @@ HEADERS_LIMIT: Final = 16 * 1024
 """Maximum size of a request's unpacked headers, in bytes."""
 
 
+_SPARE_PER_S: Final = 100.0
 _PER_SPARE: Final = 1024
 _WINDOW: Final = 256 * 1024
 """Flow-control window for bodies, in bytes."""
@@ -82,8 +83,7 @@ class Bounds:
         unread: maximum size of all incomplete bodies together, in bytes.
         body_s: maximum time from a request's headers to the end of its body, in seconds.
         spare: burst of frames that cost the server more than the client, such as resets; refilled
-            at ``spare_per_s``.
-        spare_per_s: refill rate per second; each KiB of answers adds one more.
+            at 100 per second; each KiB of answers adds one more.
     """
 
     streams: int
@@ -91,7 +91,6 @@ class Bounds:
     unread: int
     body_s: float
     spare: int
-    spare_per_s: float = 100.0
 
 
 @attrs.define
@@ -132,7 +131,6 @@ class Session:
         self._unread = 0
         self._spare, self._spared_at = float(bounds.spare), now
         self._out = bytearray()
-        self._last = 0
         self.used = False
         """A request was received."""
         self.leaving = False
@@ -193,9 +191,9 @@ class Session:
         if self.leaving:
             return
         self.leaving = True
-        self._last = self._http.highest_inbound_stream_id
+        last = self._http.highest_inbound_stream_id
         # The library takes its own GOAWAY for the connection's end, so it is bypassed.
-        self._out += GoAwayFrame(0, last_stream_id=self._last).serialize()
+        self._out += GoAwayFrame(0, last_stream_id=last).serialize()
 
     # -- input --------------------------------------------------------------------------------
 
@@ -273,7 +271,7 @@ class Session:
 
     def _pay(self, now: float) -> None:
         bounds = self._bounds
-        gained = (now - self._spared_at) * bounds.spare_per_s
+        gained = (now - self._spared_at) * _SPARE_PER_S
         self._spare, self._spared_at = min(self._spare + gained, bounds.spare) - 1, now
         if self._spare < 0:
             self._http.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)

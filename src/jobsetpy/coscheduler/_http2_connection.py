@@ -6,19 +6,13 @@ The protocol is in ``_http2``, the requests are in ``_extender``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 from weakref import WeakSet
 
 from jobsetpy.aio import Supervisor
-from jobsetpy.coscheduler._extender import (
-    BODY_LIMITS,
-    PREEMPT_BODY_LIMIT,
-    ExtenderApi,
-    counted,
-    refusal,
-)
+from jobsetpy.coscheduler import metrics
+from jobsetpy.coscheduler._extender import BODY_LIMITS, PREEMPT_BODY_LIMIT, ExtenderApi, refusal
 from jobsetpy.coscheduler._http2 import Bounds, Cancelled, Http2Error, Refused, Request, Session
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.serving.guard import IDLE_S
@@ -36,12 +30,6 @@ UNSENT: Final = 8 * 1024 * 1024
 
 _CHECK_S: Final = 1.0
 _POLL_S: Final = 0.02
-_WHY: Final = {
-    404: "no such path",
-    405: "only POST",
-    408: "the request did not come in time",
-    413: "the request is too long",
-}
 
 
 class Http2Connection(asyncio.Protocol):
@@ -69,7 +57,7 @@ class Http2Connection(asyncio.Protocol):
         self._began = self._busy_at = loop.time()
         self._paused_at: float | None = None
         self._flushing = False
-        self._check_client: Callable[[], Response | None] = lambda: None
+        self._client = ""
         self._session = Session(
             Bounds(
                 streams=STREAMS,
@@ -86,8 +74,7 @@ class Http2Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the deadlines; the client's certificate is checked for every request."""
         self._transport = transport  # type: ignore[assignment] # TLS has full transports
-        client = common_name(transport.get_extra_info("peercert"))
-        self._check_client = lambda: self._api.check_client(client)
+        self._client = common_name(transport.get_extra_info("peercert"))
         self._timer = self._loop.call_later(_CHECK_S, self._check)
         self._flush()
 
@@ -139,25 +126,17 @@ class Http2Connection(asyncio.Protocol):
         task.add_done_callback(lambda _: self._requests.pop(request.stream, None))
 
     async def _serve(self, request: Request) -> None:
-        verb = self._api.verbs[request.path]
-        with counted(verb) as status:
-            answer = self._check_client()
-            if answer is None:
-                try:
-                    answer = await self._api.answer(verb, request.body)
-                except Exception:  # noqa: BLE001 - other requests continue, as with any server
-                    get_logger("coscheduler").exception("a request failed", verb=verb)
-                    answer = refusal(500, "internal error")
-            status.append(answer.status)
+        async def read() -> bytes:
+            return request.body
+
+        answer = await self._api.handle(self._api.verbs[request.path], self._client, read)
         self._answer(request.stream, answer)
 
     def _refuse(self, refused: Refused) -> None:
-        answer = refusal(refused.status, _WHY[refused.status])
         verb = self._api.verbs.get(refused.path)
         if verb is not None:
-            with counted(verb) as status:
-                status.append(answer.status)
-        self._answer(refused.stream, answer)
+            metrics.request(verb, refused.status)
+        self._answer(refused.stream, refusal(refused.status))
 
     def _answer(self, stream: int, answer: Response) -> None:
         self._session.answer(stream, answer.status, answer.body)

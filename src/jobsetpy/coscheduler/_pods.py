@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
-import attrs
+import msgspec
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.child_pod import SchedulingGate
-from jobsetpy.api.meta import ResourceInfo, resource
-from jobsetpy.coscheduler.gang_scheduler.node_rules import Toleration
+from jobsetpy.api.meta import Condition, ResourceInfo, condition_true, resource
+from jobsetpy.coscheduler.gang_scheduler.node_rules import Term, Toleration
 from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
 from jobsetpy.reconcilers.coscheduling.gangs import positive
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
@@ -84,27 +84,10 @@ class GroupContainer:
 
 
 @wire
-class GroupNodeRequirement:
-    """Requirement on a label or field of a node."""
-
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-@wire
-class GroupNodeTerm:
-    """Requirements that have to hold together."""
-
-    match_expressions: tuple[GroupNodeRequirement, ...] = ()
-    match_fields: tuple[GroupNodeRequirement, ...] = ()
-
-
-@wire
 class GroupNodeSelector:
     """Terms of which one has to hold."""
 
-    node_selector_terms: tuple[GroupNodeTerm, ...] = ()
+    node_selector_terms: tuple[Term, ...] = ()
 
 
 @wire
@@ -142,23 +125,12 @@ class GroupPodSpec:
 
 
 @wire
-class GroupPodCondition:
-    """Condition with its message."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-
-
-@wire
 class GroupPodStatus:
     """Phase and conditions of a pod."""
 
     phase: str = ""
     nominated_node_name: str = ""
-    conditions: tuple[GroupPodCondition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 @resource("", "v1", "Pod", "pods")
@@ -172,21 +144,17 @@ class GroupPod:
     status: GroupPodStatus = GroupPodStatus()
 
 
-@attrs.frozen(kw_only=True)
-class Preemptor:
-    """Pod that others would be deleted for, as named by the scheduler.
+PathPart = Annotated[str, msgspec.Meta(pattern=r"^(?!\.\.?$)[^/?#%]+$")]
+"""Value of a request that becomes a part of a path."""
 
-    Args:
-        namespace: namespace of the pod.
-        name: name of the pod.
-        uid: UID of the pod.
-        in_group: its labels name a gang.
-    """
 
-    namespace: str
-    name: str
+class Preemptor(msgspec.Struct, frozen=True, kw_only=True):
+    """Metadata of the pod that others would be deleted for, as the scheduler sends it."""
+
+    namespace: PathPart
+    name: PathPart
     uid: str
-    in_group: bool
+    labels: GroupLabels = GroupLabels()
 
 
 def attempt_of(pod: GroupPod) -> PodGroupKey | None:
@@ -206,8 +174,8 @@ def seen_pod(pod: GroupPod) -> SeenPod | None:
     return SeenPod(
         group=group,
         name=meta.name,
+        uid=meta.uid,
         member=Member(
-            uid=meta.uid,
             created=created.timestamp() if created is not None else 0.0,
             min_available=positive(meta.labels.minimum) or 1,
             priority=spec.priority or 0,
@@ -225,11 +193,9 @@ def seen_pod(pod: GroupPod) -> SeenPod | None:
 
 
 def _true_since(pod: GroupPod, type_: str) -> float | None:
-    for condition in pod.status.conditions:
-        since = condition.last_transition_time
-        if (condition.type, condition.status) == (type_, "True") and since is not None:
-            return since.timestamp()
-    return None
+    found = condition_true(pod.status.conditions, type_)
+    since = None if found is None else found.last_transition_time
+    return None if since is None else since.timestamp()
 
 
 def new_failure(pod: GroupPod) -> tuple[int, str] | None:

@@ -11,9 +11,11 @@ import asyncio
 import socket
 from typing import Any, Final
 
+import msgspec
+
 from jobsetpy import aio
 from jobsetpy import runtime as rt
-from jobsetpy.aio import Clock, LoopClock
+from jobsetpy.aio import Clock
 from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.timestamps import micros_text
@@ -37,7 +39,7 @@ class Publisher:
         engine: source of the state.
         namespace: namespace of the Lease.
         clock: clock for all times.
-        scheduler_name, member_resource: fields of ``QueueState``.
+        state: published fields that never change.
     """
 
     def __init__(
@@ -46,16 +48,14 @@ class Publisher:
         engine: Engine,
         namespace: str,
         *,
-        clock: Clock | None = None,
-        scheduler_name: str = "",
-        member_resource: bool = False,
+        clock: Clock,
+        state: QueueState,
     ) -> None:
         self._client = client
         self._engine = engine
         self._namespace = namespace
-        self._clock = clock or LoopClock()
-        self._scheduler_name = scheduler_name
-        self._member_resource = member_resource
+        self._clock = clock
+        self._state = state
         self._published: QueueState | None = None
         self._published_at = 0.0
         self._log = get_logger("coscheduler")
@@ -70,17 +70,12 @@ class Publisher:
         await self._engine.knows.wait()
         while True:
             self._engine.changed.clear()
-            make = not await self._publish(self._state(), make=make) and make
+            waiting = not self._engine.gang_scheduler.queue_is_empty()
+            state = msgspec.structs.replace(self._state, waiting=waiting)
+            make = not await self._publish(state, make=make) and make
             due_s = self._published_at + RENEWED_S - self._clock.monotonic()
             await aio.sleep_or(self._engine.changed, max(_PAUSE_S, due_s))
             await asyncio.sleep(_PAUSE_S)
-
-    def _state(self) -> QueueState:
-        return QueueState(
-            empty=self._engine.gang_scheduler.queue_is_empty(),
-            scheduler_name=self._scheduler_name,
-            member_resource=self._member_resource,
-        )
 
     async def _publish(self, state: QueueState, *, make: bool) -> bool:
         """Write the Lease if the state is new or renewal is due; return whether it was written."""

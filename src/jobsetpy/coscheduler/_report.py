@@ -6,8 +6,9 @@ counted in the same event.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Final
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import attrs
 
@@ -15,14 +16,14 @@ from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.api.meta import KubeObject, ResourceInfo
+from jobsetpy.api.meta import KubeObject, ObjectMeta
 from jobsetpy.coscheduler import metrics
-from jobsetpy.coscheduler._pods import GroupPod
-from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
-from jobsetpy.coscheduler.gang_scheduler.state import Cause, Counts, Observer
+from jobsetpy.coscheduler._pods import GroupPod, attempt_of
+from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, Counts
 from jobsetpy.coscheduler.gang_scheduler.timers import Timers
 from jobsetpy.observability.logging import get_logger
-from jobsetpy.reconcilers.coscheduling.plugin import PodGroupInfo, PodGroupKey
+from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 SCHEDULED_REASON: Final = "PodGroupScheduled"
 REJECTED_REASON: Final = "PodGroupRejected"
@@ -44,30 +45,16 @@ _AT_ONCE: Final = 100
 _ACTION: Final = "Coscheduling"
 
 
-@attrs.frozen
-class _OwnerMeta:
-    name: str
-    namespace: str
-    uid: str
-    resource_version: str = ""
-
-
-@attrs.frozen
-class _Owner:
-    """JobSet as the object of an event."""
-
-    RESOURCE: ClassVar[ResourceInfo] = JobSet.RESOURCE
-    metadata: _OwnerMeta
-
-
 @attrs.define
 class _Course:
-    """Progress of a gang between its first removed gate and its last bind."""
+    """Progress of a gang between its first removed gate and its last bind, and its reports."""
 
     ungated_at: float | None = None
     released_at: float = 0.0
     binding: int = 0
     refused: int = 0
+    shown: str = ""
+    minimum_reported: bool = False
 
 
 class Reporter(Observer):
@@ -75,48 +62,35 @@ class Reporter(Observer):
 
     Args:
         clock: clock for all times.
-        pod_of: lookup of a pod by UID if it is in the gang, else of the gang's first pod.
-        gang_of: lookup of a gang; ``None`` if it has no pods.
+        pods: pods of gangs by UID.
         events: recorder of events; ``None`` for no events.
-        lacks_capacity: predicate for gangs that stay gated for lack of capacity.
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        pod_of: Callable[[PodGroupKey, str], GroupPod | None],
-        gang_of: Callable[[PodGroupKey], TrackedGang | None],
-        events: rt.EventRecorder | None = None,
-        lacks_capacity: Callable[[PodGroupKey], bool] = lambda _: False,
+        self, clock: Clock, pods: Mapping[str, GroupPod], events: rt.EventRecorder | None = None
     ) -> None:
         self._clock = clock
-        self._pod_of = pod_of
-        self._gang_of = gang_of
-        self._lacks_capacity = lacks_capacity
-        self._waiting: Timers[PodGroupKey] = Timers()
-        self._lacking: set[PodGroupKey] = set()
-        self._odd: set[PodGroupKey] = set()
-        self._first: dict[PodGroupKey, str] = {}
+        self._pods = pods
         self._events = events
-        self._courses: dict[PodGroupKey, _Course] = {}
+        self._waiting: Timers[TrackedGang] = Timers()
+        self._courses: defaultdict[PodGroupKey, _Course] = defaultdict(_Course)
         self._log = get_logger("coscheduler")
 
-    def ungated(self, group: PodGroupInfo, pods: int) -> None:
+    def ungated(self, gang: TrackedGang, pods: int) -> None:
         """Handle ``Observer.ungated``."""
-        course = self._courses.setdefault(group.key, _Course())
+        course = self._courses[gang.key]
         if course.ungated_at is None:
             course.ungated_at = self._clock.monotonic()
         what = "group ungated" if pods else "group came without gates"
-        self._log.info(what, **_about(group), pods=pods)
-        gang = self._gang_of(group.key)
-        for each in [] if gang is None else gang.disagreements():
-            message = f"pods of the group {group.key.name} have {each}"
-            self._notify(group.key, "Warning", DISAGREE_REASON, message)
+        self._log.info(what, **_about(gang), pods=pods)
+        for each in gang.disagreements():
+            message = f"pods of the group {gang.key.name} have {each}"
+            self._notify(gang, "Warning", DISAGREE_REASON, message)
 
-    def released(self, group: PodGroupInfo, pods: int) -> None:
+    def released(self, gang: TrackedGang, pods: int) -> None:
         """Handle ``Observer.released``."""
         now = self._clock.monotonic()
-        course = self._courses.setdefault(group.key, _Course())
+        course = self._courses[gang.key]
         course.binding += pods
         course.released_at = now
         first, waited_s = course.ungated_at is not None, None
@@ -125,105 +99,99 @@ class Reporter(Observer):
             metrics.group_complete(now - course.ungated_at)
             course.ungated_at = None
         self._log.info(
-            "group released", **_about(group), pods=pods, waited_s=waited_s, refusals=course.refused
+            "group released", **_about(gang), pods=pods, waited_s=waited_s, refusals=course.refused
         )
         if first:
-            message = f"{group.min_available} pods of the group {group.key.name} have found nodes"
-            self._notify(group.key, "Normal", SCHEDULED_REASON, message)
+            wanted = gang.info().min_available
+            message = f"{wanted} pods of the group {gang.key.name} have found nodes"
+            self._notify(gang, "Normal", SCHEDULED_REASON, message)
         course.refused = 0
 
-    def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
+    def rejected(self, gang: TrackedGang, cause: Cause, why: str, pods: int) -> None:
         """Handle ``Observer.rejected``."""
-        course = self._courses.setdefault(group.key, _Course())
+        course = self._courses[gang.key]
         course.refused += 1
         metrics.group_rejected(cause.value)
         self._log.info(
             "group rejected",
-            **_about(group),
+            **_about(gang),
             pods=pods,
             cause=cause.value,
             why=why,
             refusals=course.refused,
         )
         reason = TIMED_OUT_REASON if cause is Cause.TIMEOUT else REJECTED_REASON
-        message = f"no pod of the group {group.key.name} is bound for now: {why}"
-        self._notify(group.key, "Warning", reason, message)
+        message = f"no pod of the group {gang.key.name} is bound for now: {why}"
+        self._notify(gang, "Warning", reason, message)
 
-    def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
+    def bound_in_part(self, gang: TrackedGang, bound: int, *, deleted: bool) -> None:
         """Handle ``Observer.bound_in_part``."""
         what = "these are deleted" if deleted else "these keep their nodes"
-        self._log.warning("group bound in part", **_about(group), bound=bound, deleted=deleted)
+        self._log.warning("group bound in part", **_about(gang), bound=bound, deleted=deleted)
         message = (
-            f"only {bound} of {group.min_available} pods of the group {group.key.name} could be "
-            f"bound, since others took its capacity: {what}"
+            f"only {bound} of {gang.info().min_available} pods of the group {gang.key.name} could "
+            f"be bound, since others took its capacity: {what}"
         )
-        self._notify(group.key, "Warning", PARTIAL_REASON, message)
+        self._notify(gang, "Warning", PARTIAL_REASON, message)
 
-    def too_large(self, group: PodGroupInfo, held: int) -> None:
+    def too_large(self, gang: TrackedGang, held: int) -> None:
         """Handle ``Observer.too_large``."""
-        self._log.warning("group too large", **_about(group), held_at_most=held)
+        self._log.warning("group too large", **_about(gang), held_at_most=held)
         message = (
-            f"the group {group.key.name} never starts: it needs {group.min_available} nodes held "
-            f"at a time, and no more than {held} can be (50,000, or what the limit on open files "
-            "allows)"
+            f"the group {gang.key.name} never starts: it needs {gang.info().min_available} nodes "
+            f"held at a time, and no more than {held} can be (50,000, or what the limit on open "
+            "files allows)"
         )
-        self._notify(group.key, "Warning", TOO_LARGE_REASON, message)
+        self._notify(gang, "Warning", TOO_LARGE_REASON, message)
 
-    def staged(self, key: PodGroupKey, stage: str) -> None:
+    def staged(self, gang: TrackedGang, stage: str) -> None:
         """Handle ``Observer.staged``."""
-        self._lacking.discard(key)
-        if stage == "incomplete":
-            self._lacking.add(key)
-        if stage in {"incomplete", "queued"}:
-            self._waiting.set(key, self._clock.monotonic() + INCOMPLETE_S)
-        else:
-            self._waiting.drop(key)
+        waits = stage in {"incomplete", "queued"}
+        self._waiting.set(gang, self._clock.monotonic() + INCOMPLETE_S if waits else None)
+        if not stage:
+            self._courses.pop(gang.key, None)
 
-    def counts(self, counts: Counts) -> None:
-        """Set the gauges; report gangs that stay incomplete, or do not fit, once each."""
+    def counts(self, counts: Counts, lacks_capacity: Callable[[TrackedGang], bool]) -> None:
+        """Set the gauges; report gangs that stay incomplete, or do not fit, once each.
+
+        Args:
+            counts: numbers of gangs and pods.
+            lacks_capacity: predicate for gangs that stay gated for lack of capacity.
+        """
         metrics.counts(counts.groups, counts.pods)
         now = self._clock.monotonic()
         for _ in range(_AT_ONCE):
-            key = self._waiting.pop(now)
-            if key is None:
-                return
-            gang = self._gang_of(key)
+            gang = self._waiting.pop(now)
             if gang is None:
-                continue
-            minimum = gang.info().min_available
-            if key in self._lacking:
-                have = gang.size
-                message = f"the group {key.name} has {have} pods and waits for {minimum}"
+                return
+            name, have, minimum = gang.key.name, gang.size, gang.info().min_available
+            if gang.stage == "incomplete":
+                message = f"the group {name} has {have} pods and waits for {minimum}"
                 if blocked := have - gang.placeable:
                     message += f"; {blocked} of them have scheduling gates of other controllers"
-                self._notify(key, "Warning", INCOMPLETE_REASON, message)
-            elif self._lacks_capacity(key):
+                self._notify(gang, "Warning", INCOMPLETE_REASON, message)
+            elif lacks_capacity(gang):
                 opt_out = f'{keys.COSCHEDULING_CAPACITY_ANNOTATION}: "false"'
                 message = (
-                    f"there is no capacity for {minimum} pods of the group {key.name}: they stay "
+                    f"there is no capacity for {minimum} pods of the group {name}: they stay "
                     "behind their gates, where cluster autoscalers do not see them. To have nodes "
                     f"added for it, annotate the JobSet with {opt_out}"
                 )
-                self._notify(key, "Normal", NO_ROOM_REASON, message)
+                self._notify(gang, "Normal", NO_ROOM_REASON, message)
             else:
-                self._waiting.set(key, now + INCOMPLETE_S)  # it waits for its turn
+                self._waiting.set(gang, now + INCOMPLETE_S)  # it waits for its turn
 
-    def minimum(self, key: PodGroupKey, given: str) -> None:
+    def minimum(self, gang: TrackedGang, given: str) -> None:
         """Report once for a gang that a pod's label has no valid minimum."""
-        if key not in self._odd:
-            self._odd.add(key)
+        course = self._courses[gang.key]
+        if not course.minimum_reported:
+            course.minimum_reported = True
             message = (
-                f"label {keys.POD_GROUP_MIN_AVAILABLE} of pods of the group {key.name} is "
+                f"label {keys.POD_GROUP_MIN_AVAILABLE} of pods of the group {gang.key.name} is "
                 f"{given!r}, not a number from 1 to {keys.INT32_MAX}: it counts as 1, so each of "
                 "them is scheduled by itself"
             )
-            self._notify(key, "Warning", MINIMUM_REASON, message)
-
-    def forgotten(self, key: PodGroupKey) -> None:
-        """Handle ``Observer.forgotten``."""
-        self._courses.pop(key, None)
-        self._odd.discard(key)
-        self._first.pop(key, None)
+            self._notify(gang, "Warning", MINIMUM_REASON, message)
 
     def bind_done(self, key: PodGroupKey | None, seconds: float, *, error: str) -> None:
         """Record the result of a bind; ``key`` is ``None`` for a pod without a gang."""
@@ -245,22 +213,30 @@ class Reporter(Observer):
         """Log a failed write for a gang."""
         self._log.warning(what, group=str(key), error=str(error), **more)
 
-    def _notify(self, key: PodGroupKey, type_: str, reason: str, message: str) -> None:
+    def _notify(self, gang: TrackedGang, type_: str, reason: str, message: str) -> None:
         if self._events is None:
             return
         # The pod stays the same while it exists, so that repetitions are counted.
-        pod = self._pod_of(key, self._first.get(key, ""))
+        course = self._courses[gang.key]
+        pod = self._pods.get(course.shown)
+        if pod is None or attempt_of(pod) != gang.key:
+            pod = self._pods.get(gang.first.uid)
         if pod is None:
             return
-        self._first[key] = pod.metadata.uid
-        labels, meta = pod.metadata.labels, pod.metadata
+        meta = pod.metadata
+        course.shown, owner = meta.uid, meta.labels
         about: KubeObject = pod
-        if labels.jobset and labels.jobset_uid:
-            about = _Owner(_OwnerMeta(labels.jobset, meta.namespace, labels.jobset_uid))
+        if owner.jobset and owner.jobset_uid:
+            about = JobSet(
+                metadata=ObjectMeta(
+                    name=owner.jobset, namespace=meta.namespace, uid=owner.jobset_uid
+                )
+            )
         self._events.event(about, type_, reason, message, action=_ACTION)
 
 
-def _about(group: PodGroupInfo) -> dict[str, object]:
+def _about(gang: TrackedGang) -> dict[str, object]:
+    group = gang.info()
     return {
         "group": str(group.key),
         "min_available": group.min_available,

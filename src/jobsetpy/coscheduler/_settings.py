@@ -21,7 +21,10 @@ MAX_HELD: Final = 50_000
 CONCURRENT_WRITES: Final = 32
 """Maximum concurrent writes of binds, and as many of gates."""
 BACKLOG: Final = 4096
-"""Maximum number of pending connections; the kernel may allow fewer."""
+"""Maximum number of pending connections: over HTTP/1.1 all pods of a gang open one together.
+
+The kernel may allow fewer.
+"""
 CHECK_PERIOD_S: Final = 10.0
 """Interval in seconds between checks of certificates."""
 GRACE_S: Final = 5.0

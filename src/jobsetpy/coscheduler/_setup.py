@@ -8,7 +8,7 @@ with 503, which makes the scheduler retry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from jobsetpy import aio, runtime
@@ -18,7 +18,7 @@ from jobsetpy.coscheduler._capacity import CapacityNode
 from jobsetpy.coscheduler._certificates import certificate_manager
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._open_files import check
-from jobsetpy.coscheduler._pods import GroupPod, Preemptor
+from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.coscheduler._publication import Publisher
 from jobsetpy.coscheduler._server import listening
 from jobsetpy.coscheduler._settings import (
@@ -29,10 +29,10 @@ from jobsetpy.coscheduler._settings import (
     PATH_PREFIX,
     CoschedulerSettings,
 )
-from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.manager import Runnable, ServerRunnable
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.reconcilers.coscheduling.queue_state import QueueState
 from jobsetpy.serving.certificates import CertificateManager
 from jobsetpy.serving.http import Address, HttpServer
 
@@ -69,17 +69,12 @@ class Coscheduler(Runnable):
         if self.engine is None:
             yield "stands by: this replica does not lead"
 
-    async def bind(self, request: BindRequest) -> str:
-        """Execute ``Extender.bind``."""
-        return await self._leading().bind(request)
+    def leading(self) -> Engine:
+        """Return the engine.
 
-    async def preempt(
-        self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
-    ) -> dict[str, list[str]]:
-        """Execute ``Extender.preempt``."""
-        return await self._leading().preempt(victims, preemptor)
-
-    def _leading(self) -> Engine:
+        Raises:
+            NotLeadingError: another replica leads.
+        """
         if self.engine is None:
             msg = "this replica of the coscheduler does not lead"
             raise NotLeadingError(msg)
@@ -93,7 +88,6 @@ class Coscheduler(Runnable):
             self._manager.client,
             limits=settings.limits,
             clock=self._manager.clock,
-            workers=CONCURRENT_WRITES,
             max_held=self._max_held,
             ordinary_pods=not settings.member_resource,
             events=self._events,
@@ -104,8 +98,11 @@ class Coscheduler(Runnable):
             engine,
             settings.namespace,
             clock=self._manager.clock,
-            scheduler_name=settings.scheduler_name,
-            member_resource=settings.member_resource,
+            state=QueueState(
+                waiting=True,
+                scheduler_name=settings.scheduler_name,
+                member_resource=settings.member_resource,
+            ),
         )
         # Decisions of an earlier leader are visible in the pods.
         registrations = engine.listen(self._pods, self._nodes)
@@ -162,11 +159,10 @@ class ExtenderEndpoint(ServerRunnable):
         if settings.plain_http:
             get_logger("coscheduler").warning("plain HTTP: whoever connects can bind pods")
         return listening(
-            self._coscheduler,
+            self._coscheduler.leading,
             address,
             prefix=PATH_PREFIX,
             names=None if settings.plain_http else settings.client_names,
-            backlog=BACKLOG,
         )
 
 

@@ -1,4 +1,4 @@
-"""Writes of the coscheduler: gates, binds, evictions, and marks on processed messages.
+"""Writes of the coscheduler: binds, evictions, and marks on processed messages.
 
 Each write contains the pod's UID, so that it never affects another pod of the same name.
 """
@@ -6,27 +6,21 @@ Each write contains the pod's UID, so that it never affects another pod of the s
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any
 
-import attrs
 import msgspec
 
 from jobsetpy import runtime as rt
-from jobsetpy.api import keys
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.client import HttpRequest
-from jobsetpy.coscheduler._pods import QUEUED_CONDITION, SEEN_MARK, GroupPod
+from jobsetpy.coscheduler._pods import QUEUED_CONDITION, SEEN_MARK, GroupPod, PathPart
+from jobsetpy.reconcilers.coscheduling.pod_writer import UNCHECKED
 
-_STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
-_PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-"""Content type for answers that are not read: the cheapest one for the API server."""
-_UNCHECKED: Final = (("fieldValidation", "Ignore"),)
-"""Option that skips the API server's check for unknown fields, which these bodies do not have."""
+_NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-@attrs.frozen(kw_only=True)
-class BindRequest:
-    """Request to bind a pod.
+class BindRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Request to bind a pod, decoded from ``ExtenderBindingArgs``.
 
     Args:
         namespace: namespace of the pod.
@@ -35,10 +29,10 @@ class BindRequest:
         node: node of the pod.
     """
 
-    namespace: str
-    name: str
-    uid: str
-    node: str
+    namespace: PathPart = msgspec.field(name="PodNamespace")
+    name: PathPart = msgspec.field(name="PodName")
+    uid: _NotEmpty = msgspec.field(name="PodUID")
+    node: _NotEmpty = msgspec.field(name="Node")
 
 
 class Writes:
@@ -50,24 +44,6 @@ class Writes:
 
     def __init__(self, client: rt.Client) -> None:
         self._client = client
-
-    async def remove_gate(self, pod: GroupPod) -> None:
-        """Remove the coscheduler's gate; other gates stay."""
-        meta = pod.metadata
-        body: dict[str, Any] = {
-            "metadata": {"uid": meta.uid},
-            "spec": {"schedulingGates": [{"$patch": "delete", "name": keys.COSCHEDULING_GATE}]},
-        }
-        await self._client.raw(
-            HttpRequest(
-                method="PATCH",
-                path=f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}",
-                query=_UNCHECKED,
-                body=msgspec.json.encode(body),
-                content_type=_STRATEGIC_MERGE,
-                accept=_PROTOBUF,
-            )
-        )
 
     async def bind(self, request: BindRequest) -> None:
         """Bind a pod to its node."""
@@ -81,7 +57,7 @@ class Writes:
             HttpRequest(
                 method="POST",
                 path=f"/api/v1/namespaces/{request.namespace}/pods/{request.name}/binding",
-                query=_UNCHECKED,
+                query=UNCHECKED,
                 body=msgspec.json.encode(body),
             )
         )
@@ -94,13 +70,7 @@ class Writes:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        await self._client.raw(
-            HttpRequest(
-                method="POST",
-                path=f"/api/v1/namespaces/{namespace}/pods/{name}/eviction",
-                body=msgspec.json.encode(body),
-            )
-        )
+        await self._client.create_subresource(GroupPod, namespace, name, "eviction", body)
 
     async def keep_time(self, pod: GroupPod, since: float) -> None:
         """Set the condition that shows from when a pod's gang has waited.

@@ -21,11 +21,9 @@ def seen(
     """
     group = group or uid[0]
     created = float(ord(group[0])) if created is None else created
-    member = Member(
-        uid=uid, created=created, min_available=minimum, bound=bound, priority=prio, **more
-    )
+    member = Member(created=created, min_available=minimum, bound=bound, priority=prio, **more)
     return SeenPod(
-        group=PodGroupKey("ns", group), name=uid, member=member, gated=gated, ended=ended
+        group=PodGroupKey("ns", group), name=uid, uid=uid, member=member, gated=gated, ended=ended
     )
 
 

@@ -68,7 +68,7 @@ class Site:
     async def serving(self):
         """The extender's server and the manager of its certificate."""
         engine = Engine(RecordingClient(World(), qps=0))
-        async with listening(engine, ("127.0.0.1", 0), names=(SCHEDULER,)) as server:
+        async with listening(lambda: engine, ("127.0.0.1", 0), names=(SCHEDULER,)) as server:
             source = files(self.folder)
             keeper = CertificateManager(source, server="extender", period_s=0.05, policy=POLICY)
             async with http.serving(server, keeper):
@@ -150,7 +150,7 @@ class Holding:
 async def holding(site, **given):
     """An extender that holds binds, and its server."""
     extender = Holding()
-    async with listening(extender, ("127.0.0.1", 0), names=(SCHEDULER,), **given) as server:
+    async with listening(lambda: extender, ("127.0.0.1", 0), names=(SCHEDULER,), **given) as server:
         await server.use(POLICY.new_context(await files(site.folder).current()))
         yield extender, server
 
@@ -174,7 +174,7 @@ async def test_one_connection_holds_many_binds(site):
             await eventually(lambda: extender.held == 499, 30.0)
             extender.go.set()
             await client.until(lambda: all(reply.done for reply in replies[1:]))
-            assert {reply.body for reply in replies[1:]} == {b'{"Error": ""}'}
+            assert {reply.body for reply in replies[1:]} == {b'{"Error":""}'}
             extender.go.clear()
             await ask_many(client, 3)
             await eventually(lambda: extender.held == 3, 30.0)
@@ -192,7 +192,7 @@ async def test_held_binds_continue_while_certificates_change(site):
         assert await status(server, site.client()) == 0
         extender.go.set()
         await client.ended()
-        assert [reply.body for reply in replies] == [b'{"Error": ""}'] * 2
+        assert [reply.body for reply in replies] == [b'{"Error":""}'] * 2
 
 
 async def test_the_server_answers_all_requests_before_it_stops(site):
@@ -215,7 +215,7 @@ async def test_the_server_answers_all_requests_before_it_stops(site):
             await client.until(lambda: client.sent_away)
             extender.go.set()
             await client.ended()
-            assert reply.body == b'{"Error": ""}'
+            assert reply.body == b'{"Error":""}'
         await serving
 
 

@@ -10,11 +10,12 @@ import pytest
 
 from jobsetpy import aio
 from jobsetpy.api import keys
+from jobsetpy.api.core import LabelledMeta
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._backlog import Backlog
-from jobsetpy.coscheduler._capacity import CapacityNode, NodeMeta, NodeStatus
+from jobsetpy.coscheduler._capacity import CapacityNode, NodeStatus
 from jobsetpy.coscheduler._engine import Engine
-from jobsetpy.coscheduler._pods import QUEUED_CONDITION, SEEN_MARK, GroupPod, Preemptor
+from jobsetpy.coscheduler._pods import QUEUED_CONDITION, SEEN_MARK, GroupLabels, GroupPod, Preemptor
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
@@ -323,7 +324,8 @@ async def test_a_member_may_not_preempt_before_its_gang_is_known():
     victims = {"n": ["x"]}
 
     async def ask(uid, name, *, in_group=True):
-        preemptor = Preemptor(namespace="default", name=name, uid=uid, in_group=in_group)
+        labels = GroupLabels(name="a" if in_group else "")
+        preemptor = Preemptor(namespace="default", name=name, uid=uid, labels=labels)
         return await engine.preempt(victims, preemptor)
 
     made = [world.create("pods", member_pod(f"a-{at}", 2)) for at in range(2)]
@@ -343,16 +345,17 @@ async def test_preemption_waits_until_capacity_is_counted():
     """With thousands of nodes this takes more than one turn of the loop."""
     world = World(clock=VirtualClock())
     engine = Engine(RecordingClient(world, qps=0), clock=VirtualClock(), capacity=True)
-    engine.capacity.free._steps = 1
+    engine.nodes.free._steps = 1
     for at in range(5):
         status = NodeStatus(allocatable={"cpu": "1", "pods": "9"})
-        node = CapacityNode(metadata=NodeMeta(name=f"n{at}"), status=status)
-        engine.capacity.on_add(node, initial=True)
+        node = CapacityNode(metadata=LabelledMeta(name=f"n{at}"), status=status)
+        engine.nodes.on_add(node, initial=True)
     container = {"name": "w", "image": "w", "resources": {"requests": {"cpu": "2"}}}
     pods = [member_pod(f"a-{at}", 3, containers=[container]) for at in range(3)]
     uids = [world.create("pods", pod)["metadata"]["uid"] for pod in pods]
     for at, uid in enumerate(uids):
-        preemptor = Preemptor(namespace="default", name=f"a-{at}", uid=uid, in_group=True)
+        labels = GroupLabels(name="a")
+        preemptor = Preemptor(namespace="default", name=f"a-{at}", uid=uid, labels=labels)
         assert await engine.preempt({"n0": ["x"]}, preemptor) == {}
 
 

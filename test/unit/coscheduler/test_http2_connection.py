@@ -71,7 +71,7 @@ class Line:
         self.wire = Wire()
         self.client = Http2Client()
         self.connection = Http2Connections(
-            ExtenderApi(self.extender), tasks, body_s=SHORT_S, headers_s=SHORT_S
+            ExtenderApi(lambda: self.extender), tasks, body_s=SHORT_S, headers_s=SHORT_S
         )()
         self.connection.connection_made(self.wire)
 
@@ -136,7 +136,7 @@ async def test_a_held_request_keeps_its_connection():
         reply = await line.taken()
         assert (line.client.sent_away, reply.done, line.wire.end) == (True, False, "")
         await asyncio.sleep(100)
-        assert (await line.taken()).body == b'{"Error": ""}'
+        assert (await line.taken()).body == b'{"Error":""}'
         assert line.wire.end == "closed"
 
 

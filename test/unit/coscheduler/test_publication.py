@@ -69,7 +69,7 @@ async def test_lease_is_renewed_when_nothing_changes():
     """It names the scheduler that is served; gangs that are being placed do not count as waiting."""
     world = new_world(4, 4)
     async with leading(world, scheduler_name="gangs", member_resource=True):
-        expected = QueueState(empty=True, scheduler_name="gangs", member_resource=True)
+        expected = QueueState(waiting=False, scheduler_name="gangs", member_resource=True)
         assert published(world) == expected
         make_group(world, "a", 3)
         await asyncio.sleep(2)
@@ -86,11 +86,11 @@ async def test_waiting_gangs_are_published_immediately():
     async with leading(world):
         make_group(world, "big", 5, keys.COSCHEDULING_GATE)
         await asyncio.sleep(0.3)
-        assert not published(world).empty
+        assert published(world).waiting
         for index in range(5):
             world.delete("pods", f"big-{index}")
         await asyncio.sleep(0.3)
-        assert published(world).empty
+        assert not published(world).waiting
 
 
 async def test_the_next_leader_publishes_its_own_state():
@@ -100,7 +100,7 @@ async def test_the_next_leader_publishes_its_own_state():
         make_group(world, "big", 5, keys.COSCHEDULING_GATE)
         await asyncio.sleep(1)
     async with leading(world):
-        assert not published(world).empty
+        assert published(world).waiting
         world.delete("leases", keys.COSCHEDULER_LEASE)
         await asyncio.sleep(20)
         assert lease(world) is None
@@ -113,7 +113,7 @@ async def test_publishing_is_repeated_when_the_api_server_fails():
         world.faults.status(500, resource="leases", name=keys.COSCHEDULER_LEASE, count=3)
         make_group(world, "big", 5, keys.COSCHEDULING_GATE)
         await asyncio.sleep(30)
-        assert not published(world).empty
+        assert published(world).waiting
 
 
 async def test_lease_stays_small_when_nodes_have_many_labels():

@@ -78,7 +78,8 @@ class Replica:
     def bind(self, world, name):
         """Request a bind, as kube-scheduler does."""
         uid = world.get("pods", name)["metadata"]["uid"]
-        return self.coscheduler.bind(BindRequest(namespace="default", name=name, uid=uid, node="n"))
+        request = BindRequest(namespace="default", name=name, uid=uid, node="n")
+        return self.coscheduler.leading().bind(request)
 
 
 def new_world():
@@ -117,9 +118,7 @@ async def test_only_the_leader_answers():
         assert list(first.coscheduler.problems()) == []
         assert list(second.coscheduler.problems()) == ["stands by: this replica does not lead"]
         with pytest.raises(NotLeadingError):
-            await second.bind(world, "g-0")
-        with pytest.raises(NotLeadingError):
-            await second.coscheduler.preempt({})
+            second.bind(world, "g-0")
 
         first.stop.set()
         await running
@@ -275,27 +274,27 @@ def test_capacity_of_waiting_gangs_is_checked_in_portions(lacking):
     """Each pass checks a bounded number of gangs, so that it does not block the loop."""
     checked = []
 
-    def lacks_capacity(key):
-        checked.append(key)
+    def lacks_capacity(gang):
+        checked.append(gang.key)
         return lacking
 
-    def gang_of(key):
+    def queued(key):
         gang = TrackedGang(key)
-        gang.add_kind(Member(uid="", created=0, min_available=2))
+        gang.add_kind(Member(created=0))
         return gang
 
     clock = aio.ManualClock()
     gangs = [PodGroupKey("ns", f"g{number}") for number in range(1000)]
-    reporter = Reporter(clock, lambda *_: None, gang_of, lacks_capacity=lacks_capacity)
+    reporter = Reporter(clock, {})
     for key in gangs:
-        reporter.staged(key, "queued")
-    reporter.counts(Counts({}, {}))
+        reporter.staged(queued(key), "queued")
+    reporter.counts(Counts({}, {}), lacks_capacity)
     assert not checked
     clock.advance(31)
     counts = []
     while len(checked) < 1000 and len(counts) < 100:
         before = len(checked)
-        reporter.counts(Counts({}, {}))
+        reporter.counts(Counts({}, {}), lacks_capacity)
         counts.append(len(checked) - before)
     assert max(counts) <= 100
     assert sorted(checked) == sorted(gangs)

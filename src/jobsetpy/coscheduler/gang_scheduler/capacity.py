@@ -154,16 +154,15 @@ class Capacity:
             self._remove(uid)
 
     def reserve(self, uid: str, node: str) -> None:
-        """Reserve a node that the scheduler has assigned to a pod, until it is bound."""
+        """Reserve a node that the scheduler has assigned to a pod, until it is bound.
+
+        "" gives up the reservation, unless the pod has been bound to the node.
+        """
         known = self._pods.get(uid)
         if known is not None and known.reserved != node:
             self.released += not known.node and bool(known.reserved)
             self._remove(uid)
             self._add(uid, attrs.evolve(known, reserved=node))
-
-    def release(self, uid: str) -> None:
-        """Give up the reservation of a pod, unless the pod has been bound to the node."""
-        self.reserve(uid, "")
 
     # -- queries ------------------------------------------------------------------------------
 

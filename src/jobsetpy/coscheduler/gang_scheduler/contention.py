@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 from itertools import chain, islice
-from typing import Final, Protocol
+from typing import Final
 
 from jobsetpy.coscheduler.gang_scheduler.fit import Fit
 from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
+from jobsetpy.coscheduler.gang_scheduler.holding import Holding
 from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
 from jobsetpy.coscheduler.gang_scheduler.state import Cause, Limits, PodState
 from jobsetpy.coscheduler.gang_scheduler.timers import Timers, earliest
@@ -26,14 +27,6 @@ _CHECKED: Final = 50
 """Maximum number of gangs that are compared with another one per pass."""
 
 
-class Reject(Protocol):
-    """Refusal of a gang's held binds."""
-
-    def __call__(self, gang: TrackedGang, cause: Cause, reason: str, now: float) -> None:
-        """Refuse them, and delay the gang's next attempt."""
-        ...
-
-
 class Contention:
     """Gangs that are being placed.
 
@@ -41,14 +34,14 @@ class Contention:
         fit: capacity check.
         limits: times and limits.
         ungating: queues of gangs that wait.
-        reject: refusal of a gang's held binds.
+        holding: held binds.
     """
 
-    def __init__(self, fit: Fit, limits: Limits, ungating: Ungating, reject: Reject) -> None:
+    def __init__(self, fit: Fit, limits: Limits, ungating: Ungating, holding: Holding) -> None:
         self._fit = fit
         self._limits = limits
         self._ungating = ungating
-        self._reject = reject
+        self._holding = holding
         self._in_flight: Ranking[TrackedGang] = Ranking()
         self._struggling: Ranking[TrackedGang] = Ranking()
         self._lacking: Ranking[TrackedGang] = Ranking()
@@ -92,10 +85,14 @@ class Contention:
             ranking.drop(gang)
         self._patience.drop(gang)
         self._timed_out.pop(gang, None)
-        self.rejected(gang)
+        self._end_turn(gang)
 
-    def rejected(self, gang: TrackedGang) -> None:
-        """End the turn of a gang that was refused."""
+    def reject(self, gang: TrackedGang, cause: Cause, reason: str, now: float) -> None:
+        """Refuse a gang's held binds, and delay its next attempt; this ends its turn."""
+        self._holding.reject(gang, cause, reason, now)
+        self._end_turn(gang)
+
+    def _end_turn(self, gang: TrackedGang) -> None:
         if self.turn is gang:
             self.turn = None
 
@@ -121,7 +118,7 @@ class Contention:
                 self._patience.set(gang, now + max(1.0, self._limits.patience_s))
                 continue
             why = f"{gang.key} found no node for one of its pods"
-            self._reject(gang, Cause.UNSCHEDULABLE, why, now)
+            self.reject(gang, Cause.UNSCHEDULABLE, why, now)
 
     def _resolve_deadlock(self, now: float) -> None:
         """Let the youngest gang with missing nodes and with reservations give way, if it helps."""
@@ -138,7 +135,7 @@ class Contention:
             ]
             if younger and self._fit.would_free_enough(first, younger):
                 why = f"{first.key} found no node for one of its pods"
-                self._reject(younger[0], Cause.YIELDED, why, now)
+                self.reject(younger[0], Cause.YIELDED, why, now)
                 return
 
     def _is_in_the_way(self, gang: TrackedGang) -> bool:
@@ -171,7 +168,7 @@ class Contention:
         for gang in late:
             have, want = gang.running + gang.waiting, gang.info().min_available
             gang.timeouts += 1
-            self._reject(gang, Cause.TIMEOUT, f"{gang.key}: {have} of {want} pods in time", now)
+            self.reject(gang, Cause.TIMEOUT, f"{gang.key}: {have} of {want} pods in time", now)
         self._late = late
 
     def give_turn(self, now: float) -> None:
@@ -189,7 +186,7 @@ class Contention:
         self._ungating.recheck(turn)
         self._turn_ends = now + self._limits.round_s(turn.size)
         for gang in [each for each in self._timed_out if self.has_to_wait(each)]:
-            self._reject(gang, Cause.YIELDED, f"it is the turn of {turn.key}", now)
+            self.reject(gang, Cause.YIELDED, f"it is the turn of {turn.key}", now)
 
     def has_to_wait(self, gang: TrackedGang) -> bool:
         """Return whether binds of a gang are refused during another one's turn."""

@@ -9,25 +9,21 @@ from operator import attrgetter
 
 import attrs
 
-from jobsetpy.coscheduler.gang_scheduler.state import PodState
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, PodState
 from jobsetpy.reconcilers.coscheduling import plugin
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupInfo, PodGroupKey, QueueKey
 
 
+@attrs.define(eq=False)
 class TrackedPod:
     """Pod of a gang with its state and, while it waits, its request."""
 
-    __slots__ = ("gang", "kind", "name", "state", "ticket", "uid")
-
-    def __init__(
-        self, uid: str, name: str, gang: TrackedGang, kind: Member, state: PodState
-    ) -> None:
-        self.uid = uid
-        self.name = name
-        self.gang = gang
-        self.kind = kind
-        self.state = state
-        self.ticket = -1
+    uid: str
+    name: str
+    gang: TrackedGang
+    kind: Member
+    state: PodState
+    ticket: int = -1
 
 
 class TrackedGang:
@@ -57,7 +53,6 @@ class TrackedGang:
         self.kinds: Counter[Member] = Counter()
         self.unsettled: set[str] = set()
         self.promised: set[str] = set()
-        self.deadline: float | None = None
         self.begun = False
         self.ungated = False
         self.gathering = False
@@ -219,3 +214,28 @@ class TrackedGang:
         if self.in_flight:
             return "lifted"
         return "queued" if self.is_large else "incomplete"
+
+
+class Observer:
+    """Observer of decisions about gangs, called as they are made. It must not change any state.
+
+    This one does nothing.
+    """
+
+    def ungated(self, gang: TrackedGang, pods: int) -> None:
+        """Gates of this number of its pods are removed; 0: its pods have no gates."""
+
+    def released(self, gang: TrackedGang, pods: int) -> None:
+        """It is complete: this number of held binds is executed."""
+
+    def rejected(self, gang: TrackedGang, cause: Cause, why: str, pods: int) -> None:
+        """It cannot be complete now: this number of held binds is refused."""
+
+    def bound_in_part(self, gang: TrackedGang, bound: int, *, deleted: bool) -> None:
+        """Other pods took its capacity during its release; its bound pods may be ``deleted``."""
+
+    def too_large(self, gang: TrackedGang, held: int) -> None:
+        """It needs more held binds than are possible and never starts."""
+
+    def staged(self, gang: TrackedGang, stage: str) -> None:
+        """Its stage has changed, see :class:`Counts`; "" if its last pod is gone."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang, TrackedPod
+from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang, TrackedPod
 from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Bind,
     Cause,
     Evict,
     Limits,
-    Observer,
     PodState,
     Refuse,
 )
@@ -73,10 +72,14 @@ class Holding:
         self._table.move(pod, PodState.WAITING)
         if not gang.begun:
             gang.begun = True
-            self._observer.ungated(info, 0)
-        if not permitted and gang.deadline is None:
-            longest_s = self._limits.promise_s if gang.promised else float("inf")
-            self._set_deadline(gang, now + min(self._permit_timeout(info), longest_s))
+            self._observer.ungated(gang, 0)
+        if not permitted and gang not in self._deadlines:
+            limits = self._limits
+            timeout_s = plugin.permit_timeout(
+                info, shortest_s=limits.permit_s, per_pod_s=limits.permit_per_pod_s
+            )
+            longest_s = limits.promise_s if gang.promised else timeout_s
+            self._deadlines.set(gang, now + min(timeout_s, longest_s))
 
     def cancelled(self, ticket: int) -> None:
         """Handle the loss of a bind request's client."""
@@ -94,8 +97,9 @@ class Holding:
         """Handle a pod that gets the capacity of pods that are deleted for it."""
         gang = pod.gang
         gang.promised.add(pod.uid)
-        if gang.deadline is not None:
-            self._set_deadline(gang, min(gang.deadline, now + self._limits.promise_s))
+        deadline = self._deadlines.at(gang)
+        if deadline is not None:
+            self._deadlines.set(gang, min(deadline, now + self._limits.promise_s))
 
     # -- gangs --------------------------------------------------------------------------------
 
@@ -122,7 +126,7 @@ class Holding:
         limits = self._limits
         waiting = list(gang.pods[PodState.WAITING])
         refused = plugin.unreserve(gang.info(), running=gang.running, waiting=waiting)
-        self._observer.rejected(gang.info(), cause, reason, len(refused))
+        self._observer.rejected(gang, cause, reason, len(refused))
         if refused:
             gang.gave_up_at = now
             gang.refusing = reason
@@ -133,7 +137,7 @@ class Holding:
         pause_s = min(limits.first_backoff_s * 2**gang.failures, limits.longest_backoff_s)
         gang.not_before = now + pause_s
         gang.failures = min(gang.failures + 1, 30)
-        self._set_deadline(gang, None)
+        self._deadlines.drop(gang)
         self._table.touch(gang)
 
     def review(self, gang: TrackedGang, now: float) -> None:
@@ -143,8 +147,8 @@ class Holding:
         if complete:
             gang.failures, gang.timeouts, gang.not_before, gang.in_vain = 0, 0, 0.0, 0
             gang.begun = gang.ungated = False
-        if gang.deadline is not None and (not gang.waiting or complete):
-            self._set_deadline(gang, None)
+        if not gang.waiting or complete:
+            self._deadlines.drop(gang)
         bound = len(gang.pods[PodState.BOUND])
         gang.started |= bound >= gang.info().min_available
         if self._limits.partial_s and gang.bound_in_part and gang not in self._partial:
@@ -164,7 +168,7 @@ class Holding:
             self._release(gang)  # the minimum was lowered, or a bind was seen
         elif not gang.refusing and not large and not gang.gathering:
             why = f"{gang.key} has {gang.placeable} of {info.min_available} pods"
-            self._observer.rejected(info, Cause.TOO_SMALL, why, gang.waiting)
+            self._observer.rejected(gang, Cause.TOO_SMALL, why, gang.waiting)
             gang.refusing = why
             self._refuse_some(gang)
 
@@ -208,7 +212,7 @@ class Holding:
             gang.bound_before = len(bound)
             if progress or not (gang.released or _lacks_old_pods(gang)):
                 continue
-            self._observer.bound_in_part(gang.info(), len(bound), deleted=limits.delete_partial)
+            self._observer.bound_in_part(gang, len(bound), deleted=limits.delete_partial)
             if limits.delete_partial:
                 self._out += [Evict(gang.key, pod.name, pod.uid) for pod in bound.values()]
 
@@ -220,24 +224,11 @@ class Holding:
 
     # -- batches ------------------------------------------------------------------------------
 
-    def _permit_timeout(self, info: plugin.PodGroupInfo) -> float:
-        limits = self._limits
-        return plugin.permit_timeout(
-            info,
-            shortest_s=limits.permit_s,
-            per_pod_s=limits.permit_per_pod_s,
-            longest_s=limits.longest_permit_s,
-        )
-
-    def _set_deadline(self, gang: TrackedGang, at: float | None) -> None:
-        gang.deadline = at
-        self._deadlines.set(gang, at)
-
     def _release(self, gang: TrackedGang) -> None:
         """Execute held binds, some at a time: from now on none is refused."""
         waiting = gang.pods[PodState.WAITING]
         if not gang.releasing:
-            self._observer.released(gang.info(), len(waiting))
+            self._observer.released(gang, len(waiting))
         gang.released, gang.refusing = True, ""
         for pod in list(islice(waiting.values(), max(0, _PORTION - len(self._out)))):
             self._tickets.pop(pod.ticket, None)

@@ -110,10 +110,6 @@ class Survey(ABC):
         """Return whether the information is complete."""
         return self._scan is None and self._place == self._log.end
 
-    def reset(self) -> None:
-        """Start again."""
-        self._place = -1
-
     def advance(self, steps: int) -> int:
         """Process up to this number of nodes; return the number of steps left."""
         log = self._log

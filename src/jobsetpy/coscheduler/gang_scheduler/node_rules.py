@@ -12,6 +12,8 @@ from typing import Final
 
 import attrs
 
+from jobsetpy.api._wire import field, wire
+
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 NAME_FIELD: Final = "metadata.name"
 """Only node field that ``matchFields`` may refer to."""
@@ -59,25 +61,20 @@ class Toleration:
 
 @attrs.frozen(slots=True)
 class Requirement:
-    """Entry of a term's ``matchExpressions`` or ``matchFields``."""
+    """Requirement on a label or field of a node, also as in a pod's spec."""
 
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-    _members: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
-
-    @_members.default
-    def _all_values(self) -> frozenset[str]:
-        return frozenset(self.values)
+    key: str = ""
+    operator: str = ""
+    values: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Return whether labels satisfy it; an operator that is unknown here may be satisfied."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
-                return value is not None and value in self._members
+                return value is not None and value in self.values
             case "NotIn":
-                return value is None or value not in self._members
+                return value is None or value not in self.values
             case "Exists":
                 return value is not None
             case "DoesNotExist":
@@ -88,19 +85,19 @@ class Requirement:
                 return True
 
     def _compares(self, value: str | None) -> bool:
-        bound = _integer(self.values[0]) if len(self.values) == 1 else None
+        bound = _integer(min(self.values)) if len(self.values) == 1 else None
         number = None if value is None else _integer(value)
         if bound is None or number is None:
             return False
         return number > bound if self.operator == "Gt" else number < bound
 
 
-@attrs.frozen(slots=True)
+@wire
 class Term:
     """Entry of ``nodeSelectorTerms``: all its requirements must hold; an empty one never does."""
 
-    labels: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
+    labels: tuple[Requirement, ...] = field(default=(), name="matchExpressions")
+    fields: tuple[Requirement, ...] = field(default=(), name="matchFields")
 
     def holds(self, name: str, labels: Mapping[str, str]) -> bool:
         """Return whether a node satisfies it."""
@@ -112,36 +109,32 @@ class Term:
         return all(each.key == NAME_FIELD and each.holds(node) for each in self.fields)
 
 
+Terms = tuple[Term, ...]
+
+
+def _checked_terms(terms: Terms | None) -> Terms | None:
+    size = sum(1 + len(each.labels) + len(each.fields) for each in terms or ())
+    return terms if size <= MAX_REQUIREMENTS else None
+
+
+def _checked_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    return tolerations if len(tolerations) <= MAX_TOLERATIONS else (Toleration(operator="Exists"),)
+
+
 @attrs.frozen(slots=True, cache_hash=True)
 class NodeConstraints:
     """Properties of a pod that decide which nodes admit it, regardless of free capacity.
 
     Args:
         selector: required labels of its node.
-        tolerations: tolerations of taints of its node.
+        tolerations: tolerations of taints of its node; too many to be checked tolerate all.
         terms: terms of its required node affinity, one of which has to hold; ``None`` if it has
-            none.
+            none, or too many to be checked.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    terms: tuple[Term, ...] | None = None
-    checks_terms: bool = attrs.field(init=False, eq=False, repr=False)
-    """Terms exist, and not more than are checked."""
-    checks_tolerations: bool = attrs.field(init=False, eq=False, repr=False)
-    """There are not more tolerations than are checked."""
-
-    @checks_terms.default
-    def _may_check_terms(self) -> bool:
-        terms = self.terms
-        return terms is not None and (
-            len(terms) + sum(len(each.labels) + len(each.fields) for each in terms)
-            <= MAX_REQUIREMENTS
-        )
-
-    @checks_tolerations.default
-    def _may_check_tolerations(self) -> bool:
-        return len(self.tolerations) <= MAX_TOLERATIONS
+    tolerations: tuple[Toleration, ...] = attrs.field(default=(), converter=_checked_tolerations)
+    terms: Terms | None = attrs.field(default=None, converter=_checked_terms)
 
 
 @attrs.frozen(slots=True)
@@ -166,14 +159,13 @@ class NodeInfo:
         for key, value in placement.selector:
             if labels.get(key) != value:
                 return False
-        for taint in self.taints if placement.checks_tolerations else ():
+        for taint in self.taints:
             if taint.effect in _KEEPS_AWAY and not any(
                 toleration.tolerates(taint) for toleration in placement.tolerations
             ):
                 return False
-        if not placement.checks_terms or placement.terms is None:
-            return True
-        return any(term.holds(self.name, labels) for term in placement.terms)
+        terms = placement.terms
+        return terms is None or any(term.holds(self.name, labels) for term in terms)
 
 
 def _integer(text: str) -> int | None:

@@ -35,6 +35,10 @@ class Ranking(Generic[K]):
         """Iterate in reversed order."""
         return (key for _, key in reversed(self._order))
 
+    def rank(self, key: K) -> Any:
+        """Return the rank of a key; ``None`` if it has none."""
+        return self._ranks.get(key)
+
     def put(self, key: K, rank: Any) -> None:
         """Set or change the rank of a key; ``None`` removes it."""
         before = self._ranks.get(key)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from jobsetpy.reconcilers.rules.json_equality import quantity
 
 MILLI: Final = 1000
+Resources = Mapping[str, Any] | Iterable[tuple[str, Any]]
 Amounts = tuple[tuple[str, int], ...]
 """Amounts by resource, sorted, without zeros."""
 
@@ -25,17 +26,17 @@ def milli(text: str | float) -> int:
     return int(value * MILLI) if not isinstance(value, str) else 0
 
 
-def amounts(resources: Mapping[str, Any]) -> dict[str, int]:
+def amounts(resources: Resources) -> dict[str, int]:
     """Return quantities by resource."""
-    return {name: milli(value) for name, value in resources.items()}
+    return {name: milli(value) for name, value in dict(resources).items()}
 
 
 def pod_requests(
-    containers: Iterable[Mapping[str, Any]],
-    init_containers: Iterable[tuple[Mapping[str, Any], bool]] = (),
+    containers: Iterable[Resources],
+    init_containers: Iterable[tuple[Resources, bool]] = (),
     *,
-    pod_level: Mapping[str, Any] | None = None,
-    overhead: Mapping[str, Any] | None = None,
+    pod_level: Resources = (),
+    overhead: Resources = (),
 ) -> Amounts:
     """Return the resource requests of a pod.
 
@@ -60,7 +61,7 @@ def pod_requests(
             sidecars += own
         peak |= sidecars if stays else own + sidecars
     total = (total + sidecars) | peak
-    total.update({name: amount - total[name] for name, amount in amounts(pod_level or {}).items()})
-    total.update(amounts(overhead or {}))
+    total.update({name: amount - total[name] for name, amount in amounts(pod_level).items()})
+    total.update(amounts(overhead))
     total["pods"] = MILLI
     return tuple(sorted((name, amount) for name, amount in total.items() if amount > 0))

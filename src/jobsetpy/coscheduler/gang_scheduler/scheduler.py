@@ -30,7 +30,7 @@ from typing import Final
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity
 from jobsetpy.coscheduler.gang_scheduler.contention import Contention
 from jobsetpy.coscheduler.gang_scheduler.fit import Fit
-from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang, TrackedPod
+from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang, TrackedPod
 from jobsetpy.coscheduler.gang_scheduler.holding import Holding
 from jobsetpy.coscheduler.gang_scheduler.reservations import Reservations
 from jobsetpy.coscheduler.gang_scheduler.state import (
@@ -39,8 +39,6 @@ from jobsetpy.coscheduler.gang_scheduler.state import (
     Counts,
     KeepTime,
     Limits,
-    LookUp,
-    Observer,
     PodState,
     Preemption,
     Refuse,
@@ -85,7 +83,8 @@ class GangScheduler:
             observer,
             self._out,
         )
-        self._contention = Contention(self._fit, limits, self._ungating, self._reject)
+        self._contention = Contention(self._fit, limits, self._ungating, self._holding)
+        self.knows: Callable[[str], bool] = self._table.pods.__contains__
         self.gang: Callable[[PodGroupKey], TrackedGang | None] = self._table.gangs.get
         self.counts: Callable[[], Counts] = self._table.counts
         self.states: Callable[[], dict[str, PodState]] = self._table.states
@@ -106,7 +105,7 @@ class GangScheduler:
 
     def seen(self, pod: SeenPod, now: float) -> list[Action]:
         """Handle a pod that is new or has changed."""
-        known = self._table.pods.get(pod.member.uid)
+        known = self._table.pods.get(pod.uid)
         if known is not None and (pod.ended or known.gang.key != pod.group):
             self._remove(known)
             known = None
@@ -160,13 +159,10 @@ class GangScheduler:
 
         Args:
             ticket: identifier of the request; never used twice.
-            uid: UID of the pod.
+            uid: UID of the pod, which is known.
             now: current time.
         """
-        pod = self._table.pods.get(uid)
-        if pod is None:
-            self._out.append(LookUp(ticket, uid))
-            return self._schedule_and_flush(now)
+        pod = self._table.pods[uid]
         if pod.state is PodState.WAITING:
             # A new scheduler, or the old one gave up.
             self._holding.refuse(pod, "asked for again")
@@ -247,7 +243,7 @@ class GangScheduler:
         for uid in min(choices, key=len, default=()):
             victim = self._table.pods[uid]
             if victim.state is PodState.WAITING:
-                self._reject(victim.gang, Cause.PREEMPTED, "its capacity is needed", now)
+                self._contention.reject(victim.gang, Cause.PREEMPTED, "its capacity is needed", now)
 
     def tick(self, now: float) -> list[Action]:
         """Handle the passage of time."""
@@ -283,15 +279,12 @@ class GangScheduler:
             self._ungating.next_wake(now),
         )
 
-    def lacks_capacity(self, key: PodGroupKey) -> bool:
+    def lacks_capacity(self, gang: TrackedGang) -> bool:
         """Return whether a gang stays gated because it certainly does not fit."""
-        gang = self._table.gangs.get(key)
-        if gang is None or gang.complete or not gang.ready:
-            return False
-        return self._fit.fits(gang) is False
+        return gang.ready and not gang.complete and self._fit.fits(gang) is False
 
     def queue_is_empty(self) -> bool:
-        """Return whether no gang has to wait for its turn or for capacity; O(1).
+        """Return whether no gang has to wait for its turn or for capacity; O(schedulers).
 
         Gangs that are being placed and were not refused before do not count as waiting.
         """
@@ -363,10 +356,6 @@ class GangScheduler:
         elif gang.failures and self._reservations.must_leave_capacity(gang):
             why = "leaves capacity to another group"
         return why and f"{gang.key} {why}"
-
-    def _reject(self, gang: TrackedGang, cause: Cause, reason: str, now: float) -> None:
-        self._holding.reject(gang, cause, reason, now)
-        self._contention.rejected(gang)
 
     def _scan_all(self) -> None:
         self._ungating.scan_all()

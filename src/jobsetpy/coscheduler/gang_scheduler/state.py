@@ -8,7 +8,7 @@ from enum import Enum
 import attrs
 
 from jobsetpy.reconcilers.coscheduling import plugin
-from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupInfo, PodGroupKey
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 
 class PodState(Enum):
@@ -32,6 +32,7 @@ class SeenPod:
     Args:
         group: gang of the pod.
         name: name of the pod.
+        uid: UID of the pod.
         member: properties that matter to its gang; ``bound`` if it has a node.
         gated: it has our scheduling gate.
         ended: it has finished, or is being deleted.
@@ -40,6 +41,7 @@ class SeenPod:
 
     group: PodGroupKey
     name: str
+    uid: str
     member: Member
     gated: bool = False
     ended: bool = False
@@ -73,14 +75,6 @@ class Refuse:
 
 
 @attrs.frozen
-class LookUp:
-    """Read an unknown pod. If it is in a gang, report it and repeat the request; else bind it."""
-
-    ticket: int
-    uid: str
-
-
-@attrs.frozen
 class Evict:
     """Delete a pod with a node: the rest of its gang has found none."""
 
@@ -102,7 +96,7 @@ class KeepTime:
     since: float
 
 
-Action = Ungate | Bind | Refuse | LookUp | Evict | KeepTime
+Action = Ungate | Bind | Refuse | Evict | KeepTime
 
 
 @attrs.frozen(kw_only=True)
@@ -121,9 +115,8 @@ class Limits:
         promise_s: maximum timeout in seconds of an incomplete gang while one of its pods waits for
             the deletion of other pods.
         permit_s: time in seconds for which binds of an incomplete gang are held, plus
-            ``permit_per_pod_s`` for each required pod, at most ``longest_permit_s``.
-        permit_per_pod_s, longest_permit_s: additional time per pod, and maximum, in seconds. The
-            scheduler's timeout has to exceed the maximum.
+            ``permit_per_pod_s`` for each required pod; see ``plugin.permit_timeout``.
+        permit_per_pod_s: additional time for each required pod, in seconds.
         gather_s: interval in seconds within which new pods have to appear for the binds of a gang
             with too few pods to be held; 0 refuses them.
         first_backoff_s: time in seconds for which binds of a refused gang are refused; doubled each
@@ -146,7 +139,6 @@ class Limits:
     promise_s: float = 5.0
     permit_s: float = plugin.SHORTEST_TIMEOUT_S
     permit_per_pod_s: float = plugin.TIMEOUT_PER_POD_S
-    longest_permit_s: float = plugin.LONGEST_TIMEOUT_S
     gather_s: float = 3.0
     first_backoff_s: float = 1.0
     longest_backoff_s: float = 10.0
@@ -173,34 +165,6 @@ class Cause(Enum):
     """A pod of higher priority needs its capacity."""
     TOO_SMALL = "too_small"
     """Pods were deleted while it waited."""
-
-
-class Observer:
-    """Observer of decisions about gangs, called as they are made. It must not change any state.
-
-    This one does nothing.
-    """
-
-    def ungated(self, group: PodGroupInfo, pods: int) -> None:
-        """Gates of this number of its pods are removed; 0: its pods have no gates."""
-
-    def released(self, group: PodGroupInfo, pods: int) -> None:
-        """It is complete: this number of held binds is executed."""
-
-    def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
-        """It cannot be complete now: this number of held binds is refused."""
-
-    def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
-        """Other pods took its capacity during its release; its bound pods may be ``deleted``."""
-
-    def too_large(self, group: PodGroupInfo, held: int) -> None:
-        """It needs more held binds than are possible and never starts."""
-
-    def staged(self, key: PodGroupKey, stage: str) -> None:
-        """Its stage has changed, see :class:`Counts`; "" if its last pod is gone."""
-
-    def forgotten(self, key: PodGroupKey) -> None:
-        """Its last pod is gone."""
 
 
 @attrs.frozen

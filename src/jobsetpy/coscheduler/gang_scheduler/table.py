@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-import attrs
-
-from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang, TrackedPod
-from jobsetpy.coscheduler.gang_scheduler.state import Counts, Observer, PodState, SeenPod
+from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang, TrackedPod
+from jobsetpy.coscheduler.gang_scheduler.state import Counts, PodState, SeenPod
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 
@@ -33,11 +31,11 @@ class GangTable:
 
     def add(self, seen: SeenPod, state: PodState) -> TrackedPod:
         """Add a pod, and its gang if it is the first."""
-        uid = seen.member.uid
+        uid = seen.uid
         gang = self.gangs.get(seen.group)
         if gang is None:
             gang = self.gangs[seen.group] = TrackedGang(seen.group)
-        pod = TrackedPod(uid, seen.name, gang, attrs.evolve(seen.member, uid=""), state)
+        pod = TrackedPod(uid, seen.name, gang, seen.member, state)
         self.pods[uid] = gang.pods[state][uid] = pod
         self._states[state] += 1
         gang.add_kind(pod.kind)
@@ -46,11 +44,10 @@ class GangTable:
 
     def update(self, pod: TrackedPod, seen: SeenPod) -> None:
         """Update the properties of a pod."""
-        kind = attrs.evolve(seen.member, uid="")
-        if pod.kind != kind:
-            pod.gang.add_kind(kind)
+        if pod.kind != seen.member:
+            pod.gang.add_kind(seen.member)
             pod.gang.remove_kind(pod.kind)
-            pod.kind = kind
+            pod.kind = seen.member
         self.touch(pod.gang)
 
     def move(self, pod: TrackedPod, state: PodState) -> None:
@@ -95,9 +92,7 @@ class GangTable:
                 if name:
                     self._stages[name] += change
             gang.counted_as = stage
-            self._observer.staged(gang.key, stage)
-        if not gang.kinds:
-            self._observer.forgotten(gang.key)
+            self._observer.staged(gang, stage)
 
     # -- queries ------------------------------------------------------------------------------
 

@@ -1,12 +1,14 @@
-"""Timers by key, at a cost of O(log n) each."""
+"""Timers by key, at a cost of O(log n) comparisons each."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from itertools import count
 from typing import Any, Generic, TypeVar
 
-K = TypeVar("K")
+from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
+
+K = TypeVar("K", bound=Hashable)
 
 
 def earliest(*times: float | None) -> float | None:
@@ -18,13 +20,17 @@ class Timers(Generic[K]):
     """At most one due time for each key."""
 
     def __init__(self) -> None:
-        self._at: dict[K, float] = {}
-        self._heap: list[tuple[float, Any, int, K]] = []
-        self._count = 0
+        self._due: Ranking[K] = Ranking()
+        self._numbers = count()
 
     def __contains__(self, key: K) -> bool:
         """Return whether a time is set for the key."""
-        return key in self._at
+        return key in self._due
+
+    def at(self, key: K) -> float | None:
+        """Return the time of a key; ``None`` if none is set."""
+        due = self._due.rank(key)
+        return None if due is None else float(due[0])
 
     def set(self, key: K, at: float | None, order: Any = ()) -> None:
         """Set or change the time of a key.
@@ -34,27 +40,17 @@ class Timers(Generic[K]):
             at: due time; ``None`` removes it.
             order: sort key for equal times.
         """
-        if at is None:
-            self.drop(key)
-        if at is None or self._at.get(key) == at:
-            return
-        self._at[key] = at
-        self._count += 1
-        heapq.heappush(self._heap, (at, order, self._count, key))
-        if len(self._heap) > 64 + 4 * len(self._at):  # most of them were changed
-            self._heap = [each for each in self._heap if self._at.get(each[3]) == each[0]]
-            heapq.heapify(self._heap)
+        if at != self.at(key):
+            self._due.put(key, None if at is None else (at, order, next(self._numbers)))
 
     def drop(self, key: K) -> None:
         """Remove the time of a key, if there is one."""
-        self._at.pop(key, None)
+        self._due.drop(key)
 
     def first(self) -> float | None:
         """Return the earliest time."""
-        heap = self._heap
-        while heap and self._at.get(heap[0][3]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        key = self._due.first()
+        return None if key is None else self.at(key)
 
     def pop_due(self, now: float) -> Iterator[K]:
         """Remove and yield the keys that are due, including those that become due meanwhile."""
@@ -64,8 +60,7 @@ class Timers(Generic[K]):
     def pop(self, now: float) -> K | None:
         """Remove and return the key that has been due longest; ``None`` if none is due."""
         first = self.first()
-        if first is None or first > now:
-            return None
-        key = heapq.heappop(self._heap)[3]
-        del self._at[key]
+        key = self._due.first() if first is not None and first <= now else None
+        if key is not None:
+            self._due.drop(key)
         return key

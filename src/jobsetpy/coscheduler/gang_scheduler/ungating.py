@@ -15,13 +15,15 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final
 
+import attrs
+
 from jobsetpy.coscheduler.gang_scheduler.fit import Fit
-from jobsetpy.coscheduler.gang_scheduler.gang import TrackedGang
+from jobsetpy.coscheduler.gang_scheduler.gang import Observer, TrackedGang
 from jobsetpy.coscheduler.gang_scheduler.holding import Holding
 from jobsetpy.coscheduler.gang_scheduler.lanes import FRESH, STUCK, TRIED, Lane
 from jobsetpy.coscheduler.gang_scheduler.ranking import Ranking
 from jobsetpy.coscheduler.gang_scheduler.reservations import Reservations
-from jobsetpy.coscheduler.gang_scheduler.state import Action, Limits, Observer, PodState, Ungate
+from jobsetpy.coscheduler.gang_scheduler.state import Action, Limits, PodState, Ungate
 from jobsetpy.coscheduler.gang_scheduler.table import GangTable
 from jobsetpy.coscheduler.gang_scheduler.timers import Timers, earliest
 
@@ -35,15 +37,13 @@ _RECENT_S: Final = 1.0
 """Time in seconds after which capacity that a gang gave up no longer counts as its own."""
 
 
+@attrs.define(eq=False)
 class _Entry:
     """Lane of a gang, the place that it takes there, and the held binds that it needs."""
 
-    __slots__ = ("lane", "needed", "place")
-
-    def __init__(self, lane: Lane) -> None:
-        self.lane = lane
-        self.place = ""
-        self.needed = 0
+    lane: Lane
+    place: str = ""
+    needed: int = 0
 
 
 class Ungating:
@@ -84,7 +84,6 @@ class Ungating:
         self.awake: dict[Lane, None] = {}
         self._settling: Timers[Lane] = Timers()
         self._retries: Timers[TrackedGang] = Timers()
-        self._queued: dict[TrackedGang, None] = {}
         self._backing_off: Ranking[TrackedGang] = Ranking()
         self._needed = 0
         self._scan_again = False
@@ -92,7 +91,7 @@ class Ungating:
     @property
     def is_empty(self) -> bool:
         """Return whether no incomplete gang is queued."""
-        return not self._queued
+        return all(len(lane.queue) == len(lane.whole) for lane in self._lanes.values())
 
     def first_in_queues(self, gang: TrackedGang) -> Iterator[TrackedGang]:
         """Return gangs at the front of the queues, those of the gang's own lane first."""
@@ -134,14 +133,10 @@ class Ungating:
         return STUCK if gang.failures >= self._limits.stuck_after else FRESH
 
     def _enqueue(self, gang: TrackedGang, lane: Lane, now: float, *, in_flight: bool) -> None:
-        key, complete = gang.queue_key, gang.complete
+        key = gang.queue_key
         lane.queue.put(gang, key)
         lane.begun.put(gang, key if in_flight and gang.ungated else None)
-        lane.whole.put(gang, key if complete else None)
-        if complete:
-            self._queued.pop(gang, None)
-        else:
-            self._queued[gang] = None
+        lane.whole.put(gang, key if gang.complete else None)
         self._retries.set(gang, gang.not_before if gang.not_before > now else None)
 
     def forget(self, gang: TrackedGang) -> None:
@@ -166,7 +161,6 @@ class Ungating:
     def _dequeue(self, gang: TrackedGang, lane: Lane) -> None:
         lane.dequeue(gang)
         self._retries.drop(gang)
-        self._queued.pop(gang, None)
 
     def _enter(self, gang: TrackedGang) -> _Entry:
         scheduler = gang.info().scheduler
@@ -311,7 +305,7 @@ class Ungating:
         """Return whether a gang can never start; it is reported once."""
         too_large = self._holding.exceeds_limit(gang)
         if too_large and not gang.too_large:
-            self._observer.too_large(gang.info(), self._limits.held)
+            self._observer.too_large(gang, self._limits.held)
         gang.too_large = too_large
         return too_large
 
@@ -319,7 +313,7 @@ class Ungating:
         limits = self._limits
         gated = gang.pods[PodState.GATED]
         if lane.settling is not gang:
-            self._observer.ungated(gang.info(), len(gated))
+            self._observer.ungated(gang, len(gated))
         gang.begun = gang.ungated = True
         for pod in list(islice(gated.values(), _PORTION)):
             self._table.move(pod, PodState.UNGATED)

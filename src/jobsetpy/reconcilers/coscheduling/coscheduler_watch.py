@@ -63,7 +63,7 @@ class CoschedulerWatch:
         """Return whether a live coscheduler has an empty queue, so that pods need no gate."""
         if self._asked.always_gate or self._clock.monotonic() >= self._counts_until:
             return False
-        return self._state is not None and self._state.empty
+        return self._state is not None and not self._state.waiting
 
     def watch(self, jobsets: rt.Store) -> rt.Watch[Lease]:  # type: ignore[type-arg]
         """Return a watch that queues JobSets with gangs when a coscheduler appears or goes."""

@@ -43,7 +43,6 @@ class Member:
     """Properties of a pod that matter to its gang.
 
     Args:
-        uid: UID of the pod.
         created: creation time of the pod, in seconds.
         queued: time of its gang, if an older pod of it was replaced while it waited.
         min_available: value of its label; at least 1.
@@ -55,7 +54,6 @@ class Member:
         blocked: it has a scheduling gate of another controller, so no scheduler takes it yet.
     """
 
-    uid: str
     created: float
     min_available: int = 1
     priority: int = 0
@@ -127,22 +125,13 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
 # -- QueueSort ------------------------------------------------------------------------------------
 
 
-class _Descending:
-    """Reversed order of strings."""
+class _Descending(str):
+    """Text in reversed order."""
 
-    __slots__ = ("text",)
+    __slots__ = ()
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __lt__(self, other: _Descending) -> bool:
-        return self.text > other.text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Descending) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
+    def __lt__(self, other: str) -> bool:
+        return super().__gt__(other)
 
 
 QueueKey = tuple[int, float, _Descending]
@@ -191,15 +180,14 @@ def permit_timeout(
     *,
     shortest_s: float = SHORTEST_TIMEOUT_S,
     per_pod_s: float = TIMEOUT_PER_POD_S,
-    longest_s: float = LONGEST_TIMEOUT_S,
 ) -> float:
     """Return the timeout of a gang in seconds, counted from its first pod with a node.
 
     It grows with the size of the gang, within bounds; a gang may set its own, up to the upper one.
     """
     if group.timeout_s is not None:
-        return min(max(group.timeout_s, 1.0), longest_s)
-    return min(shortest_s + per_pod_s * group.min_available, longest_s)
+        return min(max(group.timeout_s, 1.0), LONGEST_TIMEOUT_S)
+    return min(shortest_s + per_pod_s * group.min_available, LONGEST_TIMEOUT_S)
 
 
 # -- Unreserve ------------------------------------------------------------------------------------

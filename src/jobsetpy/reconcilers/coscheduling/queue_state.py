@@ -8,48 +8,36 @@ is tried immediately.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
-import attrs
+import msgspec
 
 
-@attrs.frozen(kw_only=True)
-class QueueState:
+class QueueState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Published state of the queue; a few bytes, however large the cluster is.
 
     Args:
-        empty: no gang waits for its turn or for capacity.
+        waiting: some gang waits for its turn or for capacity.
         scheduler_name: name of the scheduler that calls the extender, if not the default one.
         member_resource: the scheduler calls it only for pods that request the member resource.
+        holds, room: required by managers of version 0.1, which gate all pods when they read the
+            defaults.
     """
 
-    empty: bool = False
+    waiting: bool
     scheduler_name: str = ""
     member_resource: bool = False
+    holds: Any = 0
+    room: Any = None
 
     def encoded(self) -> str:
         """Return the value of the annotation."""
-        value = {
-            "waiting": not self.empty,
-            "schedulerName": self.scheduler_name,
-            "memberResource": self.member_resource,
-            # Required by managers of version 0.1, which gate all pods when they read these values.
-            "holds": 0,
-            "room": None,
-        }
-        return json.dumps(value, separators=(",", ":"))
+        return msgspec.json.encode(self).decode()
 
 
 def queue_state(text: str) -> QueueState | None:
     """Decode :meth:`QueueState.encoded`; ``None`` if the text is something else."""
     try:
-        value: Mapping[str, Any] = json.loads(text)
-        return QueueState(
-            empty=value["waiting"] is False,
-            scheduler_name=str(value["schedulerName"]),
-            member_resource=value["memberResource"] is True,
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return msgspec.json.decode(text, type=QueueState)
+    except (ValueError, RecursionError):
         return None

@@ -27,7 +27,6 @@ from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
 from jobsetpy.reconcilers.coscheduling.plan import (
     Action,
     CoschedulingPlan,
-    FixPod,
     GangMemory,
     ObservedGangs,
     has_turned,
@@ -41,6 +40,7 @@ from jobsetpy.reconcilers.coscheduling.pod_group_writer import (
     wire_pod_groups,
 )
 from jobsetpy.reconcilers.coscheduling.pod_groups import ReplaceObject
+from jobsetpy.reconcilers.coscheduling.pod_writer import patch_pod
 from jobsetpy.reconcilers.coscheduling.tally import (
     GangCounts,
     GangKey,
@@ -49,7 +49,6 @@ from jobsetpy.reconcilers.coscheduling.tally import (
     gang_state,
 )
 from jobsetpy.reconcilers.execution.caches import SharedCaches, pods_labelled
-from jobsetpy.reconcilers.execution.kinds import ListedPod
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import (
@@ -215,38 +214,13 @@ class CoschedulingReconciler:
             if isinstance(action, ReplaceObject):
                 await replace_object(self._client, jobset, action)
             else:
-                await self._fix(action)
+                meta = action.pod.metadata
+                where = meta.namespace, meta.name, meta.uid
+                with suppress(NotFoundError):
+                    await patch_pod(self._client, *where, labels=action.labels, ungate=action.gate)
 
         failed = await in_parallel(self._settings.parallel_writes, stage, act)
         raise_failures(failed, f"of {len(stage)} objects could not be written")
-
-    async def _fix(self, action: FixPod) -> None:
-        meta = action.pod.metadata
-        with suppress(NotFoundError):
-            if action.labels is not None:
-                # The UID protects another pod of that name.
-                body = {"metadata": {"uid": meta.uid, "labels": dict(action.labels)}}
-                await self._client.merge_patch(ChildPod, meta.namespace, meta.name, body)
-            if action.gate:
-                await self._remove_gate(action.pod)
-
-    async def _remove_gate(self, pod: ChildPod) -> None:
-        """Remove the coscheduler's gate; the cache does not hold gates, so they are read first."""
-        meta = pod.metadata
-        page = await self._client.list_page(
-            ListedPod, meta.namespace, field_selector=f"metadata.name={meta.name}"
-        )
-        for found in page.items:
-            gates = [gate.name for gate in found.spec.scheduling_gates]
-            if found.metadata.uid != meta.uid or keys.COSCHEDULING_GATE not in gates:
-                continue
-            others = [{"name": name} for name in gates if name != keys.COSCHEDULING_GATE]
-            version = found.metadata.resource_version
-            body = {
-                "metadata": {"uid": meta.uid, "resourceVersion": version},
-                "spec": {"schedulingGates": others or None},
-            }
-            await self._client.merge_patch(ChildPod, meta.namespace, meta.name, body)
 
 
 def _asks(event: rt.Event[JobSet]) -> bool:

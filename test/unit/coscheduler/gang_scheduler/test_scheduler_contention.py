@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.gang import Observer
 from jobsetpy.coscheduler.gang_scheduler.node_rules import (
     NodeConstraints,
     NodeInfo,
@@ -13,7 +14,7 @@ from jobsetpy.coscheduler.gang_scheduler.node_rules import (
 )
 from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
 from jobsetpy.coscheduler.gang_scheduler.scheduler import GangScheduler
-from jobsetpy.coscheduler.gang_scheduler.state import KeepTime, Limits, Observer, SeenPod, Ungate
+from jobsetpy.coscheduler.gang_scheduler.state import KeepTime, Limits, SeenPod, Ungate
 from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 from support.coscheduling.scheduler_kit import short
 
@@ -55,10 +56,8 @@ class Rig:
         """Add or change a pod."""
         group = PodGroupKey("ns", uid[0])
         self.capacity.pod(uid, self.shapes[uid], node=node, group=group)
-        member = Member(
-            uid=uid, created=created, min_available=minimum, bound=bool(node), **(member or {})
-        )
-        pod = SeenPod(group=group, name=uid, member=member, gated=gated, **more)
+        member = Member(created=created, min_available=minimum, bound=bool(node), **(member or {}))
+        pod = SeenPod(group=group, name=uid, uid=uid, member=member, gated=gated, **more)
         return self.scheduler.seen(pod, now)
 
     def ask(self, uid, node, now):
@@ -75,7 +74,7 @@ class Rig:
 def test_a_gang_stays_gated_when_no_node_satisfies_it():
     """Gangs behind it in the queue are ungated."""
     rig = Rig(a=4)
-    nowhere = (Term((Requirement("pool", "In", ("none",)),)),)
+    nowhere = (Term(labels=(Requirement("pool", "In", ("none",)),)),)
     assert rig.group("a", 2, terms=nowhere) == []
     assert rig.group("b", 2, created=1.0) == ["b0", "b1"]
 
@@ -132,8 +131,10 @@ def test_a_pass_over_the_queue_is_bounded():
         group = PodGroupKey("ns", f"w{at}")
         shape = Shape((("cpu", 3 * MILLI),))
         rig.capacity.pod(f"w{at}", shape, node="", group=group)
-        member = Member(uid=f"w{at}", created=float(at), min_available=1)
-        rig.scheduler.seen(SeenPod(group=group, name=f"w{at}", member=member, gated=True), 0.0)
+        member = Member(created=float(at), min_available=1)
+        rig.scheduler.seen(
+            SeenPod(group=group, name=f"w{at}", uid=f"w{at}", member=member, gated=True), 0.0
+        )
     ungated = rig.group("z", 1, created=1000.0)
     now = 0.0
     while not ungated:
@@ -393,8 +394,8 @@ def test_gang_keeps_its_place_in_another_process_when_its_oldest_pod_was_replace
         ]
 
     def pod_of(gang, uid, created, queued=None):
-        member = Member(uid=uid, created=created, queued=queued)
-        return SeenPod(group=PodGroupKey("ns", gang), name=uid, member=member, gated=True)
+        member = Member(created=created, queued=queued)
+        return SeenPod(group=PodGroupKey("ns", gang), name=uid, uid=uid, member=member, gated=True)
 
     full = Capacity()
     full.node("n", NodeInfo({"cpu": 0}))

@@ -23,7 +23,7 @@ RENEWALS = itertools.count()
 
 def publish(rig, **state):
     """Publish the coscheduler's state; its queue is empty by default."""
-    text = QueueState(**{"empty": True, **state}).encoded()
+    text = QueueState(**{"waiting": False, **state}).encoded()
     notes = {keys.COSCHEDULER_QUEUE_ANNOTATION: text}
     body = {
         "metadata": {"name": keys.COSCHEDULER_LEASE, "annotations": notes},
@@ -78,7 +78,7 @@ async def test_pods_have_no_gate_while_no_gang_waits(rig):
 async def test_pods_are_gated_while_a_gang_waits(rig):
     """From the moment when the coscheduler publishes it until it publishes an empty queue."""
     async with rig.manager(watched=AUTO):
-        publish(rig, empty=False)
+        publish(rig, waiting=True)
         await rig.settle(1)
         await begin(rig, "a")
         publish(rig)
@@ -129,7 +129,7 @@ async def test_jobset_has_a_condition_while_no_coscheduler_is_installed(rig):
         assert "no coscheduler is installed" in event[1]
         conditions = {c["type"]: c for c in rig.status("a")["conditions"]}
         assert conditions[NOT_SERVED]["status"] == "True"
-        publish(rig, empty=False)
+        publish(rig, waiting=True)
         await begin(rig, "b")
         await rig.settle(1)
         conditions = {c["type"]: c for c in rig.status("a")["conditions"]}
@@ -140,7 +140,7 @@ async def test_jobset_has_a_condition_while_no_coscheduler_is_installed(rig):
 async def test_gates_are_removed_when_the_coscheduler_is_uninstalled(rig):
     """Its Lease is deleted with it; gates of others stay, and JobSets have the condition."""
     async with rig.manager(watched=AUTO):
-        publish(rig, empty=False)
+        publish(rig, waiting=True)
         await rig.settle(1)
         await begin(rig, schedulingGates=[OTHER])
         rig.make_pods()

@@ -113,8 +113,10 @@ def test_gang_of_a_new_attempt_is_admitted_when_all_its_pods_are_there():
     )
 
     def show(key, index, *, bound):
-        member = Member(uid=f"{key}/{index}", created=0.0, min_available=1000, bound=bound)
-        return scheduler.seen(SeenPod(group=key, name="p", member=member, gated=not bound), 0.0)
+        member = Member(created=0.0, min_available=1000, bound=bound)
+        return scheduler.seen(
+            SeenPod(group=key, name="p", uid=f"{key}/{index}", member=member, gated=not bound), 0.0
+        )
 
     for index in range(1000):
         show(before, index, bound=True)
