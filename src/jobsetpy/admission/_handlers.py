@@ -14,15 +14,14 @@ from typing import TypeVar
 
 import msgspec
 
-from jobsetpy.admission._kinds import StoredClaim
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.api import shapes
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import LabelledNode
+from jobsetpy.api.core import LabelledNode, PersistentVolumeClaim
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.meta import ObjectKey, ResourceInfo
 from jobsetpy.api.structural_schema import cause
-from jobsetpy.api.unstructured import Unstructured
+from jobsetpy.api.unstructured import Unstructured, unstructured
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import ApiError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
@@ -53,6 +52,9 @@ from jobsetpy.serving.review import ALLOWED, Answer, ReviewRequest
 from jobsetpy.serving.review_routes import Handler
 
 T = TypeVar("T")
+
+StoredClaim = unstructured(PersistentVolumeClaim.RESOURCE)
+LimitRange = unstructured(ResourceInfo("", "v1", "LimitRange", "limitranges"))
 
 MUTATE_JOBSET = "/mutate-jobset-x-k8s-io-v1alpha2-jobset"
 VALIDATE_JOBSET = "/validate-jobset-x-k8s-io-v1alpha2-jobset"

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from jobsetpy import runtime
-from jobsetpy.admission._handlers import LEADERS, JobSetHandlers, PodHandlers, routes
-from jobsetpy.admission._kinds import LimitRange
+from jobsetpy.admission._handlers import (
+    LEADERS,
+    JobSetHandlers,
+    LimitRange,
+    PodHandlers,
+    routes,
+)
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job

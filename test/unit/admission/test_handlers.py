@@ -6,8 +6,13 @@ import copy
 import pytest
 
 from jobsetpy.admission import WebhookSettings
-from jobsetpy.admission._handlers import LEADERS, JobSetHandlers, PodHandlers, routes
-from jobsetpy.admission._kinds import StoredClaim
+from jobsetpy.admission._handlers import (
+    LEADERS,
+    JobSetHandlers,
+    PodHandlers,
+    StoredClaim,
+    routes,
+)
 from jobsetpy.api import keys
 from jobsetpy.api.core import LabelledNode, Namespace, Node
 from jobsetpy.api.jobset import ChildPod

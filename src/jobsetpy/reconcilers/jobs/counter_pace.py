@@ -37,15 +37,9 @@ class CounterPace:
         """Return the minimum time since the previous counter write, in seconds."""
         pause_s = self.every_s
         if self.agent_events_per_s > 0:
-            pause_s = max(pause_s, agents_of(jobset) / self.agent_events_per_s)
+            agents = pods_of(jobset) if jobset.spec.restarts_in_place else 0  # one for each pod
+            pause_s = max(pause_s, agents / self.agent_events_per_s)
         return pause_s * PAUSES_PER_RESTART if is_restarting(jobset) else pause_s
-
-
-def agents_of(jobset: JobSet) -> int:
-    """Return the number of agents that watch a JobSet: one per pod if it restarts in place."""
-    if not jobset.spec.restarts_in_place:
-        return 0
-    return pods_of(jobset)
 
 
 def is_restarting(jobset: JobSet) -> bool:

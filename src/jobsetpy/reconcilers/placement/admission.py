@@ -2,7 +2,7 @@
 
 The first pod of a Job, its *leader*, gets affinity terms that allow at most one Job of its priority
 per domain; the others, *followers*, are sent to the domain to which the leader was scheduled. A
-follower that is created earlier is held by a scheduling gate, which ``followers`` removes; without
+follower that is created earlier is held by a scheduling gate, which ``plan`` removes; without
 gates it is rejected, and the Job controller retries. Only leaders make the scheduler compare all
 pods.
 

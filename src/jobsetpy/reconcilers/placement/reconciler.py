@@ -23,6 +23,7 @@ import attrs
 
 from jobsetpy import runtime as rt
 from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import controller_of
@@ -34,20 +35,18 @@ from jobsetpy.reconcilers.execution.kinds import ListedPod
 from jobsetpy.reconcilers.execution.memory import Memories
 from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers.execution.status_writer import moment
-from jobsetpy.reconcilers.placement.followers import (
-    PlacedPod,
-    is_due,
-    is_leader,
-    selected_domain,
-    topology_of,
-)
 from jobsetpy.reconcilers.placement.plan import (
     Incarnation,
     ObservedPlacement,
+    PlacedPod,
     Placement,
     PlacementMemory,
     PlacementPlan,
+    is_due,
+    is_leader,
     plan_placement,
+    selected_domain,
+    topology_of,
 )
 from jobsetpy.reconcilers.rules.plan import EmitEvent
 
@@ -261,11 +260,6 @@ def _job_key(pod: ChildPod) -> rt.ObjectKey | None:
     return None if owner is None else rt.ObjectKey(pod.metadata.namespace, owner.name)
 
 
-def _jobs_of_pod(pod: ChildPod) -> list[rt.ObjectKey]:
-    job = _job_key(pod)
-    return [] if job is None else [job]
-
-
 def _leader_ends(event: rt.Event[Any]) -> bool:
     """Return whether a change of a Job shows that no further leader will come."""
     old, new = event.old, event.new
@@ -298,7 +292,7 @@ def setup(manager: rt.Manager, *, repair: bool = True) -> rt.Controller:
         "pod",
         reconciler,
         WORKERS,
-        rt.Watch(caches.pods, rt.enqueue_mapped(_jobs_of_pod), when=reconciler.needs_reconcile),
+        rt.Watch(caches.pods, rt.enqueue_owner(Job), when=reconciler.needs_reconcile),
         rt.Watch(caches.jobs, rt.enqueue_self, when=_leader_ends),
         rt.Watch(caches.nodes, rt.enqueue_mapped(reconciler.leaders_on), when=_tells_more),
     )

@@ -292,21 +292,18 @@ def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft, pace:
     suffix = _suffix(match.job)
     message = f"applying {match.action} failure policy action{suffix}"
     action = match.action
-    match action:
-        case "FailJobSet":
-            draft.fail(keys.FAIL_JOBSET_REASON, message)
-            draft.decided(action)
-            _explain(draft, [match.job], _chosen(match.rule, action))
-            return ""
-        case "RestartJobSet":
-            if pace.left(draft.old, spent(draft.status), policy.max_restarts) <= 0:
-                _fail_for_max_restarts(policy, match, draft)
-                return ""
-        case "RestartJobSetAndIgnoreMaxRestarts":
-            pass
-        case _:
-            return f"unknown failure policy action {match.action!r}"
-    draft.restart_all(counts_towards_max=match.action == act.RESTART_JOBSET)
+    if action == act.FAIL_JOBSET:
+        draft.fail(keys.FAIL_JOBSET_REASON, message)
+        draft.decided(action)
+        _explain(draft, [match.job], _chosen(match.rule, action))
+        return ""
+    if action not in {act.RESTART_JOBSET, act.RESTART_JOBSET_UNCOUNTED}:
+        return f"unknown failure policy action {action!r}"
+    counted = action == act.RESTART_JOBSET
+    if counted and pace.left(draft.old, spent(draft.status), policy.max_restarts) <= 0:
+        _fail_for_max_restarts(policy, match, draft)
+        return ""
+    draft.restart_all(counts_towards_max=counted)
     _record(draft, history.RECREATE, match, number=draft.status.restarts)
     if match.rule is None:
         reason = keys.DEFAULT_FAILURE_POLICY_REASON

@@ -7,6 +7,7 @@ the one that the JobSet currently needs. That is O(Jobs), and happens about once
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -40,6 +41,8 @@ NAMED: Final = 5
 """Maximum number of missing pods to name."""
 
 _BEFORE_TIMEOUT_S: Final = 2.0
+
+_gathers: Final = partial(cond.DesiredCondition, keys.GROUP_IN_PROGRESS_CONDITION)
 
 
 def pods_to_start(jobset: JobSet, jobs: Iterable[Job]) -> int:
@@ -216,12 +219,10 @@ def _why(pod: ChildPod) -> str:
 
 def starting(started: int, expected: int) -> cond.DesiredCondition:
     """Return the condition of a group that gathers."""
-    return cond.DesiredCondition(
-        keys.GROUP_IN_PROGRESS_CONDITION,
-        True,
-        keys.GROUP_STARTING_REASON,
-        f"{started} of {expected} pods have started; their main containers wait for the others",
+    message = (
+        f"{started} of {expected} pods have started; their main containers wait for the others"
     )
+    return _gathers(True, keys.GROUP_STARTING_REASON, message)
 
 
 def complaint(
@@ -230,29 +231,17 @@ def complaint(
     """Return the same condition as a warning when it takes long."""
     more = expected - started - len(missing)
     names = ", ".join(missing) + (f" and {more} more" if more > 0 else "")
-    return cond.DesiredCondition(
-        keys.GROUP_IN_PROGRESS_CONDITION,
-        True,
-        keys.GROUP_MISSING_REASON,
-        f"{started} of {expected} pods have started after {after_s:.0f} s"
-        + (f"; missing: {names}" if missing else ""),
-        cond.WARNING,
-    )
+    message = f"{started} of {expected} pods have started after {after_s:.0f} s"
+    message += f"; missing: {names}" if missing else ""
+    return _gathers(True, keys.GROUP_MISSING_REASON, message, cond.WARNING)
 
 
 def completed(expected: int) -> cond.DesiredCondition:
     """Return the condition of a group that was released."""
-    return cond.DesiredCondition(
-        keys.GROUP_COMPLETED_CONDITION,
-        True,
-        keys.GROUP_STARTED_REASON,
-        f"all {expected} pods have started; their main containers may start",
-    )
+    message = f"all {expected} pods have started; their main containers may start"
+    condition, reason = keys.GROUP_COMPLETED_CONDITION, keys.GROUP_STARTED_REASON
+    return cond.DesiredCondition(condition, True, reason, message)
 
 
-FINISHED: Final = cond.DesiredCondition(
-    keys.GROUP_IN_PROGRESS_CONDITION, False, keys.GROUP_FINISHED_REASON, "jobset has finished"
-)
-SUSPENDED: Final = cond.DesiredCondition(
-    keys.GROUP_IN_PROGRESS_CONDITION, False, keys.GROUP_SUSPENDED_REASON, "jobset is suspended"
-)
+FINISHED: Final = _gathers(False, keys.GROUP_FINISHED_REASON, "jobset has finished")
+SUSPENDED: Final = _gathers(False, keys.GROUP_SUSPENDED_REASON, "jobset is suspended")

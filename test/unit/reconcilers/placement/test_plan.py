@@ -10,11 +10,11 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.child_pod import ChildPod, ChildPodStatus
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.reconcilers.placement.followers import is_due
 from jobsetpy.reconcilers.placement.plan import (
     Incarnation,
     ObservedPlacement,
     PlacementMemory,
+    is_due,
     plan_placement,
 )
 from jobsetpy.reconcilers.rules.times import Now

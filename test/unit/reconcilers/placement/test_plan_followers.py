@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.batch import JobStatus
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.reconcilers.placement.followers import (
+from jobsetpy.reconcilers.placement.plan import (
     FollowersPlan,
     UnknownTopology,
     is_leader,
