@@ -180,7 +180,10 @@ class Pace:
             spent: number of all restarts that have counted, including those that are not stored
                 yet.
         """
-        return max(0, self._used(status, spent))
+        if not self.window_s:
+            return spent
+        times = (status.restart_pacing or NO_PACING).counted_times
+        return max(0, len(self.recent(times)) + spent - recorded(status))
 
     def left(self, status: JobSetStatus, spent: int, allowed: int) -> int:
         """Return the number of restarts left in the budget; 0 or less if there are none.
@@ -191,13 +194,7 @@ class Pace:
                 yet.
             allowed: ``maxRestarts``.
         """
-        return allowed - self._used(status, spent) if allowed > 0 else 0
-
-    def _used(self, status: JobSetStatus, spent: int) -> int:
-        if not self.window_s:
-            return spent
-        times = (status.restart_pacing or NO_PACING).counted_times
-        return len(self.recent(times)) + spent - recorded(status)
+        return allowed - self.used(status, spent) if allowed > 0 else 0
 
     def remember(
         self, old: JobSetStatus, pacing: RestartPacing | None, counted: int, allowed: int

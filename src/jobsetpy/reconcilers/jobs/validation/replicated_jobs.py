@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from jobsetpy.api import keys
 from jobsetpy.api.name_rules import dns1035_label
 from jobsetpy.reconcilers.restart_in_place.validation.agents import agent_problems
-from jobsetpy.reconcilers.rules.agent_containers import jobs_in_place, restarts_in_place
+from jobsetpy.reconcilers.rules.agent_containers import jobs_in_place
 from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.reconcilers.rules.field_errors import (
     FieldError,
@@ -47,7 +47,6 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
         features: enabled feature gates.
     """
     problems: list[FieldError] = []
-    in_place = features.in_place_restart and restarts_in_place(spec)
     seen: set[str] = set()
     for at, job in objects(spec, "replicatedJobs"):
         path = f"spec.replicatedJobs[{at}]"
@@ -57,8 +56,7 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
         problems += _generated_names(job, name, path)
         problems += _depends_on(job, seen)
         problems += too_many_tolerations(job, path)
-        if in_place:
-            problems += _in_place(job, path)
+    problems += in_place_jobs(spec, features)
     return problems or _too_many_jobs(spec)
 
 
