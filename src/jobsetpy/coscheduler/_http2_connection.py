@@ -16,7 +16,7 @@ from jobsetpy.coscheduler._extender import BODY_LIMITS, PREEMPT_BODY_LIMIT, Exte
 from jobsetpy.coscheduler._http2 import Bounds, Cancelled, Http2Error, Refused, Request, Session
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.serving.guard import IDLE_S
-from jobsetpy.serving.http import Response
+from jobsetpy.serving.http import Http2Protocol, Response
 from jobsetpy.serving.tls import common_name
 
 STREAMS: Final = 1000
@@ -32,7 +32,7 @@ _CHECK_S: Final = 1.0
 _POLL_S: Final = 0.02
 
 
-class Http2Connection(asyncio.Protocol):
+class Http2Connection(Http2Protocol):
     """Connection of one client.
 
     Args:

@@ -137,10 +137,18 @@ class Route:
     handler: Handler
 
 
+class Http2Protocol(asyncio.Protocol):
+    """Connection of a client that speaks HTTP/2."""
+
+    def leave(self) -> None:
+        """Make the client reconnect for its next requests."""
+        raise NotImplementedError
+
+
 class Http2(Protocol):
     """Protocol factory for connections of clients that speak HTTP/2."""
 
-    def __call__(self) -> asyncio.Protocol:
+    def __call__(self) -> Http2Protocol:
         """Return the protocol of a connection that was just accepted."""
         ...
 
@@ -175,6 +183,7 @@ class HttpServer:
         self._limits = limits
         self._http2 = http2
         self._server: asyncio.Server | None = None
+        self._context: ssl.SSLContext | None = None
         self.port: int = bound.getsockname()[1]
 
     @property
@@ -185,8 +194,9 @@ class HttpServer:
     async def use(self, context: ssl.SSLContext | None) -> None:
         """Accept new connections with ``context``; ``None``: plain HTTP.
 
-        Requests in progress continue. Connections over HTTP/2 take no new requests: a client that
-        the new context refuses could otherwise use an old connection for ever.
+        Requests in progress continue. Connections whose handshake began with another context end,
+        since a client that the new context refuses could otherwise use one for ever: over HTTP/2
+        they take no new requests, over HTTP/1.1 they are closed after their next response.
         """
         server = await asyncio.get_running_loop().create_server(
             self._protocol,
@@ -195,11 +205,18 @@ class HttpServer:
             ssl_handshake_timeout=None if context is None else self._limits.headers_s,
             backlog=self._limits.backlog,
         )
-        old, self._server = self._server, server
+        old, self._server, self._context = self._server, server, context
         if old is not None:
-            if self._http2 is not None:
-                self._http2.leave()
-            await _retire(old)
+            try:
+                await _retire(old)
+            finally:
+                if self._http2 is not None:
+                    self._http2.leave()
+
+    def is_outdated(self, transport: asyncio.BaseTransport | None) -> bool:
+        """Return whether a connection's handshake used a context that was replaced since."""
+        tls = None if transport is None else transport.get_extra_info("ssl_object")
+        return tls is not None and tls.context is not self._context
 
     def stop_listening(self) -> None:
         """Accept no more connections."""
@@ -215,7 +232,7 @@ class HttpServer:
 
     def _protocol(self) -> asyncio.Protocol:
         http1 = self._guards()
-        return http1 if self._http2 is None else _Negotiated(http1, self._http2)
+        return http1 if self._http2 is None else _Negotiated(http1, self._http2, self.is_outdated)
 
 
 @asynccontextmanager
@@ -244,11 +261,14 @@ async def listening(
     """
     from aiohttp import web
 
+    def closes(http: web.Request) -> bool:
+        return draining() or server.is_outdated(http.transport)
+
     limits = limits or Limits()
     app = web.Application(middlewares=[web.middleware(_under_guard)])
     add = {"GET": app.router.add_get, "POST": app.router.add_post}
     for route in routes:
-        add[route.method](route.path, _answering(route.handler, draining))
+        add[route.method](route.path, _answering(route.handler, closes))
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -317,7 +337,7 @@ def _bound(address: Address) -> socket.socket:
 
 
 def _answering(
-    handler: Handler, draining: Callable[[], bool]
+    handler: Handler, closes: Callable[[web.Request], bool]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     from aiohttp import web
 
@@ -327,7 +347,7 @@ def _answering(
         except TooLargeError as error:
             answer = attrs.evolve(text(413, f"{error}\n"), close=True)
         made = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
-        if answer.close or draining():
+        if answer.close or closes(http):
             made.force_close()
         return made
 
@@ -365,11 +385,18 @@ class _Negotiated(asyncio.Protocol):
         http1: protocol of a client that does not speak HTTP/2. It exists from the start, so that
             closing all connections includes handshakes in progress.
         http2: creates the protocol of a client that does.
+        is_outdated: returns whether the context of the handshake was replaced meanwhile.
     """
 
-    def __init__(self, http1: asyncio.Protocol, http2: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self,
+        http1: asyncio.Protocol,
+        http2: Callable[[], Http2Protocol],
+        is_outdated: Callable[[asyncio.BaseTransport], bool],
+    ) -> None:
         self._http1 = http1
         self._http2 = http2
+        self._is_outdated = is_outdated
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Choose the protocol after the handshake."""
@@ -378,3 +405,5 @@ class _Negotiated(asyncio.Protocol):
         chosen = self._http2() if agreed == "h2" else self._http1
         transport.set_protocol(chosen)
         chosen.connection_made(transport)
+        if isinstance(chosen, Http2Protocol) and self._is_outdated(transport):
+            chosen.leave()
