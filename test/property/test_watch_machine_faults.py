@@ -29,8 +29,7 @@ from jobsetpy.informers import (
     WatchMachine,
     WatchOptions,
 )
-from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
-from jobsetpy.informers._machine import is_older
+from jobsetpy.informers._machine import OpenWatch, ReadFrames, RequestPage, Wait, is_older
 from support.informers_kit import Meta, Thing
 
 

@@ -31,7 +31,6 @@ from jobsetpy.client._login import (
     KubeconfigLogin,
     Login,
     ServiceAccountLogin,
-    StaticLogin,
     credentials_error,
 )
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse
@@ -70,8 +69,7 @@ class AiohttpTransport:
     (``proxy-url``); environment variables are ignored.
 
     Args:
-        login: host, TLS and credentials: a ``Login``, as of ``from_kubeconfig`` and
-            ``in_cluster``, or a ``kubernetes_asyncio.client.Configuration``.
+        login: host, TLS and credentials, as of ``from_kubeconfig`` and ``in_cluster``.
         user_agent: the User-Agent header.
         max_connections: maximum number of connections for requests; streams are not counted.
 
@@ -81,12 +79,12 @@ class AiohttpTransport:
 
     def __init__(
         self,
-        login: Login | Any,
+        login: Login,
         *,
         user_agent: str = USER_AGENT,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
-        self._login: Login = login if hasattr(login, "renew") else StaticLogin(login)
+        self._login = login
         configuration = self._configuration = self._login.configuration
         self._renew_at = 0.0
         self._lock = asyncio.Lock()

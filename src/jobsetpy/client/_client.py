@@ -16,7 +16,7 @@ import msgspec
 from jobsetpy.client import _patches
 from jobsetpy.client._fence import WriteFence
 from jobsetpy.client._frames import WatchStream
-from jobsetpy.client._models import SLICE_BYTES, Model, Page
+from jobsetpy.client._models import Model, Page
 from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._retry import Safety
 from jobsetpy.client._send import RequestObserver, Sender
@@ -101,19 +101,19 @@ class Client:
         """Return a client with its own limit and a new connection per request, without a fence.
 
         It is not blocked by requests that hang or by connections that died silently; intended for a
-        few requests per second. It is closed with the client that created it.
+        few requests per second. Both clients have one transport: closing one closes the other.
         """
-        from jobsetpy.client._unpooled import UnpooledTransport  # the agent never needs it
-
         sender = self._sender
-        return Client(
-            UnpooledTransport(sender.transport),
+        client = Client(
+            sender.transport,
             qps=qps,
             burst=burst,
             timeout_s=self._timeout_s,
             observer=sender.observer,
             rand=sender.rand,
         )
+        client._sender.pooled = False
+        return client
 
     # ---- reads ------------------------------------------------------------------------------
 
@@ -178,9 +178,7 @@ class Client:
             timeout_s=self._timeout(timeout_s),
         )
         answer = await self._send("list", model.plural, Safety.READ, request)
-        if len(answer.body) > SLICE_BYTES:
-            return await model.decode_large_page(answer.body)
-        return model.decode_page(answer.body)
+        return await model.decode_page(answer.body)
 
     @asynccontextmanager
     async def watch(  # noqa: PLR0913 - the query parameters of a watch

@@ -142,22 +142,6 @@ def error_from_response(
     return error
 
 
-def error_from_status(raw: bytes | msgspec.Raw, *, verb: str, target: str) -> ApiError:
-    """Return the exception for a Status object in a stream, as in a watch's ERROR frame.
-
-    A Status without a code counts as 500, so that it is retried.
-    """
-    body = bytes(raw)
-    try:
-        parsed = _decode_status(body)
-    except msgspec.DecodeError:
-        parsed = _Status(message=body[:_MAX_TEXT].decode("utf-8", "replace"))
-    code = parsed.code
-    if not code:
-        code = 410 if parsed.reason in {"Expired", "Gone"} else 500
-    return _make(parsed, code, verb, target, body)
-
-
 UNDECODABLE: Final = (msgspec.DecodeError, RecursionError)
 """Exceptions of decoding; the latter for JSON that is nested too deeply."""
 

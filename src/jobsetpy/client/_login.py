@@ -42,23 +42,6 @@ class Login(Protocol):
         ...
 
 
-class StaticLogin:
-    """A configuration that the caller created and keeps up to date.
-
-    Args:
-        configuration: ``kubernetes_asyncio.client.Configuration``.
-    """
-
-    def __init__(self, configuration: Any) -> None:
-        self.configuration = configuration
-
-    async def load(self) -> None:
-        """Do nothing: there are no files to read."""
-
-    async def renew(self) -> None:
-        """Do nothing: the configuration's own hook renews it, if it has one."""
-
-
 class KubeconfigLogin:
     """Login with a kubeconfig file.
 

@@ -7,13 +7,17 @@ one pass over the bytes.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Generic, Protocol, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
 from jobsetpy.client._errors import UNDECODABLE, decode_error
 from jobsetpy.client._http import percent_encode
 from jobsetpy.errors import DecodeError
+
+if TYPE_CHECKING:  # not needed by the agent
+    from jobsetpy.api.meta import ResourceInfo
 
 T = TypeVar("T")
 
@@ -36,21 +40,6 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     shard_selector: str = ""
 
 
-class Resource(Protocol):
-    """Attributes of a class's ``RESOURCE`` that the client reads."""
-
-    @property
-    def group(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def plural(self) -> str: ...
-    @property
-    def namespaced(self) -> bool: ...
-
-
 class _ShardInfo(msgspec.Struct, frozen=True):
     selector: str = ""
 
@@ -66,18 +55,24 @@ class _List(msgspec.Struct, Generic[T], frozen=True):
     items: list[T] | None = None
 
 
-class _Name(msgspec.Struct, frozen=True):
+class BareMetadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Metadata that can be read of an object that does not fit its model."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
 
 
-class _Named(msgspec.Struct, frozen=True):
-    metadata: _Name = _Name()
+class Bare(msgspec.Struct, frozen=True):
+    """An object of any kind."""
+
+    metadata: BareMetadata
 
 
 _raw_list = msgspec.json.Decoder(_List[msgspec.Raw])
-_name_of = msgspec.json.Decoder(_Named)
+decode_bare: Final = msgspec.json.Decoder(Bare).decode
 
 
 def decoder_of(cls: Any) -> msgspec.json.Decoder[Any]:
@@ -95,7 +90,7 @@ def _decode_itself(cls: Any, data: Any) -> Any:
 def _identity(raw: msgspec.Raw) -> dict[str, str]:
     """Return an object's identity as arguments of ``DecodeError``; {} if it is unreadable."""
     try:
-        metadata = _name_of.decode(raw).metadata
+        metadata = decode_bare(raw).metadata
     except UNDECODABLE:
         return {}
     return {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
@@ -109,7 +104,7 @@ class Model(Generic[T]):
     )
 
     def __init__(self, cls: type[T]) -> None:
-        resource: Resource | None = getattr(cls, "RESOURCE", None)
+        resource: ResourceInfo | None = getattr(cls, "RESOURCE", None)
         if resource is None:
             raise TypeError(f"{cls.__name__} stands for no kind of the API: it has no RESOURCE")
         if "__attrs_attrs__" in vars(cls) and "__wire__" not in vars(cls):
@@ -168,48 +163,35 @@ class Model(Generic[T]):
         except UNDECODABLE as problem:
             raise decode_error(self.kind, problem) from problem
 
-    def decode_page(self, body: bytes) -> Page[T]:
+    async def decode_page(self, body: bytes) -> Page[T]:
         """Decode a list; objects that do not fit the model are in ``Page.bad``.
+
+        While a large one is decoded, other tasks run after each ``SLICE_BYTES``.
 
         Raises:
             DecodeError: the body is not a list.
         """
-        decoder = self._list_decoder
-        if decoder is None:
-            decoder = self._list_decoder = decoder_of(_list_of(self.cls))
+        if len(body) <= SLICE_BYTES:
+            decoder = self._list_decoder
+            if decoder is None:
+                decoder = self._list_decoder = decoder_of(_list_of(self.cls))
+            with suppress(*UNDECODABLE):
+                whole = decoder.decode(body)
+                return _page(whole.metadata, whole.items or [], [])
         try:
-            whole = decoder.decode(body)
-        except UNDECODABLE:
-            return self._decode_each(body)
-        return _page(whole.metadata, whole.items or [], [])
-
-    async def decode_large_page(self, body: bytes) -> Page[T]:
-        """Decode as ``decode_page`` does; other tasks run after each ``SLICE_BYTES``."""
-        whole = self._split(body)
+            split = _raw_list.decode(body)
+        except UNDECODABLE as problem:
+            raise decode_error(f"{self.kind}List", problem) from problem
         items: list[T] = []
         bad: list[DecodeError] = []
         taken = 0
-        for index, raw in enumerate(whole.items or ()):
+        for index, raw in enumerate(split.items or ()):
             self._decode_item(index, raw, items, bad)
             taken += len(memoryview(raw))
             if taken > SLICE_BYTES:
                 taken = 0
                 await asyncio.sleep(0)
-        return _page(whole.metadata, items, bad)
-
-    def _decode_each(self, body: bytes) -> Page[T]:
-        whole = self._split(body)
-        items: list[T] = []
-        bad: list[DecodeError] = []
-        for index, raw in enumerate(whole.items or ()):
-            self._decode_item(index, raw, items, bad)
-        return _page(whole.metadata, items, bad)
-
-    def _split(self, body: bytes) -> _List[msgspec.Raw]:
-        try:
-            return _raw_list.decode(body)
-        except UNDECODABLE as problem:
-            raise decode_error(f"{self.kind}List", problem) from problem
+        return _page(split.metadata, items, bad)
 
     def _decode_item(
         self, index: int, raw: msgspec.Raw, items: list[T], bad: list[DecodeError]

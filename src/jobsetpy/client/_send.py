@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -15,6 +15,8 @@ from jobsetpy.client._retry import Retry, Safety
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
 from jobsetpy.client._write_log import SHOWN, written
 from jobsetpy.errors import ApiTimeoutError, JobSetPyError, StreamBrokenError, TransportError
+
+Exchange = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class RequestObserver(Protocol):
@@ -50,7 +52,7 @@ class Sender:
         rand: source of uniform numbers in [0, 1) for jitter.
     """
 
-    __slots__ = ("_limiter", "observer", "rand", "transport")
+    __slots__ = ("_limiter", "observer", "pooled", "rand", "transport")
 
     def __init__(
         self,
@@ -64,6 +66,8 @@ class Sender:
         self.observer = observer
         self.rand = rand
         self._limiter = limiter
+        self.pooled = True
+        """False to send each request on its own connection."""
 
     async def send(
         self, verb: str, resource: str, safety: Safety, request: HttpRequest
@@ -84,6 +88,7 @@ class Sender:
         """
         clock = asyncio.get_running_loop().time
         fence = request.fence
+        exchange = self.transport.request if self.pooled else self._on_own_connection
         started = clock()
         deadline = started + request.timeout_s
         observer = self.observer
@@ -99,9 +104,9 @@ class Sender:
             failure: JobSetPyError
             try:
                 if fence is None:
-                    response = await self.transport.request(attempt)
+                    response = await exchange(attempt)
                 else:
-                    response = await _while_open(fence, self.transport, attempt)
+                    response = await _while_open(fence, exchange, attempt)
             except TransportError as broken:
                 if observer is not None:
                     observer.on_response(verb, resource, None, clock() - started)
@@ -176,6 +181,20 @@ class Sender:
             refreshed = True
             await self._refresh(deadline, verb, request)
 
+    async def _on_own_connection(self, request: HttpRequest) -> HttpResponse:
+        """Send a request as a stream, which is in no pool.
+
+        It is never blocked by others that hang, nor lost on a kept connection that died silently.
+        """
+        try:
+            async with asyncio.timeout(request.timeout_s), self.transport.stream(request) as stream:
+                pieces = []
+                while piece := await stream.read():
+                    pieces.append(piece)
+                return HttpResponse(stream.status, stream.headers, b"".join(pieces))
+        except TimeoutError:
+            raise request.timed_out() from None
+
     async def _throttle(self, deadline: float, verb: str, request: HttpRequest) -> None:
         limiter = self._limiter
         assert limiter is not None
@@ -193,9 +212,7 @@ class Sender:
             await self.transport.refresh_credentials()
 
 
-async def _while_open(
-    fence: WriteFence, transport: Transport, attempt: HttpRequest
-) -> HttpResponse:
+async def _while_open(fence: WriteFence, exchange: Exchange, attempt: HttpRequest) -> HttpResponse:
     """Send a leader's write, and abort it when the fence closes.
 
     A renewal extends the time of writes that are in flight: an API server that needs longer for a
@@ -218,7 +235,7 @@ async def _while_open(
     timer = loop.call_later(fence.remaining_s(), look)
     try:
         async with closing:
-            return await transport.request(attempt)
+            return await exchange(attempt)
     except TimeoutError:
         raise attempt.with_timeout(loop.time() - started).timed_out() from None
     finally:

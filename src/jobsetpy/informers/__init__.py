@@ -5,92 +5,64 @@ Names are loaded on first use: the agent needs only the watcher and must not imp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jobsetpy._lazy import lazy
 
 if TYPE_CHECKING:
-    from jobsetpy.informers._buffer import CoalescingBuffer
-    from jobsetpy.informers._cache import InformerCache
-    from jobsetpy.informers._events import (
-        Applied,
-        Bookmark,
-        Deleted,
-        ListCompleted,
-        Listed,
-        ListStarted,
-        Unreadable,
-        WatchEvent,
-    )
-    from jobsetpy.informers._handlers import Handler, Registration
-    from jobsetpy.informers._indexer import BY_NAMESPACE, OWNER_UID, Index
-    from jobsetpy.informers._informer import SharedInformer
-    from jobsetpy.informers._keyed_shard import Assignment, KeyedShard
-    from jobsetpy.informers._machine import WatchMachine
-    from jobsetpy.informers._observer import InformerObserver, NullObserver
-    from jobsetpy.informers._options import WatchOptions
-    from jobsetpy.informers._shard import Shard, Share
-    from jobsetpy.informers._store import Diff, Store, StoreWriter
-    from jobsetpy.informers._tally import Tally
-    from jobsetpy.informers._watcher import Watcher
+    from jobsetpy.informers._cache import InformerCache as InformerCache
+    from jobsetpy.informers._events import Applied as Applied
+    from jobsetpy.informers._events import Bookmark as Bookmark
+    from jobsetpy.informers._events import Deleted as Deleted
+    from jobsetpy.informers._events import ListCompleted as ListCompleted
+    from jobsetpy.informers._events import Listed as Listed
+    from jobsetpy.informers._events import ListStarted as ListStarted
+    from jobsetpy.informers._events import Unreadable as Unreadable
+    from jobsetpy.informers._events import WatchEvent as WatchEvent
+    from jobsetpy.informers._handlers import Handler as Handler
+    from jobsetpy.informers._handlers import Registration as Registration
+    from jobsetpy.informers._indexer import BY_NAMESPACE as BY_NAMESPACE
+    from jobsetpy.informers._indexer import OWNER_UID as OWNER_UID
+    from jobsetpy.informers._indexer import Index as Index
+    from jobsetpy.informers._informer import SharedInformer as SharedInformer
+    from jobsetpy.informers._keyed_shard import Assignment as Assignment
+    from jobsetpy.informers._keyed_shard import KeyedShard as KeyedShard
+    from jobsetpy.informers._machine import WatchMachine as WatchMachine
+    from jobsetpy.informers._observer import InformerObserver as InformerObserver
+    from jobsetpy.informers._observer import NullObserver as NullObserver
+    from jobsetpy.informers._options import WatchOptions as WatchOptions
+    from jobsetpy.informers._shard import Shard as Shard
+    from jobsetpy.informers._shard import Share as Share
+    from jobsetpy.informers._store import Diff as Diff
+    from jobsetpy.informers._store import Store as Store
+    from jobsetpy.informers._store import StoreWriter as StoreWriter
+    from jobsetpy.informers._tally import Tally as Tally
+    from jobsetpy.informers._watcher import Watcher as Watcher
 
-_HOMES = {
-    "_buffer": ("CoalescingBuffer",),
-    "_cache": ("InformerCache",),
-    "_events": (
-        "Applied", "Bookmark", "Deleted", "ListCompleted", "ListStarted", "Listed", "Unreadable",
-        "WatchEvent",
-    ),
-    "_handlers": ("Handler", "Registration"),
-    "_indexer": ("BY_NAMESPACE", "Index", "OWNER_UID"),
-    "_informer": ("SharedInformer",),
-    "_keyed_shard": ("Assignment", "KeyedShard"),
-    "_machine": ("WatchMachine",),
-    "_observer": ("InformerObserver", "NullObserver"),
-    "_options": ("WatchOptions",),
-    "_shard": ("Shard", "Share"),
-    "_store": ("Diff", "Store", "StoreWriter"),
-    "_tally": ("Tally",),
-    "_watcher": ("Watcher",),
-}  # fmt: skip
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "BY_NAMESPACE",
-    "OWNER_UID",
-    "Applied",
-    "Assignment",
-    "Bookmark",
-    "CoalescingBuffer",
-    "Deleted",
-    "Diff",
-    "Handler",
-    "Index",
-    "InformerCache",
-    "InformerObserver",
-    "KeyedShard",
-    "ListCompleted",
-    "ListStarted",
-    "Listed",
-    "NullObserver",
-    "Registration",
-    "Shard",
-    "Share",
-    "SharedInformer",
-    "Store",
-    "StoreWriter",
-    "Tally",
-    "Unreadable",
-    "WatchEvent",
-    "WatchMachine",
-    "WatchOptions",
-    "Watcher",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name from its module (PEP 562)."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "_cache": ("InformerCache",),
+        "_events": (
+            "Applied",
+            "Bookmark",
+            "Deleted",
+            "ListCompleted",
+            "ListStarted",
+            "Listed",
+            "Unreadable",
+            "WatchEvent",
+        ),
+        "_handlers": ("Handler", "Registration"),
+        "_indexer": ("BY_NAMESPACE", "Index", "OWNER_UID"),
+        "_informer": ("SharedInformer",),
+        "_keyed_shard": ("Assignment", "KeyedShard"),
+        "_machine": ("WatchMachine",),
+        "_observer": ("InformerObserver", "NullObserver"),
+        "_options": ("WatchOptions",),
+        "_shard": ("Shard", "Share"),
+        "_store": ("Diff", "Store", "StoreWriter"),
+        "_tally": ("Tally",),
+        "_watcher": ("Watcher",),
+    },
+)

@@ -57,7 +57,6 @@ class InformerCache:
         self._namespaces = tuple(sorted(set(namespaces)))
         self._options = options
         self._informers: dict[_Scope, SharedInformer[Any]] = {}
-        self._transforms: dict[_Scope, Callable[[Any], Any] | None] = {}
         self._started = False
 
     def __len__(self) -> int:
@@ -120,8 +119,7 @@ class InformerCache:
                 before_first=self._all_listed,
             )
             self._informers[scope] = informer
-            self._transforms[scope] = transform
-        elif transform is not None and transform != self._transforms[scope]:
+        elif transform is not None and transform != informer.transform:
             msg = f"the informer of {cls.__name__} has another transform already"
             raise IndexConflictError(msg)
         for index in indexes:

@@ -56,23 +56,23 @@ class IndexTable(Generic[T]):
     second step from identity to object.
     """
 
-    __slots__ = ("entries", "failed", "index")
+    __slots__ = ("declared", "entries", "failed")
 
     def __init__(self, index: Index[T]) -> None:
-        self.index = index
+        self.declared = index
         self.entries: dict[str, dict[Identity, T]] = {}
         self.failed: set[Identity] = set()
 
     @property
     def title(self) -> str:
         """Name of the index in messages."""
-        return f"index {self.index.name!r}"
+        return f"index {self.declared.name!r}"
 
     def of(self, obj: T | None) -> tuple[str, ...]:
         """Return the distinct values of an object, () for ``None``. Raises what ``func`` raises."""
         if obj is None:
             return ()
-        found: Any = self.index.func(obj)  # users' code: types are not checked
+        found: Any = self.declared.func(obj)  # users' code: types are not checked
         if found is None:
             return ()
         values = (found,) if isinstance(found, str) else tuple(found)

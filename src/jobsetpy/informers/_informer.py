@@ -89,7 +89,7 @@ class SharedInformer(Generic[T]):
         )
         self._before_first = before_first
         self.store: Store[T] = self._writer.store
-        self._transform = transform
+        self.transform = transform
         self.shard = options.shard
         """The followed shard; ``None`` for everything."""
         self._handlers: HandlerSet[T] = HandlerSet(lists=len(self._watchers))
@@ -157,9 +157,7 @@ class SharedInformer(Generic[T]):
             IndexConflictError: another function has that name.
             AlreadyStartedError: the index is new and the informer runs.
         """
-        if self.started:
-            self._require_declared(index)
-        self._writer.add_index(index)
+        self._declare(index)
 
     def add_tally(self, tally: Tally[T, Any, Any]) -> None:
         """Declare a tally; only before the start, unless it is declared already.
@@ -168,14 +166,13 @@ class SharedInformer(Generic[T]):
             IndexConflictError: another function has that name.
             AlreadyStartedError: the tally is new and the informer runs.
         """
-        if self.started:
-            self._require_declared(tally)
-        self._writer.add_tally(tally)
+        self._declare(tally)
 
-    def _require_declared(self, what: Index[T] | Tally[T, Any, Any]) -> None:
-        if not self._writer.declares(what):
+    def _declare(self, what: Index[T] | Tally[T, Any, Any]) -> None:
+        if self.started and not self._writer.declares(what):
             msg = f"{what.name!r} comes too late: the informer of {self.kind} runs already"
             raise AlreadyStartedError(msg)
+        self._writer.declare(what)
 
     def add_handler(self, handler: Handler[T]) -> Registration:
         """Call ``handler`` with all changes from now on.
@@ -202,7 +199,7 @@ class SharedInformer(Generic[T]):
                     watcher,
                     writer,
                     self._handlers,
-                    transform=self._transform,
+                    transform=self.transform,
                     on_error=self._function_failed,
                     before_first=self._before_first,
                 )

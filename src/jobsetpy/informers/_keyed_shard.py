@@ -13,8 +13,6 @@ from typing import Any
 import attrs
 import msgspec
 
-from jobsetpy.informers._shard import Identity
-
 
 @lru_cache(maxsize=1 << 15)
 def place_of(namespace: str, name: str, count: int) -> int:
@@ -66,7 +64,7 @@ class KeyedShard:
         """Always "": the API server cannot select by the key."""
         return ""
 
-    def holds(self, metadata: Identity) -> bool:
+    def holds(self, metadata: Any) -> bool:
         """Return whether an object is in the shard.
 
         Raises:
@@ -88,7 +86,3 @@ class KeyedShard:
             return None
         metadata = peeked.metadata
         return None if not metadata.name or self.holds(metadata) else peeked
-
-    def may_hold(self, metadata: Identity) -> bool:  # noqa: ARG002 - the signature of Share
-        """Return whether an object of which only the identity is known may be in the shard."""
-        return True

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar, assert_never
+from typing import Final, Generic, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
@@ -58,7 +58,6 @@ from jobsetpy.errors import (
     NotFoundError,
     RetryableApiError,
 )
-from jobsetpy.informers._commands import Command, OpenWatch, ReadFrames, RequestPage, Wait
 from jobsetpy.informers._events import (
     Applied,
     Bookmark,
@@ -87,6 +86,37 @@ ABSENT_S: Final = 10.0
 """Interval, in seconds, between lists of an optional kind that the server does not know."""
 STREAMING_TRIES: Final = 3
 """Number of failed streaming lists after which the machine uses paged lists."""
+
+
+class RequestPage(msgspec.Struct, frozen=True):
+    """Request a page of a consistent list; ``continue_token`` is "" for the first."""
+
+    continue_token: str
+    limit: int
+
+
+class OpenWatch(msgspec.Struct, frozen=True):
+    """Open a watch after ``resource_version`` that the server ends after ``timeout_seconds``."""
+
+    resource_version: str
+    timeout_seconds: int
+    send_initial_events: bool = False
+
+
+class ReadFrames(msgspec.Struct, frozen=True):
+    """Read from the open watch, for at most ``idle_s`` seconds."""
+
+    idle_s: float
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Wait; no stream is open."""
+
+    seconds: float
+
+
+Command: TypeAlias = RequestPage | OpenWatch | ReadFrames | Wait
+"""Command of the machine to its driver."""
 
 
 class _Phase(enum.Enum):
@@ -197,7 +227,7 @@ class WatchMachine(Generic[T]):
             events.extend(Listed(item) for item in items)
         else:
             events.extend(Listed(item) for item in items if shard.holds(metadata_of(item)))
-            bad = [problem for problem in bad if shard.may_hold(problem)]
+            bad = [problem for problem in bad if shard.moves or shard.holds(problem)]
         events.extend(Unreadable(e.namespace, e.name, e.uid) for e in bad if e.name)
         self._list_backoff.reset()
         if continue_token:
@@ -308,7 +338,7 @@ class WatchMachine(Generic[T]):
                 self._stuck = 0
         self._observer.on_event(self._kind, type_)
         if foreign is not None or (
-            shard is not None and not (shard.holds(meta) if known else shard.may_hold(meta))
+            shard is not None and (known or not shard.moves) and not shard.holds(meta)
         ):
             assert shard is not None
             if shard.moves and obj is not None:

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import msgspec
 
 from jobsetpy.client import WatchFrame
+from jobsetpy.client._models import Bare, BareMetadata, decode_bare
 from jobsetpy.errors import ApiError, DecodeError, ExpiredError, RetryableApiError
 from jobsetpy.informers._events import Identified
 from jobsetpy.informers._observer import InformerObserver
@@ -27,25 +28,12 @@ UNDECODABLE: Final = (msgspec.MsgspecError, DecodeError, RecursionError)
 """Exceptions of decoding; the last for JSON that is nested too deeply, which users can write."""
 
 
-class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Bare(msgspec.Struct):
-    metadata: _Meta
-
-
 class _Status(msgspec.Struct):
     code: int = 0
     reason: str = ""
     message: str = ""
 
 
-_BARE: Final = msgspec.json.Decoder(_Bare)
 _STATUS: Final = msgspec.json.Decoder(_Status)
 
 
@@ -116,14 +104,14 @@ class FrameReader(Generic[T]):
         """Report an event of an unknown type, which is otherwise ignored."""
         self._report(DecodeError("WatchEvent", "$.type", f"unknown type {frame.type!r}"), "", "")
 
-    def _bare(self, frame: WatchFrame) -> _Meta | None:
+    def _bare(self, frame: WatchFrame) -> BareMetadata | None:
         try:
-            return _BARE.decode(frame.object).metadata
+            return decode_bare(frame.object).metadata
         except UNDECODABLE:
             return None
 
-    def _identity_only(self, meta: _Meta) -> T | None:
-        bare = _Bare(_Meta(meta.name, meta.namespace, meta.uid, meta.resource_version))
+    def _identity_only(self, meta: BareMetadata) -> T | None:
+        bare = Bare(msgspec.structs.replace(meta, annotations=None))
         try:
             return self._decode(msgspec.Raw(msgspec.json.encode(bare)))
         except UNDECODABLE:

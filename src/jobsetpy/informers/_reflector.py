@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, Never, TypeVar, assert_never
 
+import attrs
+
 from jobsetpy.informers._events import (
     Applied,
     Bookmark,
@@ -31,6 +33,7 @@ ANNOUNCE_SLICE: Final = 64
 """Maximum number of changes of a list that are delivered before other tasks run."""
 
 
+@attrs.define(eq=False)
 class Reflector(Generic[T]):
     """Applies a watcher's events to a store and notifies the handlers.
 
@@ -45,23 +48,13 @@ class Reflector(Generic[T]):
         before_first: awaited before the handlers receive the first list.
     """
 
-    def __init__(
-        self,
-        watcher: Watcher[T],
-        writer: StoreWriter[T],
-        handlers: HandlerSet[T],
-        *,
-        transform: Callable[[T], T] | None = None,
-        on_error: Callable[[str, Exception, str, str], None] | None = None,
-        before_first: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        self._watcher = watcher
-        self._writer = writer
-        self._handlers = handlers
-        self._transform = transform
-        self._on_error = on_error
-        self._before_first = before_first
-        self._untransformed: set[tuple[str, str]] = set()
+    _watcher: Watcher[T]
+    _writer: StoreWriter[T]
+    _handlers: HandlerSet[T]
+    _transform: Callable[[T], T] | None
+    _on_error: Callable[[str, Exception, str, str], None]
+    _before_first: Callable[[], Awaitable[None]] | None
+    _untransformed: set[tuple[str, str]] = attrs.field(factory=set, init=False)
 
     async def run(self) -> Never:
         """Follow the collection until cancelled. An exception of a handler ends it."""
@@ -122,8 +115,7 @@ class Reflector(Generic[T]):
             self._note_version(obj)
             if identity not in self._untransformed:
                 self._untransformed.add(identity)
-                if self._on_error is not None:
-                    self._on_error("transform", error, *identity)
+                self._on_error("transform", error, *identity)
             return None
         if self._untransformed:
             self._untransformed.discard(identity)

@@ -21,31 +21,19 @@ MOST: Final = 1024
 """Maximum number of shards."""
 
 
-class Identity(Protocol):
-    """Metadata that decides about an object's shard."""
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-
-
 class Share(Protocol):
     """The followed part of a collection; other objects are dropped when received."""
 
     @property
     def moves(self) -> bool:
-        """True if an object may leave or enter it."""
+        """True if an object may leave or enter it: more than its identity decides."""
 
     @property
     def selector(self) -> str:
         """The request's parameter ``shardSelector``; "" for everything."""
 
     def holds(self, metadata: Any) -> bool:
-        """Return whether an object is in it, by its metadata."""
-
-    def may_hold(self, metadata: Identity) -> bool:
-        """Return whether an object that does not fit the model may be in it, by its identity."""
+        """Return whether an object is in it, by its metadata; by its identity if not ``moves``."""
 
     def foreign(self, raw: msgspec.Raw) -> Any:
         """Return an object that is certainly not in it, with its metadata alone; else ``None``.
@@ -119,16 +107,12 @@ class Shard(msgspec.Struct, frozen=True):
         low, high = self._bounds
         return f"shardRange(object.metadata.{self.by}, '0x{low:016x}', '0x{high:016x}')"
 
-    def holds(self, metadata: Identity) -> bool:
-        """Return whether an object is in the shard."""
+    def holds(self, metadata: Any) -> bool:
+        """Return whether an object is in the shard, by its namespace and uid."""
         if self.count == 1:
             return True
         low, high = self._bounds
         return low <= fnv1a_64(getattr(metadata, self.by)) < high
-
-    def may_hold(self, metadata: Identity) -> bool:
-        """Return the same as ``holds``, which needs only the identity."""
-        return self.holds(metadata)
 
     def foreign(self, raw: msgspec.Raw) -> Any:  # noqa: ARG002 - the signature of Share
         """Return ``None``: a server with shards does not send objects of other shards."""

@@ -272,10 +272,9 @@ class StoreWriter(Generic[T]):
         self._news: dict[Identity, T] = {}  # the staged objects that differ from the store
         self._namespace = ""
         self.store: Store[T] = Store(self._state)
-        for index in indexes:
-            self.add_index(index)
-        for tally in tallies:
-            self.add_tally(tally)
+        declared: list[Index[T] | Tally[T, Any, Any]] = [*indexes, *tallies]
+        for what in declared:
+            self.declare(what)
 
     def split(self, namespaces: Iterable[str]) -> builtins.list[StoreWriter[T]]:
         """Return writers of this store, each for the lists of one namespace.
@@ -295,29 +294,24 @@ class StoreWriter(Generic[T]):
         """True once this writer's first list is complete; others may write to the same store."""
         return self._namespace not in self._state.pending
 
-    def add_index(self, index: Index[T]) -> None:
-        """Declare an index; declaring the same one again does nothing.
+    def declare(self, what: Index[T] | Tally[T, Any, Any]) -> None:
+        """Declare an index or tally; declaring the same one again does nothing.
 
         Raises:
             IndexConflictError: another function has that name.
             AlreadyStartedError: the store has objects.
         """
-        if not self.declares(index):
-            self._require_empty(index.name)
-            table = self._state.indexes[index.name] = IndexTable(index)
-            self._state.tables.append(table)
-
-    def add_tally(self, tally: Tally[T, Any, Any]) -> None:
-        """Declare a tally; declaring the same one again does nothing.
-
-        Raises:
-            IndexConflictError: another function has that name.
-            AlreadyStartedError: the store has objects.
-        """
-        if not self.declares(tally):
-            self._require_empty(tally.name)
-            table = self._state.tallies[tally.name] = TallyTable(tally)
-            self._state.tables.append(table)
+        state = self._state
+        if self.declares(what):
+            return
+        if state.items or state.synced.is_set():
+            msg = f"{what.name!r} comes too late: the store of {state.name} is filled already"
+            raise AlreadyStartedError(msg)
+        if isinstance(what, Tally):
+            state.tallies[what.name] = TallyTable(what)
+        else:
+            state.indexes[what.name] = IndexTable(what)
+        state.tables = [*state.indexes.values(), *state.tallies.values()]
 
     def declares(self, what: Index[T] | Tally[T, Any, Any]) -> bool:
         """Return whether exactly this index or tally is declared.
@@ -325,22 +319,13 @@ class StoreWriter(Generic[T]):
         Raises:
             IndexConflictError: another function has that name.
         """
-        known: Index[T] | Tally[T, Any, Any] | None
-        if isinstance(what, Tally):
-            tally = self._state.tallies.get(what.name)
-            sort, known = "tally", tally.tally if tally else None
-        else:
-            index = self._state.indexes.get(what.name)
-            sort, known = "index", index.index if index else None
-        if known is not None and known != what:
-            msg = f"{sort} {what.name!r} is declared already, with another function"
-            raise IndexConflictError(msg)
-        return known is not None
-
-    def _require_empty(self, what: str) -> None:
-        if self._state.items or self._state.synced.is_set():
-            msg = f"{what!r} comes too late: the store of {self._state.name} is filled already"
-            raise AlreadyStartedError(msg)
+        known: Mapping[str, IndexTable[T] | TallyTable[T]] = (
+            self._state.tallies if isinstance(what, Tally) else self._state.indexes
+        )
+        table = known.get(what.name)
+        if table is not None and table.declared != what:
+            raise IndexConflictError(f"{table.title} is declared already, with another function")
+        return table is not None
 
     def current(self, key: Named) -> T | None:
         """Return the object as ``Store.get`` does, synced or not."""

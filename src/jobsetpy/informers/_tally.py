@@ -70,23 +70,23 @@ _NOTHING: Mapping[Any, int] = {}
 class TallyTable(Generic[T]):
     """One tally's counts: key → value → count."""
 
-    __slots__ = ("counts", "failed", "tally")
+    __slots__ = ("counts", "declared", "failed")
 
     def __init__(self, tally: Tally[T, Any, Any]) -> None:
-        self.tally = tally
+        self.declared = tally
         self.counts: dict[Any, dict[Any, int]] = {}
         self.failed: set[tuple[str, str]] = set()
 
     @property
     def title(self) -> str:
         """Name of the tally in messages."""
-        return f"tally {self.tally.name!r}"
+        return f"tally {self.declared.name!r}"
 
     def of(self, obj: T | None) -> tuple[Any, Any] | None:
         """Return the key and value of an object. Raises what ``contribute`` raises."""
         if obj is None:
             return None
-        part: Any = self.tally.contribute(obj)  # users' code: types are not checked
+        part: Any = self.declared.contribute(obj)  # users' code: types are not checked
         if part is not None:
             hash(part)  # an unhashable key must fail here, before anything is changed
             if len(part) != 2:

@@ -1,8 +1,7 @@
 """Driver of the watch machine: contains all waiting and all deadlines of a watch.
 
-Usable alone (as in the agent) and under a ``SharedInformer``. The socket is always drained: events
-go directly to a synchronous sink, or into a coalescing buffer that a slow consumer reads at its own
-pace.
+Usable alone (as in the agent) and under a ``SharedInformer``. Events go directly to a sink, which
+only stores and enqueues, so the socket is always drained.
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -10,13 +9,12 @@ This module is on the agent's start-up path: standard library and msgspec only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
-from jobsetpy.aio import supervise
 from jobsetpy.client import Client, Page, WatchFrame, WatchStream, decoder_of
 from jobsetpy.errors import (
     ApiError,
@@ -26,10 +24,8 @@ from jobsetpy.errors import (
     NotFoundError,
     TransportError,
 )
-from jobsetpy.informers._buffer import CoalescingBuffer
-from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
 from jobsetpy.informers._events import ListCompleted, Listed, ListStarted, WatchEvent
-from jobsetpy.informers._machine import WatchMachine
+from jobsetpy.informers._machine import OpenWatch, ReadFrames, RequestPage, Wait, WatchMachine
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 
 T = TypeVar("T")
@@ -52,8 +48,8 @@ class Watcher(Generic[T]):
     Guarantees: after each ``ListCompleted`` the consumer's view equals the collection as of that
     resourceVersion, and each later change is delivered once and in order, as long as the server
     remembers it; when it does not, a new list follows. A watch that dies silently is noticed within
-    ``idle_timeout_s``. Not guaranteed: every intermediate state of an object; a list, a server
-    and the buffer of ``events()`` may each skip some.
+    ``idle_timeout_s``. Not guaranteed: every intermediate state of an object; a list and a server
+    may each skip some.
 
     An object that does not fit the model is reported to the observer and left out: after a watch
     event the consumer keeps the previous state; in a list the object is ``Unreadable``.
@@ -134,24 +130,6 @@ class Watcher(Generic[T]):
                     raise AssertionError("reading without a stream")
                 case command:
                     assert_never(command)
-
-    @asynccontextmanager
-    async def events(self) -> AsyncIterator[CoalescingBuffer[T]]:
-        """Watch in the background; yield a coalescing async iterator of events.
-
-        ::
-
-            async with watcher.events() as events:
-                async for event in events:
-                    ...
-
-        However slow the consumer, the watch is drained and memory is bounded by the number of
-        objects.
-        """
-        buffer: CoalescingBuffer[T] = CoalescingBuffer()
-        async with supervise() as tasks:
-            tasks.start(self.run(buffer.put), name=f"watch {self.kind}")
-            yield buffer
 
     # ---------------------------------------------------------------------------------------------
 

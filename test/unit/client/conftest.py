@@ -7,10 +7,10 @@ import subprocess
 from contextlib import asynccontextmanager
 
 import pytest
-from kubernetes_asyncio.client import Configuration
 
 from jobsetpy.client import AiohttpTransport, H11Transport, HttpResponse
 from jobsetpy.errors import ApiTimeoutError
+from support.logins import StaticLogin
 
 
 class Request:
@@ -196,11 +196,11 @@ def slim_transport(url, *, ca=None, token=None, token_file=None):
     )
 
 
-class _FileLogin:
+class _FileLogin(StaticLogin):
     """A minimal login by token file."""
 
-    def __init__(self, configuration, token_file):
-        self.configuration = configuration
+    def __init__(self, token_file, **options):
+        super().__init__(**options)
         self._token_file = token_file
 
     async def load(self):
@@ -212,12 +212,13 @@ class _FileLogin:
 
 def aiohttp_transport(url, *, ca=None, token=None, token_file=None):
     """Return the manager's transport."""
-    configuration = Configuration(host=url, ssl_ca_cert=str(ca) if ca else None)
-    if token:
-        configuration.api_key["BearerToken"] = f"Bearer {token}"
+    options = {"host": url, "ssl_ca_cert": str(ca) if ca else None}
     if token_file:
-        return AiohttpTransport(_FileLogin(configuration, token_file))
-    return AiohttpTransport(configuration)
+        return AiohttpTransport(_FileLogin(token_file, **options))
+    login = StaticLogin(**options)
+    if token:
+        login.configuration.api_key["BearerToken"] = f"Bearer {token}"
+    return AiohttpTransport(login)
 
 
 @pytest.fixture(params=[slim_transport, aiohttp_transport], ids=["slim", "aiohttp"])

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jobsetpy import errors
-from jobsetpy.client import error_from_response, error_from_status
+from jobsetpy.client import error_from_response
 from jobsetpy.client._errors import MAX_BODY, decode_error, parse_retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -95,24 +95,6 @@ def test_retry_after_header_precedes_details():
     assert error_from_response(503, {}, b"", verb="", target="").retry_after is None
     body = b'{"details": {"retryAfterSeconds": 1800}}'
     assert error_from_response(429, {}, body, verb="", target="").retry_after == 30.0
-
-
-@pytest.mark.parametrize(
-    ("raw", "expected"),
-    [
-        (b'{"code": 410, "reason": "Expired"}', errors.ExpiredError),
-        (b'{"reason": "Gone"}', errors.ExpiredError),
-        (b'{"code": 500, "reason": "InternalError"}', errors.RetryableApiError),
-        (b'{"code": 403}', errors.ForbiddenError),
-        (b"{}", errors.RetryableApiError),
-        (b"no json", errors.RetryableApiError),
-    ],
-)
-def test_error_frame_of_a_watch_has_the_same_class_as_an_answer(raw, expected):
-    """A Status in a stream means the same as one with a status line."""
-    error = error_from_status(msgspec.Raw(raw), verb="watch", target="pods")
-
-    assert type(error) is expected
 
 
 def test_decode_errors_name_the_path():

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from kubernetes_asyncio.client import Configuration
 
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
@@ -11,6 +10,7 @@ from jobsetpy.client import AiohttpTransport, Client, H11Transport, HttpRequest,
 from jobsetpy.errors import ApiTimeoutError, LeadershipLostError
 from jobsetpy.testing import FakeApiServer, RecordingClient, make_pod
 from support import patience
+from support.logins import StaticLogin
 
 
 def loop_time():
@@ -123,7 +123,7 @@ async def test_write_is_not_repeated_after_the_fence_has_closed(client, fence, f
 
 
 def aiohttp_transport(url: str) -> AiohttpTransport:
-    return AiohttpTransport(Configuration(host=url), max_connections=1)
+    return AiohttpTransport(StaticLogin(host=url), max_connections=1)
 
 
 @pytest.mark.parametrize("make_transport", [aiohttp_transport, H11Transport])
@@ -172,7 +172,7 @@ async def test_unpooled_client_does_not_wait_for_connections_or_the_rate_limit()
     """All connections hang and the limit is used up; it is answered immediately."""
     async with FakeApiServer() as server:
         server.create("pods", make_pod("p").build())
-        transport = AiohttpTransport(Configuration(host=server.url), max_connections=1)
+        transport = AiohttpTransport(StaticLogin(host=server.url), max_connections=1)
         client = Client(transport, qps=0.001, burst=1)
         unpooled = client.unpooled()
         server.faults.latency(patience.scaled(30), verb="get", name="hangs")

@@ -10,7 +10,6 @@ import socket
 
 import pytest
 import uvloop
-from kubernetes_asyncio.client import Configuration
 
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
@@ -20,6 +19,7 @@ from jobsetpy.client._fence import AbortOnFailure
 from jobsetpy.errors import TransportError
 from jobsetpy.testing import FakeApiServer, make_pod
 from support import patience
+from support.logins import StaticLogin
 
 BUFFER = 4096
 
@@ -58,7 +58,7 @@ async def slow_network(port: int):
 
 
 def aiohttp_transport(url: str) -> AiohttpTransport:
-    return AiohttpTransport(Configuration(host=url))
+    return AiohttpTransport(StaticLogin(host=url))
 
 
 async def deliver_late(make_transport, size: int) -> tuple[str, bool, bool]:

@@ -29,8 +29,15 @@ from jobsetpy.informers import (
     WatchMachine,
     WatchOptions,
 )
-from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
-from jobsetpy.informers._machine import STREAMING_TRIES, STUCK_LIMIT, is_older
+from jobsetpy.informers._machine import (
+    STREAMING_TRIES,
+    STUCK_LIMIT,
+    OpenWatch,
+    ReadFrames,
+    RequestPage,
+    Wait,
+    is_older,
+)
 from support.informers_kit import InformerLog, Meta, Thing
 
 

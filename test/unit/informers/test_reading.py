@@ -12,13 +12,7 @@ from jobsetpy.client import Client
 from jobsetpy.client._models import Model
 from jobsetpy.errors import DecodeError
 from jobsetpy.informers import (
-    Applied,
-    CoalescingBuffer,
-    ListCompleted,
-    Listed,
-    ListStarted,
     SharedInformer,
-    Unreadable,
     WatchOptions,
 )
 from jobsetpy.testing import World, make_pod
@@ -114,16 +108,6 @@ def pod(name, version):
     )
 
 
-def test_the_buffer_keeps_an_unreadable_object_in_its_place_of_the_list():
-    """It is merged like other objects, until a newer event of the same object."""
-    lost, new = Unreadable("", "a", "u"), pod(b"a", b"3")
-    buffer = CoalescingBuffer()
-    buffer.put([ListStarted(), lost, Listed(pod(b"b", b"1")), ListCompleted("2"), Applied(new)])
-    events = [buffer.pop() for _ in range(5)]
-    assert events[1] is lost
-    assert events[4] == Applied(new)
-
-
 # ---- decoding in the client
 
 DEEP = b'{"metadata": {"name": "deep", "namespace": "ns", "uid": "u"}, "spec": {"x": %s}}'
@@ -140,13 +124,13 @@ def test_depth_is_a_decoding_error(depth):
         Model(Pod).decode(DEEP % nested(depth))
 
 
-def test_only_one_object_is_unreadable_when_it_is_nested_too_deeply():
+async def test_only_one_object_is_unreadable_when_it_is_nested_too_deeply():
     """If the list as a whole cannot be split into objects, the list is undecodable."""
     fine = b'{"metadata": {"name": "fine"}}'
     for depth in (900, 2_000):
         body = b'{"metadata": {}, "items": [%s, %s]}' % (fine, DEEP % nested(depth))
         try:
-            page = Model(Pod).decode_page(body)
+            page = await Model(Pod).decode_page(body)
         except DecodeError as error:
             assert "nested too deeply" in str(error)  # noqa: PT017 - either is right, by depth
         else:
@@ -156,9 +140,9 @@ def test_only_one_object_is_unreadable_when_it_is_nested_too_deeply():
                 assert (bad.namespace, bad.name, bad.uid) in {("ns", "deep", "u"), ("", "", "")}
 
 
-def test_the_error_names_its_object():
+async def test_the_error_names_its_object():
     """The error has the object's identity for logs and caches, as far as it can be read."""
     body = b'{"metadata": {}, "items": [{"metadata": {"name": "a", "namespace": "ns", "uid": "u"}, "status": 3}, 7]}'
-    known, unknown = Model(Pod).decode_page(body).bad
+    known, unknown = (await Model(Pod).decode_page(body)).bad
     assert (known.namespace, known.name, known.uid) == ("ns", "a", "u")
     assert (unknown.namespace, unknown.name, unknown.uid) == ("", "", "")

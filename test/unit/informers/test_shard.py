@@ -188,12 +188,12 @@ async def test_informers_filter_when_the_server_does_not():
     assert selectors == {Shard(0, 2).selector, Shard(1, 2).selector}
 
 
-def test_page_has_the_selector_that_the_server_applied():
+async def test_page_has_the_selector_that_the_server_applied():
     """The selector that a list answer echoes is on the page."""
     selector = Shard(0, 2).selector
     body = {"metadata": {"resourceVersion": "7", "shardInfo": {"selector": selector}}, "items": []}
 
-    page = Model(Pod).decode_page(msgspec.json.encode(body))
+    page = await Model(Pod).decode_page(msgspec.json.encode(body))
 
     assert page.shard_selector == selector
 

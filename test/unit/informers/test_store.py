@@ -109,8 +109,8 @@ def test_an_index_may_be_declared_twice():
     writer = StoreWriter(Pod, indexes=[OWNER_UID, OWNER_UID], tallies=[PHASES, PHASES])
     writer.replace([pod()], "1")
 
-    writer.add_index(OWNER_UID)
-    writer.add_tally(PHASES)
+    writer.declare(OWNER_UID)
+    writer.declare(PHASES)
 
 
 def test_another_function_under_a_name_is_a_conflict():
@@ -118,9 +118,9 @@ def test_another_function_under_a_name_is_a_conflict():
     writer = StoreWriter(Pod, indexes=[OWNER_UID], tallies=[PHASES])
 
     with pytest.raises(IndexConflictError):
-        writer.add_index(Index(OWNER_UID.name, lambda pod: ()))
+        writer.declare(Index(OWNER_UID.name, lambda pod: ()))
     with pytest.raises(IndexConflictError):
-        writer.add_tally(Tally(PHASES.name, lambda pod: None))
+        writer.declare(Tally(PHASES.name, lambda pod: None))
 
 
 def test_declaring_late_is_refused():
@@ -129,9 +129,9 @@ def test_declaring_late_is_refused():
     writer.replace([], "1")
 
     with pytest.raises(AlreadyStartedError):
-        writer.add_index(OWNER_UID)
+        writer.declare(OWNER_UID)
     with pytest.raises(AlreadyStartedError):
-        writer.add_tally(PHASES)
+        writer.declare(PHASES)
 
 
 def test_unhashable_tally_keys_are_not_counted():

@@ -386,33 +386,6 @@ async def test_big_bursts_are_taken_in_slices(server):
     assert turns >= 2000 // 64 - 3
 
 
-async def test_slow_consumer_does_not_block_reading(server):
-    """While the consumer sleeps the watch is read; the buffer is bounded by the objects."""
-    server.put("a")
-    server.put("b")
-    watcher, _ = make(server)
-    got = []
-    async with watcher.events() as events:
-        async for event in events:
-            got.append(event)
-            if isinstance(event, ListCompleted):
-                break
-        for _ in range(500):
-            server.put("a")
-        server.delete("b")
-        await asyncio.sleep(10)
-        assert server.stream.queue.empty()
-        assert len(events) == 2
-        got.clear()
-        async for event in events:
-            got.append(event)
-            if isinstance(event, Deleted):
-                break
-
-    assert [event.obj.metadata.resource_version for event in got] == ["502", "503"]
-    assert server.stream.closed
-
-
 async def test_cancelling_closes_the_stream(server):
     """Cancelling ``run`` closes its stream."""
     watcher, _ = make(server)
